@@ -1,0 +1,34 @@
+# Everything on a fresh machine: `make demo` or `make test`. Both set up .venv on first use.
+PYTHON ?= python3
+BIN = .venv/bin
+READY = .venv/.ready
+
+.PHONY: demo test check env clean
+.DELETE_ON_ERROR:
+
+demo: $(READY)  ## the main job on an embedded model: 2,400 attempts sampled, graded, scored
+	$(BIN)/python -m pipeline run
+
+test: check  ## lint, format, types, doctests, tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## lint, format and types only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+env: $(READY)  ## only the environment
+
+# torch first and by itself: from an index with CPU builds if pip knows one
+# (PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu), else the ordinary, larger build.
+$(READY): requirements/cpu.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v < (3, 14) else \
+	    f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --progress-bar off torch==2.13.0
+	$(BIN)/python -m pip install --quiet --progress-bar off --no-deps --require-hashes -r requirements/cpu.lock
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean:  ## remove the environment and caches, never runs/
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

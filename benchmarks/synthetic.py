@@ -1,0 +1,39 @@
+"""Attempts made up of random numbers, of any length, for what needs no engine."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.tables import ATTEMPTS
+
+
+def attempts(rng: np.random.Generator, keys: list[tuple[str, int]], tokens: int) -> pa.Table:
+    """Attempts with random ids, log-probs and text, as a table: nothing in it compresses well."""
+    n = len(keys)
+    offsets = pa.array(np.arange(n + 1, dtype=np.int32) * tokens)
+    ids = pa.array(rng.integers(0, 150_000, n * tokens, dtype=np.int32))
+    logprobs = pa.array(-rng.exponential(0.3, n * tokens).astype(np.float32))
+    texts = [rng.bytes(3 * tokens // 2).hex() for _ in keys]
+    when = pa.array(np.full(n, 1.7e9) + np.arange(n))
+    columns = {
+        "question_id": pa.array([key[0] for key in keys]),
+        "trial": pa.array([key[1] for key in keys], pa.int32()),
+        "seed": pa.array([1234 + key[1] for key in keys], pa.int64()),
+        "text": pa.array(texts),
+        "finish_reason": pa.array(["stop"] * n),
+        "prompt_tokens": pa.array([100] * n, pa.int32()),
+        "completion_tokens": pa.array([tokens] * n, pa.int32()),
+        "token_ids": pa.ListArray.from_arrays(offsets, ids),
+        "logprobs": pa.ListArray.from_arrays(offsets, logprobs),
+        "started": when,
+        "first_token": when,
+        "finished": when,
+    }
+    return pa.Table.from_pydict(columns, schema=ATTEMPTS)
+
+
+def attempt(rng: np.random.Generator, question_id: str, trial: int, tokens: int) -> dict[str, Any]:
+    """One such attempt as the row of Python lists that the stage hands to its writer."""
+    [row] = attempts(rng, [(question_id, trial)], tokens).to_pylist()
+    return dict(row)

@@ -1,0 +1,222 @@
+"""The command line: verbs, their help, and errors as one readable line."""
+
+import argparse
+import os
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline import config
+from pipeline.console import count, fail, note, results
+from pipeline.errors import DamagedData, Interrupted, UserError
+from pipeline.runfolder import Run
+from pipeline.schema import RunConfig
+
+EXAMPLES = """\
+  python -m pipeline run
+      the demo: a tiny embedded model, 30 questions, 80 trials each, on this machine
+  python -m pipeline run model=qwen3-30b dataset=aime25
+      a real evaluation on a GPU; the same command again continues where it stopped
+  python -m pipeline run model=custom model.id=FOLDER_OR_HUB_ID dataset=jsonl dataset.path=FILE
+      your model on your questions: one JSON object a line with id, problem and answer"""
+
+
+def _run(run: Run) -> None:
+    """every stage of `stages`, in order, each doing only what is owed"""
+    prior = run.cfg.prior.run
+    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
+        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    try:
+        _stages(run)
+    except DamagedData as error:
+        note(f"{error} - doing so now")
+        _stages(Run(run.cfg))
+
+
+def _stages(run: Run) -> None:
+    for stage in run.cfg.stages:
+        VERBS[stage](Run(run.cfg))
+
+
+def _prepare(run: Run) -> None:
+    """questions and gold answers become checked, rendered prompts"""
+    from pipeline.prepare import prepare
+
+    prepare(run)
+
+
+def _generate(run: Run) -> None:
+    """sample every attempt that is owed; Ctrl-C keeps what is finished"""
+    from pipeline.generate import generate
+
+    generate(run)
+
+
+def _grade(run: Run) -> None:
+    """compare every boxed answer with its gold answer"""
+    from pipeline.grade import grade
+
+    grade(run)
+
+
+def _score(run: Run) -> None:
+    """Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior"""
+    from pipeline.score import score
+
+    score(run)
+
+
+def _status(run: Run) -> None:
+    """where a run stands, one character per trial; works while another process generates"""
+    from pipeline.status import status
+
+    status(run)
+
+
+def _prefetch(run: Run) -> None:
+    """download model, data set and verifier for machines without a network"""
+    from pipeline.prefetch import prefetch
+
+    prefetch(run)
+
+
+VERBS: dict[str, Callable[[Run], None]] = {
+    "run": _run,
+    "prepare": _prepare,
+    "generate": _generate,
+    "grade": _grade,
+    "score": _score,
+    "status": _status,
+    "prefetch": _prefetch,
+}
+_DRY = ("run", "prepare", "generate")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        The exit status: 0 done, 1 damaged data set aside, 2 an error of the user's, 128 + n
+        stopped by signal n.
+    """
+    args = _parser().parse_args(arguments)
+    if args.verb is None:
+        _parser().print_help()
+        return 0
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
+    try:
+        run = Run(_load(args.settings))
+        if getattr(args, "dry_run", False):
+            _preview(run)
+        else:
+            VERBS[args.verb](run)
+    except (UserError, Interrupted) as error:
+        fail(str(error))
+        return error.exit_code
+    except DamagedData as error:
+        fail(str(error))
+        return 1
+    except OSError as error:
+        fail(f"{error}; mend the disk (free space, permissions), then the same command continues")
+        return 1
+    except KeyboardInterrupt:
+        fail("quit at once; finished attempts that were written are kept")
+        return 130
+    return 0
+
+
+def _load(settings: list[str]) -> RunConfig:
+    folders = [s for s in settings if "=" not in s]
+    overrides = [s for s in settings if "=" in s]
+    if not folders:
+        return config.load(overrides)
+    if len(folders) > 1:
+        raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
+    if not Path(folders[0]).is_dir():
+        raise UserError(
+            f"{folders[0]}: neither a run folder nor a setting; settings are KEY=VALUE, such as"
+            " model=qwen3-30b"
+        )
+    return config.load_folder(Path(folders[0]), overrides)
+
+
+def _preview(run: Run) -> None:
+    """--dry-run: the first prompt, what is owed, and what that may cost; writes nothing."""
+    from pipeline import prepare, runfolder, shards
+    from pipeline.generate import mean_tokens
+    from pipeline.tables import ATTEMPTS
+
+    rows = prepare.build(run)
+    runfolder.check_same(run, prepare.identity_of(run, rows))
+    done = shards.keys(run.attempts, ATTEMPTS, shards.Damage())
+    wanted = [(r["question_id"], t) for r in rows for t in range(run.cfg.sampling.trials)]
+    owed = sum(key not in done for key in wanted)
+    mean = mean_tokens(run.attempts)
+    cost = prepare.estimate(rows, owed, mean)
+    basis = f"mean of {len(done)} attempts so far" if mean else "upper limit, sampling.max_tokens"
+    results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
+    results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True), markup=False)
+    longest = max(len(row["prompt_token_ids"]) for row in rows)
+    results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
+    results.print(f"owed: {owed} of {len(wanted)} attempts, into {run.path}", markup=False)
+    results.print(
+        f"estimate: {count(cost['tokens'])} tokens ({basis}), {count(cost['bytes'])}B on disk"
+        " before compression"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline",
+        description="Evaluate reasoning models: N trials of every question, graded and scored with"
+        " credible intervals.",
+        epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, function in VERBS.items():
+        summary = (function.__doc__ or "").strip()
+        sub = verbs.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.add_argument(
+            "settings",
+            nargs="*",
+            metavar="SETTING",
+            help="GROUP=CHOICE or KEY=VALUE, or one existing run folder to take the settings from",
+        )
+        if name in _DRY:
+            sub.add_argument(
+                "--dry-run",
+                action="store_true",
+                help="show the first prompt, what is owed and what it may cost; write nothing",
+            )
+    return parser
+
+
+def _settings_help() -> str:
+    lines = ["settings, GROUP=CHOICE (each a file in configs/GROUP/):"]
+    for group in config.groups():
+        names = ", ".join(config.choices(group))
+        lines.append(
+            textwrap.fill(
+                names,
+                96,
+                initial_indent=f"  {group}=",
+                subsequent_indent="      ",
+                break_on_hyphens=False,
+            )
+        )
+    lines += [
+        "settings, KEY=VALUE (any key of those files; an unknown key is an error):",
+        "  sampling.trials=80  sampling.max_tokens=32768  sampling.temperature=0.6",
+        "  engine.batch_size=256  engine.tensor_parallel_size=1  dataset.limit=5",
+        "  tag=NAME      a run folder of its own for other settings of one model and data set",
+        "  run_dir=DIR   the run folder (default runs/DATASET/MODEL[-TAG])",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,130 @@
+"""What a person reads: notes, warnings, tables, and progress that suits hours of work.
+
+Everything goes to standard error except results, so that output can be piped. On a terminal
+progress is a bar; elsewhere it is a plain line now and then.
+"""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+# What is printed comes from files and models: brackets and :names: in it are text, not markup.
+console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+results = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def note(text: str) -> None:
+    """One line of information."""
+    console.print(text, markup=False)
+
+
+def warn(text: str) -> None:
+    """One line that should not be missed."""
+    console.print(f"warning: {text}", style="yellow", markup=False)
+
+
+def fail(text: str) -> None:
+    """One line that says why the command stopped."""
+    console.print(f"error: {text}", style="bold red", markup=False)
+
+
+def clock(seconds: float) -> str:
+    """A duration for people.
+
+    >>> clock(42), clock(125), clock(3 * 3600 + 240), clock(50 * 3600)
+    ('42 s', '2 min 05 s', '3 h 04 min', '2 d 02 h')
+    """
+    s = round(seconds)
+    if s < 60:
+        return f"{s} s"
+    if s < 3600:
+        return f"{s // 60} min {s % 60:02d} s"
+    if s < 86400:
+        return f"{s // 3600} h {s % 3600 // 60:02d} min"
+    return f"{s // 86400} d {s % 86400 // 3600:02d} h"
+
+
+def count(number: float) -> str:
+    """A large number for people.
+
+    >>> count(950), count(68_800), count(2_930_000_000)
+    ('950', '68.8k', '2.93G')
+    """
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"
+
+
+class Meter:
+    """Progress of one stage: a bar on a terminal, a line every `every` seconds elsewhere."""
+
+    def __init__(self, what: str, total: int, done: int = 0, every: float = 30.0) -> None:
+        self.what, self.total, self.done, self.every = what, total, done, every
+        self.started = self.printed = self.drawn = time.monotonic()
+        self.first = done
+        self.detail = ""
+        self.bar: Progress | None = None
+        if console.is_terminal:
+            self.bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[detail]}"),
+                TimeElapsedColumn(),
+                console=console,
+                auto_refresh=False,  # a refresh thread would compete with a CPU engine
+            )
+            self.task = self.bar.add_task(what, total=total, completed=done, detail="")
+
+    def __enter__(self) -> Self:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if self.bar:
+            self._draw()
+            self.bar.stop()
+        elif self.done > self.first:
+            self._print()
+
+    def advance(self, by: int, detail: str = "") -> None:
+        """Count `by` more done; `detail` is free text, shown behind the numbers."""
+        self.done += by
+        self.detail = detail
+        now = time.monotonic()
+        if self.bar:
+            if now - self.drawn >= 0.5:
+                self.drawn = now
+                self._draw()
+        elif now - self.printed >= self.every:
+            self.printed = now
+            self._print()
+
+    @property
+    def time_left(self) -> str:
+        """Time left at the mean rate so far."""
+        made = self.done - self.first
+        if not made:
+            return "time left unknown"
+        left = (time.monotonic() - self.started) * (self.total - self.done) / made
+        return f"{clock(left)} left"
+
+    def _text(self) -> str:
+        return ", ".join(part for part in (self.detail, self.time_left) if part)
+
+    def _draw(self) -> None:
+        assert self.bar is not None
+        self.bar.update(self.task, completed=self.done, detail=self._text(), refresh=True)
+
+    def _print(self) -> None:
+        note(f"{self.what}: {self.done}/{self.total}, {self._text()}")

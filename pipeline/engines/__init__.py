@@ -1,0 +1,111 @@
+"""The programs that sample: one small interface, two engines.
+
+An engine is loaded once, takes requests as it has room for them and yields each completion the
+moment it is finished, in any order.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import UserError
+from pipeline.schema import RunConfig
+
+
+@dataclass(frozen=True)
+class Request:
+    """One attempt to be made: which, from which tokens, with which seed, how long at most."""
+
+    question_id: str
+    trial: int
+    prompt_token_ids: list[int]
+    max_tokens: int
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One finished attempt; log-probs are natural and of the chosen tokens.
+
+    Times are Unix seconds: handed to the engine, first token there, last token there.
+    """
+
+    request: Request
+    text: str
+    finish_reason: str  # "stop" or "length"
+    token_ids: list[int]
+    logprobs: list[float] | None
+    started: float
+    first_token: float
+    finished: float
+
+
+class Engine(Protocol):
+    """What the generate stage needs of an engine."""
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion | None]:
+        """Yield completions as they finish, and None after every step, so that the caller can stop.
+
+        Takes requests lazily, at most `engine.in_flight` ahead of what is finished.
+        """
+
+    def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
+        """Per prompt of n tokens, n log-probs given the tokens before; NaN at position 0."""
+
+    def describe(self) -> dict[str, Any]:
+        """Version, device and effective settings, for the record."""
+
+    def close(self) -> None:
+        """Free the memory, so that another model can be loaded in this process."""
+
+
+def load(cfg: RunConfig, longest: int) -> Engine:
+    """Load the engine that the configuration names.
+
+    Args:
+        cfg: the run's configuration.
+        longest: the most tokens, prompt and completion together, of any request.
+
+    Raises:
+        UserError: when the engine is not installed, finds no device, or cannot load the model.
+    """
+    if cfg.engine.name == "vllm":
+        from pipeline.engines.vllm import VllmEngine
+
+        return VllmEngine(cfg, longest)
+    from pipeline.engines.transformers import TransformersEngine
+
+    return TransformersEngine(cfg)
+
+
+@contextlib.contextmanager
+def load_errors(cfg: RunConfig) -> Iterator[None]:
+    """Turn what goes wrong while a model is loaded into one readable line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # engines raise whatever their parts raise
+        reason = " ".join(str(error).split())[:400] or type(error).__name__
+        raise UserError(
+            f"engine={cfg.engine.name}: could not load {cfg.model.id}: {reason}"
+            + _remedy(reason, cfg)
+        ) from error
+
+
+def _remedy(reason: str, cfg: RunConfig) -> str:
+    low = reason.lower()
+    if "out of memory" in low or "no available memory" in low or "kv cache" in low:
+        return (
+            ". Less memory: raise engine.tensor_parallel_size (more GPUs), lower"
+            " sampling.max_tokens or engine.batch_size, or free the GPU"
+        )
+    if "trust_remote_code" in low:
+        return ". If you trust this model's own code: model.trust_remote_code=true"
+    if "unexpected keyword" in low or "unrecognized" in low:
+        return f". Check engine.args and model.engine_args: {dict(cfg.engine.args)}"
+    return ""

@@ -1,0 +1,301 @@
+"""Plain transformers: `model.generate` on fixed batches, every attempt with random numbers of its
+own, for machines where vLLM cannot be installed.
+
+The library's continuous batching is not used: it has one seed for all requests and gives the
+log-probs of what top-p left over, not those of the model.
+"""
+
+import gc
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+
+from pipeline import models
+from pipeline.engines import Completion, Request, load_errors
+from pipeline.errors import UserError
+from pipeline.schema import RunConfig, SamplingConfig
+
+_POSITIONS = 256  # of a prompt whose float32 log-probs of the whole vocabulary are held at once
+_NOISE_STEP = 2.0**-25  # half a step of the coarsest generator, which can draw 0 exactly
+
+
+class TransformersEngine:
+    """A model loaded by transformers; see `pipeline.engines.Engine`.
+
+    Requests run in batches of `engine.batch_size`, left-padded, in the order they come. A batch
+    ends with its longest attempt, but every attempt is handed over at the step that ends it. The
+    random numbers of an attempt come from its seed alone; padding and the company in a batch can
+    change the low-order bits of its logits, most of all in bfloat16, and so, unlike in vLLM, now
+    and then a token. `engine.args` goes to `from_pretrained` (attn_implementation, device_map).
+    """
+
+    def __init__(self, cfg: RunConfig) -> None:
+        self.cfg = cfg
+        device = _device(cfg.engine.device)
+        transformers.utils.logging.disable_progress_bar()
+        args = {"dtype": cfg.model.dtype, "device_map": {"": device}} | dict(cfg.engine.args)
+        with load_errors(cfg):
+            self.tokenizer = models.tokenizer(cfg.model)
+            self.model = transformers.AutoModelForCausalLM.from_pretrained(
+                models.locate(cfg.model),
+                revision=cfg.model.revision,
+                trust_remote_code=cfg.model.trust_remote_code,
+                **args,
+            ).eval()
+        self.stop_ids = _stop_ids(self.model, self.tokenizer)
+        # `generate` fills what its caller leaves open from here: no top_k may slip in.
+        self.model.generation_config = GenerationConfig()
+        # Inputs go where the first layer is, should device_map have split the model.
+        self.device = self.model.get_input_embeddings().weight.device
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion | None]:
+        waiting = iter(requests)
+        while taken := list(itertools.islice(waiting, self.cfg.engine.batch_size)):
+            yield from self._run(taken)
+
+    def _run(self, requests: list[Request]) -> Iterator[Completion | None]:
+        """One batch: `model.generate` returns only at its end, so it runs in a thread."""
+        batch = _Batch(requests, self.cfg.sampling, self.device, self.stop_ids, self._text)
+        thread = threading.Thread(target=self._decode, args=(batch,), name="generate", daemon=True)
+        thread.start()
+        try:
+            while not isinstance(item := batch.out.get(), _End):
+                yield item
+            if item.error is not None:
+                raise item.error
+        finally:  # also when the caller stops taking: the thread ends with its step
+            batch.cancelled.set()
+            thread.join()
+
+    def _decode(self, batch: "_Batch") -> None:
+        try:
+            ids, mask = _left_padded([r.prompt_token_ids for r in batch.requests])
+            self.model.generate(
+                input_ids=ids.to(self.device),
+                attention_mask=mask.to(self.device),
+                generation_config=GenerationConfig(
+                    do_sample=False,  # the arg max, of scores that hold the noise already
+                    max_new_tokens=max(r.max_tokens for r in batch.requests),
+                ),
+                logits_processor=_processors(self.cfg.sampling, batch),
+                stopping_criteria=StoppingCriteriaList([batch.step]),
+            )
+            batch.out.put(_End(None))
+        except torch.OutOfMemoryError:
+            batch.out.put(_End(_too_large(len(batch.requests))))
+        except BaseException as error:  # raised again in the caller's thread
+            batch.out.put(_End(error))
+
+    def _text(self, token_ids: list[int]) -> str:
+        """The text of a completion; like vLLM's, without the end token, special or not."""
+        stopped = token_ids[-1] in self.stop_ids
+        text = self.tokenizer.decode(
+            token_ids[:-1] if stopped else token_ids,
+            skip_special_tokens=self.cfg.model.skip_special_tokens,
+            clean_up_tokenization_spaces=False,
+        )
+        return str(text)
+
+    def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
+        """One prompt at a time: the longest one, not the batch, sets the memory."""
+        return [self._prompt_logprobs(prompt) for prompt in prompts]
+
+    def _prompt_logprobs(self, prompt: list[int]) -> npt.NDArray[np.float32]:
+        values = np.full(len(prompt), np.nan, dtype=np.float32)
+        ids = torch.tensor([prompt], device=self.device)
+        with torch.inference_mode():
+            logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1]
+            targets = ids[0, 1:].to(logits.device)
+            for start in range(0, len(targets), _POSITIONS):
+                part = slice(start, start + _POSITIONS)
+                found = _logprobs(logits[part].float(), targets[part])
+                values[1:][part] = found.cpu().numpy()
+        return values
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "engine": "transformers",
+            "transformers": transformers.__version__,
+            "torch": torch.__version__,
+            "device": str(self.device),
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "attn_implementation": self.model.config._attn_implementation,
+            "batch_size": self.cfg.engine.batch_size,
+            "logprobs_mode": "raw_logprobs",
+            "stop_token_ids": sorted(self.stop_ids),
+        }
+
+    def close(self) -> None:
+        del self.model
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        elif self.device.type == "mps":
+            torch.mps.empty_cache()
+
+
+class _End:
+    """The last thing a batch's thread puts out."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+class _Batch:
+    """The requests of one `model.generate`, and what it calls back in every step.
+
+    Per step: `observe` sees the model's logits, the warpers narrow them, `add_noise` makes the
+    arg max a sample of what is left, and `step` books the token of every unfinished row.
+    """
+
+    def __init__(
+        self,
+        requests: list[Request],
+        sampling: SamplingConfig,
+        device: torch.device,
+        stop_ids: set[int],
+        to_text: Callable[[list[int]], str],
+    ) -> None:
+        self.requests = requests
+        self.keep_logprobs = sampling.logprobs
+        self.stop_ids = stop_ids
+        self.to_text = to_text
+        self.generators = [_generator(r.seed, device) for r in requests]
+        self.tokens: list[list[int]] = [[] for _ in requests]
+        self.logprobs: list[list[float]] = [[] for _ in requests]
+        self.running = list(range(len(requests)))
+        self.logits: Any = None  # of this step only
+        self.started = time.time()
+        self.first_token = self.started
+        self.out: queue.SimpleQueue[Completion | _End | None] = queue.SimpleQueue()
+        self.cancelled = threading.Event()
+
+    def observe(self, ids: Any, logits: Any) -> Any:
+        """Remember the step's logits, float32 [rows, vocabulary], as the model made them."""
+        self.logits = logits
+        return logits
+
+    def add_noise(self, ids: Any, scores: Any) -> Any:
+        """Add Gumbel noise: the arg max of the sum is an exact sample of softmax(scores).
+
+        This is the Gumbel-max trick (Maddison, Tarlow and Minka, "A* Sampling", 2014, section 2).
+        A loop over rows, since a generator cannot fill rows with seeds of their own at once: one
+        short kernel per row, little beside a forward pass.
+        """
+        noise = torch.ones_like(scores)
+        for row in self.running:
+            noise[row].exponential_(generator=self.generators[row])
+        return scores - noise.clamp_min_(_NOISE_STEP).log_()
+
+    def step(self, ids: Any, scores: Any) -> Any:
+        """Book the newest token of every running row; returns bool [rows], true where finished."""
+        now = time.time()
+        newest = ids[:, -1]
+        tokens = newest.tolist()
+        if self.keep_logprobs:
+            logprobs = _logprobs(self.logits, newest).tolist()
+        self.logits = None
+        if not self.tokens[0]:
+            self.first_token = now
+        for row in list(self.running):
+            self.tokens[row].append(tokens[row])
+            if self.keep_logprobs:
+                self.logprobs[row].append(logprobs[row])
+            stopped = tokens[row] in self.stop_ids
+            if stopped or len(self.tokens[row]) >= self.requests[row].max_tokens:
+                self.running.remove(row)
+                self.out.put(self._completion(row, "stop" if stopped else "length", now))
+        self.out.put(None)
+        done = torch.ones(len(self.requests), dtype=torch.bool)
+        if not self.cancelled.is_set():
+            done[self.running] = False
+        return done.to(ids.device)
+
+    def _completion(self, row: int, reason: str, now: float) -> Completion:
+        return Completion(
+            request=self.requests[row],
+            text=self.to_text(self.tokens[row]),
+            finish_reason=reason,
+            token_ids=self.tokens[row],
+            logprobs=self.logprobs[row] if self.keep_logprobs else None,
+            started=self.started,
+            first_token=self.first_token,
+            finished=now,
+        )
+
+
+def _too_large(rows: int) -> UserError:
+    return UserError(
+        f"out of memory with {rows} attempts in a batch; lower engine.batch_size (or"
+        " sampling.max_tokens)"
+    )
+
+
+def _processors(s: SamplingConfig, batch: _Batch) -> Any:
+    """What turns a step's logits into scores, in vLLM's order; temperature 0 is greedy."""
+    steps: list[Any] = [batch.observe]
+    if s.temperature > 0:
+        steps.append(transformers.TemperatureLogitsWarper(float(s.temperature)))
+        if s.top_k is not None:
+            steps.append(transformers.TopKLogitsWarper(s.top_k))
+        if s.top_p < 1:
+            steps.append(transformers.TopPLogitsWarper(s.top_p))
+        steps.append(batch.add_noise)
+    return LogitsProcessorList(steps)
+
+
+def _logprobs(logits: Any, tokens: Any) -> Any:
+    """The natural log-probs, float32 [n], of tokens [n] under logits, float32 [n, vocabulary]."""
+    return torch.log_softmax(logits, dim=-1).gather(-1, tokens[:, None])[:, 0]
+
+
+def _left_padded(prompts: list[list[int]]) -> tuple[Any, Any]:
+    """Token ids and mask, int64 [prompts, longest]; masked ids are 0 and never looked at."""
+    width = max(len(prompt) for prompt in prompts)
+    ids = [[0] * (width - len(prompt)) + prompt for prompt in prompts]
+    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return torch.tensor(ids), torch.tensor(mask)
+
+
+def _generator(seed: int | None, device: torch.device) -> Any:
+    generator = torch.Generator(device)
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    return generator
+
+
+def _stop_ids(model: Any, tokenizer: Any) -> set[int]:
+    """The ids that end an attempt: the generation config's and the tokenizer's, as in vLLM."""
+    found = model.generation_config.eos_token_id
+    ids = found if isinstance(found, list) else [found]
+    return {int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None}
+
+
+def _device(asked: str | None) -> torch.device:
+    """The device asked for; else the GPU, Apple's GPU or the CPU, the first that is there.
+
+    Raises:
+        UserError: when the device asked for is not there.
+    """
+    there = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
+    there += ["mps"] if torch.backends.mps.is_available() else []
+    there += ["cpu"]
+    if asked is None:
+        return torch.device(there[0])
+    if asked not in there and not (asked == "cuda" and there[0] == "cuda:0"):
+        raise UserError(
+            f"engine.device={asked}: not on this machine (torch sees {', '.join(there)}); leave"
+            " engine.device out to take the first of these, or install a torch built for it"
+        )
+    return torch.device("cuda:0" if asked == "cuda" else asked)

@@ -1,0 +1,121 @@
+"""An append-only file of checksummed Arrow batches: where a finished attempt becomes durable.
+
+A Parquet file is only readable once it is complete, so a worker first appends to a journal. Each
+frame is a marker, the payload's length, its CRC-32 and the payload, one Arrow record batch. A
+torn tail or a flipped bit costs the frames it touches and nothing else: the reader finds the
+next marker and goes on.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+MARKER = b"\xffBAN\r\n\x1a\n"  # no UTF-8 text holds a byte of 255, so no model output holds it
+_HEAD = struct.Struct("<8sII")
+
+
+class Journal:
+    """Appends rows to one file of one writer; every `append` is on disk when it returns."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path, self.schema = path, schema
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        sync_folder(path.parent)  # or a power cut takes the name, and with it every row
+        self.size = 0
+
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Write the rows as one frame and flush it to the disk.
+
+        Raises:
+            OSError: when the disk is full or fails; what was appended before stays readable.
+        """
+        frame = encode(rows, self.schema)
+        view = memoryview(frame)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self.size)  # shrinking needs no space: no torn frame stays
+            raise
+        self.size += len(frame)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new and changed names in the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def encode(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
+    """Rows as one frame."""
+    payload = pa.RecordBatch.from_pylist(rows, schema=schema).serialize()
+    return _HEAD.pack(MARKER, payload.size, zlib.crc32(payload)) + bytes(payload)
+
+
+def read(path: Path, schema: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:
+    """All sound frames of a journal, and one line for each damaged stretch of it.
+
+    Safe while another process appends: an unfinished last frame is left out and named.
+
+    Example:
+        >>> import tempfile
+        >>> schema = pa.schema([("x", pa.int32())])
+        >>> path = Path(tempfile.mkdtemp()) / "a.journal"
+        >>> journal = Journal(path, schema)
+        >>> journal.append([{"x": 1}]); journal.append([{"x": 2}]); journal.close()
+        >>> batches, damage = read(path, schema)
+        >>> [batch.to_pylist() for batch in batches], damage
+        ([[{'x': 1}], [{'x': 2}]], [])
+    """
+    batches: list[pa.RecordBatch] = []
+    damage: list[str] = []
+    data = path.read_bytes()
+    for start, end, payload in _frames(data):
+        batch = None if payload is None else _decode(payload, schema)
+        if batch is None:
+            what = "unfinished last frame" if end == len(data) else "damaged frame"
+            damage.append(f"{path.name}: {what}, bytes {start} to {end}")
+        else:
+            batches.append(batch)
+    return batches, damage
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, int, memoryview | None]]:
+    """(start, end, payload) of each frame; the payload is None for a damaged stretch."""
+    view, at = memoryview(data), 0
+    while at < len(data):
+        if data[at : at + 8] == MARKER and at + _HEAD.size <= len(data):
+            _, length, checksum = _HEAD.unpack_from(data, at)
+            start, end = at + _HEAD.size, at + _HEAD.size + length
+            if end <= len(data):
+                payload = view[start:end]
+                if zlib.crc32(payload) == checksum:
+                    yield at, end, payload
+                    at = end
+                    continue
+        following = data.find(MARKER, at + 1)
+        end = len(data) if following < 0 else following
+        yield at, end, None
+        at = end
+
+
+def _decode(payload: memoryview, schema: pa.Schema) -> pa.RecordBatch | None:
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, EOFError):
+        return None  # written by another version, or a forged checksum
+    return batch

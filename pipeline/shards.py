@@ -1,0 +1,249 @@
+"""A table as a folder of shards: sealed Parquet parts, and journals that are still growing.
+
+Writers never share a file. A part appears by atomic rename and never changes afterwards; a
+journal is sealed into a part of the same stem. If a crash leaves both, or two workers made the
+same attempt, readers keep the first in the order of file names, so every key occurs once.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline import journal
+from pipeline.tables import KEY
+
+ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
+# What starts with an underscore is skipped by everything that reads a folder of Parquet files.
+HIDDEN, DAMAGED = "_", ".damaged"
+
+
+@dataclass
+class Damage:
+    """What a reader could not read: file by file, in words."""
+
+    lines: dict[Path, list[str]] = field(default_factory=dict)
+
+    def add(self, path: Path, line: str) -> None:
+        self.lines.setdefault(path, []).append(line)
+
+    def __str__(self) -> str:
+        return "; ".join(line for lines in self.lines.values() for line in lines)
+
+
+def worker_id() -> str:
+    """A name for this process that no other process on any node has: host, pid, start time."""
+    return f"{time.time_ns() // 1000:016d}-{socket.gethostname().split('.')[0]}-{os.getpid()}"
+
+
+def write_part(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file so that it is either there and complete, or not there.
+
+    Raises:
+        OSError: when the disk is full; a half-written file is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    names = set(table.column_names)
+    try:
+        with temporary.open("wb") as file:
+            pq.write_table(
+                table,
+                file,
+                row_group_size=ROWS_PER_GROUP,
+                compression="zstd",
+                use_dictionary=sorted(names & {"question_id", "finish_reason", "box", "outcome"}),
+                column_encoding={
+                    name: "BYTE_STREAM_SPLIT"
+                    for name in ("logprobs.list.element", "prompt_logprobs.list.element")
+                    if name.split(".")[0] in names
+                },
+                write_page_checksum=True,
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        journal.sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a small text file atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        journal.sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def seal(path: Path, schema: pa.Schema) -> list[str]:
+    """Turn a journal into a part and remove it; returns what was damaged in it, in words.
+
+    A part that a crash left beside its journal is merged in: either may have been damaged since.
+    A damaged journal is renamed, not removed, for whoever wants to look into it.
+    """
+    found, damage = journal.read(path, schema)
+    part = path.with_name(f"{stem(path)}.parquet")
+    if part.exists():
+        found = [*_read(part, schema, schema.names, Damage()), *found]
+        seen: set[tuple[str, int]] = set()
+        found = [_new_rows(batch, seen) for batch in found]
+    if found:
+        write_part(part, pa.Table.from_batches(found, schema))
+    if damage:
+        _set_aside(path)
+    else:
+        path.unlink()
+    return damage
+
+
+def seal_leftovers(folder: Path, schema: pa.Schema) -> list[str]:
+    """Seal every journal that dead workers left, and drop their half-written parts.
+
+    Only for a caller that knows that no other writer is alive.
+    """
+    for temporary in folder.glob(".*.tmp"):
+        temporary.unlink(missing_ok=True)
+    return [line for path in sorted(folder.glob("*.journal")) for line in seal(path, schema)]
+
+
+def batches(
+    folder: Path, schema: pa.Schema, columns: Iterable[str], damage: Damage
+) -> Iterator[pa.RecordBatch]:
+    """Stream the columns of all rows of a table, every key once, in bounded memory.
+
+    What cannot be read is left out and added to `damage`. Safe while other processes write: a
+    journal that is sealed meanwhile is read from its part.
+    """
+    columns = list(columns)
+    wanted = list(dict.fromkeys([*KEY, *columns]))
+    seen: set[tuple[str, int]] = set()
+    done: set[str] = set()
+    while fresh := [path for path in _files(folder) if stem(path) not in done]:
+        for path in fresh:
+            done.add(stem(path))
+            try:
+                for batch in _read(path, schema, wanted, damage):
+                    kept = _new_rows(batch, seen)
+                    if kept.num_rows:
+                        yield kept.select(columns)
+            except FileNotFoundError:
+                done.discard(stem(path))  # sealed or set aside since the listing: list again
+
+
+def keys(
+    folder: Path, schema: pa.Schema, damage: Damage, verify: bool = False
+) -> set[tuple[str, int]]:
+    """The (question_id, trial) of every readable row.
+
+    With `verify` every column is read and checked, so that damage anywhere is found.
+    """
+    found: set[tuple[str, int]] = set()
+    for batch in batches(folder, schema, schema.names if verify else KEY, damage):
+        found.update(zip(*(batch[name].to_pylist() for name in KEY), strict=True))
+    return found
+
+
+def set_aside(damage: Damage, schema: pa.Schema) -> None:
+    """Rename damaged parts out of the way, after copying their sound rows into a new part."""
+    for path in damage.lines:
+        if path.suffix != ".parquet" or not path.exists():
+            continue
+        sound = list(_read(path, schema, schema.names, Damage()))
+        if sound:
+            write_part(
+                path.with_name(f"{path.stem}-sound.parquet"), pa.Table.from_batches(sound, schema)
+            )
+        _set_aside(path)
+
+
+def stem(path: Path) -> str:
+    """What a journal and the part that it becomes have in common.
+
+    >>> stem(Path("_w-00001.journal")), stem(Path("w-00001.parquet"))
+    ('w-00001', 'w-00001')
+    """
+    return path.stem.removeprefix(HIDDEN)
+
+
+def _set_aside(path: Path) -> None:
+    path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{DAMAGED}"))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Parts and journals in name order; of a part and a journal of one stem, only the part."""
+    by_stem: dict[str, Path] = {}
+    for path in (*folder.glob("*.journal"), *folder.glob("*.parquet")):  # the part wins
+        if not path.name.startswith("."):
+            by_stem[stem(path)] = path
+    return [by_stem[name] for name in sorted(by_stem)]
+
+
+def _read(
+    path: Path, schema: pa.Schema, columns: list[str], damage: Damage
+) -> Iterator[pa.RecordBatch]:
+    if path.suffix == ".journal":
+        found, lines = journal.read(path, schema)
+        for line in lines:
+            damage.add(path, line)
+        yield from (batch.select(columns) for batch in found)
+        return
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        _raise_unless_damage(error)
+        damage.add(path, f"{path.name}: unreadable ({_first_line(error)})")
+        return
+    with file:
+        for group in range(file.num_row_groups):
+            try:
+                table = file.read_row_group(group, columns=columns).cast(_subset(schema, columns))
+            except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+                _raise_unless_damage(error)
+                rows = file.metadata.row_group(group).num_rows
+                damage.add(path, f"{path.name}: {rows} damaged rows ({_first_line(error)})")
+                continue
+            yield from table.combine_chunks().to_batches()
+
+
+def _raise_unless_damage(error: BaseException) -> None:
+    """An error number comes from the system: the disk or the rights are at fault, not the data."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+
+
+def _subset(schema: pa.Schema, columns: list[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
+    found = list(zip(*(batch[name].to_pylist() for name in KEY), strict=True))
+    fresh = [i for i, key in enumerate(found) if key not in seen]
+    if len(set(found)) < len(found):  # twice within one batch: keep the first
+        first = {key: i for i, key in reversed(list(enumerate(found)))}
+        fresh = [i for i in fresh if first[found[i]] == i]
+    seen.update(found)
+    return batch if len(fresh) == len(found) else batch.take(pa.array(fresh, pa.int64()))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0][:120]
+
+
+def read_table(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
+    """A small single-file table as rows."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:  # no pandas import
+        rows: list[dict[str, Any]] = file.read().cast(schema).to_pylist()
+    return rows

@@ -1,0 +1,50 @@
+"""The columns of every table in a run folder: what one row holds, and how it is stored.
+
+A row of `attempts`, `grades` and later tables is keyed on (question_id, trial). Text is stored
+once; numbers per token are typed arrays of four bytes each.
+"""
+
+import pyarrow as pa
+
+KEY = ("question_id", "trial")
+
+QUESTIONS = pa.schema(
+    [
+        ("question_id", pa.string()),
+        ("problem", pa.string()),
+        ("gold", pa.string()),
+        ("question_hash", pa.string()),  # SHA-256 of problem and gold, first 16 hex digits
+        ("prompt", pa.string()),  # the exact text the model sees
+        ("prompt_token_ids", pa.list_(pa.int32())),
+        ("prompt_logprobs", pa.list_(pa.float32())),  # null until generated; NaN at position 0
+        ("max_tokens", pa.int32()),  # the asked length, clamped to the model's context
+    ]
+)
+
+ATTEMPTS = pa.schema(
+    [
+        ("question_id", pa.string()),
+        ("trial", pa.int32()),
+        ("seed", pa.int64()),
+        ("text", pa.string()),
+        ("finish_reason", pa.string()),  # "stop" or "length"
+        ("prompt_tokens", pa.int32()),
+        ("completion_tokens", pa.int32()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),  # of the chosen tokens, natural log
+        ("started", pa.float64()),  # Unix seconds, when the engine got the request
+        ("first_token", pa.float64()),
+        ("finished", pa.float64()),
+    ]
+)
+
+GRADES = pa.schema(
+    [
+        ("question_id", pa.string()),
+        ("trial", pa.int32()),
+        ("has_box", pa.bool_()),
+        ("box", pa.string()),  # boxed, no_box, unclosed or truncated
+        ("answer", pa.string()),  # the extracted answer, null without one
+        ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable or timeout
+    ]
+)

@@ -1,0 +1,11 @@
+"""How a problem becomes the exact tokens a model sees: instruction, chat turns, chat template.
+
+>>> fill("{problem}\\n\\nAnswer in \\\\boxed{}.", "What is 2+2?")
+'What is 2+2?\\n\\nAnswer in \\\\boxed{}.'
+>>> turns("What is 2+2?", system=None)
+[{'role': 'user', 'content': 'What is 2+2?'}]
+"""
+
+from prompts.render import PromptError, control_tokens, fill, render, turns
+
+__all__ = ["PromptError", "control_tokens", "fill", "render", "turns"]

@@ -1,0 +1,95 @@
+"""Rendering: a template's text, the chat turns, and the model's own chat template."""
+
+import datetime
+import re
+from typing import Any, NamedTuple
+
+# Some tokenizers do not mark these as special: <|channel|>, <｜User｜>.
+_CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>")
+
+
+class PromptError(ValueError):
+    """A prompt that cannot be rendered; the message says which part failed and why."""
+
+
+class Rendered(NamedTuple):
+    """The exact text of a prompt and its token ids, special tokens included."""
+
+    text: str
+    token_ids: list[int]
+
+
+def control_tokens(tokenizer: Any, text: str) -> list[str]:
+    """The tokenizer's control tokens that `text` spells out, such as ``<|im_end|>``.
+
+    A tokenizer cannot tell them from those that the chat template writes: a problem with one in
+    it would end the user's turn, or open another.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer.
+        text: a text from outside, such as a problem.
+    """
+    added = [t for t in tokenizer.get_added_vocab() if _CONTROL.fullmatch(t)]
+    return sorted(t for t in {*tokenizer.all_special_tokens, *added} if t in text)
+
+
+def fill(template: str, problem: str) -> str:
+    """Put the problem where the template says ``{problem}``; other braces are LaTeX and stay.
+
+    >>> fill("{problem} Use \\\\boxed{}.", "Find $x$.")
+    'Find $x$. Use \\\\boxed{}.'
+    """
+    return template.replace("{problem}", problem)
+
+
+def turns(user: str, system: str | None, system_role: str = "system") -> list[dict[str, str]]:
+    """The chat as a list of turns.
+
+    Args:
+        user: the user's turn.
+        system: a system text, or None for none (the template may still add its own).
+        system_role: ``"system"``, or ``"user"`` to put the system text in front of the user's
+            turn, for chat templates that know no system role.
+
+    >>> turns("Hi", "Be brief.", "user")
+    [{'role': 'user', 'content': 'Be brief.\\n\\nHi'}]
+    """
+    if system is None:
+        return [{"role": "user", "content": user}]
+    if system_role == "user":
+        return [{"role": "user", "content": f"{system}\n\n{user}"}]
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def render(
+    tokenizer: Any,
+    chat: list[dict[str, str]],
+    template_kwargs: dict[str, Any] | None = None,
+    date: str | None = None,
+) -> Rendered:
+    """Render a chat with the tokenizer's own chat template, up to where the answer begins.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer; without a chat template it is an error.
+        chat: turns as `turns` makes them.
+        template_kwargs: options of the template, such as ``{"enable_thinking": True}``.
+        date: an ISO date for templates that print today's date, so that a prompt does not
+            change from one day to the next.
+
+    Raises:
+        PromptError: when there is no chat template, or it refuses these turns.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise PromptError("the tokenizer has no chat template")
+    kwargs = dict(template_kwargs or {})
+    if date is not None:
+        day = datetime.date.fromisoformat(date)
+        kwargs["strftime_now"] = day.strftime  # shadows the function the template would call
+    try:
+        text = tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True, **kwargs
+        )
+    except Exception as error:  # templates raise whatever their author chose
+        raise PromptError(f"the chat template failed: {str(error).strip()[:200]}") from error
+    # The template writes every special token itself, so the tokenizer must add none.
+    return Rendered(text, list(tokenizer(text, add_special_tokens=False)["input_ids"]))

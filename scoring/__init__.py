@@ -1,0 +1,77 @@
+"""Statistics on outcome matrices: what a model scored, and how sure that is.
+
+A matrix R has one row per question and one column per trial; an entry is the category 0..C of
+that attempt: for plain grading 1 correct and 0 not. Only NumPy is needed.
+
+>>> import numpy as np
+>>> from scoring import avg, bayes, bayes_ci, pass_at_k, pass_at_k_ci, question_stderr, shrinkage
+>>> R = np.array([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
+
+Bayes@N is the posterior mean of the success rate over these questions, with its standard
+deviation and credible interval:
+
+>>> mu, sigma, lo, hi = bayes_ci(R, bounds=(0.0, 1.0))
+>>> f"{mu:.3f} +/- {sigma:.3f}, 95 % [{lo:.3f}, {hi:.3f}]"
+'0.643 +/- 0.118, 95 % [0.411, 0.875]'
+
+The plain average ranks models alike if all have the same number of trials; how far the prior
+moved the score, in units of sigma, should stay under ``SHRINKAGE_LIMIT`` in size:
+
+>>> a, sigma_a = avg(R)
+>>> round(a, 3), round(shrinkage(mu, sigma, a), 2)
+(0.7, -0.48)
+
+That sigma is about repeating the trials of these questions. Questions as a sample from a larger
+pool have the standard error that most harnesses print:
+
+>>> round(question_stderr(R), 3)
+0.1
+
+Pass@k, without bias, and its posterior:
+
+>>> round(pass_at_k(R, 2), 3)
+0.95
+>>> mu2, sigma2, lo2, hi2 = pass_at_k_ci(R, 2)
+>>> round(mu2, 3), round(sigma2, 3)
+(0.839, 0.097)
+
+A trial that is missing is masked and counts as nothing, never as wrong:
+
+>>> ragged = np.ma.masked_equal([[0, 1, 1, 0, 1], [1, 1, -1, -1, -1]], -1)
+>>> a, _ = avg(ragged)
+>>> round(a, 3)
+0.8
+
+Rubrics are categories with weights, one weight per category 0..C; and the trials of an earlier
+run of the same questions can be the prior:
+
+>>> rubric = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
+>>> mu, sigma = bayes(rubric, w=[0.0, 0.5, 1.0], R0=[[0, 2], [1, 2]])
+>>> round(mu, 3), round(sigma, 3)
+(0.575, 0.084)
+
+Formulas: Hariri et al., "Don't Pass@k", arXiv 2510.04265.
+"""
+
+from scoring.bayes import (
+    SHRINKAGE_LIMIT,
+    avg,
+    avg_ci,
+    bayes,
+    bayes_ci,
+    question_stderr,
+    shrinkage,
+)
+from scoring.passk import pass_at_k, pass_at_k_ci
+
+__all__ = [
+    "SHRINKAGE_LIMIT",
+    "avg",
+    "avg_ci",
+    "bayes",
+    "bayes_ci",
+    "pass_at_k",
+    "pass_at_k_ci",
+    "question_stderr",
+    "shrinkage",
+]

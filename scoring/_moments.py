@@ -1,0 +1,80 @@
+"""The formulas of Bayes@N and avg@N on stacks of counts, shape (..., M, C + 1).
+
+Inputs are taken as checked. Leading axes are free (models, data sets, bootstrap replicates), and
+every question has its own number of trials, the sum of its counts. Notation and source: the
+docstring of ``bayes.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scoring._inputs import Counts, Floats
+
+
+def bayes_from_counts(
+    counts: Counts, weights: Floats, prior: Counts | int = 0
+) -> tuple[Floats, Floats]:
+    """Bayes@N of stacks of counts; the inputs are taken as checked.
+
+    Args:
+        counts: shape (..., M, C + 1).
+        weights: shape (C + 1,).
+        prior: counts of a prior run, broadcast against ``counts``; the 1 of the uniform prior
+            is added here.
+
+    Returns:
+        mu and sigma, float64, each of shape (...).
+
+    >>> import numpy as np
+    >>> counts = np.array([[[2, 3], [1, 4]], [[5, 0], [0, 5]]])
+    >>> mu, sigma = bayes_from_counts(counts, np.array([0.0, 1.0]))
+    >>> mu.round(6).tolist(), sigma.round(6).tolist()
+    ([0.642857, 0.5], [0.118451, 0.087482])
+    """
+    means, variances = posterior_moments(counts + prior + 1, weights)
+    questions = means.shape[-1]
+    return means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / questions
+
+
+def avg_from_counts(counts: Counts, weights: Floats) -> tuple[Floats, Floats]:
+    """avg@N of stacks of counts, at least one trial of each question; shapes as above.
+
+    >>> import numpy as np
+    >>> a, sigma = avg_from_counts(np.array([[2, 3], [1, 4]]), np.array([0.0, 1.0]))
+    >>> round(float(a), 6), round(float(sigma), 6)
+    (0.7, 0.165831)
+    """
+    _, variances = posterior_moments(counts + 1, weights)
+    trials = counts.sum(axis=-1)
+    scale = (trials + weights.size) / trials
+    means = observed_means(counts, weights)
+    return means.mean(axis=-1), np.sqrt((scale**2 * variances).sum(axis=-1)) / trials.shape[-1]
+
+
+def posterior_moments(nu: Counts | Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of w . pi_a for each question under Dirichlet(nu_a).
+
+    Args:
+        nu: Dirichlet parameters, all above 0, shape (..., M, C + 1).
+        weights: shape (C + 1,).
+
+    Returns:
+        Means and variances, float64, each of shape (..., M).
+
+    Source: arXiv 2510.04265, the terms of equation 15. The variance is summed around the mean,
+    which is the same and cannot come out negative.
+    """
+    total = nu.sum(axis=-1)
+    probabilities = nu / total[..., None]
+    # Relative to w_0, as the paper writes it: weights that are all equal give exactly w_0 and 0.
+    offsets = weights - weights[0]
+    means = probabilities @ offsets
+    spread = (probabilities * (offsets - means[..., None]) ** 2).sum(axis=-1)
+    return weights[0] + means, spread / (total + 1)
+
+
+def observed_means(counts: Counts, weights: Floats) -> Floats:
+    """Return each question's mean weighted outcome, shape (..., M)."""
+    means: Floats = weights[0] + (counts @ (weights - weights[0])) / counts.sum(axis=-1)
+    return means

@@ -1,0 +1,200 @@
+"""What several test modules need: a tiny model, question files, and run folders made by hand."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline import config, runfolder, shards
+from pipeline.runfolder import Run
+from pipeline.tables import ATTEMPTS, GRADES, QUESTIONS
+
+ROOT = Path(__file__).resolve().parent.parent
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def make_tokenizer(template: str | None = CHATML, bos: bool = False) -> Any:
+    """One token a byte and four control tokens; `bos`: it puts <|bos|> in front of every text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.add_special_tokens(["<|im_end|>", "<|endoftext|>", "<|im_start|>", "<|bos|>"])
+    if bos:
+        raw.post_processor = processors.TemplateProcessing(
+            single="<|bos|> $A", special_tokens=[("<|bos|>", raw.token_to_id("<|bos|>"))]
+        )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        bos_token="<|bos|>" if bos else None,
+        additional_special_tokens=["<|im_start|>"],
+    )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def make_model(
+    folder: Path, *, context: int = 512, seed: int = 0, template: str | None = CHATML
+) -> Path:
+    """A random two-layer Qwen3 in bf16 with a byte-level tokenizer, about 100 kB."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    tokenizer = make_tokenizer(template)
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            max_position_embeddings=context,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+        )
+    ).to(torch.bfloat16)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write_questions(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """A JSON Lines file."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def arithmetic(count: int) -> list[dict[str, Any]]:
+    """Questions 1+1, 2+2, ... with ids 1, 2, ..."""
+    return [{"id": n, "problem": f"{n}+{n}?", "answer": str(2 * n)} for n in range(1, count + 1)]
+
+
+# One character per attempt: its outcome, its kind of box, and how the completion ended.
+KINDS = {
+    "1": ("correct", "boxed", "stop"),
+    "0": ("wrong", "boxed", "stop"),
+    "-": ("no_answer", "no_box", "stop"),
+    "(": ("no_answer", "unclosed", "stop"),
+    "~": ("no_answer", "truncated", "length"),
+    "u": ("unparsable", "boxed", "stop"),
+    "t": ("timeout", "boxed", "stop"),
+    "+": (None, None, "stop"),  # generated, not graded
+}
+
+
+def make_run(
+    folder: Path, marks: Mapping[str, str], *overrides: str, gold: Mapping[str, str] | None = None
+) -> Run:
+    """A run folder as the stages would leave it, without an engine.
+
+    Args:
+        folder: where.
+        marks: per question id one character per trial, see `KINDS`; "." is owed. A shorter line
+            leaves its last trials owed.
+        overrides: settings; `sampling.trials` is the longest line unless it is among them.
+        gold: gold answers by question id where they matter; problem and gold answer make the
+            hash that a prior run is matched by.
+    """
+    trials = max(map(len, marks.values()))
+    cfg = config.load(
+        [
+            f"run_dir={folder}",
+            "model=custom",
+            "model.id=/nowhere/tiny",
+            "dataset=jsonl",
+            "dataset.path=/nowhere/sums.jsonl",
+            f"sampling.trials={trials}",
+            *overrides,
+        ]
+    )
+    run = Run(cfg)
+    folder.mkdir(parents=True, exist_ok=True)
+    runfolder.save_config(run)
+    questions = []
+    for qid in marks:
+        answer = (gold or {}).get(qid, "2")
+        questions.append(
+            {
+                "question_id": qid,
+                "problem": f"the problem of {qid}",
+                "gold": answer,
+                "question_hash": runfolder.short_hash(f"{qid} {answer}"),
+                "prompt": qid,
+                "prompt_token_ids": [1, 2, 3],
+                "prompt_logprobs": None,
+                "max_tokens": 8,
+            }
+        )
+    identity = {
+        **runfolder.settings(cfg),
+        "questions": {q["question_id"]: q["question_hash"] for q in questions},
+    }
+    runfolder.write_manifest(run, {"identity": identity})
+    shards.write_part(
+        folder / "questions.parquet", pa.Table.from_pylist(questions, schema=QUESTIONS)
+    )
+    add_attempts(run, marks)
+    return run
+
+
+def add_attempts(run: Run, marks: Mapping[str, str], part: str = "00000") -> None:
+    """Attempts and grades parts with one row for each mark."""
+    made = [
+        (qid, trial, *KINDS[mark])
+        for qid, line in marks.items()
+        for trial, mark in enumerate(line)
+        if mark != "."
+    ]
+    now = time.time()
+    attempts = [
+        {
+            "question_id": qid,
+            "trial": trial,
+            "seed": 1234 + trial,
+            "text": r"\boxed{2}",
+            "finish_reason": finish,
+            "prompt_tokens": 3,
+            "completion_tokens": 5,
+            "token_ids": [1, 2, 3, 4, 5],
+            "logprobs": [-0.5] * 5,
+            "started": now - 2,
+            "first_token": now - 1,
+            "finished": now,
+        }
+        for qid, trial, _, _, finish in made
+    ]
+    grades = [
+        {
+            "question_id": qid,
+            "trial": trial,
+            "has_box": box == "boxed",
+            "box": box,
+            "answer": "2" if box == "boxed" else None,
+            "outcome": outcome,
+        }
+        for qid, trial, outcome, box, _ in made
+        if outcome is not None
+    ]
+    if attempts:
+        table = pa.Table.from_pylist(attempts, schema=ATTEMPTS)
+        shards.write_part(run.attempts / f"{part}.parquet", table)
+    if grades:
+        shards.write_part(
+            run.grades / f"{part}.parquet", pa.Table.from_pylist(grades, schema=GRADES)
+        )

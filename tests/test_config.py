@@ -1,0 +1,328 @@
+"""The typed configuration: what composes, what is refused, and what comes back from a folder."""
+
+import functools
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline import config
+from pipeline.errors import UserError
+from pipeline.schema import ModelConfig
+
+# Table 6 of arXiv 2510.04265 (20-model version), with the hub ids of the models.
+TABLE_6 = {
+    1: ("DS-R1-Qwen", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"),
+    2: ("LIMO-v2", "GAIR/LIMO-v2"),
+    3: ("OpenThinker2", "open-thoughts/OpenThinker2-32B"),
+    4: ("OpenThinker3", "open-thoughts/OpenThinker3-1.5B"),
+    5: ("Qwen3-Thinking", "Qwen/Qwen3-30B-A3B-Thinking-2507"),
+    6: ("Sky-T1-Flash", "NovaSky-AI/Sky-T1-32B-Flash"),
+    7: ("gpt-oss-high", "openai/gpt-oss-20b"),
+    8: ("gpt-oss-low", "openai/gpt-oss-20b"),
+    9: ("gpt-oss-medium", "openai/gpt-oss-20b"),
+    10: ("EXAONE-4.0", "LGAI-EXAONE/EXAONE-4.0-1.2B"),
+    11: ("OR-Nemotron", "nvidia/OpenReasoning-Nemotron-1.5B"),
+    12: ("Phi-4", "microsoft/Phi-4-reasoning"),
+    13: ("Phi-4-plus", "microsoft/Phi-4-reasoning-plus"),
+    14: ("OR1-Distill", "open-r1/OpenR1-Distill-7B"),
+    15: ("FuseO1-DS-QwQ-SkyT1", "FuseAI/FuseO1-DeepSeekR1-QwQ-SkyT1-Flash-32B-Preview"),
+    16: ("Light-R1-DS", "qihoo360/Light-R1-14B-DS"),
+    17: ("AR-Nemotron", "nvidia/AceReason-Nemotron-1.1-7B"),
+    18: ("NVIDIA-Nemotron", "nvidia/NVIDIA-Nemotron-Nano-9B-v2"),
+    19: ("Qwen3-4B", "Qwen/Qwen3-4B-Thinking-2507"),
+    20: ("Bespoke", "bespokelabs/Bespoke-Stratos-7B"),
+}
+NEEDS = {"custom": ["model.id=owner/name"], "jsonl": ["dataset.path=my/sums.jsonl"]}
+NEEDS["hub"] = ["dataset.path=owner/questions"]
+
+
+@pytest.mark.parametrize("number", range(len(config.choices("model"))))
+def test_every_model_composes(number: int) -> None:
+    model = config.choices("model")[number]
+    datasets = config.choices("dataset")
+    dataset = datasets[number % len(datasets)]  # every data set has its turn
+    needs = NEEDS.get(model, []) + NEEDS.get(dataset, [])
+    cfg = config.load([f"model={model}", f"dataset={dataset}", *needs])
+    assert cfg.run_dir == f"runs/{cfg.dataset.name}/{cfg.model.name}"
+    assert cfg.model.id and cfg.dataset.path
+    assert cfg.model.name == model or model in ("demo", "custom")
+
+
+@pytest.mark.parametrize("group", ["prompt", "sampling", "engine"])
+def test_every_other_choice_composes(group: str) -> None:
+    for name in config.choices(group):
+        assert getattr(config.load([f"{group}={name}"]), group).name == name
+
+
+@functools.cache
+def composed(model: str) -> ModelConfig:
+    return config.load([f"model={model}", *NEEDS.get(model, [])]).model
+
+
+def test_the_twenty_models_of_the_paper() -> None:
+    found = {}
+    for name in config.choices("model"):
+        model = composed(name)
+        if model.table_id is not None:
+            assert model.table_id not in found, name
+            found[model.table_id] = (model.short_name, model.id)
+    assert found == TABLE_6
+
+
+def test_models_keep_what_their_protocol_needs() -> None:
+    low = config.load(["model=gpt-oss-20b-low"]).model
+    assert low.chat_template_kwargs == {"reasoning_effort": "low"}
+    assert low.template_date == "2025-09-01" and low.dtype == "auto"
+    assert not low.skip_special_tokens and low.reasoning_end == "<|channel|>final<|message|>"
+    assert config.load(["model=exaone-4.0-1.2b"]).model.chat_template_kwargs == {
+        "enable_thinking": True
+    }
+    nano = config.load(["model=nemotron-nano-9b-v2"]).model
+    assert nano.trust_remote_code and nano.engine_args == {"mamba_ssm_cache_dtype": "float32"}
+    trusted = [name for name in config.choices("model") if composed(name).trust_remote_code]
+    assert trusted == ["nemotron-nano-9b-v2"]
+    assert config.load(["model=openreasoning-nemotron-1.5b"]).prompt.name == "openreasoning"
+
+
+def test_the_paper_protocol() -> None:
+    s = config.load(["model=qwen3-30b", "dataset=aime25"]).sampling
+    assert (s.trials, s.temperature, s.top_p, s.top_k, s.max_tokens, s.seed) == (
+        (80, 0.6, 0.95, None, 32768, 1234)
+    )
+    assert s.logprobs and s.prompt_logprobs
+
+
+def test_a_model_may_choose_the_sampling_and_the_command_line_wins() -> None:
+    assert config.load([]).sampling.name == "demo"  # model=demo asks for short completions
+    assert config.load(["model=qwen3-4b"]).sampling.name == "paper"
+    assert config.load(["model=demo", "sampling=paper"]).sampling.name == "paper"
+    assert config.load(["sampling=paper", "model=demo"]).sampling.max_tokens == 32768
+    assert config.load(["sampling.max_tokens=7"]).sampling.max_tokens == 7
+    assert config.load(["model=openreasoning-nemotron-1.5b", "prompt=plain"]).prompt.name == "plain"
+
+
+def test_local_paths_name_the_run() -> None:
+    cfg = config.load(
+        ["model=custom", "model.id=/data/my model", "dataset=jsonl", "dataset.path=../q/sums.jsonl"]
+    )
+    assert cfg.model.id == "/data/my model"
+    assert cfg.run_dir == "runs/sums/my model"
+    assert config.load(["tag=hot"]).run_dir.endswith("-hot")
+    assert Path(config.load([]).dataset.path) == config.ROOT / "demo/questions.jsonl"
+
+
+def test_free_form_mappings_take_any_key() -> None:
+    cfg = config.load(
+        [
+            "model.chat_template_kwargs.enable_thinking=true",
+            "model.engine_args={mamba: {dtype: float32}}",
+            "engine.args.swap_space=4",
+            "+engine.args.foo=bar",
+        ]
+    )
+    assert cfg.model.chat_template_kwargs == {"enable_thinking": True}
+    assert cfg.model.engine_args == {"mamba": {"dtype": "float32"}}
+    assert cfg.engine.args == {"swap_space": 4, "foo": "bar"}
+    kept = config.load(["model=gpt-oss-20b-low", "model.chat_template_kwargs.extra=1"])
+    assert kept.model.chat_template_kwargs == {"reasoning_effort": "low", "extra": 1}
+
+
+def test_prior_is_short_for_prior_run() -> None:
+    assert config.load(["prior=runs/a", "prior.trials=3"]).prior.run == "runs/a"
+
+
+# override(s), what the line must name: the key, what was found, what to do
+BAD = [
+    ("+foo=1", ["foo", "no such key", "model"]),
+    ("foo=1", ["foo", "no such key"]),
+    ("sampling.trails=3", ["sampling.trails", "did you mean sampling.trials"]),
+    ("++sampling.trails=3", ["sampling.trails", "did you mean sampling.trials"]),
+    ("trials=3", ["trials", "did you mean", "sampling.trials"]),
+    ("dataset.fields.problm=x", ["dataset.fields.problm", "dataset.fields.problem"]),
+    ("hydra.run.dir=x", ["hydra.run.dir", "no such key"]),
+    ("model@x=demo", ["model@x", "no such key"]),
+    ("model/foo=bar", ["model/foo", "no such key"]),
+    ("model=qwen3-31b", ["model=qwen3-31b", "qwen3-30b", "model=custom"]),
+    ("dataset=aime", ["dataset=aime", "aime25", "dataset.path=FILE"]),
+    ("engine=vlm", ["engine=vlm", "vllm"]),
+    ("prompt=nope", ["prompt=nope", "boxed"]),
+    ("sampling=nope", ["sampling=nope", "paper"]),
+    ("model=", ["model=", "choose from", "qwen3-30b"]),
+    ("model=null", ["model=null", "choose from"]),
+    ("model={}", ["model={}", "choose from"]),
+    ("model=[demo,demo]", ["model=[demo,demo]", "no such choice"]),
+    ("model=qwen3-30b,qwen3-4b", ["model=qwen3-30b,qwen3-4b", "no such choice"]),
+    ("model=../../etc/passwd", ["no such choice"]),
+    ("~model", ["~model", "KEY=VALUE"]),
+    ("~sampling.trials=3", ["~sampling.trials", "KEY=VALUE"]),
+    ("foo", ["foo", "KEY=VALUE"]),
+    ("=1", ["=1", "KEY=VALUE"]),
+    ("'", ["KEY=VALUE"]),
+    ('prompt.template="a', ["prompt.template", "quote"]),
+    ("sampling.trials=1,2", ["sampling.trials=1,2", "one value"]),
+    ("sampling.trials=0", ["sampling.trials=0", "at least 1"]),
+    ("sampling.trials=-3", ["sampling.trials=-3", "at least 1"]),
+    ("sampling.trials=99999999999999999999", ["sampling.trials", "at most"]),
+    ("sampling.trials=many", ["sampling.trials", "many", "Integer"]),
+    ("sampling.trials=1.5", ["sampling.trials", "1.5", "Integer"]),
+    ("sampling.trials=", ["sampling.trials", "''", "Integer"]),
+    ("sampling.trials=null", ["sampling.trials", "not Optional"]),
+    ("sampling.trials=???", ["sampling.trials", "missing"]),
+    ("sampling.trials={a: 1}", ["sampling.trials"]),
+    ("sampling.max_tokens=0", ["sampling.max_tokens=0", "at least 1"]),
+    ("sampling.seed=-1", ["sampling.seed=-1", "null"]),
+    ("sampling.seed=99999999999999999999", ["sampling.seed"]),
+    ("sampling.temperature=hot", ["sampling.temperature", "hot", "Float"]),
+    ("sampling.temperature=-0.1", ["sampling.temperature=-0.1", "between 0 and 2"]),
+    ("sampling.temperature=nan", ["sampling.temperature=nan", "between 0 and 2"]),
+    ("sampling.temperature=0", ["sampling.temperature=0", "sampling.trials=1"]),
+    ("sampling.top_p=0", ["sampling.top_p=0", "(0, 1]"]),
+    ("sampling.top_k=0", ["sampling.top_k=0", "null"]),
+    ("sampling.logprobs=maybe", ["sampling.logprobs", "maybe", "bool"]),
+    ("engine.batch_size=0", ["engine.batch_size=0"]),
+    ("engine.gpu_memory_utilization=1.5", ["engine.gpu_memory_utilization=1.5"]),
+    ("engine.device=cpu", ["engine.device=cpu", "engine=transformers"]),
+    ("engine.name=sglang", ["engine.name=sglang", "vllm"]),
+    (
+        "engine=transformers engine.tensor_parallel_size=2",
+        ["engine.tensor_parallel_size=2", "engine=vllm"],
+    ),
+    ("prompt.template=hello", ["prompt.template", "{problem}"]),
+    ("prompt.template=${foo}", ["prompt.template", "foo", "\\${"]),
+    ("prompt.system_role=boss", ["prompt.system_role=boss", "system or user"]),
+    ("model=custom", ["model.id", "no value", "model.id=VALUE"]),
+    ("dataset=jsonl", ["dataset.path", "no value", "dataset.path=VALUE"]),
+    ("model.id=null", ["model.id"]),
+    ("model.context=0", ["model.context=0"]),
+    ("model.dtype=float7", ["model.dtype=float7", "bfloat16"]),
+    ("model.template_date=hello", ["model.template_date=hello", "YYYY-MM-DD"]),
+    ("model.chat_template_kwargs=3", ["model.chat_template_kwargs"]),
+    ("dataset.limit=0", ["dataset.limit=0"]),
+    ("dataset.fields=x", ["dataset.fields"]),
+    ("stages=[prepare,genrate]", ["stages", "genrate", "generate"]),
+    ("stages=prepare", ["stages"]),
+    ("stages=[]", ["stages", "prepare"]),
+    ("scoring.pass_k=[0]", ["scoring.pass_k=[0]"]),
+    ("scoring.pass_k=2", ["scoring.pass_k"]),
+    ("scoring.confidence=95", ["scoring.confidence=95"]),
+    ("prior.trials=3", ["prior.trials=3", "prior=RUN"]),
+    ("grading.timeout_s=0", ["grading", "timeout_s"]),
+    ("run_dir=", ["run_dir"]),
+    ("tag=../x", ["tag=../x"]),
+    ("dataset.name=a/b", ["dataset.name=a/b"]),
+]
+
+
+@pytest.mark.parametrize(("overrides", "named"), BAD, ids=[overrides for overrides, _ in BAD])
+def test_a_bad_setting_is_one_readable_line(overrides: str, named: list[str]) -> None:
+    parts = overrides.split(" ") if overrides.startswith("engine=t") else [overrides]
+    with pytest.raises(UserError) as caught:
+        config.load(parts)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 700
+    for word in named:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("group", "text", "named"),
+    [
+        ("model", "name: mine\nid: a/b\nshortname: x\n", ["shortname"]),
+        ("model", "name: mine\nid: a/b\ncontext: long\n", ["model.context", "long"]),
+        ("dataset", "name: mine\npath: a/b\nfields: {porblem: x}\n", ["porblem"]),
+        ("sampling", "name: mine\ntemprature: 1\n", ["temprature"]),
+        ("model", "name: [unclosed\n", ["mine.yaml"]),
+        ("model", "- a\n- b\n", ["mine"]),
+    ],
+)
+def test_a_wrong_yaml_file_is_one_readable_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, text: str, named: list[str]
+) -> None:
+    shutil.copytree(config.CONFIGS, tmp_path / "configs")
+    monkeypatch.setattr(config, "CONFIGS", tmp_path / "configs")
+    (tmp_path / "configs" / group / "mine.yaml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        config.load([f"{group}=mine"])
+    assert "\n" not in str(caught.value)
+    for word in named:
+        assert word in str(caught.value)
+
+
+def test_a_new_model_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(config.CONFIGS, tmp_path / "configs")
+    monkeypatch.setattr(config, "CONFIGS", tmp_path / "configs")
+    (tmp_path / "configs/model/mine.yaml").write_text("name: mine\nid: a/b\ncontext: 4096\n")
+    assert config.load(["model=mine"]).model.context == 4096
+
+
+def written(folder: Path, *overrides: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(config.dump(config.load([*overrides])))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["model=gpt-oss-20b-high", "dataset=hmmt25", "sampling=greedy", "engine=transformers"],
+        ["model.engine_args={a: {b: [1, 2.5, null]}}", "tag=x", "scoring.pass_k=[1,3]"],
+        [r'prompt.template="{problem} as \${x}, {y} $z$ \\boxed{}"'],
+        [r"prompt.template='{problem} costs \\\${5}'"],
+        ["prompt.template='{problem}: yes # no\n\n- \"quoted\"'"],
+    ],
+)
+def test_a_folder_gives_back_what_was_written(tmp_path: Path, overrides: list[str]) -> None:
+    cfg = config.load([*overrides, f"run_dir={tmp_path}"])
+    (tmp_path / "config.yaml").write_text(config.dump(cfg))
+    assert config.load_folder(tmp_path, []) == cfg
+
+
+def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    cfg = config.load_folder(
+        folder, ["sampling.trials=160", "prior=other", "+engine.args.foo=1", "scoring.pass_k=[1,3]"]
+    )
+    assert cfg.sampling.trials == 160 and cfg.prior.run == "other"
+    assert cfg.engine.args == {"foo": 1} and cfg.scoring.pass_k == [1, 3]
+    assert cfg.run_dir == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("model=qwen3-30b", ["model=qwen3-30b", "single keys"]),
+        ("tag=x", ["tag=x"]),
+        ("run_dir=elsewhere", ["run_dir=elsewhere"]),
+        ("sampling.trails=3", ["sampling.trails", "did you mean sampling.trials"]),
+        ("sampling.trials=many", ["sampling.trials", "many"]),
+        ("sampling.trials=0", ["sampling.trials=0"]),
+        ("sampling.trials=[", ["config.yaml"]),
+        ("foo=1", ["foo", "no such key"]),
+        ("~sampling.trials=1", ["KEY=VALUE"]),
+    ],
+)
+def test_a_folder_refuses_a_bad_setting_in_one_line(
+    tmp_path: Path, override: str, named: list[str]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        config.load_folder(written(tmp_path), [override])
+    assert "\n" not in str(caught.value)
+    for word in named:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1, 2]", "a: [", "sampling: {trails: 3}", "model: 3", "\x00", "sampling: {}"]
+)
+def test_a_damaged_config_yaml_is_one_readable_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        config.load_folder(tmp_path, [])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run folder"):
+        config.load_folder(tmp_path, [])

@@ -1,0 +1,260 @@
+"""Grading with the real math_verify, in real worker processes that are really killed."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers import Outcome, check_gold, check_golds, compare, extract, grade
+from verifiers.latex import MAX_CHARS, clean
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT.parent / "shared" / "data"
+
+EQUAL = [
+    ("25", "025"), ("025", "25"), ("5", "5."), ("1234", r"1\,234"), ("1234", "1,234"),
+    ("11111111100", r"11,\! 111,\! 111,\! 100"), ("3.5", "3 1/2"), (r"\frac{7}{2}", r"3\frac12"),
+    ("i", r"\mathrm{i}"), (r"\sqrt{2}", "√2"), ("5", "5=x"), ("5", "x = 5"), ("90", "90°"),
+    ("0.335", r"33.5\%"), ("204_7", "204_{7}"), (r"\text{Evelyn}", "Evelyn"), ("C", r"\text{(C)}"),
+    ("10", r"10\text{ units}"), ("2,1", r"\{1, 2\}"), ("(2,1)", r"\left(\frac42,\; 1\right)"),
+    ("150", r"1500\times 10^{-1}"), ("7", "7" + " " * 100_000), ("6,8", r"6 \text{ and } 8"),
+]  # fmt: skip
+EQUAL_BY_ALGEBRA = [
+    ("2^{99}", "633825300114114700748351602688"),
+    (r"1-\frac{2}{\pi}", r"\frac{\pi-2}{\pi}"),
+    (r"\sqrt{\frac{95}{24}}", r"\frac{\sqrt{570}}{12}"),
+    (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt6}"),
+    (r"2^{25} \cdot 26!", r"26! \cdot 2^{25}"),
+    ("x^2+2x+1", "(x+1)^2"),
+    (r"\frac{-1+\sqrt{17}}{2}, \frac{-1-\sqrt{17}}{2}", r"\frac{-1\pm\sqrt{17}}{2}"),
+    (
+        r"2,3,\frac{3+i\sqrt{3}}{2},\frac{3-i\sqrt{3}}{2}",
+        r"\{2,3,\frac32 + \frac{\sqrt3}{2}i, \frac32-\frac{\sqrt3}{2}i\}",
+    ),
+    (r"\frac12", r"\cos 60^\circ"),
+    ("1024", "2^10"),
+    ("(2,1)", r"2, \cos 0"),
+    ("5,-5", r"\pm 5"),
+    ("0", r"\sqrt{5+2\sqrt6}-\sqrt2-\sqrt3"),
+]
+DIFFERENT = [
+    # Pairs that math_verify 0.9 accepts, or that its parser misreads as equal.
+    ("1/2004!", "1/2006!"), (r"\frac{1}{2004!}", r"\frac{1}{2006!}"), ("2^{-98}", "2^{-99}"),
+    (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"), ("204", "204_7"), ("204_7", "204"),
+    ("2", r"2\%"), (r"2\%", "2"), ("5", "I think 5 is it"), ("5", r"\foo{5"), ("5", "5 +"),
+    ("1/3", "0.333333"), (r"\sqrt2", "1.41421356"), ("0.0000001", "0.0000002"), ("0", "1/2006!"),
+    ("(2,1)", "(3,1)"), ("(2,1)", "(1,2)"), ("[1,2]", "(1,2)"), (r"\emptyset", "(3,1)"),
+    ("5", "2 3"), ("11", "5\n6"), ("2", "3 1/2"), ("11/2", "1 1/2"), ("17", r"1\text{ }7"),
+    ("12", "12c"), ("f", "f'"), (r"5\text{ m}", r"5\text{ cm}"), ("17", r"17\text{ million}"),
+    (r"\text{cat}", r"\text{act}"), ("abcd", "dcba"), ("204", "n=n"), ("x=5", "y=5"),
+    (r"\{1/2004!,1\}", r"\{1/2006!,1\}"), ("x=1/2004!", "x=1/2006!"),
+    ("(0,1/2004!)", "(0,1/2006!)"), ("x>1/2004!", "x>1/2006!"), ("2^{-98}x", "2^{-99}x"),
+    (r"\sqrt{2}", r"\sqrt{2}+10^{-300}"), ("e^x=0", "e^x=-1"), ("1234", "1, 234"),
+    (r"\sin 30", r"\sin 30^\circ"), ("a_{16}", "10"), ("1,2", "1,2,3"), ("4", r"4 \text{ or } 5"),
+    ("(1,2)", "2,1"), ("(2,1)", "1,2"), ("(1,2)", r"\{1,2\}"), ("1234", "(1,234)"), ("0", "2^10"),
+    ("x^2=-1", "x^2=-4"), ("5", r"5 \text{ (approximately)}"), ("5", r"\pm 5"), ("3,4", r"3 \pm 4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gold", "answer"), EQUAL)
+def test_equal_without_algebra(gold: str, answer: str) -> None:
+    assert compare(gold, answer) is True
+
+
+def test_equal_by_algebra() -> None:
+    outcomes = grade(EQUAL_BY_ALGEBRA, workers=2, timeout_s=60)
+    assert [pair for pair, outcome in outcomes.items() if outcome != "correct"] == []
+
+
+def test_no_false_accept() -> None:
+    outcomes = grade(DIFFERENT, workers=2, timeout_s=60)
+    assert {p: o for p, o in outcomes.items() if o not in ("wrong", "unparsable")} == {}
+
+
+rationals = st.fractions(max_denominator=10**6)
+
+
+def spellings(value: Fraction) -> list[str]:
+    top, bottom = value.numerator, value.denominator
+    texts = [
+        rf"\frac{{{top}}}{{{bottom}}}",
+        f"{top}/{bottom}",
+        rf"$\dfrac{{{2 * top}}}{{{2 * bottom}}}$",
+    ]
+    if bottom == 1:
+        texts += [str(top), f"{top}.0", f"{top:,}", "-" * (top < 0) + "00" + str(abs(top))]
+    if top > bottom > 1:
+        texts.append(rf"{top // bottom}\frac{{{top % bottom}}}{{{bottom}}}")
+    return texts
+
+
+@given(rationals | st.integers().map(Fraction), rationals, st.data())
+def test_numbers_agree_with_fractions(a: Fraction, b: Fraction, data: st.DataObject) -> None:
+    left, right = (data.draw(st.sampled_from(spellings(value))) for value in (a, a))
+    assert compare(left, right) is True
+    other = data.draw(st.sampled_from(spellings(b)))
+    verdict = compare(left, other)
+    assert verdict is (a == b) or (verdict is None and "," in left and a != b)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=8), st.integers(0, 8))
+def test_decimals_are_exact(value: Any, places: int) -> None:
+    rounded = round(value, places)
+    assert compare(f"{value:f}", f"{rounded:f}") is (Fraction(value) == Fraction(rounded))
+
+
+@given(st.text(alphabet=r"0123456789{}\frac ,.%_^+-=/$xtei()[]", max_size=60))
+def test_cheap_layers_take_any_text(text: str) -> None:
+    assert compare(text, text) is (True if text.strip() else None)
+    assert compare("17", text) in (True, False, None)
+    assert len(clean(text)) <= 20 * len(text)
+
+
+def test_no_process_when_all_is_cheap() -> None:
+    code = (
+        "import sys, multiprocessing as mp, verifiers as v\n"
+        "v.grade([('25', '025'), ('1', '2'), ('3', 'x' * 5000), ('3', ' ')])\n"
+        "assert v.check_gold('025') is None and v.check_gold('') == 'it is empty'\n"
+        "assert not mp.active_children() and 'sympy' not in sys.modules\n"
+        "from multiprocessing import forkserver\n"
+        "assert forkserver._forkserver._forkserver_pid is None\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_outcomes_and_each_pair_once() -> None:
+    seen: list[tuple[tuple[str, str], Outcome]] = []
+    pairs = [
+        ("7", "7"), ("7", "8"), ("7", ""), ("7", "9" * (MAX_CHARS + 1)), (r"\frac{1", "7"),
+        (r"\sqrt{4}", "2"), ("7", "7"), (r"\sqrt{4}", "2"), ("", "7"),
+    ]  # fmt: skip
+    outcomes = grade(iter(pairs), workers=1, timeout_s=60, on_done=lambda p, o: seen.append((p, o)))
+    expected = [
+        "correct",
+        "wrong",
+        "unparsable",
+        "unparsable",
+        "unparsable",
+        "correct",
+        "unparsable",
+    ]
+    assert list(outcomes.values()) == expected
+    assert list(outcomes) == list(dict.fromkeys(pairs))
+    assert sorted(seen) == sorted(outcomes.items())
+    assert set(outcomes.values()) <= set(get_args(Outcome))
+    assert grade([]) == {}
+
+
+def test_a_long_answer_equal_letter_by_letter_is_correct() -> None:
+    digits = "1" * 4301
+    assert grade([(digits, digits)]) == {(digits, digits): "correct"}
+
+
+def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
+    tower, fine = ("9", r"9^{9^{9^9}}"), (r"\sqrt{12}", r"2\sqrt{3}")
+    start = time.monotonic()
+    outcomes = grade([tower, fine], workers=1, timeout_s=3)
+    assert outcomes == {tower: "timeout", fine: "correct"}
+    assert time.monotonic() - start < 60
+
+
+def test_memory_is_limited() -> None:
+    greedy, fine = ("5", r"\binom{2^{40}}{2^{39}}"), (r"\sqrt{12}", r"2\sqrt{3}")
+    outcomes = grade([greedy, fine], workers=1, timeout_s=3, memory_mb=800)
+    assert outcomes[greedy] in ("timeout", "unparsable")
+    assert outcomes[fine] == "correct"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_that_cannot_start_are_an_error_not_a_hang(workers: int, tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    pairs = [(rf"\sqrt{{{4 * n}}}", rf"2\sqrt{{{n}}}") for n in range(11, 21)]
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        f"import verifiers.grading as g; g.START_S = 5\n"
+        f"g.grade({pairs!r}, workers={workers})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode != 0
+    assert "worker processes do not start" in done.stderr
+
+
+def test_golds_are_checked() -> None:
+    reasons = check_golds(["025", r"\sqrt{2}", r"\frac{1", "x" * 2000, "some plain prose", ""])
+    assert [gold for gold, reason in reasons.items() if reason is None] == ["025", r"\sqrt{2}"]
+    assert "1000 characters" in (check_gold("x" * 2000) or "")
+
+
+def read_examples(name: str) -> list[dict[str, Any]]:
+    path = DATA / "grading" / name
+    if not path.exists():
+        pytest.skip(f"no {path.relative_to(ROOT.parent)} beside the repository")
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def outcome_of(rows: list[dict[str, Any]], timeout_s: float) -> list[str]:
+    answers = [extract(row["completion"], truncated=False).answer for row in rows]
+    pairs = [(row["gold"], a) for row, a in zip(rows, answers, strict=True) if a is not None]
+    outcomes = grade(pairs, workers=min(2, os.cpu_count() or 1), timeout_s=timeout_s)
+    return [
+        "no_answer" if a is None else outcomes[row["gold"], a]
+        for row, a in zip(rows, answers, strict=True)
+    ]
+
+
+def test_oracle_agreement() -> None:
+    rows = [row for row in read_examples("oracle_examples.jsonl") if row["boxed"]]
+    outcomes = outcome_of(rows, timeout_s=30)
+    right = [(o == "correct") == r["expected"] for o, r in zip(outcomes, rows, strict=True)]
+    accepts = [
+        r["gold"]
+        for o, r in zip(outcomes, rows, strict=True)
+        if o == "correct" and not r["expected"]
+    ]
+    print(f"oracle: {sum(right)} of {len(rows)} boxed cases as expected")
+    # Both are lists in another order, which only one of the oracle's sources counts as wrong.
+    assert accepts == ["4, 10, -2", "4, .1, 2"]
+    assert sum(right) >= 109
+
+
+def test_hostile_answers_are_all_answered() -> None:
+    rows = read_examples("hostile_examples.jsonl.gz")
+    outcomes = outcome_of(rows, timeout_s=2)
+    false_accepts = [
+        row["name"]
+        for row, outcome in zip(rows, outcomes, strict=True)
+        if row["expected"] is False and outcome == "correct"
+    ]
+    assert false_accepts == []
+    missed = [
+        row["name"]
+        for row, outcome in zip(rows, outcomes, strict=True)
+        if row["expected"] and outcome != "correct"
+    ]
+    assert set(missed) <= {"fact_ratio"}  # needs a look at factorials before they are computed
+
+
+def test_contest_golds_can_be_graded() -> None:
+    if not (DATA / "contests").exists():
+        pytest.skip("no shared/data/contests beside the repository")
+    golds = [
+        json.loads(line)["answer"]
+        for path in sorted((DATA / "contests").glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    assert len(golds) == 120
+    assert {gold: why for gold, why in check_golds(golds, timeout_s=60).items() if why} == {}
+    assert set(grade([(gold, f"${gold}$") for gold in golds]).values()) == {"correct"}

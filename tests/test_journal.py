@@ -1,0 +1,241 @@
+"""The journal: what was appended is readable, whatever happens to the end or the middle of it."""
+
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import textwrap
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import journal
+from pipeline.config import ROOT
+from pipeline.journal import MARKER, Journal
+from pipeline.tables import ATTEMPTS
+
+SMALL = pa.schema([("key", pa.int32()), ("text", pa.string())])
+FRAMES = [
+    [{"key": 0, "text": "one"}, {"key": 1, "text": MARKER.decode("latin-1")}],
+    [{"key": 2, "text": "\\boxed{½} 🦉"}],
+    [{"key": 3, "text": None}],
+]
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
+int32 = st.integers(-(2**31), 2**31 - 1)
+attempt = st.fixed_dictionaries(
+    {
+        "question_id": texts,
+        "trial": int32,
+        "seed": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "text": texts,
+        "finish_reason": st.sampled_from(["stop", "length"]),
+        "prompt_tokens": int32,
+        "completion_tokens": int32,
+        "token_ids": st.lists(int32, max_size=20),
+        "logprobs": st.none() | st.lists(st.floats(width=32, allow_nan=False), max_size=20),
+        "started": st.floats(allow_nan=False),
+        "first_token": st.floats(allow_nan=False),
+        "finished": st.floats(allow_nan=False),
+    }
+)
+
+
+def write(path: Path, frames: list[list[dict[str, Any]]], schema: pa.Schema = SMALL) -> list[int]:
+    """A journal of these frames; returns where each frame ends."""
+    writer, ends = Journal(path, schema), []
+    for rows in frames:
+        writer.append(rows)
+        ends.append(writer.size)
+    writer.close()
+    return ends
+
+
+def frames_of(path: Path, schema: pa.Schema = SMALL) -> list[list[dict[str, Any]]]:
+    return [batch.to_pylist() for batch in journal.read(path, schema)[0]]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(attempt, min_size=1, max_size=4), max_size=4))
+def test_rows_come_back_as_they_were(frames: list[list[dict[str, Any]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.journal"
+        write(path, frames, ATTEMPTS)
+        found, damage = journal.read(path, ATTEMPTS)
+    assert [batch.to_pylist() for batch in found] == frames
+    assert damage == []
+
+
+def test_cut_anywhere_loses_only_what_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    ends = write(path, FRAMES)
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        found, damage = journal.read(path, SMALL)
+        complete = sum(end <= size for end in ends)
+        assert [batch.to_pylist() for batch in found] == FRAMES[:complete], size
+        assert bool(damage) == (size not in (0, *ends)), size
+        assert all("unfinished last frame" in line for line in damage), size
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_a_flipped_byte_costs_only_its_own_frame(tmp_path: Path, flip: int) -> None:
+    path = tmp_path / "a.journal"
+    ends = write(path, FRAMES)
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
+        hit = sum(end <= at for end in ends)
+        found, damage = journal.read(path, SMALL)
+        assert [b.to_pylist() for b in found] == FRAMES[:hit] + FRAMES[hit + 1 :], at
+        assert damage, at
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 1 << 30, 0x7FFFFFFF, 0xFFFFFFFF])
+@pytest.mark.parametrize("checksum", [0, zlib.crc32(b""), 0xFFFFFFFF])
+def test_a_lying_length_costs_nothing_else(tmp_path: Path, length: int, checksum: int) -> None:
+    path = tmp_path / "a.journal"
+    ends = write(path, FRAMES)
+    whole = path.read_bytes()
+    forged = struct.pack("<8sII", MARKER, length, checksum)
+    path.write_bytes(whole[: ends[0]] + forged + whole[ends[0] :] + forged)
+    found, damage = journal.read(path, SMALL)
+    assert [batch.to_pylist() for batch in found] == FRAMES
+    assert len(damage) == 2
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0" * 64, b"\xff" * 64, os.urandom(512), MARKER * 9])
+def test_a_sound_checksum_over_nonsense_is_damage(tmp_path: Path, payload: bytes) -> None:
+    path = tmp_path / "a.journal"
+    write(path, FRAMES)
+    head = struct.pack("<8sII", MARKER, len(payload), zlib.crc32(payload))
+    path.write_bytes(head + payload + path.read_bytes())
+    found, damage = journal.read(path, SMALL)
+    assert [batch.to_pylist() for batch in found] == FRAMES
+    assert len(damage) == 1
+
+
+def test_frames_with_other_columns_are_damage_not_a_crash(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    write(path, [[{"question_id": "q", "trial": 0}]], ATTEMPTS)
+    found, damage = journal.read(path, SMALL)
+    assert found == [] or all(batch.schema == SMALL for batch in found)
+    path.unlink()
+    write(path, FRAMES)
+    found, damage = journal.read(path, ATTEMPTS)
+    assert found == [] and len(damage) == len(FRAMES)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_any_bytes_around_a_frame_are_survived(before: bytes, after: bytes) -> None:
+    frame = journal.encode(FRAMES[1], SMALL)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.journal"
+        path.write_bytes(before + frame + after)
+        assert frames_of(path) == [FRAMES[1]]
+
+
+def test_zeros_after_a_power_cut_are_one_damaged_stretch(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    write(path, FRAMES)
+    path.write_bytes(path.read_bytes() + bytes(10_000))
+    found, damage = journal.read(path, SMALL)
+    assert [batch.to_pylist() for batch in found] == FRAMES and len(damage) == 1
+
+
+def test_two_journals_joined_are_one(tmp_path: Path) -> None:
+    one, two = tmp_path / "1.journal", tmp_path / "2.journal"
+    write(one, FRAMES)
+    write(two, FRAMES[::-1])
+    one.write_bytes(one.read_bytes() + two.read_bytes())
+    assert frames_of(one) == FRAMES + FRAMES[::-1]
+    torn = two.read_bytes()[:-3]
+    one.write_bytes(torn + two.read_bytes())
+    assert frames_of(one) == FRAMES[:0:-1] + FRAMES[::-1]
+
+
+def test_a_journal_has_one_writer(tmp_path: Path) -> None:
+    first = Journal(tmp_path / "a.journal", SMALL)
+    first.append(FRAMES[0])
+    with pytest.raises(FileExistsError):
+        Journal(tmp_path / "a.journal", SMALL)
+    first.close()
+    assert frames_of(first.path) == FRAMES[:1]
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str = "256k") -> Iterator[Path]:
+    """A file system of its own that is soon full; needs to be allowed to mount."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("cannot mount a small tmpfs here; the limit on file size stands in for it")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(path: Path) -> tuple[list[int], OSError, Journal]:
+    """Append until the disk refuses; returns the keys that were accepted."""
+    writer, kept = Journal(path, SMALL), list[int]()
+    for key in range(100_000):
+        try:
+            writer.append([{"key": key, "text": "x" * (key % 5000)}])
+        except OSError as error:
+            return kept, error, writer
+        kept.append(key)
+    raise AssertionError("the disk never filled up")
+
+
+def test_a_full_disk_keeps_every_accepted_row(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(64 << 10))
+        kept, error, writer = fill(disk / "a.journal")
+        found, damage = journal.read(writer.path, SMALL)
+        assert "No space left" in str(error) and len(kept) > 10
+        assert [batch["key"][0].as_py() for batch in found] == kept and damage == []
+        ballast.unlink()
+        writer.append([{"key": -1, "text": "room again"}])
+        writer.close()
+        assert frames_of(writer.path)[-1] == [{"key": -1, "text": "room again"}]
+
+
+def test_a_limit_on_file_size_keeps_every_accepted_row(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import resource, signal, sys
+        from pathlib import Path
+        from test_journal import fill
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        kept, error, writer = fill(Path(sys.argv[1]))
+        print(len(kept), error.errno)
+        """
+    )
+    path = tmp_path / "a.journal"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    kept, _ = map(int, done.stdout.split())
+    found, damage = journal.read(path, SMALL)
+    assert kept > 10 and damage == []
+    assert [batch["key"][0].as_py() for batch in found] == list(range(kept))

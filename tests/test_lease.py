@@ -1,0 +1,287 @@
+"""The lease: never two holders, and none that outlives its holder."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline import lease
+from pipeline.config import ROOT
+from pipeline.errors import UserError
+
+HOLDER = """
+    import sys, time
+    from pathlib import Path
+    from pipeline import lease
+    with lease.held(Path(sys.argv[1]), "generating"):
+        print("held", flush=True)
+        time.sleep(600)
+    """
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "generate.lease"
+
+
+def forge(path: Path, **changed: Any) -> None:
+    """A lease as some other process would have left it."""
+    born = psutil.Process().create_time() - psutil.boot_time()
+    fields = {"host": socket.gethostname(), "pid": os.getpid(), "born": born, "since": "then"}
+    path.write_text(json.dumps(fields | changed))
+
+
+def test_it_is_there_while_held_and_gone_after(path: Path) -> None:
+    assert lease.holder(path) is None
+    with lease.held(path, "generating"):
+        who = lease.holder(path)
+        assert who is not None and who["pid"] == os.getpid()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_it_is_let_go_after_an_error(path: Path) -> None:
+    with pytest.raises(ValueError), lease.held(path, "generating"):
+        raise ValueError
+    assert list(path.parent.iterdir()) == []
+
+
+def test_the_second_is_refused_and_told_why(path: Path) -> None:
+    with lease.held(path, "generating"):
+        with (
+            pytest.raises(UserError, match="another process is generating") as refused,
+            lease.held(path, "generating"),
+        ):
+            raise AssertionError("held twice")
+        message = str(refused.value)
+        assert str(os.getpid()) in message and socket.gethostname() in message
+        assert str(path) in message and "\n" not in message
+        assert lease.holder(path) is not None
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_holder_is_followed_at_once(path: Path, reaped: bool) -> None:
+    other = start(HOLDER, path)
+    assert other.stdout and other.stdout.readline() == "held\n"
+    with pytest.raises(UserError), lease.held(path, "generating"):
+        pass
+    os.kill(other.pid, signal.SIGKILL)
+    if reaped:
+        other.wait()
+    else:
+        while psutil.Process(other.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+    assert lease.holder(path) is None
+    with lease.held(path, "generating"):
+        who = lease.holder(path)
+        assert who is not None and who["pid"] == os.getpid()
+    other.communicate()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_process_that_got_the_dead_holder_s_number_is_not_the_holder(path: Path) -> None:
+    born = psutil.Process().create_time() - psutil.boot_time()
+    forge(path, born=born - 60)
+    assert lease.holder(path) is None
+    with lease.held(path, "generating"):
+        assert lease.holder(path) is not None
+
+
+def test_a_changed_clock_does_not_kill_the_holder(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lease.held(path, "generating"):
+        born, boot = psutil.Process.create_time, psutil.boot_time
+        monkeypatch.setattr(psutil.Process, "create_time", lambda self: born(self) + 3600)
+        monkeypatch.setattr(psutil, "boot_time", lambda: boot() + 3600)
+        assert lease.holder(path) is not None
+
+
+def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> None:
+    forge(path, host="elsewhere", pid=1)
+    with pytest.raises(UserError, match="elsewhere"), lease.held(path, "generating"):
+        pass
+    recent = time.time() - lease.EXPIRE_S + 30
+    os.utime(path, (recent, recent))
+    assert lease.holder(path) is not None
+    past = time.time() - lease.EXPIRE_S - 5
+    os.utime(path, (past, past))
+    assert lease.holder(path) is None
+    with lease.held(path, "generating"):
+        who = lease.holder(path)
+        assert who is not None and who["host"] == socket.gethostname()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", "\0" * 50, '{"host": 1}', '{"pid": -1}', '{"pid": "x", "born": "y"}'],
+)
+def test_a_damaged_lease_expires_too(path: Path, content: str) -> None:
+    if content.startswith('{"pid"'):
+        content = content[:-1] + f', "host": "{socket.gethostname()}"}}'
+    path.write_text(content)
+    with pytest.raises(UserError, match="delete"), lease.held(path, "generating"):
+        pass
+    os.utime(path, (0, 0))
+    with lease.held(path, "generating"):
+        pass
+    assert list(path.parent.iterdir()) == []
+
+
+def test_an_impossible_pid_is_a_dead_one(path: Path) -> None:
+    forge(path, pid=-5)
+    with lease.held(path, "generating"):
+        pass
+    forge(path, pid=2**60)
+    with lease.held(path, "generating"):
+        pass
+
+
+def test_the_holder_renews_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_S", 0.05)
+    with lease.held(path, "generating"):
+        os.utime(path, (0, 0))
+        until = time.monotonic() + 60
+        while path.stat().st_mtime == 0 and time.monotonic() < until:
+            time.sleep(0.02)
+        assert path.stat().st_mtime > 0
+
+
+def test_release_never_deletes_somebody_else_s_lease(path: Path) -> None:
+    with lease.held(path, "generating"):
+        path.unlink()  # it was taken from us while we slept
+        forge(path, host="elsewhere")
+        theirs = path.read_text()
+    assert path.read_text() == theirs
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_nor_does_it_renew_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_S", 0.02)
+    with lease.held(path, "generating"):
+        path.unlink()
+        forge(path, host="elsewhere")
+        time.sleep(0.1)  # a renewal under way may still touch it
+        os.utime(path, (1, 1))
+        time.sleep(0.3)
+        assert path.stat().st_mtime == 1
+
+
+def test_death_in_the_middle_of_a_takeover_blocks_nobody(path: Path) -> None:
+    """Both the lease and the claim on it are of dead processes."""
+    forge(path, pid=2**22 + 1)
+    claim = lease._claim(path, path.read_text())
+    forge(claim, pid=2**22 + 2)
+    second = lease._claim(claim, claim.read_text())
+    forge(second, pid=2**22 + 3)
+    with lease.held(path, "generating"):
+        who = lease.holder(path)
+        assert who is not None and who["pid"] == os.getpid()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_full_disk_leaves_no_empty_lease(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, text: str) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"), lease.held(path, "generating"):
+        pass
+    assert list(path.parent.iterdir()) == []
+
+
+RACER = """
+    import os, sys, time
+    from pathlib import Path
+    from pipeline import lease
+    from pipeline.errors import UserError
+    path, inside, wanted = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    held = 0
+    while held < wanted:
+        try:
+            with lease.held(path, "racing"):
+                os.close(os.open(inside, os.O_CREAT | os.O_EXCL))  # fails if another is inside
+                held += 1
+                time.sleep(0.0005)
+                inside.unlink()
+                if held % 4:  # as if killed here: the lease stays and its holder is no more
+                    dead = path.with_name(f"dead-{os.getpid()}")
+                    dead.write_text(path.read_text().replace('"pid": ', '"pid": 9000'))
+                    dead.rename(path)
+        except UserError:
+            pass
+    """
+
+
+def test_many_racing_for_stale_leases_never_hold_it_together(tmp_path: Path) -> None:
+    path, inside = tmp_path / "generate.lease", tmp_path / "inside"
+    forge(path, pid=2**22 + 1)
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(RACER), str(path), str(inside), "60"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for racer in racers:
+        assert racer.stdout and racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    errors = [racer.communicate()[1] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0] * 4, errors
+
+
+def test_threads_of_one_process_exclude_each_other(path: Path) -> None:
+    together, most, refused = 0, 0, 0
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal together, most, refused
+        for _ in range(30):
+            try:
+                with lease.held(path, "racing"):
+                    with lock:
+                        together += 1
+                        most = max(most, together)
+                    time.sleep(0.001)
+                    with lock:
+                        together -= 1
+            except UserError:
+                with lock:
+                    refused += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1 and refused < 120
+    assert list(path.parent.iterdir()) == []

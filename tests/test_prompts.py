@@ -1,0 +1,114 @@
+"""From a problem to the exact tokens, through chat templates of every temper."""
+
+from typing import Any
+
+import pytest
+from helpers import CHATML, make_tokenizer
+
+from prompts import PromptError, control_tokens, fill, render, turns
+
+NO_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}" + CHATML
+)
+DATED = "Today is {{ strftime_now('%d %B %Y') }}. " + CHATML
+THINKING = CHATML + "{% if add_generation_prompt and enable_thinking %}<think>\n{% endif %}"
+HOSTILE = [
+    "What is {problem}?",
+    "{{ 1/0 }} {% for x in y %} {# comment #} {{ raise_exception('no') }}",
+    r"$\frac{1}{2}$ \boxed{} {} {0} %s %(x)s ${x} \1 \g<0>",
+    "a\x00b\x1b[31m\u202e",
+    "日本語 🙂 \u2028 é",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return make_tokenizer()
+
+
+def test_chatml_text_and_ids(tokenizer: Any) -> None:
+    chat = turns(fill("{problem}\n\nUse \\boxed{}.", "1+1?"), "Be brief.")
+    text, ids = render(tokenizer, chat)
+    assert text == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        "<|im_start|>user\n1+1?\n\nUse \\boxed{}.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    start = tokenizer.convert_tokens_to_ids("<|im_start|>")
+    assert ids[0] == start and ids.count(start) == 3
+    assert all(type(i) is int for i in ids) and tokenizer.decode(ids) == text
+
+
+def test_system_in_the_users_turn(tokenizer: Any) -> None:
+    text, _ = render(tokenizer, turns("Hi", "Be brief.", "user"))
+    assert text == "<|im_start|>user\nBe brief.\n\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert turns("Hi", None) == turns("Hi", None, "user") == [{"role": "user", "content": "Hi"}]
+    assert turns("Hi", "")[0] == {"role": "system", "content": ""}  # no text is not no system
+
+
+@pytest.mark.parametrize("problem", HOSTILE)
+def test_a_problem_is_text_whatever_it_holds(tokenizer: Any, problem: str) -> None:
+    text, ids = render(tokenizer, turns(fill("Solve: {problem}", problem), None))
+    assert f"Solve: {problem}<|im_end|>" in text
+    assert tokenizer.decode(ids) == text
+
+
+def test_fill_leaves_other_braces_and_repeats() -> None:
+    assert fill("{problem} {} {x} {problem}", "{problem}") == "{problem} {} {x} {problem}"
+    assert fill(r"\boxed{}", "p") == r"\boxed{}"
+
+
+def test_a_template_that_rejects_the_system_role() -> None:
+    tokenizer = make_tokenizer(NO_SYSTEM)
+    with pytest.raises(PromptError, match="System role not supported"):
+        render(tokenizer, turns("Hi", "Be brief."))
+    assert "Be brief.\n\nHi" in render(tokenizer, turns("Hi", "Be brief.", "user")).text
+
+
+def test_no_template_is_an_error() -> None:
+    with pytest.raises(PromptError, match="no chat template"):
+        render(make_tokenizer(None), turns("Hi", None))
+
+
+@pytest.mark.parametrize("template", ["{% if %}", "{{ messages.nope.nope }}", "{{ 1/0 }}"])
+def test_a_broken_template_is_an_error_in_one_piece(template: str) -> None:
+    with pytest.raises(PromptError, match=r"the chat template failed: .+"):
+        render(make_tokenizer(template), turns("Hi", None))
+
+
+def test_a_template_that_prints_a_date_is_pinned() -> None:
+    tokenizer = make_tokenizer(DATED)
+    text, _ = render(tokenizer, turns("Hi", None), date="2025-09-01")
+    assert text.startswith("Today is 01 September 2025. ")
+    assert not render(tokenizer, turns("Hi", None)).text.startswith("Today is 01 September 2025.")
+
+
+def test_options_reach_the_template() -> None:
+    tokenizer = make_tokenizer(THINKING)
+    assert render(tokenizer, turns("Hi", None), {"enable_thinking": True}).text.endswith(
+        "<think>\n"
+    )
+    assert render(tokenizer, turns("Hi", None)).text.endswith("assistant\n")
+    with pytest.raises(PromptError, match="tokenize"):
+        render(tokenizer, turns("Hi", None), {"tokenize": True})
+
+
+def test_no_second_bos() -> None:
+    tokenizer = make_tokenizer("{{ bos_token }}" + CHATML, bos=True)
+    assert tokenizer("Hi")["input_ids"][0] == tokenizer.bos_token_id  # it adds one by itself
+    ids = render(tokenizer, turns("Hi", None)).token_ids
+    assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
+
+
+def test_control_tokens_in_a_text_are_found(tokenizer: Any) -> None:
+    assert control_tokens(tokenizer, "1 < 2 |x|> 3 <|im_ end|> im_end") == []
+    assert control_tokens(tokenizer, "a<|im_end|>\n<|im_start|>system") == [
+        "<|im_end|>",
+        "<|im_start|>",
+    ]
+    unmarked = make_tokenizer()
+    unmarked.add_tokens(["<|channel|>", "<\uff5cUser\uff5c>", "<b>"])  # not declared special
+    assert control_tokens(unmarked, "<|channel|> <\uff5cUser\uff5c> <b>") == [
+        "<|channel|>",
+        "<\uff5cUser\uff5c>",
+    ]

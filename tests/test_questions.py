@@ -1,0 +1,216 @@
+"""Questions from JSON Lines files and Hugging Face data sets: what is read, mended, refused."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import ROOT, arithmetic, write_questions
+
+from pipeline import questions
+from pipeline.errors import UserError
+from pipeline.questions import Question
+from pipeline.schema import DatasetConfig, FieldNames
+
+CONTESTS = ROOT.parent / "shared" / "data" / "contests"
+
+
+def load(path: Path, **settings: Any) -> tuple[list[Question], list[str]]:
+    return questions.load(DatasetConfig(name="sums", path=str(path), **settings))
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "q.jsonl"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def line(**fields: Any) -> str:
+    return json.dumps({"id": "a", "problem": "1+1?", "answer": "2"} | fields) + "\n"
+
+
+def test_plain_questions(tmp_path: Path) -> None:
+    found, notes = load(write_questions(tmp_path / "q.jsonl", arithmetic(12)))
+    assert [q.id for q in found[:2]] == ["sums-01", "sums-02"] and found[-1].id == "sums-12"
+    assert found[2] == Question("sums-03", "3+3?", "6") and not notes
+
+
+def test_bom_crlf_blank_lines_and_unicode(tmp_path: Path) -> None:
+    text = "\ufeff" + line() + "\n  \n" + line(id="b", problem="Où \u2028 est π?").strip()
+    found, notes = load(written(tmp_path, text.replace("\n", "\r\n")))
+    assert [q.id for q in found] == ["a", "b"] and found[1].problem == "Où \u2028 est π?"
+    assert not notes
+
+
+def test_numbers_become_text(tmp_path: Path) -> None:
+    rows = [
+        {"id": 7, "problem": "p", "answer": 25},
+        {"id": "008", "problem": "q", "answer": 0.5},
+        {"id": 9.0, "problem": "r", "answer": 70.0},
+        {"id": "2025-I-1", "problem": "s", "answer": "025"},
+    ]
+    found, _ = load(write_questions(tmp_path / "q.jsonl", rows))
+    assert [(q.id, q.gold) for q in found] == [
+        ("sums-07", "25"),
+        ("sums-08", "0.5"),
+        ("sums-09", "70"),
+        ("2025-I-1", "025"),
+    ]
+
+
+def test_field_names_and_ids_can_be_chosen(tmp_path: Path) -> None:
+    path = write_questions(tmp_path / "q.jsonl", [{"ID": "x", "Q": "p?", "A": "1"}])
+    found, _ = load(path, fields=FieldNames(id="ID", problem="Q", answer="A"))
+    assert found == [Question("x", "p?", "1")]
+    found, _ = load(path, fields=FieldNames(id=None, problem="Q", answer="A"))
+    assert found[0].id == "sums-01"
+
+
+def test_limit(tmp_path: Path) -> None:
+    path = write_questions(tmp_path / "q.jsonl", arithmetic(5))
+    assert len(load(path, limit=3)[0]) == 3
+    assert len(load(path, limit=50)[0]) == 5
+
+
+def test_lost_backslashes_are_mended_and_reported(tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "problem": "Half of \frac{2}{3}, \beta, \alpha?", "answer": "\frac{1}{3}"},
+        {"id": 2, "problem": "\fbox{x}\n\f\n", "answer": "3"},
+    ]
+    found, notes = load(write_questions(tmp_path / "q.jsonl", rows))
+    assert found[0].gold == r"\frac{1}{3}"  # at the very start, where it is white space too
+    assert found[0].problem == r"Half of \frac{2}{3}, \beta, \alpha?"
+    assert found[1].problem == r"\fbox{x}"  # the form feed by itself was a page break
+    assert len(notes) == 3 and notes[0].startswith("sums-01: problem: 3 control characters")
+    assert "sums-01: answer: 1 control" in notes[1]
+
+
+def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> None:
+    found, notes = load(
+        written(tmp_path, line(answer="\\frac{") + line(id="b")[:-1].replace("1+1", "2+2"))
+    )
+    assert len(found) == 2 and len(notes) == 1
+    assert "a: gold answer" in notes[0] and "only an identical answer" in notes[0]
+
+
+BAD: list[tuple[str, str | bytes, list[str]]] = [
+    ("empty file", "", ["holds no questions"]),
+    ("blank file", "\n \n", ["holds no questions"]),
+    ("no problem", '{"id": 1, "answer": "2"}', ["line 1", "'problem'", "found id, answer"]),
+    ("no id", '{"problem": "p", "answer": "2"}', ["line 1", "dataset.fields.id=NAME"]),
+    ("empty object", "{}", ["line 1", "found none"]),
+    ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),
+    ("null gold", line(answer=None), ["line 1", "answer", "is empty"]),
+    ("NaN gold", line(answer=float("nan")), ["line 1", "answer", "is empty"]),
+    ("empty problem", line(problem=""), ["line 1", "problem", "is empty"]),
+    ("list gold", line(answer=["2"]), ["line 1", "'answer' is list", "expected text"]),
+    ("bool gold", line(answer=True), ["line 1", "bool"]),
+    ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
+    ("same number", line(id=7) + line(id="07", problem="x"), ["line 1 and line 2", "sums-07"]),
+    ("same question", line() + line(id="b"), ["a and b", "same question"]),
+    ("an array", "[1, 2]\n", ["line 1", "not a JSON object"]),
+    ("a string", line() + '"x"', ["line 2", "not a JSON object"]),
+    ("bad JSON", line() + "\n{nope}", ["line 3", "not JSON"]),
+    ("torn JSON", line()[:-5], ["line 1", "not JSON"]),
+    ("deep JSON", line() + "[" * 200_000, ["line 2", "not JSON"]),
+    ("deep object", '{"a":' * 200_000, ["line 1", "not JSON"]),
+    ("long integer", '{"id": ' + "9" * 5000 + "}", ["line 1", "not JSON"]),
+    ("Latin-1", line().encode() + "é".encode("latin-1"), ["line 2", "not UTF-8"]),
+    ("UTF-16", line().encode("utf-16"), ["line 1", "not UTF-8"]),
+    ("huge field", line(problem="x" * 100_001), ["line 1", "longer than 100000"]),
+    ("half a character", line(problem="\ud800"), ["line 1", "lone surrogate"]),
+    ("huge id", line(id="9" * 4500), ["line 1", "id", "100 characters"]),
+    ("two-line id", line(id="a\nb"), ["line 1", "id", "one line"]),
+]
+
+
+@pytest.mark.parametrize(("content", "named"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_bad_files_name_file_line_and_field(
+    tmp_path: Path, content: str | bytes, named: list[str]
+) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(UserError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 600
+    for word in [str(path), *named]:
+        assert word in message
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(UserError, match=r"dataset.path=/nowhere/q.jsonl: no such file"):
+        load(Path("/nowhere/q.jsonl"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    path = write_questions(tmp_path / "q.jsonl", arithmetic(1))
+    path.chmod(0)
+    with pytest.raises(UserError, match="cannot be read"):
+        load(path)
+
+
+def test_the_hash_covers_problem_and_gold_only() -> None:
+    a = Question("a", "1+1?", "2")
+    assert a.hash == Question("b", "1+1?", "2").hash
+    assert len({a.hash, Question("a", "1+1", "2").hash, Question("a", "1+1?", "3").hash}) == 3
+    assert Question("a", "x", "yz").hash != Question("a", "xy", "z").hash
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> None:
+    folder = offline / "mine"
+    folder.mkdir()
+    columns = {"Problem": ["1+1?", "2+2?"], "Answer": [2, 4], "extra": ["x", "y"]}
+    if kind == "parquet":
+        pq.write_table(pa.table(columns), folder / "train-00000-of-00001.parquet")
+    elif kind == "json":
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        write_questions(folder / "train.jsonl", rows)
+    else:
+        (folder / "train.csv").write_text("Problem,Answer,extra\n1+1?,2,x\n2+2?,4,y\n")
+    names = FieldNames(id=None, problem="Problem", answer="Answer")
+    found, notes = load(folder, split="train", fields=names)
+    assert [(q.id, q.problem, q.gold) for q in found] == [
+        ("sums-01", "1+1?", "2"),
+        ("sums-02", "2+2?", "4"),
+    ]
+    assert not notes
+    with pytest.raises(UserError) as caught:
+        load(folder, fields=names)
+    assert "dataset.split" in str(caught.value) and "train" in str(caught.value)
+    with pytest.raises(UserError, match=r"row 1: no field 'problem'.*found Problem, Answer, extra"):
+        load(folder, split="train", fields=FieldNames(id=None))
+
+
+def test_an_unknown_hub_id_without_a_network(offline: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
+    message = str(caught.value)
+    assert "\n" not in message and "no-such-owner/no-such-data" in message and "prefetch" in message
+
+
+def test_an_empty_folder_is_refused(offline: Path) -> None:
+    (offline / "empty").mkdir()
+    with pytest.raises(UserError, match="could not be loaded"):
+        load(offline / "empty")
+
+
+@pytest.mark.skipif(not CONTESTS.is_dir(), reason=f"no contest files in {CONTESTS.name}/")
+@pytest.mark.parametrize("name", ["aime24", "aime25", "brumo_2025", "hmmt_feb_2025"])
+def test_contest_files(name: str) -> None:
+    found, notes = load(CONTESTS / f"{name}.jsonl")
+    assert len({q.id for q in found}) == len({q.hash for q in found}) == 30
+    assert not notes

@@ -1,0 +1,228 @@
+"""The main job from end to end, with the real vLLM engine on the CPU and the embedded model."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import scoring
+from pipeline import config
+
+ROOT = Path(__file__).parent.parent
+CONTEST = ROOT.parent / "shared" / "data" / "contests" / "hmmt_feb_2025.jsonl"
+TRIALS = 12
+
+
+def pipeline(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", *arguments], capture_output=True, text=True, cwd=ROOT
+    )
+    assert not check or done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
+    return sorted(found, key=lambda row: (row["question_id"], row["trial"]))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("run") / "demo"
+    done = pipeline("run", f"sampling.trials={TRIALS}", f"run_dir={folder}")
+    return folder, done.stdout
+
+
+def test_every_attempt_is_there_once_with_its_seed(run: tuple[Path, str]) -> None:
+    attempts = rows(run[0] / "attempts")
+    questions = pq.read_table(run[0] / "questions.parquet").to_pylist()
+    keys = [(a["question_id"], a["trial"]) for a in attempts]
+    wanted = {(q["question_id"], t) for q in questions for t in range(TRIALS)}
+    assert len(questions) == 30 and len(keys) == len(set(keys)) and set(keys) == wanted
+    assert all(a["seed"] == 1234 + a["trial"] for a in attempts)
+    for a in attempts:
+        assert len(a["token_ids"]) == len(a["logprobs"]) == a["completion_tokens"] <= 96
+        assert a["finish_reason"] == ("length" if a["completion_tokens"] == 96 else "stop") or (
+            a["completion_tokens"] == 96  # the end token may be the ninety-sixth
+        )
+        assert a["started"] <= a["first_token"] <= a["finished"]
+    assert not list(run[0].glob("attempts/*.journal")) and not (run[0] / "generate.lease").exists()
+
+
+def test_logprobs_are_the_model_s_own(run: tuple[Path, str]) -> None:
+    """Prompt and completion log-probs against one plain forward pass in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(config.load([]).model.id, dtype=torch.float32)
+    questions = {
+        q["question_id"]: q for q in pq.read_table(run[0] / "questions.parquet").to_pylist()
+    }
+    errors = []
+    for attempt in rows(run[0] / "attempts")[:: TRIALS * 3]:
+        question = questions[attempt["question_id"]]
+        ids = question["prompt_token_ids"] + attempt["token_ids"]
+        with torch.inference_mode():
+            logits = model(torch.tensor([ids])).logits[0, :-1]
+        expected = torch.log_softmax(logits, -1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+        stored = question["prompt_logprobs"][1:] + attempt["logprobs"]
+        assert np.isnan(question["prompt_logprobs"][0])
+        errors.append(np.abs(np.array(stored) - expected.numpy()).mean())
+    assert max(errors) < 0.1 and np.mean(errors) < 0.05  # bfloat16 against float32
+
+
+def test_scores_agree_with_the_stored_outcomes(run: tuple[Path, str]) -> None:
+    scores = json.loads((run[0] / "scores.json").read_text())
+    saved = np.load(run[0] / "matrix.npz")
+    grades = rows(run[0] / "grades")
+    R = np.array([g["outcome"] == "correct" for g in grades], dtype=int).reshape(30, TRIALS)
+    assert (saved["R"] == R).all()
+    assert list(saved["question_ids"]) == sorted({g["question_id"] for g in grades})
+    mu, sigma = scoring.bayes(R)
+    assert scores["uniform_prior"]["bayes"]["mu"] == pytest.approx(mu)
+    assert scores["uniform_prior"]["bayes"]["sigma"] == pytest.approx(sigma)
+    assert scores["uniform_prior"]["avg"]["mean"] == pytest.approx(R.mean())
+    assert 0.2 < R.mean() < 0.95  # the demo model knows something, and not everything
+    assert f"Bayes@{TRIALS}" in run[1] and "Pass@8" in run[1]
+    shares = scores["shares"]
+    assert sum(shares[o] for o in ("correct", "wrong", "no_answer", "unparsable", "timeout")) == (
+        pytest.approx(1)
+    )
+
+
+def test_the_same_command_owes_nothing_and_more_trials_extend(run: tuple[Path, str]) -> None:
+    before = rows(run[0] / "attempts")
+    done = pipeline("run", f"sampling.trials={TRIALS}", f"run_dir={run[0]}")
+    assert "nothing owed" in done.stderr and "loading" not in done.stderr
+    pipeline("generate", str(run[0]), f"sampling.trials={TRIALS + 1}")
+    after = rows(run[0] / "attempts")
+    assert len(after) == 30 * (TRIALS + 1)
+    assert [a for a in after if a["trial"] < TRIALS] == before
+    status = pipeline("status", str(run[0])).stdout
+    assert status.count("+") >= 30 and "nothing is owed" in status
+    pipeline("grade", str(run[0]))
+    pipeline("score", str(run[0]))
+    assert np.load(run[0] / "matrix.npz")["R"].shape == (30, TRIALS + 1)
+
+
+def test_a_trial_is_the_same_alone_and_among_others(run: tuple[Path, str], tmp_path: Path) -> None:
+    pipeline("run", "sampling.trials=2", "dataset.limit=3", f"run_dir={tmp_path / 'few'}")
+    few = rows(tmp_path / "few" / "attempts")
+    all_of_them = {(a["question_id"], a["trial"]): a for a in rows(run[0] / "attempts")}
+    for attempt in few:
+        twin = all_of_them[attempt["question_id"], attempt["trial"]]
+        assert (attempt["text"], attempt["logprobs"]) == (twin["text"], twin["logprobs"])
+
+
+def test_the_transformers_engine_fills_the_same_tables(
+    run: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "plain"
+    pipeline("run", "engine=transformers", "sampling.trials=4", f"run_dir={folder}")
+    theirs = pq.read_table(folder / "attempts").schema
+    assert theirs.equals(pq.read_table(run[0] / "attempts").schema)
+    mine, other = (json.loads((f / "scores.json").read_text()) for f in (run[0], folder))
+    a, b = (s["uniform_prior"]["avg"] for s in (mine, other))
+    assert abs(a["mean"] - b["mean"]) < 5 * np.hypot(a["sigma"], b["sigma"])
+
+
+def test_real_contest_problems_go_through(tmp_path: Path) -> None:
+    if not CONTEST.exists():
+        pytest.skip(f"{CONTEST.name} is not on this machine")
+    folder = tmp_path / "contest"
+    done = pipeline(
+        "run", "dataset=jsonl", f"dataset.path={CONTEST}", "sampling.trials=2", f"run_dir={folder}"
+    )
+    assert len(rows(folder / "grades")) == 60 and "Bayes@2" in done.stdout
+
+
+def test_without_a_gpu_a_gpu_build_is_refused_in_one_line(tmp_path: Path) -> None:
+    """A vLLM that finds no platform at all, as a CUDA build does on a machine without a GPU."""
+    script = (
+        "import vllm.platforms as p; from vllm.platforms.interface import UnspecifiedPlatform\n"
+        "p._current_platform = UnspecifiedPlatform()\n"
+        "import sys; from pipeline.cli import main\n"
+        f"sys.exit(main(['run', 'sampling.trials=1', 'run_dir={tmp_path / 'x'}']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"VLLM_LOGGING_LEVEL": "ERROR"},
+    )
+    assert done.returncode == 2
+    assert "no GPU is visible" in done.stderr and "engine=transformers" in done.stderr
+
+
+def test_manifest_says_what_made_the_run(run: tuple[Path, str]) -> None:
+    manifest = json.loads((run[0] / "manifest.json").read_text())
+    assert manifest["created_with"]["packages"]["vllm"] and manifest["identity"]["model.weights"]
+    [first, *_] = sorted((run[0] / "sessions").glob("*.json"))
+    session = json.loads(first.read_text())
+    assert session["attempts"] == 30 * TRIALS and session["ended"] is True
+    assert session["engine"]["logprobs_mode"] == "raw_logprobs"
+    assert session["completion_tokens"] == sum(
+        a["completion_tokens"] for a in rows(run[0] / "attempts") if a["trial"] < TRIALS
+    )
+
+
+LOAD_TWICE = """
+import psutil
+from pipeline import config, engines
+from pipeline.engines import Request
+
+if __name__ == "__main__":
+    cfg = config.load([])
+    requests = [Request("q", i, [5, 6, 7, 8], 20, i) for i in range(40)]
+    for _ in range(2):
+        engine = engines.load(cfg, longest=200)
+        done = sum(made is not None for made in engine.generate(requests))
+        used = psutil.Process().memory_info().rss
+        engine.close()
+        del engine
+        print(done, used >> 20, psutil.Process().memory_info().rss >> 20)
+"""
+
+
+def test_a_closed_engine_gives_its_memory_back(tmp_path: Path) -> None:
+    """The key-value cache alone is a gibibyte; another model must find it free."""
+    script = tmp_path / "twice.py"
+    script.write_text(LOAD_TWICE)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (n1, used1, after1), (n2, used2, after2) = (
+        map(int, line.split()) for line in done.stdout.splitlines()[-2:]
+    )
+    assert n1 == n2 == 40
+    assert used1 - after1 > 700 and used2 - after2 > 700  # MiB
+    assert used2 < 1.1 * used1 and after2 < 1.1 * after1
+
+
+def test_a_length_beyond_the_context_is_clamped_and_still_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "long"
+    done = pipeline(
+        "run",
+        "sampling.max_tokens=9000",
+        "sampling.trials=2",
+        "dataset.limit=2",
+        f"run_dir={folder}",
+    )
+    assert "clamped for 2 questions" in done.stderr and len(rows(folder / "attempts")) == 4
+
+
+def test_other_weights_are_refused_by_every_verb(run: tuple[Path, str]) -> None:
+    other = Path(config.load([]).model.id).with_name("step-0300")
+    done = pipeline("generate", str(run[0]), f"model.id={other}", check=False)
+    assert done.returncode == 2 and "model.weights is" in done.stderr

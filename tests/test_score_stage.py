@@ -1,0 +1,298 @@
+"""score and status on run folders made by hand: every number against a computation of its own."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import add_attempts, make_run
+
+import scoring
+from pipeline import lease
+from pipeline.cli import main
+from pipeline.config import load_folder
+from pipeline.errors import UserError
+from pipeline.runfolder import Run
+from pipeline.score import outcome_matrix, score
+from pipeline.status import status
+
+MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
+
+
+def scored(run: Run, *overrides: str) -> dict[str, Any]:
+    score(Run(load_folder(run.path, list(overrides))))
+    found: dict[str, Any] = json.loads((run.path / "scores.json").read_text())
+    return found
+
+
+def bayes_by_hand(marks: list[str], prior: list[str] | None = None) -> tuple[float, float]:
+    """Algorithm 1 for two categories: each question is a Beta posterior."""
+    mean = variance = 0.0
+    for i, line in enumerate(marks):
+        seen = line.replace(".", "").replace("+", "") + (prior[i] if prior else "")
+        a = 1 + seen.count("1")
+        b = 1 + len(seen) - seen.count("1")
+        mean += a / (a + b)
+        variance += a * b / (a + b) ** 2 / (a + b + 1)
+    return mean / len(marks), math.sqrt(variance) / len(marks)
+
+
+def test_against_a_hand_computation_and_the_scoring_functions(tmp_path: Path) -> None:
+    found = scored(make_run(tmp_path / "run", MARKS))
+    uniform = found["uniform_prior"]
+    R = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    mu, sigma = bayes_by_hand(list(MARKS.values()))
+    assert mu == pytest.approx((3 / 6 + 5 / 6 + 1 / 6) / 3)
+    bayes = uniform["bayes"]
+    assert (bayes["mu"], bayes["sigma"]) == pytest.approx((mu, sigma))
+    assert (bayes["low"], bayes["high"]) == pytest.approx(
+        (mu - 1.96 * sigma, mu + 1.96 * sigma), 1e-4
+    )
+    assert uniform["avg"]["mean"] == pytest.approx(6 / 12)
+    assert uniform["avg"]["sigma"] == pytest.approx(sigma * 6 / 4)  # rescaled by (N + 2) / N
+    assert uniform["avg"]["stderr_over_questions"] == pytest.approx(
+        np.std([0.5, 1, 0], ddof=1) / 3**0.5
+    )
+    assert bayes["shrinkage"] == pytest.approx((mu - 0.5) / sigma, abs=1e-9)
+    # Pass@2 of 2 in 4: 1 - C(2,2)/C(4,2) = 5/6
+    assert uniform["pass_at_k"] == pytest.approx({"1": 0.5, "2": (5 / 6 + 1) / 3, "4": 2 / 3})
+    assert uniform["pass_at_k"]["2"] == pytest.approx(scoring.pass_at_k(R, 2))
+    assert (found["questions"], found["trials"], found["attempts"]) == (3, 4, 12)
+    assert "prior" not in found and "with_prior" not in found
+
+
+def test_shares_add_up(tmp_path: Path) -> None:
+    shares = scored(make_run(tmp_path / "run", {"q1": "1100-", "q2": "~~(ut", "q3": "11111"}))[
+        "shares"
+    ]
+    outcomes = ("correct", "wrong", "no_answer", "unparsable", "timeout")
+    assert sum(shares[name] for name in outcomes) == pytest.approx(1)
+    assert shares["truncated"] + shares["unboxed"] == pytest.approx(shares["no_answer"])
+    counts = {name: round(15 * share, 6) for name, share in shares.items()}
+    assert counts == {
+        "correct": 7,
+        "wrong": 2,
+        "no_answer": 4,
+        "unparsable": 1,
+        "timeout": 1,
+        "truncated": 2,
+        "unboxed": 2,
+    }
+
+
+def test_the_matrix_file(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"q1": "10.", "q2": "t1+"})
+    scored(run)
+    with np.load(run.path / "matrix.npz", allow_pickle=False) as saved:
+        assert saved["R"].dtype == np.int8
+        assert saved["R"].tolist() == [[1, 0, -1], [0, 1, -1]]
+        assert saved["question_ids"].tolist() == ["q1", "q2"]
+        assert saved["outcomes"].tolist() == [
+            ["correct", "wrong", "owed"],
+            ["timeout", "correct", "owed"],
+        ]
+
+
+def test_missing_trials_are_never_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    marks = {"q1": "11", "q2": "1010", "q3": "1.1+"}
+    found = scored(make_run(tmp_path / "run", marks))
+    mu, sigma = bayes_by_hand(list(marks.values()))
+    uniform = found["uniform_prior"]
+    assert (uniform["bayes"]["mu"], uniform["bayes"]["sigma"]) == pytest.approx((mu, sigma))
+    assert uniform["avg"]["mean"] == pytest.approx((1 + 0.5 + 1) / 3)
+    assert list(uniform["pass_at_k"]) == ["1", "2"]  # the shortest question has two trials
+    assert found["attempts"] == 8
+    assert "4 of 12 attempts are still owed or ungraded" in capsys.readouterr().err
+
+
+def test_a_question_without_any_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = scored(make_run(tmp_path / "run", {"q1": "11", "q2": ""}))["uniform_prior"]
+    assert found["bayes"]["mu"] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert "avg" not in found and "pass_at_k" not in found
+    assert "1 questions have no graded attempt" in capsys.readouterr().err
+
+
+def test_one_question_and_one_trial(tmp_path: Path) -> None:
+    found = scored(make_run(tmp_path / "run", {"q1": "1"}))["uniform_prior"]
+    assert found["bayes"]["mu"] == pytest.approx(2 / 3)
+    assert "stderr_over_questions" not in found["avg"]
+    assert found["pass_at_k"] == {"1": 1.0}
+
+
+def test_the_bound_if_the_undecided_were_correct(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marks = {"q1": "1u0t", "q2": "10~.", "q3": "0000"}
+    found = scored(make_run(tmp_path / "run", marks))["uniform_prior"]
+    best = [line.replace("u", "1").replace("t", "1") for line in marks.values()]
+    bound = found["bayes_if_undecided_were_correct"]
+    assert (bound["mu"], bound["sigma"]) == pytest.approx(bayes_by_hand(best))
+    assert found["bayes"]["mu"] == pytest.approx(bayes_by_hand(list(marks.values()))[0])
+    assert "were all undecided correct" in capsys.readouterr().out
+    found = scored(make_run(tmp_path / "other", {"q1": "10~-"}))["uniform_prior"]
+    assert "bayes_if_undecided_were_correct" not in found
+
+
+def test_a_prior_is_matched_by_hash_and_shown_beside_the_uniform_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    # Other ids' order and one more question; only the first two trials are the prior.
+    theirs = {"q3": "110.", "extra": "0000", "q1": "001+", "q2": "101u"}
+    other = make_run(tmp_path / "earlier", theirs, "tag=earlier")
+    found = scored(run, f"prior={other.path}", "prior.trials=2")
+    assert found["prior"] == {"run": str(other.path), "trials": 2}
+    prior = [theirs[q][:2] for q in MARKS]
+    expected = bayes_by_hand(list(MARKS.values()), prior)
+    assert (found["with_prior"]["mu"], found["with_prior"]["sigma"]) == pytest.approx(expected)
+    uniform = found["uniform_prior"]["bayes"]
+    assert uniform["mu"] == pytest.approx(bayes_by_hand(list(MARKS.values()))[0])
+    table = capsys.readouterr().out
+    assert "Bayes@4 (uniform prior)" in table and "Bayes@4 (prior: 2 trials)" in table
+    assert f"{uniform['mu']:.4f}" in table and f"{expected[0]:.4f}" in table
+    again = scored(run)
+    assert "with_prior" not in again and again["uniform_prior"]["bayes"] == uniform
+
+
+def test_a_prior_uses_all_trials_unless_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    other = make_run(tmp_path / "earlier", {"q1": "101", "q2": "t10", "q3": "0-1"})
+    found = scored(run, f"prior={other.path}")
+    assert found["prior"]["trials"] == 3
+    expected = bayes_by_hand(list(MARKS.values()), ["101", "010", "001"])
+    assert found["with_prior"]["mu"] == pytest.approx(expected[0])
+
+
+def test_priors_that_do_not_fit(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+
+    def refused(*overrides: str) -> str:
+        with pytest.raises(UserError) as caught:
+            scored(run, *overrides)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    fewer = make_run(tmp_path / "fewer", {"q1": "11", "q2": "11"})
+    assert "does not hold 1 of this run's questions (q3)" in refused(f"prior={fewer.path}")
+    golds = make_run(tmp_path / "golds", MARKS, gold={"q2": "3"})
+    assert "(q2)" in refused(f"prior={golds.path}")
+    ragged = make_run(tmp_path / "ragged", {"q1": "11", "q2": "1.", "q3": "11"})
+    assert "not all of the first 2 trials" in refused(f"prior={ragged.path}", "prior.trials=2")
+    assert "with_prior" in scored(run, f"prior={ragged.path}", "prior.trials=1")
+    assert "has only 2 trials" in refused(f"prior={ragged.path}", "prior.trials=3")
+    assert "no run folder" in refused(f"prior={tmp_path / 'nowhere'}")
+    assert "is this run itself" in refused(f"prior={run.path}/../run", "prior.trials=1")
+    assert "prior.trials=0" in refused(f"prior={ragged.path}", "prior.trials=0")
+    assert "without prior=RUN" in refused("prior.trials=2")
+    bare = make_run(tmp_path / "bare", {"q1": "", "q2": "", "q3": "."})
+    assert "not all of the first 1 trials" in refused(f"prior={bare.path}")
+
+
+def test_trials_lowered_and_raised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    found = scored(run, "sampling.trials=2")
+    assert (found["trials"], found["attempts"]) == (2, 6)
+    mu, _ = bayes_by_hand([line[:2] for line in MARKS.values()])
+    assert found["uniform_prior"]["bayes"]["mu"] == pytest.approx(mu)
+    assert sum(found["shares"][n] for n in ("correct", "wrong", "no_answer")) == pytest.approx(1)
+    assert found["shares"]["truncated"] == 0  # it is in trial 2, the third
+    capsys.readouterr()
+    found = scored(run, "sampling.trials=8")
+    assert (found["trials"], found["attempts"]) == (8, 12)
+    assert found["uniform_prior"]["bayes"]["mu"] == pytest.approx(
+        bayes_by_hand(list(MARKS.values()))[0]
+    )
+    assert "12 of 24 attempts are still owed" in capsys.readouterr().err
+
+
+def test_nothing_graded(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"q1": "++", "q2": ".."})
+    with pytest.raises(UserError, match=r"nothing graded yet.*pipeline grade"):
+        score(run)
+    assert not (run.path / "scores.json").exists()
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    with pytest.raises(UserError, match=r"sampling\.temperature is 0\.6 there and 1\.0 here"):
+        scored(run, "sampling.temperature=1.0")
+
+
+def test_strong_shrinkage_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    easy = {f"q{i}": "1" * 20 for i in range(30)}
+    found = scored(make_run(tmp_path / "easy", easy))
+    expected = (21 / 22 - 1) / math.sqrt(21 / 22**2 / 23 / 30)
+    assert found["uniform_prior"]["bayes"]["shrinkage"] == pytest.approx(expected)
+    assert f"moved μ by {expected:+.2f} σ" in capsys.readouterr().err
+    scored(make_run(tmp_path / "even", {"q1": "10", "q2": "01"}))
+    assert "moved μ" not in capsys.readouterr().err
+
+
+def test_a_row_twice_counts_once(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    before = scored(run)
+    add_attempts(run, {"q1": "0011", "stranger": "1111"}, part="00001")
+    after = scored(run)
+    assert after["uniform_prior"] == before["uniform_prior"] and after["attempts"] == 12
+
+
+def test_damaged_grades_are_said_and_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    (run.grades / "00001.parquet").write_bytes(b"PAR1 not really")
+    assert scored(run)["attempts"] == 12
+    assert "00001.parquet: unreadable" in capsys.readouterr().err
+
+
+def test_costs_come_from_attempts_and_sessions(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    cost = scored(run)["cost"]
+    assert cost["completion_tokens"] == 60 and cost["prompt_tokens"] == 36
+    assert cost["sessions"] == 0 and cost["tokens_per_s"] is None
+    (run.path / "sessions").mkdir()
+    for name, seconds in (("a", 2.0), ("b", 4.0)):
+        (run.path / "sessions" / f"{name}.json").write_text(
+            json.dumps({"wall_s": seconds, "gpu_s": 1800, "completion_tokens": 30})
+        )
+    (run.path / "sessions" / "torn.json").write_text('{"wall_s": 1')
+    cost = scored(run)["cost"]
+    assert (cost["sessions"], cost["wall_s"], cost["gpu_hours"]) == (2, 6.0, 1.0)
+    assert cost["tokens_per_s"] == 10.0
+
+
+def test_the_outcome_matrix_keeps_the_words(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"a": "1u", "b": "t."})
+    assert outcome_matrix(run).tolist() == [["correct", "unparsable"], ["timeout", "owed"]]
+
+
+def test_status_shows_every_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", {"q1": "10-~ut+.", "long-id": "1111(", "q3": ""})
+    status(run)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "q1      10-~??+.   1/7"
+    assert lines[2] == "long-id 1111-...   4/5"
+    assert lines[3] == "q3      ........   0/0"
+    assert lines[4] == (
+        "1 correct 5  0 wrong 1  - no_answer 2  ~ truncated 1  ? undecided 2"
+        "  + generated, not graded 1  . owed 12"
+    )
+    assert lines[5] == "12/24 attempts, 60 tokens; 12 owed, nobody is generating"
+
+
+def test_status_of_a_run_that_is_complete_or_being_generated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    assert main(["status", str(run.path)]) == 0
+    assert "12/12 attempts, 60 tokens; nothing is owed" in capsys.readouterr().out
+    before = {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.is_file()}
+    assert main(["status", str(run.path), "sampling.trials=6"]) == 0
+    assert before == {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.is_file()}
+    assert "6 owed, nobody is generating" in capsys.readouterr().out
+    with lease.held(run.path / "generate.lease", "generating"):
+        assert main(["status", str(run.path), "sampling.trials=6"]) == 0
+        out = capsys.readouterr().out
+    assert "6 owed, generating on" in out and " left" in out

@@ -1,0 +1,441 @@
+"""scoring against exact fractions, enumeration, simulation and the authors' own library."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scoring
+from scoring._moments import avg_from_counts, bayes_from_counts, posterior_moments
+from scoring.passk import pass_at_k_per_question
+
+Rows = list[list[int]]
+BINARY = [Fraction(0), Fraction(1)]
+# The two worked matrices in the documentation of the authors' library.
+DOC_BINARY = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+DOC_RUBRIC = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
+DOC_WEIGHTS = [0.0, 0.5, 1.0]
+
+
+# Independent computations, in fractions, straight from the printed formulas.
+
+
+def exact_moments(row: list[int], w: list[Fraction], prior: list[int]) -> tuple[Fraction, Fraction]:
+    """Mean and variance of w . pi for one question: first and second Dirichlet moments."""
+    nu = [1 + row.count(k) + prior.count(k) for k in range(len(w))]
+    total = sum(nu)
+    mean = sum((wk * n for wk, n in zip(w, nu, strict=True)), Fraction(0)) / total
+    second = Fraction(0)
+    for j, k in itertools.product(range(len(w)), repeat=2):
+        second += w[j] * w[k] * Fraction(nu[j] * (nu[k] + (j == k)), total * (total + 1))
+    return mean, second - mean**2
+
+
+def exact_bayes(rows: Rows, w: list[Fraction], priors: Rows) -> tuple[float, float]:
+    parts = [exact_moments(row, w, prior) for row, prior in zip(rows, priors, strict=True)]
+    mu = sum((mean for mean, _ in parts), Fraction(0)) / len(rows)
+    variance = sum((var for _, var in parts), Fraction(0)) / len(rows) ** 2
+    return float(mu), math.sqrt(variance)
+
+
+def exact_avg(rows: Rows, w: list[Fraction]) -> tuple[float, float]:
+    a, variance = Fraction(0), Fraction(0)
+    for row in rows:
+        a += sum((w[k] for k in row), Fraction(0)) / len(row)
+        scale = Fraction(len(w) + len(row), len(row))
+        variance += scale**2 * exact_moments(row, w, [])[1]
+    return float(a / len(rows)), math.sqrt(variance / len(rows) ** 2)
+
+
+def exact_pass_at_k(rows: Rows, k: int) -> float:
+    parts = [
+        1 - Fraction(math.comb(len(row) - sum(row), k), math.comb(len(row), k)) for row in rows
+    ]
+    return float(sum(parts, Fraction(0)) / len(rows))
+
+
+def rising(x: Fraction, n: int) -> Fraction:
+    return math.prod((x + i for i in range(n)), start=Fraction(1))
+
+
+def exact_pass_posterior(
+    rows: Rows, k: int, alpha0: Fraction, beta0: Fraction
+) -> tuple[float, float]:
+    mu, variance = Fraction(0), Fraction(0)
+    for row in rows:
+        alpha, beta = alpha0 + sum(row), beta0 + len(row) - sum(row)
+        first = rising(beta, k) / rising(alpha + beta, k)
+        second = rising(beta, 2 * k) / rising(alpha + beta, 2 * k)
+        mu += 1 - first
+        variance += second - first**2
+    return float(mu / len(rows)), math.sqrt(variance / len(rows) ** 2)
+
+
+def ragged(rows: Rows, width: int | None = None) -> Any:
+    """Pad rows of unequal length to a masked matrix; junk lies under the mask."""
+    width = max(1, *(len(row) for row in rows)) if width is None else width
+    data = np.full((len(rows), width), 999)
+    mask = np.ones(data.shape, dtype=bool)
+    for i, row in enumerate(rows):
+        data[i, : len(row)], mask[i, : len(row)] = row, False
+    return np.ma.masked_array(data, mask)
+
+
+def close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@st.composite
+def rubrics(draw: st.DrawFn, least: int = 0) -> tuple[Rows, list[Fraction], Rows]:
+    """Ragged outcomes of at least ``least`` trials a question, weights, ragged prior outcomes."""
+    top = draw(st.integers(0, 4))
+    weight = st.integers(-40, 40).map(lambda n: Fraction(n, 8))
+    w = draw(st.lists(weight, min_size=top + 1, max_size=top + 1))
+    questions = draw(st.integers(1, 5))
+
+    def rows(least: int) -> Rows:
+        row = st.lists(st.integers(0, top), min_size=least, max_size=9)
+        return draw(st.lists(row, min_size=questions, max_size=questions))
+
+    return rows(least), w, rows(0)
+
+
+binary_rows = st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=9), min_size=1, max_size=5)
+
+
+# Bayes@N and avg@N.
+
+
+@settings(max_examples=200, deadline=None)
+@given(rubrics())
+def test_bayes_is_exact_for_ragged_trials_and_priors(
+    case: tuple[Rows, list[Fraction], Rows],
+) -> None:
+    rows, w, priors = case
+    weights = [float(x) for x in w]
+    close(scoring.bayes(ragged(rows), weights, ragged(priors)), exact_bayes(rows, w, priors))
+    close(scoring.bayes(ragged(rows), weights), exact_bayes(rows, w, [[]] * len(rows)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(rubrics(least=1))
+def test_avg_is_exact_for_ragged_trials(case: tuple[Rows, list[Fraction], Rows]) -> None:
+    rows, w, _ = case
+    close(scoring.avg(ragged(rows), [float(x) for x in w]), exact_avg(rows, w))
+
+
+def test_documented_examples() -> None:
+    def rounded(values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(round(x, 6) for x in values)
+
+    with_prior = scoring.bayes(DOC_RUBRIC, DOC_WEIGHTS, [[0, 2], [1, 2]])
+    assert rounded(with_prior) == (0.575, 0.084275)
+    assert rounded(scoring.bayes(DOC_RUBRIC, DOC_WEIGHTS)) == (0.5625, 0.091998)
+    assert rounded(scoring.avg(DOC_BINARY)) == (0.7, 0.165831)
+    assert rounded(scoring.avg(DOC_RUBRIC, DOC_WEIGHTS)) == (0.6, 0.147196)
+    mu, sigma, lo, hi = scoring.bayes_ci(DOC_BINARY, bounds=(0.0, 1.0))
+    assert rounded((mu, sigma)) == (0.642857, 0.118451)
+    assert (round(lo, 4), round(hi, 4)) == (0.4107, 0.875)
+    *_, lo, hi = scoring.avg_ci(DOC_RUBRIC, DOC_WEIGHTS)
+    assert (round(lo, 4), round(hi, 4)) == (0.3115, 0.8885)
+    assert scoring.avg_ci(DOC_BINARY, bounds=(0.0, 1.0))[3] == 1.0
+    mu, sigma, lo, hi = scoring.pass_at_k_ci(DOC_BINARY, 2)
+    assert rounded((mu, sigma)) == (0.839286, 0.097263)
+    assert (round(lo, 4), hi) == (0.6487, 1.0)
+    assert round(scoring.pass_at_k(DOC_BINARY, 2), 6) == 0.95
+
+
+def test_bayes_agrees_with_dirichlet_samples() -> None:
+    rng = np.random.default_rng(7)
+    w = np.array([0.0, 0.3, -1.0, 2.0])
+    rows = [rng.integers(0, 4, size=n).tolist() for n in (0, 1, 3, 12, 40)]
+    priors = [rng.integers(0, 4, size=n).tolist() for n in (2, 0, 5, 1, 0)]
+    samples = 200_000
+    metric = np.zeros(samples)
+    for row, prior in zip(rows, priors, strict=True):
+        nu = 1 + np.bincount(row + prior, minlength=4)
+        metric += rng.dirichlet(nu, size=samples) @ w / len(rows)
+    mu, sigma = scoring.bayes(ragged(rows), w, ragged(priors))
+    assert abs(metric.mean() - mu) < 5 * sigma / math.sqrt(samples)
+    # A sample sd has a relative standard error of about 1 / sqrt(2 n).
+    assert abs(metric.std() / sigma - 1) < 5 / math.sqrt(2 * samples)
+
+
+@pytest.mark.parametrize(("top", "N"), [(1, 1), (1, 80), (2, 5), (4, 33)])
+def test_equations_19_and_20_for_equal_trials(top: int, N: int) -> None:
+    rng = np.random.default_rng(top * 100 + N)
+    R, w = rng.integers(0, top + 1, size=(30, N)), rng.normal(size=top + 1)
+    mu, sigma = scoring.bayes(R, w)
+    a, sigma_a = scoring.avg(R, w)
+    T = 1 + top + N
+    close(mu, w.sum() / T + N / T * a)
+    close(sigma_a, T / N * sigma)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rubrics(least=1), st.randoms(use_true_random=False))
+def test_order_of_trials_and_questions_and_affine_weights(
+    case: tuple[Rows, list[Fraction], Rows], random: Any
+) -> None:
+    rows, fractions, _ = case
+    w = np.array([float(x) for x in fractions])
+    matrix = ragged(rows)
+    mu, sigma = scoring.bayes(matrix, w)
+    shuffled = [random.sample(row, len(row)) for row in rows]
+    random.shuffle(shuffled)
+    # Where the missing trials stand in the row must not matter either.
+    turned = ragged(shuffled, width=12)[:, ::-1]
+    close(scoring.bayes(turned, w), (mu, sigma))
+    close(scoring.avg(turned, w), scoring.avg(matrix, w))
+    close(scoring.bayes(matrix, 3 - 2 * w), (3 - 2 * mu, 2 * sigma))
+
+
+def test_prior_matrix_is_the_same_as_more_trials() -> None:
+    rng = np.random.default_rng(3)
+    R, R0 = rng.integers(0, 2, size=(6, 9)), rng.integers(0, 2, size=(6, 4))
+    close(scoring.bayes(R, None, R0), scoring.bayes(np.hstack([R, R0])))
+    close(scoring.bayes(R, None, R0.ravel()), scoring.bayes(R, None, R0))
+    close(scoring.bayes(R, None, R0[:, :0]), scoring.bayes(R))
+
+
+def test_missing_trial_is_not_a_wrong_one() -> None:
+    R = np.array([[1, 1, -1], [0, -1, -1]])
+    masked = np.ma.masked_equal(R, -1)
+    close(scoring.avg(masked)[0], 0.5)
+    close(scoring.bayes(masked)[0], (3 / 4 + 1 / 3) / 2)
+    assert scoring.bayes(masked)[0] > scoring.bayes(np.where(R < 0, 0, R))[0]
+    # A list of masked rows, where np.asarray would drop the masks.
+    close(scoring.bayes([masked[0], masked[1]]), scoring.bayes(masked))
+    close(scoring.bayes(np.ma.masked_invalid(np.where(R < 0, np.nan, R))), scoring.bayes(masked))
+
+
+def test_question_without_trials_has_its_prior() -> None:
+    nothing = np.ma.masked_equal([[-1, -1]], -1)
+    close(scoring.bayes(nothing), (1 / 2, math.sqrt(1 / 12)))
+    close(scoring.bayes(nothing, None, [[1, 1, 1]]), exact_bayes([[1, 1, 1]], BINARY, [[]]))
+
+
+@pytest.mark.parametrize("R", [[1, 0, 1], [True, False, True], np.array([1.0, 0.0, 1.0])])
+def test_vector_is_one_question(R: Any) -> None:
+    close(scoring.bayes(R), exact_bayes([[1, 0, 1]], BINARY, [[]]))
+    close(scoring.pass_at_k(R, 2), 1.0)
+
+
+def test_equal_weights_leave_no_uncertainty() -> None:
+    assert scoring.bayes(DOC_RUBRIC, [0.1, 0.1, 0.1]) == (0.1, 0.0)
+    assert scoring.avg(DOC_RUBRIC, [0.1, 0.1, 0.1]) == (0.1, 0.0)
+    assert scoring.shrinkage(0.1, 0.0, 0.1) == 0.0
+
+
+def test_stacks_of_counts_equal_one_call_each() -> None:
+    rng = np.random.default_rng(5)
+    counts = rng.integers(0, 9, size=(2, 3, 7, 4))
+    w = rng.normal(size=4)
+    counts[..., 0] += 1
+    mu, sigma = bayes_from_counts(counts, w)
+    a, sigma_a = avg_from_counts(counts, w)
+    assert mu.shape == sigma.shape == a.shape == sigma_a.shape == (2, 3)
+    for index in np.ndindex(2, 3):
+        rows = [np.repeat(np.arange(4), n).tolist() for n in counts[index]]
+        close((mu[index], sigma[index]), scoring.bayes(ragged(rows), w))
+        close((a[index], sigma_a[index]), scoring.avg(ragged(rows), w))
+    means, variances = posterior_moments(counts + 1, w)
+    assert means.shape == variances.shape == (2, 3, 7)
+
+
+# Intervals and the two kinds of uncertainty.
+
+
+def test_interval_is_symmetric_until_it_meets_the_bounds() -> None:
+    mu, sigma, lo, hi = scoring.bayes_ci(DOC_BINARY, confidence=0.9)
+    close((lo, hi), (mu - 1.6448536269514722 * sigma, mu + 1.6448536269514722 * sigma))
+    assert scoring.bayes_ci(DOC_BINARY, bounds=(0.7, 0.8))[2:] == (0.7, 0.8)
+    assert scoring.bayes_ci(DOC_BINARY, bounds=(2.0, 3.0))[2:] == (2.0, 2.0)
+    almost_one = scoring.bayes_ci([[1, 0]], [0.5, 0.5], confidence=math.nextafter(1, 0))
+    assert almost_one == (0.5, 0.0, 0.5, 0.5)
+
+
+def test_bayes_interval_fails_where_all_questions_are_easy() -> None:
+    """M = 30, N = 80, p = .97 everywhere: Bayes@N covers about 13 %, avg@N about 97 %."""
+    correct = np.random.default_rng(11).binomial(80, 0.97, size=(20_000, 30))
+    counts, w = np.stack([80 - correct, correct], axis=-1), np.array([0.0, 1.0])
+    covered = {}
+    for name, moments in (("bayes", bayes_from_counts), ("avg", avg_from_counts)):
+        centre, sigma = moments(counts, w)
+        covered[name] = float(np.mean(np.abs(centre - 0.97) <= 1.959963984540054 * sigma))
+    assert abs(covered["bayes"] - 0.13) < 0.02
+    assert abs(covered["avg"] - 0.97) < 0.015
+
+
+def test_shrinkage_sign_and_size() -> None:
+    easy, hard = [[1] * 78 + [0] * 2] * 30, [[0] * 78 + [1] * 2] * 30
+    signs = []
+    for R in (easy, hard):
+        mu, sigma = scoring.bayes(R)
+        a, _ = scoring.avg(R)
+        value = scoring.shrinkage(mu, sigma, a)
+        close(value, (mu - a) / sigma)
+        assert abs(value) > scoring.SHRINKAGE_LIMIT
+        signs.append(value)
+    close(signs[0], -signs[1])
+
+
+def test_question_stderr_is_the_sample_formula() -> None:
+    rows = [[1, 1, 0], [0, 0], [1], [1, 0, 1, 1]]
+    means = [2 / 3, 0.0, 1.0, 0.75]
+    centre = sum(means) / 4
+    expected = math.sqrt(sum((x - centre) ** 2 for x in means) / 3 / 4)
+    close(scoring.question_stderr(ragged(rows)), expected)
+    close(scoring.question_stderr(ragged(rows), [1.0, 5.0]), 4 * expected)
+    assert scoring.question_stderr([[1, 0], [0, 1]]) == 0.0
+
+
+# Pass@k.
+
+
+@settings(max_examples=100, deadline=None)
+@given(binary_rows, st.integers(1, 4))
+def test_pass_at_k_is_the_share_of_k_subsets(rows: Rows, k: int) -> None:
+    shares = []
+    for row in rows:
+        subsets = list(itertools.combinations(row, k))
+        shares.append(Fraction(sum(any(subset) for subset in subsets), len(subsets)))
+    close(scoring.pass_at_k(ragged(rows), k), float(sum(shares, Fraction(0)) / len(rows)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    binary_rows,
+    st.integers(1, 4),
+    st.fractions(Fraction(1, 8), 4, max_denominator=8),
+    st.fractions(Fraction(1, 8), 4, max_denominator=8),
+)
+def test_pass_at_k_posterior_is_exact(
+    rows: Rows, k: int, alpha0: Fraction, beta0: Fraction
+) -> None:
+    got = scoring.pass_at_k_ci(ragged(rows), k, alpha0=float(alpha0), beta0=float(beta0))
+    close(got[:2], exact_pass_posterior(rows, k, alpha0, beta0))
+    close(scoring.pass_at_k_ci(ragged(rows), 1)[:2], scoring.bayes(ragged(rows)))
+
+
+def test_pass_at_k_posterior_agrees_with_beta_samples() -> None:
+    rng = np.random.default_rng(23)
+    rows = [[0] * 20, [1] + [0] * 9, [1] * 6, [0, 1] * 4]
+    samples, k = 200_000, 4
+    metric = np.zeros(samples)
+    for row in rows:
+        p = rng.beta(1 + sum(row), 1 + len(row) - sum(row), size=samples)
+        metric += (1 - (1 - p) ** k) / len(rows)
+    mu, sigma, *_ = scoring.pass_at_k_ci(ragged(rows), k)
+    assert abs(metric.mean() - mu) < 5 * sigma / math.sqrt(samples)
+    assert abs(metric.std() / sigma - 1) < 0.02
+
+
+def test_pass_at_1_is_avg_and_pass_at_n_is_any_correct() -> None:
+    R = np.random.default_rng(2).integers(0, 2, size=(40, 6)) * np.arange(2).repeat(20)[:, None]
+    close(scoring.pass_at_k(R, 1), scoring.avg(R)[0])
+    close(scoring.pass_at_k(R, 6), R.any(axis=1).mean())
+    values = [scoring.pass_at_k(R, k) for k in range(1, 7)]
+    assert values == sorted(values)
+
+
+def test_pass_at_k_of_very_many_trials() -> None:
+    N, k = 10_000, 1000
+    for c in (0, 1, 2, 37, 9000, 9001, N):
+        row = np.zeros(N, dtype=np.int8)
+        row[:c] = 1
+        exact = 1 - Fraction(math.comb(N - c, k), math.comb(N, k))
+        np.testing.assert_allclose(scoring.pass_at_k(row, k), float(exact), rtol=1e-12)
+        mu, sigma, *_ = scoring.pass_at_k_ci(row, k)
+        expected = exact_pass_posterior([row.tolist()], k, Fraction(1), Fraction(1))
+        np.testing.assert_allclose((mu, sigma), expected, rtol=1e-11)
+    per_question = pass_at_k_per_question(np.array([[0, N]]), np.array([[N, N]]), k)
+    assert per_question.tolist() == [[0.0, 1.0]]
+
+
+# The authors' library, where both apply: equal numbers of trials.
+
+
+def test_agrees_with_scorio() -> None:
+    peer = pytest.importorskip("scorio", reason="scorio, the test oracle, is not installed").eval
+    rng = np.random.default_rng(2510)
+    for _ in range(300):
+        M, N, D, top = (int(x) for x in rng.integers([1, 1, 0, 1], [31, 81, 9, 6]))
+        R, R0 = rng.integers(0, top + 1, (M, N)), rng.integers(0, top + 1, (M, D))
+        w, confidence = rng.normal(scale=3, size=top + 1), float(rng.uniform(0.01, 0.999))
+        close(scoring.bayes(R, w, R0), peer.bayes(R, w, R0))
+        close(
+            scoring.bayes_ci(R, w, R0, confidence, (-1.0, 1.0)),
+            peer.bayes_ci(R, w, R0, confidence, (-1.0, 1.0)),
+        )
+        close(scoring.avg(R, w), peer.avg(R, w))
+        close(scoring.avg_ci(R, w, confidence), peer.avg_ci(R, w, confidence))
+        B = (rng.random((M, N)) < rng.random((M, 1))).astype(int)
+        k = int(rng.integers(1, N + 1))
+        prior = (float(rng.uniform(0.2, 4)), float(rng.uniform(0.2, 4)))
+        close(scoring.bayes_ci(B), peer.bayes_ci(B))
+        close(scoring.pass_at_k(B, k), peer.pass_at_k(B, k))
+        close(
+            scoring.pass_at_k_ci(B, k, confidence, (0.0, 1.0), *prior),
+            peer.pass_at_k_ci(B, k, confidence, (0.0, 1.0), *prior),
+        )
+
+
+# Bad input: one readable line that says what was found.
+
+MASKED = np.ma.masked_less([[1, 0, 1], [1, -1, -1], [-1, -1, -1]], 0)
+
+BAD: list[tuple[Callable[[], object], str]] = [
+    (lambda: scoring.bayes([[1, 2]]), r"R\[0, 1\].* is 2: without w"),
+    (lambda: scoring.bayes([[0, 1], [1, -1]]), r"R\[1, 1\].* is -1: .*masked_less"),
+    (lambda: scoring.bayes([[0, np.nan]]), r"R\[0, 1\].* is nan: .*masked_invalid"),
+    (lambda: scoring.bayes([[0, np.inf]]), r"R\[0, 1\].* is inf"),
+    (lambda: scoring.bayes([[0, 0.5]]), r"R\[0, 1\].* is 0.5: .*whole numbers"),
+    (lambda: scoring.bayes([[2**63]]), r"R\[0, 0\].* is 9223372036854775808"),
+    (lambda: scoring.bayes([[0, 3]], [0, 1, 2]), r"is 3: w has 3 weights, for 0\.\.2"),
+    (lambda: scoring.bayes([[1], [1, 0]]), "not a rectangular matrix"),
+    (lambda: scoring.bayes([]), r"R is empty, shape \(1, 0\)"),
+    (lambda: scoring.bayes(np.zeros((0, 4))), r"R is empty, shape \(0, 4\)"),
+    (lambda: scoring.bayes(np.zeros((2, 3, 4))), "R has 3 dimensions"),
+    (lambda: scoring.bayes(1), "R has 0 dimensions"),
+    (lambda: scoring.bayes([["1"]]), "R has dtype <U1"),
+    (lambda: scoring.bayes([[1, None]]), "R has dtype object"),
+    (lambda: scoring.bayes([[1]], []), r"w has shape \(0,\)"),
+    (lambda: scoring.bayes([[1]], [[0, 1]]), r"w has shape \(1, 2\)"),
+    (lambda: scoring.bayes([[1]], [0, np.inf]), r"w\[1\] is inf"),
+    (lambda: scoring.bayes([[1]], ["a", "b"]), "w has dtype <U1"),
+    (lambda: scoring.bayes([[1]], [[0], [1, 2]]), "w is not a vector"),
+    (lambda: scoring.bayes([[1], [0]], None, [[1]]), "R0 has 1 questions, but R has 2"),
+    (lambda: scoring.bayes([[1], [0]], None, [1, 0, 1]), "R0 is a vector of 3 outcomes for 2"),
+    (lambda: scoring.bayes([[1]], None, [[2]]), r"R0\[0, 0\].* is 2"),
+    (lambda: scoring.bayes_ci([[1]], confidence=95), "confidence is 95"),
+    (lambda: scoring.avg_ci([[1]], confidence=np.nan), "confidence is nan"),
+    (lambda: scoring.bayes_ci([[1]], bounds=(1.0, 0.0)), r"bounds is \(1.0, 0.0\)"),
+    (lambda: scoring.avg(MASKED), r"question 2 .* has 0 trials, but avg@N needs at least 1"),
+    (lambda: scoring.question_stderr(MASKED), "question 2 .* has 0 trials"),
+    (lambda: scoring.question_stderr([1, 0]), "R has 1 question"),
+    (lambda: scoring.pass_at_k(MASKED, 2), "question 1 .* has 1 trials, but Pass@2 .* 2 of 3"),
+    (lambda: scoring.pass_at_k_ci([[1, 0]], 3), "question 0 .* has 2 trials, but Pass@3"),
+    (lambda: scoring.pass_at_k([[1, 2]], 1), r"R\[0, 1\].* is 2: Pass@k takes"),
+    (lambda: scoring.pass_at_k([[1, 0]], 0), "k is 0"),
+    (lambda: scoring.pass_at_k([[1, 0]], 1.0), "k is 1.0"),  # type: ignore[arg-type]
+    (lambda: scoring.pass_at_k_ci([[1]], 1, alpha0=0.0), "alpha0 is 0.0"),
+    (lambda: scoring.pass_at_k_ci([[1]], 1, beta0=np.nan), "beta0 is nan"),
+    (lambda: scoring.shrinkage(0.5, 0.0, 0.4), "no shrinkage"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input_is_one_readable_line(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200

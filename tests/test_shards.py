@@ -1,0 +1,379 @@
+"""Tables in shards: parts appear whole, every key once, and damage costs what it touches."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline import journal, shards
+from pipeline.config import ROOT
+from pipeline.journal import Journal
+from pipeline.tables import ATTEMPTS
+
+SMALL = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
+
+
+def rows(count: int, text: str = "first", start: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"question_id": f"q-{i // 4:03d}", "trial": i % 4, "text": f"{text} {i}"}
+        for i in range(start, start + count)
+    ]
+
+
+def part(path: Path, made: list[dict[str, Any]], schema: pa.Schema = SMALL) -> Path:
+    shards.write_part(path, pa.Table.from_pylist(made, schema))
+    return path
+
+
+def write_journal(path: Path, made: list[dict[str, Any]], per_frame: int = 3) -> Path:
+    writer = Journal(path, SMALL)
+    for i in range(0, len(made), per_frame):
+        writer.append(made[i : i + per_frame])
+    writer.close()
+    return path
+
+
+def stored(
+    folder: Path, schema: pa.Schema = SMALL
+) -> tuple[dict[tuple[str, int], dict[str, Any]], shards.Damage]:
+    """Every readable row by its key; fails if a key comes twice."""
+    damage, found = shards.Damage(), dict[tuple[str, int], dict[str, Any]]()
+    for batch in shards.batches(folder, schema, schema.names, damage):
+        for row in batch.to_pylist():
+            key = (row["question_id"], row["trial"])
+            assert key not in found, f"{key} twice"
+            found[key] = row
+    return found, damage
+
+
+def by_key(made: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    return {(row["question_id"], row["trial"]): row for row in made}
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+    """A Python process that can import the project."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
+    delays = random.Random(1)
+    script = """
+        import itertools, os, sys
+        from pathlib import Path
+        import pyarrow as pa
+        from pipeline import shards
+        folder = Path(sys.argv[1])
+        schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
+                            ("text", pa.string())])
+        table = pa.Table.from_pylist(
+            [{"question_id": "q", "trial": i, "text": os.urandom(2000).hex()}
+             for i in range(300)], schema)
+        print("ready", flush=True)
+        for n in itertools.count():
+            shards.write_part(folder / f"{os.getpid()}-{n % 5}.parquet", table)
+        """
+    cut_short = 0
+    for _ in range(8):
+        writer = start(script, tmp_path)
+        assert writer.stdout and writer.stdout.readline() == "ready\n"
+        time.sleep(delays.uniform(0.0, 0.4))
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.communicate()
+        cut_short += bool(list(tmp_path.glob(".*.tmp")))
+        for path in tmp_path.glob("*.parquet"):
+            assert pq.read_table(path).num_rows == 300
+        found, damage = stored(tmp_path)
+        assert not damage.lines and len(found) in (0, 300)
+    assert cut_short, "no kill came while a part was being written"
+    assert shards.seal_leftovers(tmp_path, SMALL) == []
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_part_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").mkdir()  # stands in the way of the rename
+    with pytest.raises(OSError):
+        part(tmp_path / "a.parquet", rows(4))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_sealing_keeps_every_row(tmp_path: Path) -> None:
+    path = write_journal(tmp_path / "a.journal", rows(40))
+    assert shards.seal(path, SMALL) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+    assert stored(tmp_path)[0] == by_key(rows(40))
+
+
+def test_a_crash_between_rename_and_unlink_doubles_nothing(tmp_path: Path) -> None:
+    path = write_journal(tmp_path / "a.journal", rows(40))
+    copy = path.read_bytes()
+    shards.seal(path, SMALL)
+    path.write_bytes(copy)
+    assert stored(tmp_path)[0] == by_key(rows(40))
+    assert shards.seal_leftovers(tmp_path, SMALL) == []
+    assert stored(tmp_path)[0] == by_key(rows(40)) and not path.exists()
+
+
+@pytest.mark.parametrize("damaged", ["a.journal", "a.parquet"])
+def test_after_such_a_crash_damage_to_either_file_loses_nothing(
+    tmp_path: Path, damaged: str
+) -> None:
+    path = write_journal(tmp_path / "a.journal", rows(40))
+    copy = path.read_bytes()
+    shards.seal(path, SMALL)
+    path.write_bytes(copy)
+    flip(tmp_path / damaged, 300)
+    found, damage = stored(tmp_path)
+    shards.set_aside(damage, SMALL)
+    shards.seal_leftovers(tmp_path, SMALL)
+    found, damage = stored(tmp_path)
+    assert found == by_key(rows(40)) and not damage.lines
+
+
+def test_the_first_by_file_name_wins(tmp_path: Path) -> None:
+    part(tmp_path / "b.parquet", rows(8, "second"))
+    part(tmp_path / "a.parquet", rows(4, "first"))
+    write_journal(tmp_path / "c.journal", rows(12, "third"))
+    expected = by_key(rows(12, "third")) | by_key(rows(8, "second")) | by_key(rows(4, "first"))
+    assert stored(tmp_path)[0] == expected
+    assert shards.keys(tmp_path, SMALL, shards.Damage()) == set(expected)
+
+
+def test_a_key_twice_in_one_file_comes_once(tmp_path: Path) -> None:
+    part(tmp_path / "a.parquet", rows(6, "first") + rows(8, "second"))
+    assert stored(tmp_path)[0] == by_key(rows(8, "second")) | by_key(rows(6, "first"))
+
+
+def test_other_files_in_the_folder_are_ignored(tmp_path: Path) -> None:
+    part(tmp_path / "a.parquet", rows(4))
+    for name in (".b.parquet.7.tmp", ".c.parquet", ".d.journal", "e.parquet.damaged", "notes.txt"):
+        (tmp_path / name).write_bytes(b"PAR1 half a part")
+    found, damage = stored(tmp_path)
+    assert found == by_key(rows(4)) and not damage.lines
+    assert stored(tmp_path / "absent")[0] == {}
+
+
+def flip(path: Path, at: int, bits: int = 0x55) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= bits
+    path.write_bytes(data)
+
+
+def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    return [
+        {
+            **row,
+            "seed": 1234 + row["trial"],
+            "finish_reason": "stop",
+            "prompt_tokens": 5,
+            "completion_tokens": tokens,
+            "token_ids": rng.integers(0, 150_000, tokens).tolist(),
+            "logprobs": rng.normal(-1, 1, tokens).astype(np.float32).tolist(),
+            "started": 1.0,
+            "first_token": 2.0,
+            "finished": 3.0,
+        }
+        for row in rows(count, "so \\boxed{1}")
+    ]
+
+
+@pytest.mark.parametrize("bits", [0x01, 0x80])
+def test_a_flipped_byte_anywhere_in_a_part_is_noticed_or_harmless(
+    tmp_path: Path, bits: int
+) -> None:
+    """No place in the file where a flip crashes a reader, alters a row or loses one in silence."""
+    made = attempts(12, tokens=4)
+    path = part(tmp_path / "a.parquet", made, ATTEMPTS)
+    whole, expected, noticed = path.read_bytes(), by_key(made), 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ bits]) + whole[at + 1 :])
+        found, damage = stored(tmp_path, ATTEMPTS)
+        assert all(expected[key] == row for key, row in found.items()), at
+        assert len(found) == len(expected) or damage.lines, at
+        noticed += bool(damage.lines)
+    assert noticed > len(whole) / 2
+
+
+def places(path: Path) -> Iterator[tuple[str, int]]:
+    """A byte in the footer, and one in a data page of each of three columns of group 1."""
+    meta = pq.ParquetFile(path).metadata
+    yield "footer", path.stat().st_size - 8 - meta.serialized_size + 2
+    columns = {meta.row_group(1).column(i).path_in_schema: i for i in range(meta.num_columns)}
+    for name in ("text", "question_id", "logprobs.list.element"):
+        chunk = meta.row_group(1).column(columns[name])
+        yield name, chunk.data_page_offset + chunk.total_compressed_size // 2
+
+
+@pytest.mark.parametrize("place", ["footer", "text", "question_id", "logprobs.list.element"])
+def test_damaged_rows_are_set_aside_and_sound_ones_kept(tmp_path: Path, place: str) -> None:
+    made = attempts(3 * shards.ROWS_PER_GROUP)
+    path = part(tmp_path / "a.parquet", made, ATTEMPTS)
+    flip(path, dict(places(path))[place])
+    found, damage = stored(tmp_path, ATTEMPTS)
+    lost = len(made) if place == "footer" else shards.ROWS_PER_GROUP
+    assert len(found) == len(made) - lost
+    assert "a.parquet" in str(damage) and ("unreadable" if place == "footer" else "128") in str(
+        damage
+    )
+    shards.set_aside(damage, ATTEMPTS)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"_a.parquet.damaged"} | ({"a-sound.parquet"} if found else set())
+    again, damage = stored(tmp_path, ATTEMPTS)
+    assert again == found and not damage.lines
+    owed = [row for row in made if (row["question_id"], row["trial"]) not in found]
+    part(tmp_path / "b.parquet", owed, ATTEMPTS)
+    assert stored(tmp_path, ATTEMPTS)[0] == by_key(made)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1PAR1", bytes(5000), b"{}\n"])
+def test_a_file_that_is_no_part_is_reported(tmp_path: Path, content: bytes) -> None:
+    part(tmp_path / "a.parquet", rows(4))
+    (tmp_path / "b.parquet").write_bytes(content)
+    found, damage = stored(tmp_path)
+    assert found == by_key(rows(4)) and list(damage.lines) == [tmp_path / "b.parquet"]
+    shards.set_aside(damage, SMALL)
+    assert (tmp_path / "_b.parquet.damaged").exists()
+
+
+def test_a_part_of_another_table_is_reported(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"question_id": ["q"], "x": [1]}), tmp_path / "a.parquet")
+    found, damage = stored(tmp_path)
+    assert found == {} and damage.lines
+
+
+def test_a_damaged_journal_is_sealed_and_kept_for_inspection(tmp_path: Path) -> None:
+    path = write_journal(tmp_path / "a.journal", rows(30), per_frame=10)
+    flip(path, path.stat().st_size // 2)
+    [line] = shards.seal_leftovers(tmp_path, SMALL)
+    assert "a.journal" in line and "bytes" in line
+    assert len(stored(tmp_path)[0]) == 20
+    assert (tmp_path / "_a.journal.damaged").exists() and not path.exists()
+
+
+WRITER = """
+    import os, sys, time
+    from pathlib import Path
+    import pyarrow as pa
+    from pipeline import shards
+    from pipeline.journal import Journal
+    schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
+    folder, seal = Path(sys.argv[1]), sys.argv[2] == "seal"
+    for j in range(6):
+        journal = Journal(folder / f"w-{j}.journal", schema)
+        for i in range(100):
+            n = j * 100 + i
+            journal.append([{"question_id": "q", "trial": n, "text": f"{n}" * 500}])
+        journal.close()
+        if seal:
+            shards.seal(journal.path, schema)
+    """
+
+
+@pytest.mark.parametrize("mode", ["append", "seal"])
+def test_reading_while_another_process_writes(tmp_path: Path, mode: str) -> None:
+    writer, before, looks = start(WRITER, tmp_path, mode), set[int](), 0
+    while len(before) < 600:
+        assert writer.poll() in (None, 0)
+        found, damage = stored(tmp_path)
+        for (_, n), row in found.items():
+            assert row["text"] == f"{n}" * 500
+        now = {n for _, n in found}
+        assert now >= before
+        assert all(n % 100 == 0 or n - 1 in now for n in now), "a gap within one journal"
+        assert all("unfinished last frame" in line for ls in damage.lines.values() for line in ls)
+        before, looks = now, looks + 1
+    assert writer.wait() == 0 and looks > 3
+
+
+def test_a_journal_sealed_in_mid_read_is_read_once(tmp_path: Path) -> None:
+    for name in "abc":
+        start_row = "abc".index(name) * 40
+        write_journal(tmp_path / f"{name}.journal", rows(40, start=start_row))
+    damage, found = shards.Damage(), []
+    reading = shards.batches(tmp_path, SMALL, SMALL.names, damage)
+    found += next(reading).to_pylist()
+    shards.seal_leftovers(tmp_path, SMALL)
+    for batch in reading:
+        found += batch.to_pylist()
+    assert len(found) == 120 and by_key(found) == by_key(rows(120)) and not damage.lines
+
+
+def test_a_part_set_aside_in_mid_read_is_replaced_by_its_sound_rows(tmp_path: Path) -> None:
+    part(tmp_path / "a.parquet", rows(8))
+    path = part(tmp_path / "b.parquet", rows(12))
+    reading = shards.batches(tmp_path, SMALL, SMALL.names, shards.Damage())
+    found = next(reading).to_pylist()
+    shards.set_aside(shards.Damage({path: ["found by another process"]}), SMALL)
+    found += [row for batch in reading for row in batch.to_pylist()]
+    assert len(found) == 12 and by_key(found) == by_key(rows(12))
+
+
+def test_eight_bytes_a_token_before_compression(tmp_path: Path) -> None:
+    made = attempts(40, tokens=3000)
+    path = part(tmp_path / "a.parquet", made, ATTEMPTS)
+    meta, used = pq.ParquetFile(path).metadata, 0
+    for group in range(meta.num_row_groups):
+        for i in range(meta.num_columns):
+            column = meta.row_group(group).column(i)
+            if column.path_in_schema.split(".")[0] in ("token_ids", "logprobs"):
+                used += column.total_uncompressed_size
+    assert used / (40 * 3000) <= 8.1
+    writer = Journal(tmp_path / "b.journal", ATTEMPTS)
+    writer.append(made)
+    writer.close()
+    assert writer.size / (40 * 3000) <= 8.1 + 0.1
+
+
+def test_workers_have_names_of_their_own() -> None:
+    context = multiprocessing.get_context("fork")
+    with context.Pool(4) as pool:
+        names = pool.map(_name, range(40))
+    assert len(set(names)) == 40 and sorted(names) == sorted(names, key=lambda n: n.split("-")[0])
+
+
+def _name(_: int) -> str:
+    return shards.worker_id()
+
+
+def test_small_text_files_are_replaced_whole(tmp_path: Path) -> None:
+    path, stop, seen = tmp_path / "manifest.json", threading.Event(), set[str]()
+    shards.write_text(path, "0" * 50_000)
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(path.read_text())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for n in range(1, 20):
+        shards.write_text(path, str(n % 10) * 50_000)
+    stop.set()
+    reader.join()
+    assert all(len(text) == 50_000 and len(set(text)) == 1 for text in seen)
+    assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_reading_needs_no_rows_of_a_torn_tail(tmp_path: Path) -> None:
+    path = write_journal(tmp_path / "a.journal", rows(30), per_frame=10)
+    path.write_bytes(path.read_bytes()[:-7])
+    found, damage = stored(tmp_path)
+    assert found == by_key(rows(20)) and "unfinished" in str(damage)
+    assert journal.read(path, SMALL)[1] == damage.lines[path]

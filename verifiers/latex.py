@@ -1,0 +1,207 @@
+r"""Conservative clean-up of short LaTeX answers: spellings that mean the same become one.
+
+Every rewriting here keeps the meaning; when in doubt a spelling is left alone and the dearer
+layers decide. All patterns are linear, or quadratic in a text that `MAX_CHARS` bounds.
+"""
+
+import re
+
+MAX_CHARS = 1_000
+MAX_DEPTH = 40
+MAX_BARS = 16
+
+# Written as escapes where a sign is easily taken for another.
+_UNICODE = str.maketrans(
+    {
+        "\u2212": "-",  # minus
+        "\u2013": "-",  # en dash
+        "\u00d7": r"\times ",
+        "·": r"\cdot ",
+        "⋅": r"\cdot ",
+        "÷": "/",
+        "π": r"\pi ",
+        "∞": r"\infty ",
+        "°": r"^{\circ}",
+        "≤": r"\leq ",
+        "≥": r"\geq ",
+        "\u222a": r"\cup ",
+        "∅": r"\emptyset ",
+        "±": r"\pm ",
+        "\uff05": r"\%",
+        "\u00a0": " ",  # no-break, thin and narrow spaces
+        "\u2009": " ",
+        "\u202f": " ",
+        "\u200b": "",
+    }
+)
+
+_REWRITES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\!\s*|\\displaystyle(?![A-Za-z])|\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
+        (r"\\[,;: ]|\\q?quad(?![A-Za-z])|(?<!\\)~|\\\n", " "),
+        (r"\\text\s*\{\s*\}", " "),
+        (r"\{,\}", ","),
+        (r"\\[()\[\]]|\\?\$", ""),
+        (r"(?:,\s*)?(?:\\text\s*\{\s*(?:and|or)\s*\}|\s(?:and|or)\s)", ", "),
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\\(?:textbf|textit|textrm|textnormal|textsf|mbox)\s*\{", r"\\text{"),
+        (r"\\(?:mathrm|mathit|text)\s*\{\s*([ie])\s*\}", r"\1"),
+        (r"\\(?:mathrm|mathbf|mathit|mathsf)\s*\{", r"\\text{"),
+        (r"\\le(?![A-Za-z])", r"\\leq"),
+        (r"\\ge(?![A-Za-z])", r"\\geq"),
+        (
+            r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})|\\degree(?![A-Za-z])",
+            r"^{\\circ}",
+        ),
+        (r"(?<!\\)%", r"\\%"),
+        (r"√\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"√\s*([0-9]+|[A-Za-z])", r"\\sqrt{\1}"),
+        (r"\\frac\s*([0-9])\s*([0-9])", r"\\frac{\1}{\2}"),
+        (r"\\frac\s*([0-9])\s*\{", r"\\frac{\1}{"),
+        (r"(\\frac\s*\{[^{}]*\})\s*([0-9A-Za-z])", r"\1{\2}"),
+        (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
+        (r"\^\s*([0-9A-Za-z])(?![0-9])", r"^{\1}"),
+        (r"\s+", " "),
+        # A space counts only between two letters or digits ("1 1/2" is not "11/2") and after a
+        # comma ("1, 234" is not "1,234").
+        (r" (?=[^0-9A-Za-z])|(?<=[^0-9A-Za-z,]) ", ""),
+        (r"(\\[A-Za-z]+) (?=[^A-Za-z])", r"\1"),
+    )
+]
+_WRAPPER = re.compile(r"(?:\\boxed|\\fbox)? ?\{")
+
+
+def clean(text: str) -> str:
+    r"""Return one spelling for LaTeX that means the same; single spaces are kept where they count.
+
+    >>> clean(r"$\left( \dfrac12,\; \sqrt 3 \right)$.")
+    '(\\frac{1}{2},\\sqrt{3})'
+    >>> clean(r"1\,234"), clean("{ 5 }"), clean("90°")
+    ('1 234', '5', '90^{\\circ}')
+    """
+    text = text.translate(_UNICODE).strip()
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    text = _unwrap(text.strip())
+    return text[:-1].rstrip() if len(text) > 1 and text[-1] in ".,;" else text
+
+
+def _unwrap(text: str) -> str:
+    """Take off braces or a box that hold the whole text."""
+    for _ in range(MAX_DEPTH):
+        head = _WRAPPER.match(text)
+        if head is None or closing(text, head.end() - 1) != len(text) - 1:
+            break
+        text = text[head.end() : -1].strip()
+    return text
+
+
+def closing(text: str, start: int) -> int:
+    r"""Return where the brace opened at `start` is closed, or -1; `\{` does not count."""
+    depth = 0
+    i = start
+    while i < len(text):
+        if text[i] == "\\":
+            i += 2
+            continue
+        depth += (text[i] == "{") - (text[i] == "}")
+        if depth == 0:
+            return i
+        i += 1
+    return -1
+
+
+def split_list(text: str) -> tuple[str, list[str]] | None:
+    r"""Split a cleaned list, tuple, set or interval at its top-level commas.
+
+    Returns the pair of brackets ("()", "[]", "[)", "(]", "{}" or "" for a bare list) and the
+    items, or None for anything else. A comma between digits is left to the number reader.
+
+    >>> split_list(r"\{1,\frac{2}{3}\}"), split_list("(1, 2]"), split_list("1 + 2")
+    (('{}', ['1', '\\frac{2}{3}']), ('(]', ['1', '2']), None)
+    """
+    brackets = ""
+    if text.startswith("\\{") and text.endswith("\\}"):
+        brackets, text = "{}", text[2:-2]
+    elif text[:1] in "([" and text[-1:] in ")]" and len(text) > 1:
+        brackets, text = text[0] + text[-1], text[1:-1]
+    items, depth, last = [], 0, 0
+    for i, char in enumerate(text):
+        depth += (char in "([{") - (char in ")]}")
+        if depth < 0:
+            return None
+        if char == "," and depth == 0:
+            items.append(text[last:i].strip())
+            last = i + 1
+    items.append(text[last:].strip())
+    if depth or not all(items) or (len(items) < 2 and brackets != "{}"):
+        return None
+    return brackets, items
+
+
+_UNIT_TAIL = re.compile(
+    r" ?\\text ?\{([^{}]*)\}(?:\^\{[23]\})?$"
+    r"|(?<=[0-9}]) ?((?:square |cubic |sq |cu )?(?:cm|mm|km|meters?|metres?|units?|inches|feet|"
+    r"miles?|degrees?|seconds?|minutes?|hours?|days?|weeks?|years?|dollars?|cents?))(?:\^\{[23]\})?$"
+)
+_SCALE = re.compile(
+    r"hundred|thousand|million|billion|trillion|dozen|percent|pct|approx|about|\b(?:or|and|not|mod|half)\b"
+)
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    r"""Split a trailing unit from a cleaned answer; number words ("million") are no units.
+
+    >>> split_unit(r"10\text{ cm}"), split_unit("10 square units"), split_unit(r"\text{odd}")
+    (('10', 'cm'), ('10', 'square unit'), ('\\text{odd}', ''))
+    """
+    found = _UNIT_TAIL.search(text)
+    if found is None or found.start() == 0:
+        return text, ""
+    unit = " ".join(found[0].replace("\\text", "").replace("{", "").replace("}", "").split())
+    value = text[: found.start()].strip()
+    has_symbols = re.search(r"[A-Za-z=<>]", re.sub(r"\\[A-Za-z]+", "", value))
+    if _SCALE.search(unit.lower()) or has_symbols or not re.search(r"[0-9})\]]$", value):
+        return text, ""
+    return value, unit.lower().rstrip("s")
+
+
+_WORD_OK = frozenset(["sqrt", "sinh", "cosh", "tanh", "infty", "infinity", "frac", "binom"])
+_WORD = re.compile(r"\\?[A-Za-z]{4,}")
+_TEXT = re.compile(r"\\text ?\{[^{}]*\}")
+
+
+def refusal(text: str) -> str | None:
+    r"""Say why a cleaned answer is not handed to the symbolic layer, or None if it may be.
+
+    These are the texts that the symbolic parser is known to misread as something else, or that
+    are too large for it.
+
+    >>> refusal("204_7"), refusal(r"\sqrt{2}")
+    ('a subscript on a number', None)
+    """
+    if not text:
+        return "it is empty"
+    if len(text) > MAX_CHARS:
+        return f"it has more than {MAX_CHARS} characters"
+    if re.search(r"[\x00-\x1f]", text):
+        return "it has control characters"
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    if deepest > MAX_DEPTH or text.count("|") > MAX_BARS:
+        return f"it is nested more than {MAX_DEPTH} deep"
+    if re.search(r"[0-9)\]] ?_", text):
+        return "a subscript on a number"
+    if re.search(r"[0-9] [0-9]", text):
+        return "numbers side by side"
+    if "__" in text or re.search(r"\\(?:def|let|newcommand|input|operatorname)(?![A-Za-z])", text):
+        return "it defines or names commands"
+    if "\\%" in text.removesuffix("\\%"):
+        return "a percent sign inside an expression"
+    for word in _WORD.findall(_TEXT.sub(" ", text)):
+        if not word.startswith("\\") and word not in _WORD_OK:
+            return f"prose ({word[:20]!r})"
+    return None
