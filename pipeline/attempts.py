@@ -1,7 +1,8 @@
-"""The writer of attempts: a thread that makes every finished attempt durable at once.
+"""The writer of attempts: what is finished survives the process, and soon a power cut as well.
 
-The engine never waits for the disk unless the disk is slower than the engine for long. What
-finishes within a twentieth of a second is flushed together.
+The caller's own thread hands each frame to the operating system: it takes less than a millisecond,
+no other thread competes with a CPU engine for its cores, and `kill -9` cannot take back what was
+handed over. What is slow, flushing to the disk and sealing into Parquet, has a thread of its own.
 """
 
 import queue
@@ -15,8 +16,8 @@ from pipeline.journal import Journal
 from pipeline.tables import ATTEMPTS
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
-GATHER_S = 0.05  # what finishes together shares one flush, and the engine keeps its cores
-_MOST_WAITING = 256  # attempts; above that the engine waits for the disk
+GATHER_S = 0.1  # between two frames: what finishes together shares one
+SYNC_S = 0.5  # between two flushes to the disk: what a power cut may cost
 _MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
 
 
@@ -28,25 +29,48 @@ class AttemptWriter:
         self.error: OSError | None = None
         self.written = 0
         self._sequence = 0
+        self._rows: list[dict[str, Any]] = []
+        self._flushed = 0.0
         self._journal: Journal | None = None
-        self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(_MOST_WAITING)
+        self._full: queue.SimpleQueue[Journal | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="attempt-writer")
         self._thread.start()
 
     def put(self, row: dict[str, Any]) -> None:
-        """Hand over one finished attempt.
+        """Take one finished attempt; it is safe after the next `flush` or, soon, `tick`.
 
         Raises:
-            OSError: when an earlier attempt could not be written (a full disk, say).
+            OSError: as `flush`, which it calls when many attempts wait.
         """
-        while True:
-            if self.error is not None:
-                raise self.error
+        self._rows.append(row)
+        if len(self._rows) >= _MOST_IN_FRAME:
+            self.flush()
+
+    def tick(self) -> None:
+        """Flush unless it was done within the last tenth of a second; call it often.
+
+        Raises:
+            OSError: as `flush`.
+        """
+        if time.monotonic() - self._flushed >= GATHER_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what waits to the journal: from here on the death of this process cannot lose it.
+
+        Raises:
+            OSError: when something could not be written, now or since (a full disk, say).
+        """
+        rows, self._rows, self._flushed = self._rows, [], time.monotonic()
+        if self.error is None and rows:
             try:
-                self._queue.put(row, timeout=1.0)
-                return
-            except queue.Full:
-                continue
+                self._append(rows)
+            except OSError as error:
+                self.error = error
+            except Exception as error:  # a row that does not fit the table
+                self.error = OSError(f"attempts cannot be stored ({type(error).__name__}: {error})")
+        if self.error is not None:
+            raise self.error
 
     def close(self) -> None:
         """Write what waits and seal the journal.
@@ -54,38 +78,14 @@ class AttemptWriter:
         Raises:
             OSError: when not everything could be written; what was written stays readable.
         """
-        self._queue.put(None)
-        self._thread.join()
+        try:
+            self.flush()
+        finally:
+            self._hand_over()
+            self._full.put(None)
+            self._thread.join()
         if self.error is not None:
             raise self.error
-
-    def _work(self) -> None:
-        last = False
-        while not last:
-            rows, last = self._take()
-            if self.error is not None:
-                continue  # keep emptying the queue so that nobody blocks on it
-            try:
-                if rows:
-                    self._append(rows)
-                if last or (self._journal and self._journal.size >= SEAL_AT):
-                    self._seal()
-            except OSError as error:
-                self.error = error
-            except Exception as error:  # a thread that just ended would lose the rest in silence
-                self.error = OSError(f"attempts cannot be stored ({type(error).__name__}: {error})")
-
-    def _take(self) -> tuple[list[dict[str, Any]], bool]:
-        """The rows that wait, at least one; and whether the writer is to finish."""
-        rows = [self._queue.get()]
-        if rows[0] is not None:
-            time.sleep(GATHER_S)
-        while rows[-1] is not None and len(rows) < _MOST_IN_FRAME:
-            try:
-                rows.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-        return [row for row in rows if row is not None], rows[-1] is None
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
         if self._journal is None:
@@ -94,9 +94,42 @@ class AttemptWriter:
             self._sequence += 1
         self._journal.append(rows)
         self.written += len(rows)
+        if self._journal.size >= SEAL_AT:
+            self._hand_over()
 
-    def _seal(self) -> None:
+    def _hand_over(self) -> None:
         if self._journal is not None:
-            self._journal.close()
-            shards.seal(self._journal.path, ATTEMPTS)
+            self._full.put(self._journal)
             self._journal = None
+
+    def _work(self) -> None:
+        while True:
+            try:
+                full = self._full.get(timeout=SYNC_S)
+            except queue.Empty:
+                self._try(self._sync)
+                continue
+            if full is None:
+                return
+            self._try(self._seal, full)
+
+    def _try(self, work: Any, *args: Any) -> None:
+        try:
+            work(*args)
+        except OSError as error:
+            self.error = self.error or error
+        except Exception as error:  # a thread that just ended would lose the rest in silence
+            self.error = OSError(f"attempts cannot be sealed ({type(error).__name__}: {error})")
+
+    def _sync(self) -> None:
+        journal = self._journal  # only this thread closes it, so it stays open meanwhile
+        if journal is not None:
+            journal.sync()
+
+    def _seal(self, journal: Journal) -> None:
+        journal.sync()
+        journal.close()
+        if (
+            self.error is None
+        ):  # on a full disk the journal is what is left: the next start seals it
+            shards.seal(journal.path, ATTEMPTS)

@@ -5,6 +5,7 @@ progress is a bar; elsewhere it is a plain line now and then.
 """
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -66,7 +67,7 @@ class Meter:
         self.what, self.total, self.done, self.every = what, total, done, every
         self.started = self.printed = self.drawn = time.monotonic()
         self.first = done
-        self.detail = ""
+        self.detail: Callable[[], str] = str
         self.bar: Progress | None = None
         if console.is_terminal:
             self.bar = Progress(
@@ -97,8 +98,8 @@ class Meter:
         elif self.done > self.first:
             self._print()
 
-    def advance(self, by: int, detail: str = "") -> None:
-        """Count `by` more done; `detail` is free text, shown behind the numbers."""
+    def advance(self, by: int, detail: Callable[[], str] = str) -> None:
+        """Count `by` more done; `detail` makes the text behind the numbers, when it is drawn."""
         self.done += by
         self.detail = detail
         now = time.monotonic()
@@ -120,7 +121,7 @@ class Meter:
         return f"{clock(left)} left"
 
     def _text(self) -> str:
-        return ", ".join(part for part in (self.detail, self.time_left) if part)
+        return ", ".join(part for part in (self.detail(), self.time_left) if part)
 
     def _draw(self) -> None:
         assert self.bar is not None

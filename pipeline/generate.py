@@ -114,11 +114,12 @@ def _sample(
                 if completion is not None:
                     writer.put(_row(completion))
                     session.add(completion)
-                    meter.advance(1, session.detail())
-                elif stop.signal_number:
+                    meter.advance(1, session.detail)
+                    continue
+                writer.tick()
+                if stop.signal_number:
                     break
-                else:
-                    meter.advance(0, session.detail())
+                meter.advance(0, session.detail)
     except Exception as error:
         if writer.error is not None:
             raise _disk_error(run, writer.error) from error

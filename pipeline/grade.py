@@ -45,7 +45,7 @@ def grade(run: Run) -> None:
             for number, batch in enumerate(_ungraded(run, graded, damage)):
                 table = _grade_batch(run, batch, rows, known)
                 shards.write_part(run.grades / f"{worker}-{number:05d}.parquet", table)
-                meter.advance(len(batch), f"{len(known)} distinct answers")
+                meter.advance(len(batch), lambda: f"{len(known)} distinct answers")
     except OSError as error:
         raise UserError(
             f"{run.grades}: {error.strerror or error}; mend the disk, then the same command"

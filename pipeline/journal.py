@@ -20,17 +20,20 @@ _HEAD = struct.Struct("<8sII")
 
 
 class Journal:
-    """Appends rows to one file of one writer; every `append` is on disk when it returns."""
+    """Appends rows to one file of one writer.
+
+    What `append` wrote survives the death of the process, what `sync` has seen a power cut too.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self.schema = path, schema
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(path.parent)  # or a power cut takes the name, and with it every row
-        self.size = 0
+        self.size = self._synced = 0
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Write the rows as one frame and flush it to the disk.
+        """Write the rows as one frame.
 
         Raises:
             OSError: when the disk is full or fails; what was appended before stays readable.
@@ -40,11 +43,21 @@ class Journal:
         try:
             while view:
                 view = view[os.write(self._file, view) :]
-            os.fsync(self._file)
         except OSError:
             os.ftruncate(self._file, self.size)  # shrinking needs no space: no torn frame stays
             raise
         self.size += len(frame)
+
+    def sync(self) -> None:
+        """Flush to the disk what is new; may run in another thread than `append`.
+
+        Raises:
+            OSError: when the disk fails.
+        """
+        size = self.size
+        if size > self._synced:
+            os.fsync(self._file)
+            self._synced = size
 
     def close(self) -> None:
         os.close(self._file)

@@ -5,6 +5,7 @@ journal is sealed into a part of the same stem. If a crash leaves both, or two w
 same attempt, readers keep the first in the order of file names, so every key occurs once.
 """
 
+import contextlib
 import os
 import socket
 import time
@@ -22,6 +23,7 @@ from pipeline.tables import KEY
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
 HIDDEN, DAMAGED = "_", ".damaged"
+SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
 
 
 @dataclass
@@ -102,6 +104,7 @@ def seal(path: Path, schema: pa.Schema) -> list[str]:
         found = [_new_rows(batch, seen) for batch in found]
     if found:
         write_part(part, pa.Table.from_batches(found, schema))
+        _mark_sound(part, _fingerprint(part))
     if damage:
         _set_aside(path)
     else:
@@ -120,12 +123,13 @@ def seal_leftovers(folder: Path, schema: pa.Schema) -> list[str]:
 
 
 def batches(
-    folder: Path, schema: pa.Schema, columns: Iterable[str], damage: Damage
+    folder: Path, schema: pa.Schema, columns: Iterable[str], damage: Damage, verify: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Stream the columns of all rows of a table, every key once, in bounded memory.
 
     What cannot be read is left out and added to `damage`. Safe while other processes write: a
-    journal that is sealed meanwhile is read from its part.
+    journal that is sealed meanwhile is read from its part. With `verify` the other columns are
+    read and checked, too, of every part that has changed since that was last done.
     """
     columns = list(columns)
     wanted = list(dict.fromkeys([*KEY, *columns]))
@@ -135,7 +139,8 @@ def batches(
         for path in fresh:
             done.add(stem(path))
             try:
-                for batch in _read(path, schema, wanted, damage):
+                read = _verified if verify else _read
+                for batch in read(path, schema, wanted, damage):
                     kept = _new_rows(batch, seen)
                     if kept.num_rows:
                         yield kept.select(columns)
@@ -146,12 +151,9 @@ def batches(
 def keys(
     folder: Path, schema: pa.Schema, damage: Damage, verify: bool = False
 ) -> set[tuple[str, int]]:
-    """The (question_id, trial) of every readable row.
-
-    With `verify` every column is read and checked, so that damage anywhere is found.
-    """
+    """The (question_id, trial) of every readable row; for `verify` see `batches`."""
     found: set[tuple[str, int]] = set()
-    for batch in batches(folder, schema, schema.names if verify else KEY, damage):
+    for batch in batches(folder, schema, KEY, damage, verify):
         found.update(zip(*(batch[name].to_pylist() for name in KEY), strict=True))
     return found
 
@@ -178,7 +180,43 @@ def stem(path: Path) -> str:
     return path.stem.removeprefix(HIDDEN)
 
 
+def _verified(
+    path: Path, schema: pa.Schema, columns: list[str], damage: Damage
+) -> Iterator[pa.RecordBatch]:
+    """As `_read`, after reading all columns of a part that is not known to be sound."""
+    now, before = _fingerprint(path), len(damage.lines.get(path, ()))
+    if path.suffix == ".parquet" and _known_sound(path, now):
+        yield from _read(path, schema, columns, damage)
+        return
+    for batch in _read(path, schema, schema.names, damage):
+        yield batch.select(columns)
+    if path.suffix == ".parquet" and len(damage.lines.get(path, ())) == before:
+        _mark_sound(path, now)
+
+
+def _fingerprint(path: Path) -> str:
+    found = path.stat()
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _mark(path: Path) -> Path:
+    return path.with_name(f"{HIDDEN}{path.stem}{SOUND}")
+
+
+def _mark_sound(path: Path, fingerprint: str) -> None:
+    with contextlib.suppress(OSError):  # without it the part is merely read again
+        _mark(path).write_text(fingerprint)
+
+
+def _known_sound(path: Path, fingerprint: str) -> bool:
+    try:
+        return _mark(path).read_text(errors="replace") == fingerprint
+    except OSError:
+        return False
+
+
 def _set_aside(path: Path) -> None:
+    _mark(path).unlink(missing_ok=True)
     path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{DAMAGED}"))
 
 

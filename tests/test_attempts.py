@@ -1,5 +1,8 @@
-"""The writer thread of attempts: nothing handed over is lost, and a full disk is no secret."""
+"""The writer of attempts: nothing handed over is lost, and a full disk is no secret."""
 
+import multiprocessing
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -49,18 +52,61 @@ def test_everything_put_is_readable_after_close(tmp_path: Path) -> None:
     found, damage = stored(tmp_path)
     assert found == [row(trial) for trial in range(500)] and not damage.lines
     assert writer.written == 500
-    assert [path.name for path in tmp_path.iterdir()] == ["w-00000.parquet"]
+    assert {path.name for path in tmp_path.iterdir()} == {"w-00000.parquet", "_w-00000.sound"}
 
 
 def test_an_attempt_is_readable_before_close(tmp_path: Path) -> None:
     writer = AttemptWriter(tmp_path, "w")
     try:
         writer.put(row(0))
-        while not writer.written:
-            time.sleep(0.01)
+        writer.flush()
         assert stored(tmp_path)[0] == [row(0)]
+        writer.put(row(1))
+        writer.tick()  # too soon after the flush
+        assert stored(tmp_path)[0] == [row(0)]
+        time.sleep(attempts.GATHER_S)
+        writer.tick()
+        assert stored(tmp_path)[0] == [row(0), row(1)]
     finally:
         writer.close()
+
+
+def test_what_was_flushed_survives_kill_9(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("fork").Process(target=_flush_and_die, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert stored(tmp_path)[0] == [row(0), row(1)]
+
+
+def _flush_and_die(folder: Path) -> None:
+    writer = AttemptWriter(folder, "w")
+    writer.put(row(0))
+    writer.put(row(1))
+    writer.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_disk_sees_a_journal_that_grows_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, fsync = list[int](), os.fsync
+
+    def spy(handle: int) -> None:
+        seen.append(os.fstat(handle).st_size)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    monkeypatch.setattr(attempts, "SYNC_S", 0.05)
+    writer = AttemptWriter(tmp_path, "w")
+    writer.put(row(0))
+    writer.flush()
+    [path] = tmp_path.glob("*.journal")
+    limit = time.monotonic() + 30
+    while path.stat().st_size not in seen and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert path.stat().st_size in seen
+    writer.close()
 
 
 def test_nothing_put_leaves_nothing(tmp_path: Path) -> None:
@@ -99,8 +145,7 @@ def test_a_disk_too_full_to_seal_keeps_the_journal(tmp_path: Path) -> None:
         writer = AttemptWriter(disk, "w")
         for trial in range(60):
             writer.put(row(trial))
-        while writer.written < 60:
-            time.sleep(0.01)
+        writer.flush()
         with (disk / "ballast").open("wb", buffering=0) as ballast, pytest.raises(OSError):
             while True:
                 ballast.write(bytes(4096))
@@ -113,46 +158,56 @@ def test_a_disk_too_full_to_seal_keeps_the_journal(tmp_path: Path) -> None:
         assert stored(disk)[0] == [row(trial) for trial in range(60)]
 
 
-def test_a_row_that_cannot_be_stored_is_an_error_not_a_hang(tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
     writer = AttemptWriter(tmp_path, "w")
     writer.put(row(0))
-    while not writer.written:
-        time.sleep(0.01)
+    writer.flush()
     writer.put(row(1) | {"trial": "not a number"})
     with pytest.raises(OSError, match="cannot be stored"):
-        for trial in range(2, 5000):
-            writer.put(row(trial))
+        writer.flush()
+    with pytest.raises(OSError, match="cannot be stored"):
         writer.close()
-    if writer._thread.is_alive():
-        with pytest.raises(OSError):
-            writer.close()
-    assert stored(tmp_path)[0][0] == row(0)
+    assert not writer._thread.is_alive()
+    assert stored(tmp_path)[0] == [row(0)]
 
 
-def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_write, append = threading.Event(), Journal.append
+def test_a_disk_that_hangs_holds_up_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync, sync = threading.Event(), Journal.sync
 
-    def slow(self: Journal, rows: list[dict[str, Any]]) -> None:
-        may_write.wait()
-        append(self, rows)
+    def slow(self: Journal) -> None:
+        may_sync.wait()
+        sync(self)
 
-    monkeypatch.setattr(Journal, "append", slow)  # a disk that hangs
-    monkeypatch.setattr(attempts, "_MOST_WAITING", 10)
+    monkeypatch.setattr(Journal, "sync", slow)
+    monkeypatch.setattr(attempts, "SEAL_AT", 20_000)
     writer = AttemptWriter(tmp_path, "w")
-    handed = 0
-
-    def hand_over() -> None:
-        nonlocal handed
-        for trial in range(200):
-            writer.put(row(trial))
-            handed += 1
-
-    engine = threading.Thread(target=hand_over)
-    engine.start()
-    time.sleep(1.0)
-    waiting = handed
-    may_write.set()
-    engine.join()
+    for trial in range(500):
+        writer.put(row(trial))
+    writer.flush()
+    made = [row(trial) for trial in range(500)]
+    assert stored(tmp_path)[0] == made and len(list(tmp_path.glob("*.journal"))) > 3
+    may_sync.set()
     writer.close()
-    assert waiting <= 10 + attempts._MOST_IN_FRAME
-    assert stored(tmp_path)[0] == [row(trial) for trial in range(200)]
+    assert stored(tmp_path)[0] == made and not list(tmp_path.glob("*.journal"))
+
+
+def test_a_disk_that_fails_later_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Journal) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Journal, "sync", fails)
+    monkeypatch.setattr(attempts, "SYNC_S", 0.01)
+    writer = AttemptWriter(tmp_path, "w")
+    writer.put(row(0))
+    writer.flush()
+    limit = time.monotonic() + 30
+    with pytest.raises(OSError, match="Input/output"):
+        while time.monotonic() < limit:
+            time.sleep(0.01)
+            writer.flush()
+    with pytest.raises(OSError, match="Input/output"):
+        writer.close()

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def test_a_part_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 def test_sealing_keeps_every_row(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "a.journal", rows(40))
     assert shards.seal(path, SMALL) == []
-    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+    assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "_a.sound"}
     assert stored(tmp_path)[0] == by_key(rows(40))
 
 
@@ -253,6 +254,35 @@ def test_a_file_that_is_no_part_is_reported(tmp_path: Path, content: bytes) -> N
     assert (tmp_path / "_b.parquet.damaged").exists()
 
 
+def verified(folder: Path) -> tuple[int, list[list[str]]]:
+    damage = shards.Damage()
+    return len(shards.keys(folder, ATTEMPTS, damage, verify=True)), list(damage.lines.values())
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_part_is_read_whole_until_it_is_known_to_be_sound(tmp_path: Path, sealed: bool) -> None:
+    if sealed:
+        journal = Journal(tmp_path / "_a.journal", ATTEMPTS)
+        journal.append(attempts(200, tokens=50))
+        journal.close()
+        shards.seal(journal.path, ATTEMPTS)
+    else:
+        part(tmp_path / "a.parquet", attempts(200, tokens=50), ATTEMPTS)
+    path = tmp_path / "a.parquet"
+    assert verified(tmp_path) == (200, [])
+    before, at = path.stat(), dict(places(path))["logprobs.list.element"]
+    flip(path, at)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert verified(tmp_path) == (200, [])  # neither size nor time tells: only the keys are read
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    count, damage = verified(tmp_path)
+    assert count == shards.ROWS_PER_GROUP and len(damage) == 1
+    assert verified(tmp_path) == (count, damage)  # what is damaged is never taken for sound
+    flip(path, at)
+    (tmp_path / "_a.sound").write_bytes(b"\xff\x00 torn")
+    assert verified(tmp_path) == (200, [])
+
+
 def test_a_part_of_another_table_is_reported(tmp_path: Path) -> None:
     pq.write_table(pa.table({"question_id": ["q"], "x": [1]}), tmp_path / "a.parquet")
     found, damage = stored(tmp_path)
@@ -346,7 +376,8 @@ def test_workers_have_names_of_their_own() -> None:
     context = multiprocessing.get_context("fork")
     with context.Pool(4) as pool:
         names = pool.map(_name, range(40))
-    assert len(set(names)) == 40 and sorted(names) == sorted(names, key=lambda n: n.split("-")[0])
+    assert len(set(names)) == 40
+    assert all(re.fullmatch(r"\d{16}-.+-\d+", name) for name in names)  # file names sort by time
 
 
 def _name(_: int) -> str:

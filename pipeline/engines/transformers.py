@@ -20,7 +20,7 @@ import transformers
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from pipeline import models
-from pipeline.engines import Completion, Request, load_errors
+from pipeline.engines import Completion, Request, load_errors, text_of
 from pipeline.errors import UserError
 from pipeline.schema import RunConfig, SamplingConfig
 
@@ -96,14 +96,7 @@ class TransformersEngine:
             batch.out.put(_End(error))
 
     def _text(self, token_ids: list[int]) -> str:
-        """The text of a completion; like vLLM's, without the end token, special or not."""
-        stopped = token_ids[-1] in self.stop_ids
-        text = self.tokenizer.decode(
-            token_ids[:-1] if stopped else token_ids,
-            skip_special_tokens=self.cfg.model.skip_special_tokens,
-            clean_up_tokenization_spaces=False,
-        )
-        return str(text)
+        return text_of(self.tokenizer, token_ids, token_ids[-1] in self.stop_ids, self.cfg)
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
         """One prompt at a time: the longest one, not the batch, sets the memory."""

@@ -1,11 +1,13 @@
 """vLLM, driven through its step loop: one request per trial, each with its own seed."""
 
+import copy
 import gc
 import logging
 import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy.typing as npt
 
 from pipeline import models
 from pipeline.children import tamed
-from pipeline.engines import Completion, Request, load_errors
+from pipeline.engines import Completion, Request, load_errors, text_of
 from pipeline.errors import UserError
 from pipeline.schema import RunConfig
 
@@ -24,8 +26,9 @@ _CPU_ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
-# Tokens between two outputs of a request, the first token's apart: none but the first and the last.
-_FIRST_AND_LAST = 1 << 30
+# A request's outputs: its first token, which gives its time, and at the end all the rest. An output
+# at every step would cost a tenth of a CPU engine's speed (only DELTA minds the interval).
+_FIRST_AND_REST = 1 << 30
 
 
 class VllmEngine:
@@ -37,7 +40,7 @@ class VllmEngine:
         args = self._arguments(longest)
         with load_errors(cfg), tamed():
             self.llm = vllm.LLM(**args)
-        self.engine = self.llm.llm_engine
+        self.engine, self.tokenizer = self.llm.llm_engine, self.llm.get_tokenizer()
         self.settings = {"vllm": vllm.__version__, "device": "cpu" if self.on_cpu else "gpu"}
         self.settings |= {k: v for k, v in args.items() if isinstance(v, str | int | float | bool)}
 
@@ -55,7 +58,7 @@ class VllmEngine:
             "generation_config": "vllm",  # the model's own top_k and the like must not slip in
             "logprobs_mode": "raw_logprobs",
             "disable_log_stats": True,  # statistics cost a CPU engine a tenth of its speed
-            "stream_interval": _FIRST_AND_LAST,
+            "stream_interval": _FIRST_AND_REST,
             "use_tqdm_on_load": False,
             "seed": 0,
         }
@@ -72,49 +75,71 @@ class VllmEngine:
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion | None]:
         waiting = iter(requests)
         flying: dict[str, tuple[Request, float]] = {}
-        first_token: dict[str, float] = {}
-        exhausted = False
+        parts: dict[str, list[tuple[float, Any]]] = {}  # of each request: when, what
+        params = self._sampling_params()
         most = self.cfg.engine.in_flight or 3 * self.cfg.engine.batch_size
         try:
             while True:
-                while not exhausted and len(flying) < most:
-                    request = next(waiting, None)
-                    if request is None:
-                        exhausted = True
-                        break
-                    name = f"{request.question_id}/{request.trial}"
-                    self._add(name, request)
-                    flying[name] = (request, time.time())
+                if 3 * len(flying) <= 2 * most:  # many at a time is cheaper than one by one
+                    for request in islice(waiting, most - len(flying)):
+                        name = f"{request.question_id}/{request.trial}"
+                        self._add(name, request, params)
+                        flying[name] = (request, time.time())
                 if not flying:
                     return
                 for output in self.engine.step():
-                    first = first_token.setdefault(output.request_id, time.time())
+                    [made] = output.outputs
+                    parts.setdefault(output.request_id, []).append((time.time(), made))
                     if output.finished:
-                        del first_token[output.request_id]
-                        yield _completion(output, *flying.pop(output.request_id), first)
+                        request, started = flying.pop(output.request_id)
+                        yield self._completion(request, started, parts.pop(output.request_id))
                 yield None
         finally:
             if flying:
                 self._abort(list(flying))
 
-    def _add(self, name: str, request: Request) -> None:
-        from vllm import SamplingParams, TokensPrompt
+    def _add(self, name: str, request: Request, params: Any) -> None:
+        params = copy.copy(params)  # a new one costs ten times as much
+        params.seed, params.max_tokens = request.seed, request.max_tokens
+        prompt = {"prompt_token_ids": request.prompt_token_ids}
+        self.engine.add_request(name, prompt, params)
+
+    def _sampling_params(self) -> Any:
+        from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         s = self.cfg.sampling
-        params = SamplingParams(
+        return SamplingParams(
             temperature=s.temperature,
             top_p=s.top_p,
             top_k=s.top_k or 0,
-            seed=request.seed,
-            max_tokens=request.max_tokens,
+            seed=s.seed,
+            max_tokens=1,
             logprobs=0 if s.logprobs else None,
             flat_logprobs=s.logprobs,
-            skip_special_tokens=self.cfg.model.skip_special_tokens,
-            output_kind=RequestOutputKind.CUMULATIVE,
+            detokenize=False,  # see `text_of`
+            output_kind=RequestOutputKind.DELTA,
         )
-        self.engine.add_request(
-            name, TokensPrompt(prompt_token_ids=request.prompt_token_ids), params
+
+    def _completion(
+        self, request: Request, started: float, parts: list[tuple[float, Any]]
+    ) -> Completion:
+        """One attempt from its parts, each with the tokens and log-probs since the one before."""
+        outputs = [made for _, made in parts]
+        reason = outputs[-1].finish_reason
+        token_ids = [token for made in outputs for token in made.token_ids]
+        logprobs = None
+        if self.cfg.sampling.logprobs:
+            logprobs = [value for made in outputs for value in made.logprobs.logprobs]
+        return Completion(
+            request=request,
+            text=text_of(self.tokenizer, token_ids, reason == "stop", self.cfg),
+            finish_reason=reason,
+            token_ids=token_ids,
+            logprobs=logprobs,
+            started=started,
+            first_token=parts[0][0],
+            finished=parts[-1][0],
         )
 
     def _abort(self, names: list[str]) -> None:
@@ -142,20 +167,6 @@ class VllmEngine:
         del self.engine, self.llm
         gc.collect()
         cleanup_dist_env_and_memory()
-
-
-def _completion(output: Any, request: Request, started: float, first: float) -> Completion:
-    [made] = output.outputs
-    return Completion(
-        request=request,
-        text=made.text,
-        finish_reason=made.finish_reason,
-        token_ids=list(made.token_ids),
-        logprobs=None if made.logprobs is None else list(made.logprobs.logprobs),
-        started=started,
-        first_token=first,
-        finished=time.time(),
-    )
 
 
 def _import() -> tuple[Any, bool]:
