@@ -62,6 +62,17 @@ def context(cfg: ModelConfig) -> int:
     return min(n for n in (cfg.context, own) if n is not None)
 
 
+def cache_bytes_per_token(cfg: ModelConfig) -> int | None:
+    """Bytes of key-value cache that a token takes in 16 bits; None for what is no plain decoder."""
+    config = _config(cfg.id, cfg.revision, cfg.trust_remote_code)
+    heads = getattr(config, "num_attention_heads", None)
+    size = getattr(config, "head_dim", None) or (heads and config.hidden_size // heads)
+    layers = getattr(config, "num_hidden_layers", None)
+    heads = getattr(config, "num_key_value_heads", None) or heads
+    width = 4 if cfg.dtype == "float32" else 2
+    return 2 * width * layers * heads * size if layers and heads and size else None
+
+
 def fingerprint(cfg: ModelConfig) -> str:
     """What tells this model's weights from others: the hub commit, or a hash of the folder.
 
