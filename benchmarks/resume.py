@@ -29,6 +29,7 @@ from pipeline.runfolder import Run
 from pipeline.tables import GRADES
 
 MOST_S = 2.0  # the target
+_SAME = ("correct", "text", "the same text")
 
 
 def main() -> None:
@@ -68,7 +69,7 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
         table = synthetic.attempts(rng, chosen, tokens)
         shards.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
         grades = [
-            dict(zip(GRADES.names, (*key, True, "boxed", "12", "correct"), strict=True))
+            dict(zip(GRADES.names, (*key, True, "boxed", "12", *_SAME), strict=True))
             for key in chosen
         ]
         table = pa.Table.from_pylist(grades, schema=GRADES)

@@ -90,6 +90,19 @@ VERBS: dict[str, Callable[[Run], None]] = {
     "prefetch": _prefetch,
 }
 _DRY = ("run", "prepare", "generate")
+_GRADE_HELP = """\
+grade completions from elsewhere, without a run:
+  python -m pipeline grade --file in.jsonl --out out.jsonl
+      each line in is {"completion": ..., "gold": ...}, with "truncated": true or "finish_reason":
+      "length" where it was cut off; the same line comes out with answer, outcome, layer and reason
+  python -m pipeline grade --file in.jsonl --out out.jsonl model=gpt-oss-20b-high
+      a model says where its reasoning ends (default </think>); dataset.conventions.KEY=VALUE says
+      what counts as the same
+see why a number differs from another harness's, and what to look at:
+  python -m pipeline grade RUN_FOLDER grading.compat=math_verify
+  python -m pipeline grade RUN_FOLDER --review
+
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -109,6 +122,8 @@ def main(arguments: list[str] | None = None) -> int:
         run = Run(_load(args.settings))
         if getattr(args, "dry_run", False):
             _preview(run)
+        elif args.verb == "grade":
+            _grade_as(run, args)
         else:
             VERBS[args.verb](run)
     except (UserError, Interrupted) as error:
@@ -139,6 +154,23 @@ def _load(settings: list[str]) -> RunConfig:
             " model=qwen3-30b"
         )
     return config.load_folder(Path(folders[0]), overrides)
+
+
+def _grade_as(run: Run, args: argparse.Namespace) -> None:
+    """grade with its flags: a file instead of a run, or a longer review list."""
+    if args.file is None and args.out is None:
+        from pipeline.grade import grade
+
+        grade(run, ask_math_verify=args.review)
+        return
+    for flag, value in (("--file", args.file), ("--out", args.out)):
+        if not value:
+            raise UserError(f"{flag}: is missing; name both, as in --file in.jsonl --out out.jsonl")
+    if args.review:
+        raise UserError("--review: is for a run folder; leave it out with --file")
+    from pipeline.gradefile import grade_file
+
+    grade_file(run.cfg, Path(args.file), Path(args.out))
 
 
 def _preview(run: Run) -> None:
@@ -177,11 +209,12 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, function in VERBS.items():
         summary = (function.__doc__ or "").strip()
+        more = _GRADE_HELP if name == "grade" else ""
         sub = verbs.add_parser(
             name,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
-            epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}",
+            epilog=f"{more}examples:\n{EXAMPLES}\n\n{_settings_help()}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.add_argument(
@@ -195,6 +228,14 @@ def _parser() -> argparse.ArgumentParser:
                 "--dry-run",
                 action="store_true",
                 help="show the first prompt, what is owed and what it may cost; write nothing",
+            )
+        if name == "grade":
+            sub.add_argument("--file", metavar="IN", help="JSON Lines to grade instead of a run")
+            sub.add_argument("--out", metavar="OUT", help="where its graded lines go")
+            sub.add_argument(
+                "--review",
+                action="store_true",
+                help="list disagreements with plain math_verify in the run's review.jsonl, too",
             )
     return parser
 

@@ -1,71 +1,76 @@
 """grade: every attempt's boxed answer is compared with the gold answer."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-import verifiers
-from pipeline import runfolder, shards
+from pipeline import flips, review, runfolder, shards, verdicts
 from pipeline.console import Meter, note, warn
 from pipeline.errors import DamagedData, UserError
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, GRADES, KEY
+from pipeline.verdicts import Attempt, Verdicts
 
 _BATCH = 4096  # attempts graded and written together
 
 
-def grade(run: Run) -> None:
+def grade(run: Run, ask_math_verify: bool = False) -> None:
     """Grade every attempt that has no grade yet, into the grades table.
 
-    Equal answers to one question are compared once. Work is kept batch by batch.
+    Equal answers to one question are compared once, in all runs of a data set. Work is kept batch
+    by batch. Grades made with other settings are made anew, and what changed is shown. At the end
+    `review.jsonl` lists what a person should look at.
+
+    Args:
+        run: the run folder.
+        ask_math_verify: list disagreements with plain math_verify, too.
 
     Raises:
         UserError: when nothing was generated, or the folder was made with other settings.
         DamagedData: when stored attempts cannot be read; they are set aside and owed again.
     """
     runfolder.check_same(run, runfolder.settings(run.cfg))
-    rows = {row["question_id"]: row for row in run.questions}
-    _forget_other_grades(run)
+    if run.grades.exists() or run.attempts.exists():
+        decides = verdicts.settings(run.cfg) | verdicts.extraction(run.cfg)
+        flips.put_aside(run, decides)
     damage = shards.Damage()
     graded = shards.keys(run.grades, GRADES, damage)
     shards.set_aside(damage, GRADES)
     damage = shards.Damage()
     made = shards.keys(run.attempts, ATTEMPTS, damage)
-    owed = len(made - graded)
     if not made:
         raise UserError(f"{run.path}: no attempts to grade yet; run `python -m pipeline generate`")
-    if not owed and not damage.lines:
-        note(f"grade: nothing owed, all {len(made)} attempts are graded")
-        return
-    worker, known = shards.worker_id(), dict[tuple[str, str], verifiers.Outcome]()
+    owed = len(made - graded)
     try:
-        with Meter("grade", len(made), done=len(made) - owed) as meter:
-            for number, batch in enumerate(_ungraded(run, graded, damage)):
-                table = _grade_batch(run, batch, rows, known)
-                shards.write_part(run.grades / f"{worker}-{number:05d}.parquet", table)
-                meter.advance(len(batch), lambda: f"{len(known)} distinct answers")
+        if owed or damage.lines:
+            review.path(run).unlink(missing_ok=True)  # it would list grades of before
+            _grade_owed(run, graded, made, damage)
+        else:
+            note(f"grade: nothing owed, all {len(made)} attempts are graded")
+        _handle(run, damage)
+        flips.report(run)
+        if ask_math_verify or not review.path(run).exists():
+            review.write(run, ask_math_verify)
     except OSError as error:
         raise UserError(
-            f"{run.grades}: {error.strerror or error}; mend the disk, then the same command"
-            " continues"
+            f"{error.filename or run.grades}: {error.strerror or error}; mend the disk, then the"
+            " same command continues"
         ) from error
-    _handle(run, damage)
 
 
-def _forget_other_grades(run: Run) -> None:
-    """Grades made with other settings are made anew, never mixed; grading is cheap."""
-    settings = {"reasoning_end": run.cfg.model.reasoning_end, "grader": verifiers.VERSION}
-    path = run.grades / "_grader.json"
-    found = json.loads(path.read_text()) if path.exists() else None
-    if found == settings:
-        return
-    if found is not None:
-        note("grade: graded with other settings before, grading everything anew")
-        runfolder.forget_grades(run)
-    run.grades.mkdir(exist_ok=True)
-    runfolder.write_json(path, settings)
+def _grade_owed(
+    run: Run, graded: set[tuple[str, int]], made: set[tuple[str, int]], damage: shards.Damage
+) -> None:
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
+    known = Verdicts(run.cfg, verdicts.default_folder(run.cfg))
+    worker, owed = shards.worker_id(), len(made - graded)
+    with Meter("grade", len(made), done=len(made) - owed) as meter:
+        for number, batch in enumerate(_ungraded(run, graded, damage)):
+            table = _grade_batch(batch, golds, known)
+            shards.write_part(run.grades / f"{worker}-{number:05d}.parquet", table)
+            meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
+    note(f"grade: {known.summary()}")
 
 
 def _ungraded(
@@ -86,44 +91,26 @@ def _ungraded(
 
 
 def _grade_batch(
-    run: Run,
-    attempts: list[dict[str, Any]],
-    questions: dict[str, dict[str, Any]],
-    known: dict[tuple[str, str], verifiers.Outcome],
+    attempts: list[dict[str, Any]], golds: dict[str, str], known: Verdicts
 ) -> pa.Table:
-    """Grades of some attempts; `known` remembers every pair that was ever compared."""
-    cfg = run.cfg
-    attempts = [row for row in attempts if row["question_id"] in questions]
-    found = [
-        verifiers.extract(
-            row["text"] or "",
-            truncated=row["finish_reason"] == "length",
-            reasoning_end=cfg.model.reasoning_end,
-        )
-        for row in attempts
-    ]
-    pairs = [
-        None if f.answer is None else (questions[row["question_id"]]["gold"], f.answer)
-        for row, f in zip(attempts, found, strict=True)
-    ]
-    new = {pair for pair in pairs if pair is not None and pair not in known}
-    known |= verifiers.grade(
-        sorted(new),
-        workers=cfg.grading.workers,
-        timeout_s=cfg.grading.timeout_s,
-        memory_mb=cfg.grading.memory_mb,
+    attempts = [row for row in attempts if row["question_id"] in golds]
+    found = known.attempts(
+        [
+            Attempt(golds[row["question_id"]], row["text"] or "", row["finish_reason"] == "length")
+            for row in attempts
+        ]
     )
     return pa.Table.from_pylist(
         [
             {
                 "question_id": row["question_id"],
                 "trial": row["trial"],
-                "has_box": f.reason == "boxed",
-                "box": f.reason,
-                "answer": f.answer,
-                "outcome": "no_answer" if pair is None else known[pair],
+                "has_box": extraction.reason == "boxed",
+                "box": extraction.reason,
+                "answer": extraction.answer,
+                **verdict._asdict(),
             }
-            for row, f, pair in zip(attempts, found, pairs, strict=True)
+            for row, (extraction, verdict) in zip(attempts, found, strict=True)
         ],
         schema=GRADES,
     )

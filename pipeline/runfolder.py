@@ -5,7 +5,9 @@ manifest.json        what the run *is* (its identity), and what made it
 questions.parquet    one row per question
 attempts/ grades/    one row per attempt, in shards (see pipeline/shards.py)
 sessions/            one JSON file per process that generated: times, tokens, hardware
+review.jsonl         what a person should look at, from `grade`
 scores.json matrix.npz
+../_grading/         verdicts on answers, shared by the runs beside this one
 """
 
 import hashlib

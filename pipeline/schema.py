@@ -7,9 +7,11 @@ error, so a misspelt override never passes in silence.
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from omegaconf import MISSING
+
+from verifiers import Conventions, Policy
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 MOST_TRIALS = 1_000_000  # a slip of the finger, not a protocol
@@ -47,6 +49,16 @@ class FieldNames:
 
 
 @dataclass
+class ConventionsConfig:
+    """What counts as the same answer where mathematics leaves it open: verifiers.Conventions."""
+
+    lists: str = "unordered"  # or "ordered": `1,2` is not `2,1`
+    units: str = "optional"  # or "required"
+    decimals: str = "exact"  # or "rounded": 0.333 may stand for 1/3
+    percent: str = "hundredth"  # or "either": 2% may stand for 2
+
+
+@dataclass
 class DatasetConfig:
     """Questions with gold answers: a JSON Lines file or a Hugging Face data set."""
 
@@ -57,6 +69,8 @@ class DatasetConfig:
     revision: str | None = None
     fields: FieldNames = field(default_factory=FieldNames)
     limit: int | None = None  # only the first so many questions
+    boxes: str = "last"  # which boxes are the answer: last, all (several parts) or or_math
+    conventions: ConventionsConfig = field(default_factory=ConventionsConfig)
 
 
 @dataclass
@@ -98,11 +112,13 @@ class EngineConfig:
 
 @dataclass
 class GradingConfig:
-    """Limits for the comparison of one answer with its gold answer."""
+    """How answers are compared with gold answers: limits for one pair, and where verdicts stay."""
 
-    timeout_s: float = 10.0
-    memory_mb: int = 2048
+    timeout_s: float = 3.0  # processor seconds
+    memory_mb: int = 1024
     workers: int | None = None
+    compat: str | None = None  # "math_verify": it alone judges the full text, to compare with
+    cache: str | None = None  # folder of known verdicts; default: _grading beside the run folder
 
 
 @dataclass
@@ -209,8 +225,7 @@ def problems(cfg: RunConfig) -> Iterator[str]:
         yield f"scoring.pass_k={list(cfg.scoring.pass_k)}: every k must be at least 1"
     if cfg.prior.trials is not None and cfg.prior.run is None:
         yield f"prior.trials={cfg.prior.trials} without prior=RUN: name the run folder to use"
-    if cfg.grading.timeout_s <= 0 or cfg.grading.memory_mb < 256:
-        yield "grading: timeout_s must be positive and memory_mb at least 256"
+    yield from _bad_grading(cfg)
 
 
 def _bad_text(cfg: RunConfig) -> Iterator[str]:
@@ -226,3 +241,21 @@ def _bad_text(cfg: RunConfig) -> Iterator[str]:
         datetime.date.fromisoformat(cfg.model.template_date or "2025-01-01")
     except ValueError:
         yield f"model.template_date={cfg.model.template_date}: no date; write YYYY-MM-DD"
+
+
+def _bad_grading(cfg: RunConfig) -> Iterator[str]:
+    g = cfg.grading
+    if not g.timeout_s > 0 or g.memory_mb < 256:
+        yield "grading: timeout_s must be positive and memory_mb at least 256"
+    if g.compat not in (None, "math_verify"):
+        yield f"grading.compat={g.compat}: must be math_verify, or null for our own grader"
+    if g.cache is not None and not g.cache.strip():
+        yield "grading.cache: is empty; name a folder, or leave it out for _grading beside the run"
+    if cfg.dataset.boxes not in get_args(Policy):
+        known = ", ".join(get_args(Policy))
+        yield f"dataset.boxes={cfg.dataset.boxes}: must be one of {known}"
+    for name, kind in get_type_hints(Conventions).items():
+        value = getattr(cfg.dataset.conventions, name)
+        if value not in get_args(kind):
+            known = " or ".join(get_args(kind))
+            yield f"dataset.conventions.{name}={value}: must be {known}"

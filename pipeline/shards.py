@@ -23,6 +23,7 @@ from pipeline.tables import KEY
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
 HIDDEN, DAMAGED = "_", ".damaged"
+_FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason"}  # values, often
 SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
 
 
@@ -60,7 +61,7 @@ def write_part(path: Path, table: pa.Table) -> None:
                 file,
                 row_group_size=ROWS_PER_GROUP,
                 compression="zstd",
-                use_dictionary=sorted(names & {"question_id", "finish_reason", "box", "outcome"}),
+                use_dictionary=sorted(names & _FEW),
                 column_encoding={
                     name: "BYTE_STREAM_SPLIT"
                     for name in ("logprobs.list.element", "prompt_logprobs.list.element")
@@ -78,10 +79,15 @@ def write_part(path: Path, table: pa.Table) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a small text file atomically."""
+    write_lines(path, (text,))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Replace a text file atomically by lines that bring their own line ends."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+            file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

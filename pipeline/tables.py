@@ -46,5 +46,18 @@ GRADES = pa.schema(
         ("box", pa.string()),  # boxed, no_box, unclosed or truncated
         ("answer", pa.string()),  # the extracted answer, null without one
         ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable or timeout
+        ("layer", pa.string()),  # what decided it, see verifiers.Verdict
+        ("reason", pa.string()),  # why, in a few words
+    ]
+)
+
+# The verdict cache beside the run folders: one row a pair, no key of a run.
+VERDICTS = pa.schema(
+    [
+        ("gold", pa.string()),
+        ("answer", pa.string()),  # with grading.compat the SHA-256 of the whole completion
+        ("outcome", pa.string()),
+        ("layer", pa.string()),
+        ("reason", pa.string()),
     ]
 )

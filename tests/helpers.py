@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,11 @@ KINDS = {
 
 
 def make_run(
-    folder: Path, marks: Mapping[str, str], *overrides: str, gold: Mapping[str, str] | None = None
+    folder: Path,
+    marks: Mapping[str, str],
+    *overrides: str,
+    gold: Mapping[str, str] | None = None,
+    texts: Mapping[str, Sequence[str]] | None = None,
 ) -> Run:
     """A run folder as the stages would leave it, without an engine.
 
@@ -110,6 +114,7 @@ def make_run(
         overrides: settings; `sampling.trials` is the longest line unless it is among them.
         gold: gold answers by question id where they matter; problem and gold answer make the
             hash that a prior run is matched by.
+        texts: completions by question id, one for each mark; elsewhere all are `\\boxed{2}`.
     """
     trials = max(map(len, marks.values()))
     cfg = config.load(
@@ -149,11 +154,16 @@ def make_run(
     shards.write_part(
         folder / "questions.parquet", pa.Table.from_pylist(questions, schema=QUESTIONS)
     )
-    add_attempts(run, marks)
+    add_attempts(run, marks, texts=texts)
     return run
 
 
-def add_attempts(run: Run, marks: Mapping[str, str], part: str = "00000") -> None:
+def add_attempts(
+    run: Run,
+    marks: Mapping[str, str],
+    part: str = "00000",
+    texts: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Attempts and grades parts with one row for each mark."""
     made = [
         (qid, trial, *KINDS[mark])
@@ -167,7 +177,7 @@ def add_attempts(run: Run, marks: Mapping[str, str], part: str = "00000") -> Non
             "question_id": qid,
             "trial": trial,
             "seed": 1234 + trial,
-            "text": r"\boxed{2}",
+            "text": texts[qid][trial] if texts and qid in texts else r"\boxed{2}",
             "finish_reason": finish,
             "prompt_tokens": 3,
             "completion_tokens": 5,
@@ -187,6 +197,8 @@ def add_attempts(run: Run, marks: Mapping[str, str], part: str = "00000") -> Non
             "box": box,
             "answer": "2" if box == "boxed" else None,
             "outcome": outcome,
+            "layer": "text" if box == "boxed" else "none",
+            "reason": "made by hand",
         }
         for qid, trial, outcome, box, _ in made
         if outcome is not None

@@ -21,6 +21,11 @@ from verifiers.latex import MAX_CHARS, clean
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 
+
+def outcomes_of(pairs: list[tuple[str, str]], **limits: Any) -> dict[tuple[str, str], Outcome]:
+    return {pair: verdict.outcome for pair, verdict in grade(pairs, **limits).items()}
+
+
 EQUAL = [
     ("25", "025"), ("025", "25"), ("5", "5."), ("1234", r"1\,234"), ("1234", "1,234"),
     ("11111111100", r"11,\! 111,\! 111,\! 100"), ("3.5", "3 1/2"), (r"\frac{7}{2}", r"3\frac12"),
@@ -72,12 +77,12 @@ def test_equal_without_algebra(gold: str, answer: str) -> None:
 
 
 def test_equal_by_algebra() -> None:
-    outcomes = grade(EQUAL_BY_ALGEBRA, workers=2, timeout_s=60)
+    outcomes = outcomes_of(EQUAL_BY_ALGEBRA, workers=2, timeout_s=60)
     assert [pair for pair, outcome in outcomes.items() if outcome != "correct"] == []
 
 
 def test_no_false_accept() -> None:
-    outcomes = grade(DIFFERENT, workers=2, timeout_s=60)
+    outcomes = outcomes_of(DIFFERENT, workers=2, timeout_s=60)
     assert {p: o for p, o in outcomes.items() if o not in ("wrong", "unparsable")} == {}
 
 
@@ -139,7 +144,9 @@ def test_outcomes_and_each_pair_once() -> None:
         ("7", "7"), ("7", "8"), ("7", ""), ("7", "9" * (MAX_CHARS + 1)), (r"\frac{1", "7"),
         (r"\sqrt{4}", "2"), ("7", "7"), (r"\sqrt{4}", "2"), ("", "7"),
     ]  # fmt: skip
-    outcomes = grade(iter(pairs), workers=1, timeout_s=60, on_done=lambda p, o: seen.append((p, o)))
+    outcomes = outcomes_of(
+        pairs, workers=1, timeout_s=60, on_done=lambda p, v: seen.append((p, v.outcome))
+    )
     expected = [
         "correct",
         "wrong",
@@ -158,20 +165,20 @@ def test_outcomes_and_each_pair_once() -> None:
 
 def test_a_long_answer_equal_letter_by_letter_is_correct() -> None:
     digits = "1" * 4301
-    assert grade([(digits, digits)]) == {(digits, digits): "correct"}
+    assert outcomes_of([(digits, digits)]) == {(digits, digits): "correct"}
 
 
 def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
-    tower, fine = ("9", r"9^{9^{9^9}}"), (r"\sqrt{12}", r"2\sqrt{3}")
+    tower, fine = ("9x", r"9^{9^{9^9}}x"), ("x^2-1", "(x-1)(x+1)")
     start = time.monotonic()
-    outcomes = grade([tower, fine], workers=1, timeout_s=3)
+    outcomes = outcomes_of([tower, fine], workers=1, timeout_s=3)
     assert outcomes == {tower: "timeout", fine: "correct"}
     assert time.monotonic() - start < 60
 
 
 def test_memory_is_limited() -> None:
-    greedy, fine = ("5", r"\binom{2^{40}}{2^{39}}"), (r"\sqrt{12}", r"2\sqrt{3}")
-    outcomes = grade([greedy, fine], workers=1, timeout_s=3, memory_mb=800)
+    greedy, fine = ("5x", r"\binom{2^{40}}{2^{39}}x"), ("x^2-1", "(x-1)(x+1)")
+    outcomes = outcomes_of([greedy, fine], workers=1, timeout_s=3, memory_mb=800)
     assert outcomes[greedy] in ("timeout", "unparsable")
     assert outcomes[fine] == "correct"
 
@@ -179,7 +186,7 @@ def test_memory_is_limited() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_that_cannot_start_are_an_error_not_a_hang(workers: int, tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
-    pairs = [(rf"\sqrt{{{4 * n}}}", rf"2\sqrt{{{n}}}") for n in range(11, 21)]
+    pairs = [(f"x>{n}", f"{n}<x") for n in range(11, 21)]
     script.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         f"import verifiers.grading as g; g.START_S = 5\n"
@@ -210,7 +217,7 @@ def read_examples(name: str) -> list[dict[str, Any]]:
 def outcome_of(rows: list[dict[str, Any]], timeout_s: float) -> list[str]:
     answers = [extract(row["completion"], truncated=False).answer for row in rows]
     pairs = [(row["gold"], a) for row, a in zip(rows, answers, strict=True) if a is not None]
-    outcomes = grade(pairs, workers=min(2, os.cpu_count() or 1), timeout_s=timeout_s)
+    outcomes = outcomes_of(pairs, workers=min(2, os.cpu_count() or 1), timeout_s=timeout_s)
     return [
         "no_answer" if a is None else outcomes[row["gold"], a]
         for row, a in zip(rows, answers, strict=True)
@@ -229,7 +236,7 @@ def test_oracle_agreement() -> None:
     print(f"oracle: {sum(right)} of {len(rows)} boxed cases as expected")
     # Both are lists in another order, which only one of the oracle's sources counts as wrong.
     assert accepts == ["4, 10, -2", "4, .1, 2"]
-    assert sum(right) >= 109
+    assert sum(right) >= 123  # plain math_verify 0.9.0 with antlr 4.13: 111
 
 
 def test_hostile_answers_are_all_answered() -> None:
@@ -259,4 +266,4 @@ def test_contest_golds_can_be_graded() -> None:
     ]
     assert len(golds) == 120
     assert {gold: why for gold, why in check_golds(golds, timeout_s=60).items() if why} == {}
-    assert set(grade([(gold, f"${gold}$") for gold in golds]).values()) == {"correct"}
+    assert set(outcomes_of([(gold, f"${gold}$") for gold in golds]).values()) == {"correct"}

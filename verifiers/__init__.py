@@ -5,39 +5,51 @@ Two steps, usable without the rest of the project:
 1. `extract` takes the last closed box of the final part of a completion. A truncated attempt
    has not answered.
 2. `grade` compares (gold, answer) pairs, each unique pair once. `compare` is its cheap part:
-   exact text, LaTeX spelling, exact numbers, words and lists of those. What that leaves open
-   goes to math_verify in worker processes with limits on time and memory, because a model's
-   output may ask for a number with more digits than there are atoms.
+   exact text, LaTeX spelling, exact numbers, words, constant expressions and lists of those.
+   What that leaves open goes to math_verify in worker processes with limits on time and
+   memory, because a model's output may ask for a number with more digits than there are atoms.
 
 The outcome is one of five words (`Outcome`): correct, wrong, no_answer (no box), unparsable
 (nobody can tell), timeout (the comparison was stopped). A correct attempt counts 1, all others 0.
 
-Conventions, all strict: decimals and percents are exact values (0.333 is not 1/3, 2\% is 0.02);
-a trailing unit or degree sign may be missing on one side; a bare list and a set have no order,
-a tuple and an interval have.
+What mathematics leaves open (is a list ordered? is 0.333 a third?) is a `Conventions`.
 
 >>> found = extract(r"<think>\boxed{3}?</think>It is \boxed{\dfrac{4}{8}}.", truncated=False)
 >>> found.answer
 '\\dfrac{4}{8}'
 >>> compare("0.5", found.answer)
 True
->>> grade([("0.5", found.answer), ("12", found.answer)])
-{('0.5', '\\dfrac{4}{8}'): 'correct', ('12', '\\dfrac{4}{8}'): 'wrong'}
+>>> grade_answer("12", found.answer)
+Verdict(outcome='wrong', layer='number', reason='another number')
 """
 
-from verifiers.boxed import Extraction, extract
+from verifiers.boxed import Extraction, Policy, extract
 from verifiers.compare import compare
-from verifiers.grading import Outcome, check_gold, check_golds, grade
+from verifiers.conventions import Conventions
+from verifiers.grading import (
+    NO_ANSWER,
+    Outcome,
+    Verdict,
+    check_gold,
+    check_golds,
+    grade,
+    grade_answer,
+)
 
-VERSION = "1"  # raise it whenever an outcome may change: runs are then graded anew
+VERSION = "2"  # raise it whenever an outcome may change: runs are then graded anew
 
 __all__ = [
+    "NO_ANSWER",
     "VERSION",
+    "Conventions",
     "Extraction",
     "Outcome",
+    "Policy",
+    "Verdict",
     "check_gold",
     "check_golds",
     "compare",
     "extract",
     "grade",
+    "grade_answer",
 ]

@@ -27,15 +27,31 @@ _TOKEN = re.compile(
     r"|\\.|(?P<brace>[{}])",
     re.DOTALL,
 )
+Policy = Literal["last", "all", "or_math"]
+_MATH = re.compile(
+    r"\$\$([^$]{1,1000})\$\$|\$([^$]{1,1000})\$|\\\[(.{1,1000}?)\\\]|\\\((.{1,1000}?)\\\)",
+    re.DOTALL,
+)
+_MATH_WITHIN = 4_000  # characters at the end: bounds the work on a text of dollar signs
+_CHANNEL = "<|channel|>"
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_LOOK_BACK = 8  # boxes that are tried before the whole text is read: keeps hostile text linear
 _NOT_SPACE = re.compile(r"\S")
 
 
-def extract(text: str, *, truncated: bool, reasoning_end: str | None = "</think>") -> Extraction:
+def extract(
+    text: str,
+    *,
+    truncated: bool,
+    reasoning_end: str | None = "</think>",
+    boxes: Policy = "last",
+) -> Extraction:
     r"""Take the final answer from the text of one attempt.
 
     Only the part after the last `reasoning_end` counts: `</think>`, or
     `<|channel|>final<|message|>` for Harmony. If the marker does not occur, the whole text is
-    the final part, because some models do not think aloud. Of its boxes (`\boxed{…}`,
+    the final part, because some models do not think aloud; Harmony channels without a final one
+    hold no answer. Of its boxes (`\boxed{…}`,
     `\fbox{…}`, or a number as in `\boxed 5`) the one that opens last, among those that are
     closed and not blank, is the answer; if all are blank the answer is "". Escaped braces do
     not count as braces. Nothing is ever guessed from numbers outside a box.
@@ -44,11 +60,16 @@ def extract(text: str, *, truncated: bool, reasoning_end: str | None = "</think>
         text: the completion, of any length; the time is linear in it.
         truncated: the attempt ran into its token limit. It has not answered, whatever it boxed.
         reasoning_end: the marker that ends the reasoning, or None to take the whole text.
+        boxes: "last"; "all": the different boxes in their order with commas between them, for
+            questions with several parts; "or_math": the last box or, without any, the last piece
+            of mathematics between dollar signs or LaTeX brackets, for models that do not box.
 
     Returns:
         The answer with surrounding white space removed and the reason "boxed"; or None with
         "truncated", "unclosed" (boxes were opened, none was closed) or "no_box".
 
+    >>> extract(r"\boxed{2} and \boxed{3}, \boxed{3}.", truncated=False, boxes="all").answer
+    '2, 3'
     >>> extract(r"\boxed{\{1, 2\}}", truncated=False).answer
     '\\{1, 2\\}'
     >>> extract(r"so \boxed{5", truncated=False).reason
@@ -59,9 +80,14 @@ def extract(text: str, *, truncated: bool, reasoning_end: str | None = "</think>
     start = 0
     if reasoning_end:
         found = text.rfind(reasoning_end)
+        if found < 0 and reasoning_end.startswith(_CHANNEL) and _CHANNEL in text:
+            return Extraction(None, "no_box")
         start = found + len(reasoning_end) if found >= 0 else 0
 
+    if boxes == "last" and (quick := _last_box(text, start)) is not None:
+        return Extraction(_content(text, *quick), "boxed")
     best: tuple[int, int] | None = None  # where the content of the answer starts and ends
+    spans: list[tuple[int, int]] = []
     blank = opened = False
     stack: list[int] = []  # content start of an open box, or -1 for any other open brace
     for token in _TOKEN.finditer(text, start):
@@ -69,8 +95,9 @@ def extract(text: str, *, truncated: bool, reasoning_end: str | None = "</think>
             opened = opened or token["open"] is not None
             if token["open"]:
                 stack.append(token.end())
-            elif token["bare"] and (best is None or token.start("bare") > best[0]):
-                best = token.span("bare")
+            elif token["bare"]:
+                spans.append(token.span("bare"))
+                best = max(best or spans[-1], spans[-1])
         elif token["brace"] == "{":
             stack.append(-1)
         elif token["brace"] == "}" and stack:
@@ -79,13 +106,76 @@ def extract(text: str, *, truncated: bool, reasoning_end: str | None = "</think>
                 continue
             if _NOT_SPACE.search(text, content, token.start()) is None:
                 blank = True
-            elif best is None or content > best[0]:
-                best = (content, token.start())
+            else:
+                spans.append((content, token.start()))
+                best = max(best or spans[-1], spans[-1])
 
     if best is not None:
-        answer = text[best[0] : best[1]].strip()
-        bare = text[best[0] - 1] != "{"
-        return Extraction(answer.rstrip(".,/") if bare else answer, "boxed")
+        chosen = _outermost(spans) if boxes == "all" else [best]
+        answers = dict.fromkeys(_content(text, *span) for span in chosen)
+        return Extraction(", ".join(answers), "boxed")
     if blank:
         return Extraction("", "boxed")
+    if boxes == "or_math" and not opened and (math := _last_math(text, start)):
+        return Extraction(math, "boxed")
     return Extraction(None, "unclosed" if opened else "no_box")
+
+
+def _last_box(text: str, start: int) -> tuple[int, int] | None:
+    """The content of the last closed box, by looking back from the end; None leaves it open.
+
+    Nearly every answer is found here without reading the rest of the text.
+    """
+    end = len(text)
+    for _ in range(_LOOK_BACK):
+        at = max(text.rfind("\\boxed", start, end), text.rfind("\\fbox", start, end))
+        if at < 0:
+            return None
+        end, head = at, _TOKEN.match(text, at)
+        if head is None or not head["box"]:
+            continue
+        if head["bare"]:
+            return head.span("bare")
+        close = _closing(text, head.end()) if head["open"] else None
+        if close is not None and _NOT_SPACE.search(text, head.end(), close):
+            return head.end(), close
+    return None
+
+
+def _closing(text: str, start: int) -> int | None:
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return brace.start()
+    return None
+
+
+def _last_math(text: str, start: int) -> str | None:
+    found = _MATH.findall(text, max(start, len(text) - _MATH_WITHIN))
+    return max(found[-1], key=len).strip() if found else None  # one of its groups is not empty
+
+
+def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in the order of the text, without those inside another."""
+    kept: list[tuple[int, int]] = []
+    for span in sorted(spans):
+        if not kept or span[0] >= kept[-1][1]:
+            kept.append(span)
+    return kept
+
+
+def _content(text: str, start: int, end: int) -> str:
+    answer = text[start:end].strip()
+    return answer if text[start - 1] == "{" else answer.rstrip(".,/")
+
+
+def unboxed(gold: str) -> str:
+    r"""The content of the last box of a gold answer that comes with its sentence, else the gold.
+
+    >>> unboxed(r"The answer is $\boxed{5}$."), unboxed("5")
+    ('5', '5')
+    """
+    if "boxed" not in gold and "fbox" not in gold:
+        return gold
+    return extract(gold, truncated=False, reasoning_end=None).answer or gold

@@ -15,7 +15,7 @@ _DEC = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _GROUPED = re.compile(r"[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
 _PLAIN = re.compile(_DEC)
 _RATIO = re.compile(
-    rf"\\frac ?\{{ ?([-+]?{_DEC}) ?\}} ?\{{ ?([-+]?{_DEC}) ?\}}|({_DEC}) ?/ ?({_DEC})"
+    rf"\\frac ?\{{ ?([-+]?{_DEC}) ?\}} ?\{{ ?([-+]?{_DEC}) ?\}}|({_DEC}) ?[/:] ?({_DEC})"
 )
 _MIXED = re.compile(
     rf"({_UINT}) ?\\frac ?\{{ ?({_UINT}) ?\}} ?\{{ ?({_UINT}) ?\}}|({_UINT}) ({_UINT})/({_UINT})"

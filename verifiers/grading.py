@@ -4,8 +4,9 @@ Cheap layers with bounded cost run in the calling process; what they leave open 
 compared by math_verify in worker processes with a memory limit and a clock that starts when the
 work starts. If every pair is decided cheaply, no process is started.
 
->>> grade([("25", "025"), ("7", "8"), ("7", " "), ("25", "025")])
-{('25', '025'): 'correct', ('7', '8'): 'wrong', ('7', ' '): 'unparsable'}
+>>> verdicts = grade([("25", "025"), ("7", "8"), ("7", " "), ("25", "025")])
+>>> [(pair, verdict.outcome) for pair, verdict in verdicts.items()]
+[(('25', '025'), 'correct'), (('7', '8'), 'wrong'), (('7', ' '), 'unparsable')]
 """
 
 import multiprocessing
@@ -14,28 +15,49 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pebble import ProcessExpired, ProcessPool
 
-from verifiers.compare import compare, reduce_pair
+from verifiers.boxed import unboxed
+from verifiers.compare import decide, reduce_pair
+from verifiers.conventions import STRICT, Conventions
 from verifiers.exact import read_number
 from verifiers.latex import MAX_CHARS, clean, refusal
 
+_WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
 START_S = 120  # for the first worker, which imports SymPy; far more than a busy machine needs
 
 Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout"]
 Pair = tuple[str, str]
 
 
+class Verdict(NamedTuple):
+    """What was found, by which layer, and why.
+
+    Layers: "text", "number", "word", "expression", "unit" and "list" decide in this process,
+    "algebra" is math_verify in a worker, "limits" refused the pair or stopped the worker, "plain"
+    is math_verify on the full text, "none" is for attempts without an answer.
+    """
+
+    outcome: Outcome
+    layer: str
+    reason: str
+
+
+NO_ANSWER = Verdict("no_answer", "none", "there is no closed box in the final part")
+
+
 def grade(
     pairs: Iterable[Pair],
     *,
+    conventions: Conventions = STRICT,
+    plain: bool = False,
     workers: int | None = None,
-    timeout_s: float = 10,
-    memory_mb: int = 2048,
-    on_done: Callable[[Pair, Outcome], None] | None = None,
-) -> dict[Pair, Outcome]:
+    timeout_s: float = 3,
+    memory_mb: int = 1024,
+    on_done: Callable[[Pair, Verdict], None] | None = None,
+) -> dict[Pair, Verdict]:
     """Grade every unique (gold, answer) pair.
 
     Outcomes: "correct" and "wrong" are verdicts. "unparsable": the gold or the answer is blank,
@@ -49,37 +71,74 @@ def grade(
     Args:
         pairs: (gold, answer) texts; duplicates are graded once. The order of comparison
             matters: gold first.
+        conventions: what counts as the same where mathematics leaves it open.
+        plain: take the second text for a whole completion and ask math_verify alone, with its
+            defaults, as other harnesses do: to see why a number moved.
         workers: processes at most; default: the CPUs this process may use.
-        timeout_s: seconds of wall time for one pair, counted from the start of its work.
+        timeout_s: seconds of processor time for one pair, counted from the start of its work;
+            several times as many seconds of the clock end it, too.
         memory_mb: address space of one worker in MiB; at least about 512 is needed.
         on_done: called in the calling thread after each pair, for progress or durable storage.
 
     Returns:
-        A dict from pair to outcome, in the order of first appearance.
+        A dict from pair to verdict, in the order of first appearance.
 
     Raises:
         RuntimeError: worker processes cannot be started.
     """
-    outcomes: dict[Pair, Outcome | None] = {}
+    verdicts: dict[Pair, Verdict | None] = {}
     owed: list[Pair] = []
     for pair in pairs:
-        if pair in outcomes:
+        if pair in verdicts:
             continue
-        outcome = outcomes[pair] = _grade_cheaply(*pair)
-        if outcome is None:
+        verdict = verdicts[pair] = None if plain else _grade_cheaply(*pair, conventions)
+        if verdict is None:
             owed.append(pair)
         elif on_done:
-            on_done(pair, outcome)
+            on_done(pair, verdict)
 
     def finish(index: int, result: Any) -> None:
-        outcome: Outcome = "timeout" if result is None else result
-        outcomes[owed[index]] = outcome
+        verdict = verdicts[owed[index]] = _verdict(result, "plain" if plain else "algebra")
         if on_done:
-            on_done(owed[index], outcome)
+            on_done(owed[index], verdict)
 
-    tasks = [reduce_pair(*pair) for pair in owed]
-    _run("judge", tasks, finish, workers, timeout_s, memory_mb)
-    return outcomes  # type: ignore[return-value]  # every None has been replaced
+    if plain:
+        tasks: list[Any] = list(owed)
+    else:
+        tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in owed]
+    _run("plain" if plain else "judge", tasks, finish, workers, timeout_s, memory_mb)
+    return verdicts  # type: ignore[return-value]  # every None has been replaced
+
+
+def _verdict(result: Any, layer: str) -> Verdict:
+    if result is None:
+        return Verdict("timeout", "limits", "the comparison ran out of time or memory")
+    reasons = {
+        "correct": "equal by algebra" if layer == "algebra" else "math_verify accepts the text",
+        "wrong": "not equal by algebra" if layer == "algebra" else "math_verify rejects the text",
+        "unparsable": "math_verify cannot read or compare it",
+    }
+    return Verdict(result, layer, reasons[result])
+
+
+def grade_answer(
+    gold: str, answer: str, *, conventions: Conventions = STRICT, **limits: Any
+) -> Verdict:
+    r"""Grade one answer; for many, `grade` is far faster.
+
+    Args:
+        gold: the gold answer.
+        answer: the candidate's answer, without the box. For a whole completion, `extract` it first.
+        conventions: what counts as the same where mathematics leaves it open.
+        limits: `timeout_s`, `memory_mb` of `grade`.
+
+    >>> grade_answer(r"\frac{1}{2}", "0.5")
+    Verdict(outcome='correct', layer='number', reason='the same number')
+    >>> grade_answer("2", r"2\%").outcome
+    'wrong'
+    """
+    [verdict] = grade([(gold, answer)], conventions=conventions, workers=1, **limits).values()
+    return verdict
 
 
 def check_gold(gold: str) -> str | None:
@@ -96,20 +155,20 @@ def check_golds(
     *,
     workers: int | None = None,
     timeout_s: float = 10,
-    memory_mb: int = 2048,
+    memory_mb: int = 1024,
 ) -> dict[str, str | None]:
     """Do `check_gold` for many golds with one set of worker processes."""
     reasons: dict[str, str | None] = {}
     owed = []
     for gold in dict.fromkeys(golds):
-        reasons[gold] = reason = _refuse(gold)
-        if reason is None and read_number(clean(gold)) is None:
+        reasons[gold] = reason = _refuse(unboxed(gold))
+        if reason is None and read_number(clean(unboxed(gold))) is None:
             owed.append(gold)
 
     def finish(index: int, result: Any) -> None:
         reasons[owed[index]] = "reading it takes too long" if result is None else result[0]
 
-    tasks = [(gold,) for gold in owed]
+    tasks = [(unboxed(gold),) for gold in owed]
     _run("check", tasks, finish, workers, timeout_s, memory_mb)
     return reasons
 
@@ -121,22 +180,46 @@ def _refuse(text: str) -> str | None:
     return None if read_number(cleaned) else refusal(cleaned)
 
 
-def _grade_cheaply(gold: str, answer: str) -> Outcome | None:
-    verdict = compare(gold, answer)
-    if verdict is not None:
-        return "correct" if verdict else "wrong"
+_SAME = {
+    "text": "the same text",
+    "number": "the same number",
+    "word": "the same word",
+    "expression": "the same value, exactly or to more digits than any number in it has",
+    "list": "the same items",
+}
+_OTHER = {
+    "number": "another number",
+    "word": "another word",
+    "expression": "another value",
+    "list": "other items",
+    "unit": "another unit",
+}
+
+
+def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Verdict | None:
+    found = decide(gold, answer, conventions)
+    if found is not None:
+        reasons = _SAME if found.equal else _OTHER
+        outcome: Outcome = "correct" if found.equal else "wrong"
+        return Verdict(outcome, found.layer, reasons[found.layer])
     # A refused text can still be the same text; anything else about it is unknown.
-    return "unparsable" if _refuse(gold) or _refuse(answer) else None
+    for side, text in (("gold answer", unboxed(gold)), ("answer", answer)):
+        if reason := _refuse(text):
+            return Verdict("unparsable", "limits", f"the {side} is not read: {reason}")
+    return None
 
 
-def _work(kind: str, task: Sequence[str]) -> Any:
+def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
     """Run one task in a worker: an outcome, a 1-tuple with a reason, or None for out of memory."""
     from verifiers import symbolic  # heavy, and only ever wanted in a worker
 
     try:
-        if kind == "check":
-            return (symbolic.why_unreadable(task[0]),)
-        return symbolic.judge(task[0], task[1])
+        with symbolic.cpu_limit(cpu_s):
+            if kind == "check":
+                return (symbolic.why_unreadable(task[0]),)
+            if kind == "plain":
+                return symbolic.plain(*task)
+            return symbolic.judge(*task)
     except MemoryError:
         return None
     except Exception as error:  # whatever a parser may raise on hostile text
@@ -155,10 +238,10 @@ def _await_start(pool: ProcessPool) -> None:
         ) from error
 
 
-def _start(memory_mb: int) -> None:
+def _start(memory_mb: int, plain: bool) -> None:
     from verifiers import symbolic  # imported here so that no task's clock pays for it
 
-    symbolic.init_worker(memory_mb)
+    symbolic.init_worker(memory_mb, plain)
 
 
 def _run(
@@ -180,12 +263,12 @@ def _run(
         max_workers=min(workers or os.cpu_count() or 1, len(tasks)),
         context=context,
         initializer=_start,
-        initargs=(memory_mb,),
+        initargs=(memory_mb, kind == "plain"),
     )
     try:
         _await_start(pool)
         futures: dict[Future[Any], int] = {
-            pool.schedule(_work, args=(kind, task), timeout=timeout_s): index
+            pool.schedule(_work, args=(kind, task, timeout_s), timeout=_WALL * timeout_s): index
             for index, task in enumerate(tasks)
         }
         for future in as_completed(futures):
@@ -194,6 +277,8 @@ def _run(
             except (FutureTimeout, ProcessExpired, MemoryError):
                 result = None
             finish(futures[future], result)
+        pool.close()  # and wait: a worker that was just replaced is not torn down half-started
+        pool.join()
     finally:
-        pool.stop()  # also on Ctrl-C: no worker outlives the call
+        pool.stop()  # on Ctrl-C no worker outlives the call
         pool.join()

@@ -48,8 +48,11 @@ _REWRITES = [
         (r"\\(?:textbf|textit|textrm|textnormal|textsf|mbox)\s*\{", r"\\text{"),
         (r"\\(?:mathrm|mathit|text)\s*\{\s*([ie])\s*\}", r"\1"),
         (r"\\(?:mathrm|mathbf|mathit|mathsf)\s*\{", r"\\text{"),
-        (r"\\le(?![A-Za-z])", r"\\leq"),
-        (r"\\ge(?![A-Za-z])", r"\\geq"),
+        (r"\\lt(?![A-Za-z])", "<"),
+        (r"\\gt(?![A-Za-z])", ">"),
+        (r"(?<=[A-Za-z]) ?!=|\\ne(?![A-Za-z])", r"\\neq "),
+        (r"\\le(?![A-Za-z])|<=", r"\\leq "),
+        (r"\\ge(?![A-Za-z])|>=", r"\\geq "),
         (
             r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})|\\degree(?![A-Za-z])",
             r"^{\\circ}",
@@ -69,7 +72,11 @@ _REWRITES = [
         (r"(\\[A-Za-z]+) (?=[^A-Za-z])", r"\1"),
     )
 ]
-_WRAPPER = re.compile(r"(?:\\boxed|\\fbox)? ?\{")
+# Some models typeset an expression as a column of its pieces. A matrix without brackets and with
+# one column is not a vector.
+_COLUMN = re.compile(r"\\begin\{matrix\}([^&]*?)\\end\{matrix\}", re.DOTALL)
+_ROW_BREAK = re.compile(r"\s*(?:\\\\\s*)+")
+_WRAPPER = re.compile(r"(?:\\boxed|\\fbox|\\text(?=\{ ?[-+]?[0-9.,/]+ ?\}$))? ?\{")
 
 
 def clean(text: str) -> str:
@@ -80,11 +87,20 @@ def clean(text: str) -> str:
     >>> clean(r"1\,234"), clean("{ 5 }"), clean("90°")
     ('1 234', '5', '90^{\\circ}')
     """
-    text = text.translate(_UNICODE).strip()
+    text = _COLUMN.sub(_joined, text.translate(_UNICODE).strip())
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _unwrap(text.strip())
     return text[:-1].rstrip() if len(text) > 1 and text[-1] in ".,;" else text
+
+
+def _joined(column: re.Match[str]) -> str:
+    pieces = [piece for piece in _ROW_BREAK.split(column[1].strip()) if piece]
+    text = ""
+    for piece in pieces:
+        glue = " " if re.search(r"\\[A-Za-z]+$", text) and piece[0].isalpha() else ""
+        text += glue + piece
+    return text
 
 
 def _unwrap(text: str) -> str:

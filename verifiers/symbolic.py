@@ -7,11 +7,13 @@ math_verify does the reading and knows which shapes are comparable. Its numeric 
 it rounds differences (so that 1/2006! equals 1/2004!) and takes 9% for 9.
 """
 
+import contextlib
 import logging
 import os
 import re
 import resource
 import signal
+from collections.abc import Iterator
 from typing import Any, Literal
 
 os.environ.setdefault("SYMPY_GROUND_TYPES", "python")  # gmpy2 ignores signals and limits
@@ -25,7 +27,8 @@ from math_verify import (
     verify,
 )
 
-from verifiers.compare import compare_lists, compare_reduced
+from verifiers.compare import compare_lists, decide_reduced
+from verifiers.conventions import STRICT, Conventions
 from verifiers.latex import clean, refusal, split_list
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeout is off
@@ -46,15 +49,47 @@ _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 _DEGREES = re.compile(r"\{?(?<![0-9.])([0-9]+(?:\.[0-9]+)?)\^\{\\circ\}\}?")
 
 
-def init_worker(memory_mb: int) -> None:
-    """Prepare a worker process: bound its memory and let a kill work at once."""
+def init_worker(memory_mb: int, plain: bool) -> None:
+    """Prepare a worker process: bound its memory, let a kill work at once, bend the library.
+
+    Not bent for `plain`, which wants math_verify as it is.
+    """
+    if not plain:
+        grader.sympy_numeric_eq = _differ
+        grader.sympy_symbolic_eq = exactly_equal
+        grader.sympy_solve_and_compare = _solve_and_compare
     limit = memory_mb * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGPROF):
+        signal.signal(number, signal.SIG_DFL)
 
 
-def judge(gold: str, answer: str) -> Judgement:
+@contextlib.contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """End this process when the work inside has used so much processor time.
+
+    The kernel does it: no Python handler runs while one huge multiplication does.
+    """
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def plain(gold: str, text: str) -> Judgement:
+    """What math_verify by itself says of a whole completion, with its default settings.
+
+    "unparsable" where it finds nothing to compare in either text; it calls that wrong.
+    """
+    parsed = [parse(side, parsing_timeout=None) for side in (f"${gold}$", text)]
+    if not all(parsed):
+        return "unparsable"
+    return "correct" if verify(*parsed, timeout_seconds=None) else "wrong"
+
+
+def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgement:
     """Compare two cleaned texts; an exception of the comparison itself means "unparsable".
 
     Raises:
@@ -64,8 +99,9 @@ def judge(gold: str, answer: str) -> Judgement:
         return "unparsable"
     if gold.count("'") != answer.count("'"):  # math_verify drops primes
         return "wrong"
-    if compare_reduced(gold, answer):
-        return "correct"
+    found = decide_reduced(gold, answer, conventions)
+    if found is not None:
+        return "correct" if found.equal else "wrong"
     if split_list(gold) or split_list(answer) or "\\pm" in gold + answer:
         # Item by item: math_verify pairs the items of sets by a rounded order, and reads (3,1)
         # as an empty interval.
@@ -73,11 +109,11 @@ def judge(gold: str, answer: str) -> Judgement:
 
         def same(a: str, b: str) -> bool | None:
             nonlocal unsure
-            judgement = judge(a, b)
+            judgement = judge(a, b, conventions)
             unsure = unsure or judgement == "unparsable"
             return None if judgement == "unparsable" else judgement == "correct"
 
-        verdict = compare_lists(gold, answer, same)
+        verdict = compare_lists(gold, answer, same, conventions)
         if verdict is not None or unsure:
             return "correct" if verdict else "wrong" if verdict is False else "unparsable"
     gold_value, answer_value = read(gold), read(answer)
@@ -185,6 +221,3 @@ def _differ(*_: object) -> bool:
 # The one place where the library is bent; a release without these names must fail loudly.
 assert callable(grader.sympy_numeric_eq) and callable(grader.sympy_symbolic_eq)
 _library_solve_and_compare = grader.sympy_solve_and_compare
-grader.sympy_numeric_eq = _differ
-grader.sympy_symbolic_eq = exactly_equal
-grader.sympy_solve_and_compare = _solve_and_compare

@@ -1,0 +1,404 @@
+"""grade on run folders made by hand and on plain files: cache, flips, review list, --file."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import make_run
+
+import verifiers
+from pipeline import config, flips, grade, shards, verdicts
+from pipeline.cli import main
+from pipeline.errors import UserError
+from pipeline.runfolder import Run
+from pipeline.tables import GRADES, VERDICTS
+
+# Per question the completions; the gold answers are 2, 1/2 and x+1.
+TEXTS = {
+    "q1": [r"\boxed{2}", r"\boxed{3}", "</think>no box", r"\boxed{2"],
+    "q2": [r"\boxed{\frac{2}{4}}", r"\boxed{0.4}", r"\boxed{0.4}", r"\boxed{0.5}"],
+    "q3": [r"\boxed{1+x}", r"\boxed{x+2}", r"\boxed{(x^2-1)/(x-1)}", r"so \boxed{x+1}"],
+}
+GOLD = {"q1": "2", "q2": r"\frac{1}{2}", "q3": "x+1"}
+MARKS = {"q1": "++++", "q2": "++++", "q3": "+++~"}  # the last attempt was cut off
+
+
+def made(folder: Path, *overrides: str, texts: dict[str, list[str]] = TEXTS) -> Run:
+    marks = MARKS if texts is TEXTS else {q: "+" * len(line) for q, line in texts.items()}
+    gold = GOLD if texts is TEXTS else {}
+    return make_run(folder, marks, "grading.workers=1", *overrides, gold=gold, texts=texts)
+
+
+def reloaded(run: Run, *overrides: str) -> Run:
+    return Run(config.load_folder(run.path, list(overrides)))
+
+
+def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
+    found = [
+        row
+        for batch in shards.batches(run.grades, GRADES, GRADES.names, shards.Damage())
+        for row in batch.to_pylist()
+    ]
+    return {(row["question_id"], row["trial"]): row for row in found}
+
+
+def outcomes(run: Run) -> dict[str, list[str]]:
+    found = grades(run)
+    return {q: [found[q, i]["outcome"] for i in range(len(TEXTS[q]))] for q in TEXTS}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pairs: Any, **_: Any) -> None:
+        raise AssertionError(f"asked again about {list(pairs)}")
+
+    monkeypatch.setattr(verifiers, "grade", refuse)
+
+
+EXPECTED = {
+    "q1": ["correct", "wrong", "no_answer", "no_answer"],
+    "q2": ["correct", "wrong", "wrong", "correct"],
+    "q3": ["correct", "wrong", "correct", "no_answer"],
+}
+
+
+def test_every_grade_says_what_decided_it_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = made(tmp_path / "run")
+    grade.grade(run)
+    assert outcomes(run) == EXPECTED
+    found = grades(run)
+    assert all(row["layer"] and row["reason"] for row in found.values())
+    assert found["q3", 3]["box"] == "truncated" and "cut off" in found["q3", 3]["reason"]
+    assert "never closed" in found["q1", 3]["reason"]
+    err = capsys.readouterr().err
+    assert "grade: 8 distinct pairs: " in err and "%" in err
+    grade.grade(run)
+    assert "nothing owed, all 12 attempts are graded" in capsys.readouterr().err
+
+
+def test_two_runs_share_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grade.grade(made(tmp_path / "one"))
+    [folder] = (tmp_path / "_grading").iterdir()
+    said = json.loads((folder / "settings.json").read_text())
+    assert said["grader"] == verifiers.VERSION and said["packages"]["math-verify"] == "0.9.0"
+    assert None not in said["packages"].values()
+    before = sorted(folder.iterdir())
+    no_work(monkeypatch)
+    two = made(tmp_path / "two")
+    grade.grade(two)
+    assert outcomes(two) == EXPECTED and sorted(folder.iterdir()) == before
+
+
+def test_a_known_verdict_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    grade.grade(run)
+    [part] = (tmp_path / "_grading").glob("*/*.parquet")
+    rows = shards.read_table(part, VERDICTS)
+    for row in rows:
+        if row["answer"] == "3":
+            row.update(outcome="timeout", layer="planted", reason="planted")
+        if row["answer"] == "0.4":
+            row.update(outcome="banana")
+    shards.write_part(part, pa.Table.from_pylist(rows, schema=VERDICTS))
+    two = made(tmp_path / "two")
+    grade.grade(two)
+    assert grades(two)["q1", 1]["outcome"] == "timeout"
+    assert grades(two)["q1", 1]["layer"] == "planted"
+    assert outcomes(two)["q2"] == EXPECTED["q2"]
+
+
+def test_a_damaged_cache_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grade.grade(made(tmp_path / "one"))
+    [part] = (tmp_path / "_grading").glob("*/*.parquet")
+    part.write_bytes(part.read_bytes()[:100])
+    pq.write_table(pa.table({"other": [1]}), part.with_name("other.parquet"))
+    capsys.readouterr()
+    two = made(tmp_path / "two")
+    grade.grade(two)
+    assert outcomes(two) == EXPECTED
+    assert capsys.readouterr().err.count("unreadable, its verdicts are made again") == 2
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    run = made(tmp_path / "run", f"grading.cache={tmp_path / 'file' / 'cache'}")
+    grade.grade(run)
+    assert outcomes(run) == EXPECTED
+    assert capsys.readouterr().err.count("new verdicts are not kept") == 1
+
+
+def test_other_settings_grade_anew_and_show_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"q1": [r"\boxed{200\%}", r"\boxed{2\%}", r"\boxed{7}"]}
+    run = made(tmp_path / "run", texts=texts)
+    grade.grade(run)
+    capsys.readouterr()
+    either = reloaded(run, "dataset.conventions.percent=either")
+    grade.grade(either)
+    [flip] = lines(run.grades / "_flips.jsonl")
+    assert (flip["trial"], flip["from"], flip["to"]) == (1, "wrong", "correct")
+    assert (flip["gold"], flip["answer"]) == ("2", r"2\%") and flip["reason"]
+    out, err = capsys.readouterr()
+    assert "1 of 3 outcomes changed" in out and "wrong → correct" in out
+    assert "other settings before (conventions)" in err
+    assert not (run.grades / "_before").exists()
+    grade.grade(reloaded(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
+    assert "no outcome changed" in capsys.readouterr().err
+    assert (run.grades / "_flips.jsonl").read_text() == ""
+    assert len(list((tmp_path / "_grading").iterdir())) == 3
+
+
+@pytest.mark.parametrize("crash", ["after a part", "before the settings", "while moving"])
+def test_an_interrupted_regrade_can_still_be_compared(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    crash: str,
+) -> None:
+    monkeypatch.setattr(grade, "_BATCH", 1)
+    texts = {"q1": [r"\boxed{2}"] * 200 + [r"\boxed{2\%}"]}  # two row groups: two batches
+    run = made(tmp_path / "run", texts=texts)
+    grade.grade(run)
+    assert len(list(run.grades.glob("*.parquet"))) == 2
+    other = reloaded(run, "dataset.conventions.percent=either")
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        if crash == "after a part":
+            patched.setattr(grade, "_grade_batch", lambda *a, f=grade._grade_batch: later(f, *a))
+        elif crash == "before the settings":
+            patched.setattr(flips.runfolder, "write_json", die)
+        else:
+            patched.setattr(Path, "rename", lambda self, to, f=Path.rename: (f(self, to), die()))
+        calls = iter(range(2))
+
+        def later(function: Any, *arguments: Any) -> Any:
+            return function(*arguments) if next(calls) == 0 else die()
+
+        with pytest.raises(KeyboardInterrupt):
+            grade.grade(other)
+    grade.grade(other)
+    assert len(grades(run)) == 201
+    [flip] = lines(run.grades / "_flips.jsonl")
+    assert (flip["trial"], flip["from"], flip["to"]) == (200, "wrong", "correct")
+    assert "1 of 201 outcomes changed" in capsys.readouterr().out
+    assert not list(run.grades.glob("_before*"))
+
+
+def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    grade.grade(run)
+    [part] = run.grades.glob("*.parquet")
+    table = pq.read_table(part).drop_columns(["layer", "reason"])
+    shards.write_part(part, table)
+    settings = run.grades / "_grader.json"
+    settings.write_text(json.dumps({"reasoning_end": "</think>", "grader": "1"}))
+    grade.grade(run)
+    assert outcomes(run) == EXPECTED and (run.grades / "_flips.jsonl").read_text() == ""
+
+
+def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
+    texts = {"q1": ["The answer is 2.", r"\boxed{3}", r"\boxed{3} or rather \boxed{2}", "no idea"]}
+    run = made(tmp_path / "run", texts=texts)
+    grade.grade(run)
+    grade.grade(reloaded(run, "grading.compat=math_verify"))
+    found = [grades(run)["q1", i] for i in range(4)]
+    assert [row["outcome"] for row in found[:2]] == ["correct", "wrong"]
+    assert all(row["layer"] in ("plain", "limits") for row in found)
+    assert "no_answer" not in {row["outcome"] for row in found}
+    changed = [(flip["trial"], flip["from"], flip["to"]) for flip in lines_of_flips(run)]
+    assert (0, "no_answer", "correct") in changed
+    rows = [
+        row
+        for part in (tmp_path / "_grading").glob("*/*.parquet")
+        for row in shards.read_table(part, VERDICTS)
+        if row["layer"] == "plain"
+    ]
+    assert rows and all(len(row["answer"]) == 64 for row in rows)
+    cut_off = made(tmp_path / "cut", "grading.compat=math_verify")
+    grade.grade(cut_off)
+    last = grades(cut_off)["q3", 3]  # judged like any other
+    assert (last["outcome"], last["box"], last["answer"]) == ("correct", "truncated", None)
+
+
+def lines_of_flips(run: Run) -> list[dict[str, Any]]:
+    return lines(run.grades / "_flips.jsonl")
+
+
+def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {
+        "q1": [rf"\boxed{{{a}}}" for a in ("2", "2", "3", "4", "4", "5", "6", "2")],
+        "q2": [rf"\boxed{{{a}}}" for a in ("9", "9", "9", "2", "", "", "", "")],
+        "q3": [rf"\boxed{{{a}}}" for a in ("2",) * 8],
+    }
+    run = made(tmp_path / "run", texts=texts)
+    grade.grade(run)
+    found = lines(run.path / "review.jsonl")
+    doubt = found[0]
+    assert (doubt["kind"], doubt["question_id"], doubt["gold"]) == ("common_wrong", "q2", "2")
+    assert (doubt["answer"], doubt["count"], doubt["share"]) == ("9", 3, 0.375)
+    assert doubt["gold_in_doubt"] and doubt["correct"] == 1 and doubt["trials"] == [0, 1, 2]
+    [blank] = [entry for entry in found if entry["kind"] == "unparsable"]
+    assert (blank["question_id"], blank["count"], blank["answer"]) == ("q2", 4, "")
+    usual = [e for e in found if e["kind"] == "common_wrong" and e["question_id"] == "q1"]
+    assert [e["count"] for e in usual] == [2, 1, 1] and usual[0]["answer"] == "4"
+    assert not usual[0]["gold_in_doubt"] and {e["question_id"] for e in found} == {"q1", "q2"}
+    err = capsys.readouterr().err
+    assert "common_wrong 4, unparsable 1" in err and str(run.path / "review.jsonl") in err
+
+
+def test_disagreements_with_math_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
+    grade.grade(run)
+    rows = shards.read_table(next(run.grades.glob("*.parquet")), GRADES)
+    rows[2]["outcome"] = "correct"  # what nobody else would say
+    shards.write_part(next(run.grades.glob("*.parquet")), pa.Table.from_pylist(rows, schema=GRADES))
+    assert main(["grade", "--review", str(run.path)]) == 0
+    kinds = {(e["kind"], e["answer"]): e for e in lines(run.path / "review.jsonl")}
+    assert kinds["disagreement", "3"]["math_verify"] == "wrong"
+    assert ("disagreement", "2") not in kinds
+    no_work(monkeypatch)  # what math_verify said is remembered, too
+    assert main(["grade", "--review", str(run.path)]) == 0
+
+
+ROWS = [
+    {"completion": r"<think>\boxed{1}</think>\boxed{\frac12}", "gold": "0.5", "id": 7, "x": [None]},
+    {"completion": r"\boxed{3}", "gold": "2", "finish_reason": "stop"},
+    {"completion": r"\boxed{2}", "gold": "2", "finish_reason": "length"},
+    {"completion": r"\boxed{2}", "gold": "2", "truncated": True},
+    {"completion": "two", "gold": "2", "truncated": False, "finish_reason": None},
+    {"completion": "\ud800 é \\boxed{ }", "gold": "2"},
+]
+
+
+def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
+    assert main(["grade", "--file", str(source), "--out", str(target)]) == 0
+    found = lines(target)
+    assert [{k: row[k] for k in old} for row, old in zip(found, ROWS, strict=True)] == ROWS
+    assert [row["outcome"] for row in found] == [
+        *("correct", "wrong", "no_answer", "no_answer", "no_answer", "unparsable")
+    ]
+    assert [row["answer"] for row in found] == [r"\frac12", "3", None, None, None, ""]
+    assert all(row["layer"] and row["reason"] for row in found)
+    assert "6 rows, no_answer 3, " in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    again = tmp_path / "again.jsonl"  # the result can be graded again
+    assert main(["grade", "--file", str(target), "--out", str(again)]) == 0
+    assert lines(again) == found
+    assert "answer, layer, outcome, reason are replaced" in capsys.readouterr().err
+
+
+def test_a_file_with_settings(tmp_path: Path) -> None:
+    harmony = "\\boxed{3}<|channel|>final<|message|>none"
+    rows = [{"completion": harmony, "gold": "3"}, {"completion": r"\boxed{3\%}", "gold": "3"}]
+    source, target = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    files = ["grade", "--file", str(source), "--out", str(target)]
+    assert main(files) == 0
+    assert [row["outcome"] for row in lines(target)] == ["correct", "wrong"]
+    more = ["model=gpt-oss-20b-high", "dataset.conventions.percent=either"]
+    assert main([*files, *more]) == 0
+    assert [row["outcome"] for row in lines(target)] == ["no_answer", "correct"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('{"completion": "a", "gold"', ["not JSON"]),
+        ("[1, 2]", ["not an object"]),
+        ('{"gold": "2", "text": "a"}', ["no field completion", "gold, text"]),
+        ('{"completion": "a"}', ["no field gold"]),
+        ('{"completion": null, "gold": "2"}', ["completion must be a text", "null"]),
+        ('{"completion": "a", "gold": 2}', ["gold must be a text", "2"]),
+        ('{"completion": "a", "gold": "2", "truncated": "no"}', ["truncated", "true or false"]),
+        ('{"completion": "a", "gold": "2", "finish_reason": 3}', ["finish_reason"]),
+        ("[" * 100_000, ["not JSON"]),
+    ],
+)
+def test_a_bad_row_stops_before_anything_is_graded(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    named: list[str],
+) -> None:
+    no_work(monkeypatch)
+    source = write_lines(tmp_path / "in.jsonl", ROWS[:2])
+    source.write_text(source.read_text() + line + "\n")
+    assert main(["grade", "--file", str(source), "--out", str(tmp_path / "out.jsonl")]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and f"{source}, line 3: " in err
+    assert all(word in err for word in named)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_lines(tmp_path / "in.jsonl", ROWS[:1])
+    before = source.read_bytes()
+    for arguments, named in (
+        (["--file", source], "--out: is missing"),
+        (["--out", source], "--file: is missing"),
+        (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "is the input itself"),
+        (["--file", tmp_path / "no.jsonl", "--out", tmp_path / "out"], "no such file"),
+        (["--file", tmp_path, "--out", tmp_path / "out"], "is a folder"),
+        (["--file", source, "--out", tmp_path / "no" / "out"], "its folder is not there"),
+        (["--file", source, "--out", tmp_path / "out", "--review"], "--review"),
+    ):
+        assert main(["grade", *map(str, arguments)]) == 2
+        err = capsys.readouterr().err
+        assert named in err and err.count("\n") == 1
+    assert source.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("dataset.conventions.lists=sorted", ["unordered or ordered"]),
+        ("dataset.conventions.units=maybe", ["optional or required"]),
+        ("dataset.conventions.decimals=3", ["exact or rounded"]),
+        ("dataset.conventions.percent=half", ["hundredth or either"]),
+        ("dataset.conventions.order=x", ["no such key"]),
+        ("grading.compat=sympy", ["math_verify"]),
+        ("grading.cache=", ["empty"]),
+    ],
+)
+def test_bad_settings_are_one_line(setting: str, named: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        config.load([setting])
+    message = str(caught.value)
+    key = setting.split("=")[0] if "order" in setting else setting.rstrip("=")
+    assert "\n" not in message and key in message
+    assert all(word in message for word in named)
+
+
+def test_everything_that_decides_a_verdict_names_the_cache() -> None:
+    def of(*overrides: str) -> str:
+        return json.dumps(verdicts.settings(config.load(list(overrides))), sort_keys=True)
+
+    changes = (
+        "dataset.conventions.lists=ordered",
+        "grading.timeout_s=2",
+        "grading.memory_mb=2048",
+        "grading.compat=math_verify",
+    )
+    assert len({of(), *(of(change) for change in changes)}) == 5
+    assert of() == of("grading.workers=3", "model=qwen3-4b")
