@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 
 # What is printed comes from files and models: brackets and :names: in it are text, not markup.
 console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -70,12 +71,14 @@ class Meter:
         self.detail: Callable[[], str] = str
         self.bar: Progress | None = None
         if console.is_terminal:
+            numbers = Column(min_width=2 * len(str(total)) + 1)  # a narrow terminal cuts the text
             self.bar = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[detail]}"),
-                TimeElapsedColumn(),
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(table_column=numbers),
+                TextColumn(
+                    "{task.fields[detail]}", table_column=Column(no_wrap=True, overflow="ellipsis")
+                ),
                 console=console,
                 auto_refresh=False,  # a refresh thread would compete with a CPU engine
             )
