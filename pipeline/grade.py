@@ -31,6 +31,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         DamagedData: when stored attempts cannot be read; they are set aside and owed again.
     """
     runfolder.check_same(run, runfolder.settings(run.cfg))
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
     if run.grades.exists() or run.attempts.exists():
         decides = verdicts.settings(run.cfg) | verdicts.extraction(run.cfg)
         flips.put_aside(run, decides)
@@ -45,7 +46,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     try:
         if owed or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            _grade_owed(run, graded, made, damage)
+            _grade_owed(run, golds, graded, made, damage)
         else:
             note(f"grade: nothing owed, all {len(made)} attempts are graded")
         _handle(run, damage)
@@ -60,9 +61,12 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 
 def _grade_owed(
-    run: Run, graded: set[tuple[str, int]], made: set[tuple[str, int]], damage: shards.Damage
+    run: Run,
+    golds: dict[str, str],
+    graded: set[tuple[str, int]],
+    made: set[tuple[str, int]],
+    damage: shards.Damage,
 ) -> None:
-    golds = {row["question_id"]: row["gold"] for row in run.questions}
     known = Verdicts(run.cfg, verdicts.default_folder(run.cfg))
     worker, owed = shards.worker_id(), len(made - graded)
     with Meter("grade", len(made), done=len(made) - owed) as meter:
