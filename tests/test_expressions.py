@@ -1,13 +1,14 @@
 """Exact and high-precision comparison, against values computed another way."""
 
 import random
+import time
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifiers import Conventions, compare, extract
+from verifiers import Conventions, compare, extract, grade
 from verifiers.compare import decide
 from verifiers.expression import read_expression
 from verifiers.latex import clean
@@ -24,7 +25,10 @@ EQUAL = [
     (r"\frac{6\sqrt{1789-240\sqrt{21}}+8\sqrt{1236-240\sqrt{21}}}{5}", r"96-10\sqrt{21}"),
     (r"\frac{v_0 (\frac{r_0}{r+r_0})^{0.5}}{r+r_0}", r"\frac{v_0}{r_0}\frac{1}{(1+r/r_0)^{3/2}}"),
     (r"\frac{54}{25}", r"\begin{matrix} \frac{ \\ 54 \\ }{ \\ 25 \\ } \end{matrix}"),
-    ("7:3", "7/3"),
+    ("7:3", "7/3"), ("10^6", "1,000,000"), (r"10000\pi", r"10{,}000\pi"),
+    ("(1000,2000)", "(1{,}000,2{,}000)"), (r"10\text{ cm}", r"10\text{ centimeters}"),
+    (r"5\text{ feet}", "5 ft"), (r"25\pi", r"25\pi\text{ cm}^2"), (r"\emptyset", r"\varnothing"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\ 2\end{pmatrix}"),
     (r"\frac{\sqrt3}{3}", r"\frac{\sqrt3}{3} \approx 0.577"), ("2,3", r"\{3,2\}=\{2,3\}"),
     ("2,3", "a=2, a=3"), ("5", r"\text{5}"), (r"x \neq 5", "x != 5"),
 ]  # fmt: skip
@@ -32,6 +36,9 @@ DIFFERENT = [
     (r"\sqrt2", r"\sqrt2+10^{-300}"), ("1/2004!", "1/2006!"), ("2^{2025}", "3^{2025}"),
     ("9", "9^{9^{9^{9}}}"), ("0", "1000000!"), (r"e^\pi", r"\pi^e"), ("x", "-x"), ("12", "12c"),
     (r"\sqrt{x^2}", "-x"), ("2,3", "2"), (r"(1,2)", "3"), ("5", r"5 = 6"), ("f'", "f"),
+    ("3-x", "|x-3|"), ("x+3", r"\sqrt{x^2+6x+9}"), ("g", "|g|"), ("5", r"\max(x,5)"),
+    ("5", r"5\text{ factorial}"), ("5", r"5\text{x}"), ("0.51", r"1+50\%"), ("2:30", "1:15"),
+    ("ABC", "BAC"), (r"5\text{ m}", r"5\text{ cm}"), ("4", r"2\cdot1\frac12"),
     (r"\binom{1000000000}{500000000}", "7"), ("-1", "2^{-2^{2^{2^{5}}}}"), ("x^2+y=5", "5"),
 ]  # fmt: skip
 # Two readings, or no sure verdict: left to the next layer.
@@ -71,6 +78,24 @@ def test_a_division_by_what_may_be_zero_is_no_verdict() -> None:
     assert compare_expressions(r"\frac{1}{\sqrt{6}-\sqrt{2}\sqrt{3}}", "1") is None
     assert compare_expressions(r"\sqrt{\sqrt{6}-\sqrt{2}\sqrt{3}}", "0") is None
     assert compare_expressions("0^{0}", "1") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["²", "x^²", "+".join(["1"] * 500), "+".join("x" * 500), r"\ln" * 320 + "2", r"\sqrt{5000!}",
+     r"\sqrt{1+2^{-40000}}", "2^{29000}+" + "+".join(rf"\ln{i}" for i in range(3, 99)),
+     ", ".join(f"5000!+{n}" for n in range(30)), "+".join(["(x+y)^{999}"] * 40)],
+)  # fmt: skip
+def test_costly_or_odd_texts_are_left_alone_soon(text: str) -> None:
+    began = time.process_time()
+    assert decide(r"\pi", text) is None or not decide(r"\pi", text).equal  # type: ignore[union-attr]
+    assert time.process_time() - began < 2
+
+
+def test_an_equation_is_not_its_right_hand_side() -> None:
+    pairs = [("5", "x^2=5"), ("5", "2x=5"), ("0", "e^x=0"), ("5", "AB=5"), ("5", "P(A)=5")]
+    outcomes = [verdict.outcome for verdict in grade(pairs, workers=1, timeout_s=60).values()]
+    assert outcomes == ["wrong", "wrong", "wrong", "correct", "correct"]
 
 
 small = st.integers(-60, 60)

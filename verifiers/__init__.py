@@ -36,7 +36,7 @@ from verifiers.grading import (
     grade_answer,
 )
 
-VERSION = "2"  # raise it whenever an outcome may change: runs are then graded anew
+VERSION = "3"  # raise it whenever an outcome may change: runs are then graded anew
 
 __all__ = [
     "NO_ANSWER",

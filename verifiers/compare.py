@@ -13,10 +13,10 @@ from verifiers.boxed import unboxed
 from verifiers.conventions import STRICT, Conventions
 from verifiers.exact import read_number
 from verifiers.expression import read_expression
-from verifiers.latex import MAX_CHARS, clean, split_list, split_unit
+from verifiers.latex import KNOWN_UNITS, MAX_CHARS, clean, split_list, split_unit
 from verifiers.numeric import compare_expressions, rounds_to
 
-MAX_ITEMS = 50
+MAX_ITEMS = 30
 
 Same = Callable[[str, str], bool | None]
 
@@ -28,6 +28,7 @@ class Decision(NamedTuple):
     layer: str
 
 
+_GROUPS = re.compile(r"(?<![0-9,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
 _PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 _NAME = (
     r"(?:[A-Za-z](?:_\{?[A-Za-z0-9]{1,8}\}?)?'?(?:\([a-z0-9](?:,[a-z0-9])*\))?"
@@ -88,9 +89,9 @@ def reduce_pair(
     if not (gold_name and answer_name and gold_name != answer_name):
         gold, answer = gold_value, answer_value
     (gold_value, gold_unit), (answer_value, answer_unit) = split_unit(gold), split_unit(answer)
-    if gold_unit and answer_unit and gold_unit != answer_unit:
-        return None
-    if bool(gold_unit) != bool(answer_unit) and conventions.units == "required":
+    if gold_unit != answer_unit and (
+        conventions.units == "required" or {gold_unit, answer_unit} <= KNOWN_UNITS
+    ):
         return None
     return gold_value, answer_value
 
@@ -131,6 +132,8 @@ def _several_against_one(gold: str, answer: str, same: Same) -> bool:
     """Whether one side lists several things and the other is an expression unlike one of them."""
     sides = [_expand_list(text) for text in (gold, answer)]
     items = [side[1] if side else [text] for side, text in zip(sides, (gold, answer), strict=True)]
+    if any(_GROUPS.search(text) for text in (gold, answer)):
+        return False  # 10,000\pi
     if [len(part) > 1 for part in items] not in ([True, False], [False, True]):
         return False
     one = gold if sides[0] is None else answer
@@ -162,6 +165,10 @@ def _decide_scalar(gold: str, answer: str, conventions: Conventions) -> Decision
             return Decision(False, "number")
         if not sure:
             return None
+    grouped = [side for side in (gold_number, answer_number) if side and not side.sure]
+    if grouped:
+        plain = [_GROUPS.sub(lambda m: m[0].replace(",", ""), text) for text in (gold, answer)]
+        return Decision(True, "number") if compare_expressions(*plain) else None
     word = _compare_words(gold, answer)
     if word is not None:
         return Decision(word, "word")
@@ -179,6 +186,8 @@ def _same_percent(gold: str, answer: str) -> bool:
 
 def _compare_words(gold: str, answer: str) -> bool | None:
     """Compare names and choice letters; a product of symbols is not a word."""
+    if gold.isupper() and answer.isupper() and gold.isalpha() and answer.isalpha():
+        return gold == answer  # points and labels: ABC is not BAC
     gold_word, answer_word = _TEXT_WORDS.fullmatch(gold), _TEXT_WORDS.fullmatch(answer)
     if gold_word and answer_word:
         return gold_word[1].casefold() == answer_word[1].casefold()

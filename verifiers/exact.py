@@ -66,6 +66,8 @@ def _read_unsigned(body: str) -> Number | None:
     if _GROUPED.fullmatch(body):
         return Number(_decimal(body.replace(",", "").replace(" ", "")), False)
     if match := _RATIO.fullmatch(body):
+        if re.search(r": ?[0-5][0-9]$", body):
+            return None  # a time of day
         top, bottom = (_decimal(part) for part in match.groups() if part is not None)
         return Number(top / bottom, True) if bottom else None
     if match := _MIXED.fullmatch(body):

@@ -10,6 +10,7 @@ refused: `\log` without a base, `1/2x`, `f(x)`, a word.
 True
 """
 
+import functools
 import re
 from fractions import Fraction
 from typing import Any
@@ -43,6 +44,7 @@ _GREEK = frozenset(
         "omega",
     )
 )
+_MAX_TOKENS = 300  # and so the height of a tree, which is walked recursively
 _DEGREE = ("^", "{", r"\circ", "}")
 
 
@@ -50,21 +52,29 @@ class _Refused(ValueError):
     """The text is outside the grammar, or ambiguous."""
 
 
+@functools.lru_cache(maxsize=1024)
 def read_expression(text: str) -> Tree | None:
     """Read a cleaned text (see `latex.clean`) that is one expression, or return None.
 
     The time is linear in the text, which may have `MAX_CHARS` characters and `MAX_DEPTH` levels.
     A degree sign is kept as ("degree", x), a percent sign at the end as ("percent", x).
     """
-    if not text or len(text) > MAX_CHARS or _WORD.search(re.sub(r"\\[A-Za-z]+", "", text)):
+    if not text or len(text) > MAX_CHARS or not text.isascii():
+        return None
+    if _WORD.search(re.sub(r"\\[A-Za-z]+", "", text)):
         return None
     percent = text.endswith("\\%")
-    parser = _Parser(_TOKEN.findall(text.removesuffix("\\%")))
+    tokens = _TOKEN.findall(text.removesuffix("\\%"))
+    if len(tokens) > _MAX_TOKENS:
+        return None
+    parser = _Parser(tokens)
     try:
         tree = parser.sum()
         parser.expect("")
-    except _Refused:
+    except (_Refused, RecursionError):
         return None
+    if percent and tree[0] in ("add", "sub"):
+        return None  # 1+50\%
     return ("percent", tree) if percent else tree
 
 
@@ -125,6 +135,8 @@ class _Parser:
         right = self.factor()
         if not (begins_fraction and before.isdigit()):
             return ("mul", left, right)
+        if left[0] == "mul":
+            raise _Refused  # 2\cdot1\frac12
         # A whole number before a fraction of two whole numbers is a mixed number.
         if left[0] == "num" and right[0] == "div" and right[1][0] == right[2][0] == "num":
             if not 0 < right[1][1] < right[2][1]:

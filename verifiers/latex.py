@@ -16,6 +16,8 @@ _UNICODE = str.maketrans(
         "\u2212": "-",  # minus
         "\u2013": "-",  # en dash
         "\u00d7": r"\times ",
+        "²": "^{2}",
+        "³": "^{3}",
         "·": r"\cdot ",
         "⋅": r"\cdot ",
         "÷": "/",
@@ -39,9 +41,11 @@ _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\\!\s*|\\displaystyle(?![A-Za-z])|\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
-        (r"\\[,;: ]|\\q?quad(?![A-Za-z])|(?<!\\)~|\\\n", " "),
+        (r"(?<!\\)\\[,;: ]|\\q?quad(?![A-Za-z])|(?<!\\)~|\\\n", " "),
         (r"\\text\s*\{\s*\}", " "),
+        (r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))", ""),
         (r"\{,\}", ","),
+        (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
         (r"\\[()\[\]]|\\?\$", ""),
         (r"(?:,\s*)?(?:\\text\s*\{\s*(?:and|or)\s*\}|\s(?:and|or)\s)", ", "),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
@@ -158,12 +162,29 @@ def split_list(text: str) -> tuple[str, list[str]] | None:
 
 _UNIT_TAIL = re.compile(
     r" ?\\text ?\{([^{}]*)\}(?:\^\{[23]\})?$"
-    r"|(?<=[0-9}]) ?((?:square |cubic |sq |cu )?(?:cm|mm|km|meters?|metres?|units?|inches|feet|"
-    r"miles?|degrees?|seconds?|minutes?|hours?|days?|weeks?|years?|dollars?|cents?))(?:\^\{[23]\})?$"
+    r"|(?<=[0-9}]) ?((?:square |cubic |sq |cu )?(?:cm|mm|km|ft|hrs?|mins?|meters?|metres?|"
+    r"units?|inches|feet|miles?|degrees?|seconds?|minutes?|hours?|days?|weeks?|years?|dollars?|cents?))(?:\^\{[23]\})?$"
 )
 _SCALE = re.compile(
-    r"hundred|thousand|million|billion|trillion|dozen|percent|pct|approx|about|\b(?:or|and|not|mod|half)\b"
+    r"factorial|tenth|squared|cubed|base|less|more|times|hal(?:f|ves)|thirds?\b|quarter|hundred|thousand|million|billion|trillion|dozen|percent|pct|approx|about|\b(?:or|and|not|mod|half)\b"
 )
+
+
+_UNITS = {
+    "centimeter": "cm", "centimetre": "cm", "millimeter": "mm", "kilometer": "km", "meter": "m",
+    "metre": "m", "inche": "in", "inch": "in", "feet": "ft", "foot": "ft", "hour": "h", "hr": "h",
+    "minute": "min", "second": "s", "sec": "s", "degree": "deg", "gram": "g", "kilogram": "kg",
+}  # fmt: skip
+KNOWN_UNITS = frozenset([*_UNITS.values(), "square cm", "square m", "square in", "square ft"])
+
+
+def _canonical(unit: str) -> str:
+    unit = unit.lower().replace(".", "").strip()
+    square = re.search(r"^(?:square|sq) |\^2$", unit) is not None
+    unit = re.sub(r"^(?:square|sq) |\^2$", "", unit)
+    unit = unit if unit in KNOWN_UNITS else unit.removesuffix("s") if len(unit) > 2 else unit
+    unit = _UNITS.get(unit, unit)
+    return f"square {unit}" if square else unit
 
 
 def split_unit(text: str) -> tuple[str, str]:
@@ -178,13 +199,16 @@ def split_unit(text: str) -> tuple[str, str]:
     unit = " ".join(found[0].replace("\\text", "").replace("{", "").replace("}", "").split())
     value = text[: found.start()].strip()
     has_symbols = re.search(r"[A-Za-z=<>]", re.sub(r"\\[A-Za-z]+", "", value))
-    if _SCALE.search(unit.lower()) or has_symbols or not re.search(r"[0-9})\]]$", value):
+    if _SCALE.search(unit.lower()) or has_symbols or not re.search(r"[0-9})\]]$|\\pi$", value):
         return text, ""
-    return value, unit.lower().rstrip("s")
+    if len(unit) == 1 and unit not in "msghlLNJ":
+        return text, ""  # 5\text{x}
+    return value, _canonical(unit)
 
 
 _WORD_OK = frozenset(["sqrt", "sinh", "cosh", "tanh", "infty", "infinity", "frac", "binom"])
 _WORD = re.compile(r"\\?[A-Za-z]{4,}")
+_MATRIX = re.compile(r"\\(?:begin|end)\{[a-z]{0,2}matrix\}")
 _TEXT = re.compile(r"\\text ?\{[^{}]*\}")
 
 
@@ -217,7 +241,7 @@ def refusal(text: str) -> str | None:
         return "it defines or names commands"
     if "\\%" in text.removesuffix("\\%"):
         return "a percent sign inside an expression"
-    for word in _WORD.findall(_TEXT.sub(" ", text)):
+    for word in _WORD.findall(_TEXT.sub(" ", _MATRIX.sub(" ", text))):
         if not word.startswith("\\") and word not in _WORD_OK:
             return f"prose ({word[:20]!r})"
     return None

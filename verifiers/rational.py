@@ -7,8 +7,9 @@ from typing import Any
 
 from verifiers.expression import Tree
 
-MAX_BITS = 100_000  # of a numerator or denominator: 30,000 digits
-MAX_FACTORIAL = 5_000
+MAX_BITS = 50_000  # of a numerator or denominator: 15,000 digits
+MAX_FACTORIAL = 3_000
+_MAX_ROOT_BITS = 5_000  # of a number whose exact cube root or higher is tried
 
 
 class Unsure(ValueError):
@@ -98,11 +99,19 @@ def _rational_root(base: Fraction, degree: Fraction, power: int = 1) -> Fraction
 
 
 def _integer_root(value: int, degree: int) -> int | None:
-    low, high = 0, 1 << (value.bit_length() // degree + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if middle**degree <= value else (low, middle - 1)
-    return low if low**degree == value else None
+    if degree == 2:
+        root = math.isqrt(value)
+        return root if root * root == value else None
+    if value.bit_length() > _MAX_ROOT_BITS:
+        raise Unsure
+    if value == 0:
+        return 0
+    root = 1 << -(-value.bit_length() // degree)
+    while True:  # Newton's method from above
+        better = ((degree - 1) * root + value // root ** (degree - 1)) // degree
+        if better >= root:
+            return root if root**degree == value else None
+        root = better
 
 
 def _factorial_ratio(top: Fraction | None, bottom: Fraction | None) -> Fraction | None:

@@ -45,6 +45,10 @@ _CONFIG = [
     )
 ]
 _DIGITS = 60
+# What an equation with a number may name: AB, P(A), a+b.
+_VALUE_OF = re.compile(
+    r"(?:\\[a-z]+ ?)?[A-Za-z]{1,4}(?:_\{?\w+\}?)?'?(?:\([A-Za-z ,]+\))?(?:\+[A-Za-z])*"
+)
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 _DEGREES = re.compile(r"\{?(?<![0-9.])([0-9]+(?:\.[0-9]+)?)\^\{\\circ\}\}?")
 
@@ -116,11 +120,18 @@ def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgemen
         verdict = compare_lists(gold, answer, same, conventions)
         if verdict is not None or unsure:
             return "correct" if verdict else "wrong" if verdict is False else "unparsable"
+    if ("=" in gold) != ("=" in answer):
+        left = (gold if "=" in gold else answer).split("=")[0].strip()
+        if not _VALUE_OF.fullmatch(left):
+            return "wrong"  # x^2=5 is not 5, though the library takes the right-hand side
     gold_value, answer_value = read(gold), read(answer)
     if gold_value is None or answer_value is None:
         return "unparsable"
     try:
-        equal = verify(gold_value, answer_value, timeout_seconds=None, raise_on_error=True)
+        limits = {"timeout_seconds": None, "raise_on_error": True}
+        equal = verify(gold_value, answer_value, **limits)
+        if not equal and re.search(r"[<>]|\\[lg]eq", gold + answer):  # an interval, a relation
+            equal = verify(answer_value, gold_value, **limits)
     except MemoryError:
         raise
     except Exception:
