@@ -166,6 +166,9 @@ def test_outcomes_and_each_pair_once() -> None:
 def test_a_long_answer_equal_letter_by_letter_is_correct() -> None:
     digits = "1" * 4301
     assert outcomes_of([(digits, digits)]) == {(digits, digits): "correct"}
+    assert compare(digits, f"0{digits[:3000]}\\,{digits[3000:]}.") is True
+    assert compare(digits, digits[:-1] + "2") is False
+    assert compare(digits, digits + "x") is None
 
 
 def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
