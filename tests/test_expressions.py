@@ -125,7 +125,8 @@ def test_surds_agree_with_their_normal_form(
     assert compare(spelled(*p, rng), spelled(*p, rng)) is True
     (a, b, c, d), (e, f, g, h) = p, q
     same = Fraction(a, d) == Fraction(e, h) and c == g and Fraction(b, d) == Fraction(f, h)
-    assert compare(spelled(*p, rng), spelled(*q, rng)) is same
+    left, right = spelled(*p, rng), spelled(*q, rng)
+    assert compare(left, right) is same and compare(right, left) is same
 
 
 @settings(max_examples=200, deadline=None)
