@@ -111,17 +111,48 @@ def row_keys(rows: Any, ids: pa.Array) -> Ints:
     return np.where((number < 0) | (trial < 0), -1, (number << 32) | trial)
 
 
-def rows_of(keys: Ints, known: Ints) -> Ints:
+def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
     """For each of `keys` its position in `known` (each there once), or -1.
+
+    For many calls with one `known`, pass what ``np.argsort(known)`` gave as `order`.
 
     >>> rows_of(np.array([5, 7, 9]), np.array([9, 5])).tolist()
     [1, -1, 0]
     """
     if not known.size:
         return np.full(keys.shape, -1, np.int64)
-    order = np.argsort(known)
+    order = np.argsort(known) if order is None else order
     at = order[np.minimum(np.searchsorted(known, keys, sorter=order), known.size - 1)]
     return np.where(known[at] == keys, at, -1)
+
+
+def aligned(
+    folder: Path, schema: pa.Schema, columns: Sequence[str], keys: Ints, ids: pa.Array, verb: str
+) -> dict[str, pa.Array]:
+    """Columns of a table of attempts in the order of `keys`; null where it has no row.
+
+    Args:
+        folder: where the table's shards are.
+        schema: the table's.
+        columns: which of them.
+        keys: the rows wanted, as from :func:`row_keys`.
+        ids: the run's question ids, as for :func:`row_keys`.
+        verb: the command that makes damaged rows again.
+    """
+    table = streamed(folder, schema, [*KEY, *columns], verb)
+    rows = rows_of(keys, row_keys(table, ids))
+    at = pa.array(rows, mask=rows < 0)
+    return {name: table[name].take(at).combine_chunks() for name in columns}
+
+
+def streamed(folder: Path, schema: pa.Schema, columns: Sequence[str], verb: str) -> pa.Table:
+    """Some columns of a table of attempts, in memory, with a warning about damaged rows."""
+    damage = shards.Damage()
+    batches = list(shards.batches(folder, schema, columns, damage))
+    if damage.lines:
+        warn(f"{folder.name}: {damage}; run `{verb}` to make them again")
+    kept = pa.schema([schema.field(name) for name in columns])
+    return pa.Table.from_batches(batches, kept).combine_chunks()
 
 
 def _files(folder: Path) -> list[Path]:

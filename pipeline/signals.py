@@ -154,9 +154,10 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
     if left_out:
         note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
     question = keys >> 32
-    grade = _column_rows(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
+    grade = evidence.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
     outcome = pc.equal(grade["outcome"], "correct")
-    verdict = _column_rows(run.path / "verdicts", VERDICTS, ["a", "b", "c"], keys, ids, "verify")
+    judged = run.path / "verdicts"
+    verdict = evidence.aligned(judged, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
     return pa.table(
         {
             "question_id": ids.take(pa.array(question)),
@@ -175,21 +176,6 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
 
 def _nullable(values: npt.NDArray[Any]) -> pa.Array:
     return pa.array(values.astype(np.float32), mask=np.isnan(values))
-
-
-def _column_rows(
-    folder: Any, schema: pa.Schema, columns: list[str], keys: Ints, ids: pa.Array, verb: str
-) -> dict[str, Any]:
-    """Columns of another table of attempts in the order of `keys`; null where it has no row."""
-    damage = shards.Damage()
-    batches = list(shards.batches(folder, schema, [*KEY, *columns], damage))
-    if damage.lines:
-        warn(f"{folder.name}: {damage}; run `{verb}` to make them again")
-    kept = pa.schema([schema.field(name) for name in (*KEY, *columns)])
-    table = pa.Table.from_batches(batches, kept).combine_chunks()
-    rows = evidence.rows_of(keys, evidence.row_keys(table, ids))
-    at = pa.array(rows, mask=rows < 0)
-    return {name: table[name].take(at).combine_chunks() for name in columns}
 
 
 def _report(table: pa.Table, found: _Measured) -> None:

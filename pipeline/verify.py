@@ -6,39 +6,32 @@ in `pipeline/verify_prompts.py`.
 """
 
 import contextlib
-import hashlib
-import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline import lease, runfolder, shards, verify_calibration, verify_report, verify_store
-from pipeline.console import Meter, note, warn
+from pipeline import (
+    lease,
+    models,
+    runfolder,
+    shards,
+    verify_calibration,
+    verify_report,
+    verify_store,
+    verify_survey,
+)
+from pipeline.console import Meter, note
 from pipeline.errors import UserError
+from pipeline.evidence import Ints
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig
-from pipeline.tables import ATTEMPTS, KEY, VERDICTS
-from pipeline.verify_model import Asker, Known, as_model, named_as_verifier
-from pipeline.verify_prompts import Candidate, read_template, uses_answer
-from pipeline.verify_store import LABELS
+from pipeline.tables import VERDICTS
+from pipeline.verify_model import Asker, as_model, named_as_verifier
+from pipeline.verify_prompts import Candidate, Prompts, read_template, uses_answer
+from pipeline.verify_survey import Survey
 from verifiers import calibration
-
-Key = tuple[str, int]
-_ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is written, and lost, together
-
-
-class Survey(NamedTuple):
-    """What there is and what is owed."""
-
-    digests: dict[Key, str]  # of every attempt: a hash of what is to be judged
-    judged: dict[Key, str]  # of every stored verdict: a hash of what was judged
-    known: dict[str, Known]  # by hash: identical attempts are judged once
-    owed: set[Key]
-    longest: int  # bytes of the longest response with its answer
-    grades: dict[Key, tuple[str, str | None]]
 
 
 def verify(run: Run) -> None:
@@ -65,198 +58,114 @@ def verify(run: Run) -> None:
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
     with lease.held(run.path / "verify.lease", "verifying"), named_as_verifier():
         judge = as_model(run.cfg)
-        verify_store.put_aside(run, verify_store.settings(run.cfg, judge, template))
-        survey = _survey(run, template)
-        _judge(run, judge, template, survey)
-        verify_calibration.calibrated(run, survey.grades)
-        verify_report.report(run, survey.grades)
+        asked = verify_store.settings(run.cfg, judge, template)
+        if verify_store.made_otherwise(run, asked):  # refused before anything is put aside
+            Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
+        verify_store.put_aside(run, asked)
+        _judge(run, judge, template, verify_survey.survey(run, uses_answer(template)))
+        verify_calibration.calibrated(run)
+        verify_report.report(run)
 
 
-def _judge(run: Run, judge: RunConfig, template: str, survey: Survey) -> None:
+def _judge(run: Run, judge: RunConfig, template: str, found: Survey) -> None:
     """Whatever the model has to be asked, and the calibration that is asked for."""
-    found = verify_store.read_baselines(run)
-    ids = sorted({question_id for question_id, _ in survey.digests})
-    missing = [(q, t) for q in ids for t in run.cfg.verifier.content_free if (q, t) not in found]
-    if not survey.owed and not missing:
-        verify_store.recalibrate(run, verify_store.question_baselines(run.cfg, found))
-        note(f"verify: nothing owed, all {len(survey.digests)} attempts have a verdict")
+    known = verify_store.read_baselines(run)
+    ids = found.ids.take(pa.array(np.unique(found.questions))).to_pylist()
+    missing = [(q, t) for q in ids for t in run.cfg.verifier.content_free if (q, t) not in known]
+    if found.done.all() and not missing:
+        verify_store.recalibrate(run, verify_store.temperature(run))
+        note(f"verify: nothing owed, all {found.keys.size} attempts have a verdict")
         return
-    asker = Asker(run, judge, template, survey.longest)
+    asker = Asker(run, judge, template, found.longest)
     try:
         if missing:
             questions = {row["question_id"]: row for row in run.questions}
             made = asker.ask([_candidate(questions[q], t, "") for q, t in missing])
-            found |= {key: list(known.logprobs) for key, known in zip(missing, made, strict=True)}
-            verify_store.write_baselines(run, found)
-        bases = verify_store.question_baselines(run.cfg, found)
-        verify_store.recalibrate(run, bases)
-        _judge_owed(run, asker, survey, bases)
+            known |= {key: list(one.logprobs) for key, one in zip(missing, made, strict=True)}
+            verify_store.write_baselines(run, known)
+        verify_store.recalibrate(run, verify_store.temperature(run))
+        _judge_owed(run, asker, found, _bases(run, found))
     finally:
         with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
             asker.engine.close()
 
 
-def _judge_owed(
-    run: Run, asker: Asker, survey: Survey, bases: dict[str, npt.NDArray[np.float64]]
-) -> None:
-    questions = {row["question_id"]: row for row in run.questions}
-    known, guard = survey.known, Guard(run, survey, bases)
-    worker, total = shards.worker_id(), len(survey.digests)
-    with Meter("verify", total, done=total - len(survey.owed)) as meter:
-        for number, batch in enumerate(_owed(run, survey)):
-            fresh: dict[str, Candidate] = {}
-            # Prompts of one question one after the other: they share its prefix in the cache.
-            for key, text in sorted(batch, key=lambda item: item[0]):
-                digest = survey.digests[key]
-                if digest not in known and digest not in fresh:
-                    answer = survey.grades.get(key, ("", None))[1] or ""
-                    fresh[digest] = _candidate(questions[key[0]], text, answer)
-            known |= zip(fresh, asker.ask(list(fresh.values())), strict=True)
-            keys = [key for key, _ in batch]
-            logprobs = np.array([known[survey.digests[key]].logprobs for key in keys])
-            base = np.stack([bases[question_id] for question_id, _ in keys])
-            guard.check(keys, logprobs)
-            table = _table(
-                run,
-                keys,
-                survey,
-                verify_store.columns(logprobs, base, run.cfg.verifier.temperature),
-            )
+def _bases(run: Run, found: Survey) -> npt.NDArray[np.float64]:
+    """The baseline of every question of `found.ids`, (M, 3); NaN where no attempt needs one."""
+    bases = verify_store.question_baselines(run.cfg, verify_store.read_baselines(run))
+    nothing = np.full(len(verify_store.LABELS), np.nan)
+    return np.stack([bases.get(q, nothing) for q in found.ids.to_pylist()])
+
+
+def _judge_owed(run: Run, asker: Asker, found: Survey, bases: npt.NDArray[np.float64]) -> None:
+    worker, temperature = shards.worker_id(), verify_store.temperature(run)
+    total, before = found.keys.size, int(found.done.sum())
+    with Meter("verify", total, done=before) as meter:
+        for number, (rows, texts) in enumerate(verify_survey.owed(run, found)):
+            _ask(run, asker, found, rows, texts)
+            found.done[rows] = True
+            check(run, found, bases)
+            logprobs, base = found.logprobs[found.slots[rows]], bases[found.questions[rows]]
+            table = _table(found, rows, verify_store.columns(logprobs, base, temperature))
             shards.write_part(verify_store.folder(run) / f"{worker}-{number:05d}.parquet", table)
-            meter.advance(len(batch), lambda: f"{asker.asked} prompts")
+            meter.advance(rows.size, lambda: f"{asker.asked} prompts")
     note(
-        f"verify: {len(survey.owed)} attempts judged with {asker.asked} prompts, content-free ones"
+        f"verify: {total - before} attempts judged with {asker.asked} prompts, content-free ones"
         " included"
     )
 
 
-def _table(run: Run, keys: list[Key], survey: Survey, numbers: pa.Table) -> pa.Table:
-    known = [survey.known[survey.digests[key]] for key in keys]
+def _ask(run: Run, asker: Asker, found: Survey, rows: Ints, texts: list[str]) -> None:
+    """Ask the model about the texts of some rows that it has not seen yet."""
+    slots = found.slots[rows]
+    unknown = np.isnan(found.logprobs[slots, 0])
+    fresh, first = np.unique(np.where(unknown, slots, -1), return_index=True)
+    first = np.sort(first[fresh >= 0])  # in the order of the rows
+    candidates = [
+        _candidate(run.questions[found.questions[row]], texts[i], found.answers[row].as_py() or "")
+        for i, row in zip(first, rows[first].tolist(), strict=True)
+    ]
+    for slot, known in zip(slots[first], asker.ask(candidates), strict=True):
+        found.logprobs[slot] = known.logprobs
+        found.tokens[slot], found.cut[slot] = known.tokens, known.cut
+
+
+def _table(found: Survey, rows: Ints, numbers: pa.Table) -> pa.Table:
+    slots = found.slots[rows]
     others = {
-        "question_id": [question_id for question_id, _ in keys],
-        "trial": [trial for _, trial in keys],
-        "tokens": [k.tokens for k in known],
-        "cut": [k.cut for k in known],
-        "judged": [survey.digests[key] for key in keys],
+        "question_id": found.ids.take(pa.array(found.questions[rows])),
+        "trial": found.keys[rows] & 0xFFFFFFFF,
+        "tokens": found.tokens[slots],
+        "cut": found.cut[slots],
+        "judged": found.digests[slots].astype(str),
     }
     made = {name: numbers[name] for name in numbers.column_names} | others
     return pa.table({name: made[name] for name in VERDICTS.names}).cast(VERDICTS)
 
 
-class Guard:
-    """Stops the stage when all verdicts so far, and the batch, show that something is broken."""
+def check(run: Run, found: Survey, bases: npt.NDArray[np.float64]) -> None:
+    """Stop when all verdicts so far, those about to be written included, show a broken verifier.
 
-    def __init__(self, run: Run, survey: Survey, bases: dict[str, npt.NDArray[np.float64]]) -> None:
-        self.run, self.bases, self.grades = run, bases, survey.grades
-        self.keys: list[Key] = []
-        self.logprobs: list[npt.NDArray[np.float64]] = []
-        # Verdicts of before: those that are judged anew have left the survey already.
-        for key, digest in survey.judged.items():
-            if key[0] in bases:
-                self.keys.append(key)
-                self.logprobs.append(np.array(survey.known[digest].logprobs))
-
-    def check(self, keys: list[Key], logprobs: npt.NDArray[np.float64]) -> None:
-        """Count a batch in.
-
-        Raises:
-            UserError: when something is broken; says what.
-        """
-        self.keys += keys
-        self.logprobs += list(logprobs)
-        every = np.array(self.logprobs)
-        base = np.stack([self.bases[question_id] for question_id, _ in self.keys])
-        v = self.run.cfg.verifier
-        limits: dict[str, Any] = {"temperature": v.temperature, "mass_floor": v.least_mass}
-        views = [verify_report.VIEWS.get(self.grades.get(k, ("", None))[0]) for k in self.keys]
-        seen = np.array([view is not None for view in views])
-        correct = np.array([bool(view) for view in views])
-        problems = calibration.check_verdicts(every, base, **limits) or (
-            calibration.check_verdicts(every[seen], base[seen], correct[seen], **limits)
-        )
-        if problems:
-            raise UserError(
-                f"verifier={v.name} ({v.id}) with prompt {v.prompt}: {'; '.join(problems)}. These"
-                " verdicts are not kept; check verifier.prompt, verifier.labels and the chat"
-                " template, or leave the verifier out with verifier=none"
-            )
-
-
-def _survey(run: Run, template: str) -> Survey:
-    """Read what there is; verdicts on texts that have changed since are dropped."""
-    grades = verify_report.read_grades(run)
-    wanted = {row["question_id"] for row in run.questions}
-    with_answer = uses_answer(template)
-    digests: dict[Key, str] = {}
-    ungraded, longest = 0, 0
-    damage = shards.Damage()
-    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage):
-        for row in batch.to_pylist():
-            key, text = (row["question_id"], row["trial"]), row["text"] or ""
-            if key[0] not in wanted:
-                continue
-            answer = (grades.get(key, ("", None))[1] or "") if with_answer else ""
-            ungraded += with_answer and key not in grades
-            digests[key] = _digest(key[0], text, answer)
-            longest = max(longest, len(text.encode()) + len(answer.encode()))
-    if damage.lines:
-        warn(f"attempts: {damage}; they are left out until they are made again")
-    if not digests:
-        raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
-    if ungraded:
-        raise UserError(
-            f"{run.path}: {ungraded} attempts are not graded, and the prompt"
-            f" {run.cfg.verifier.prompt} restates the extracted answer; run `grade` first"
-        )
-    judged, known = _stored(run, digests)
-    return Survey(digests, judged, known, set(digests) - set(judged), longest, grades)
-
-
-def _stored(run: Run, digests: dict[Key, str]) -> tuple[dict[Key, str], dict[str, Known]]:
-    here = verify_store.folder(run)
-    names = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]
-    damage = shards.Damage()
-    rows = [
-        row
-        for batch in shards.batches(here, VERDICTS, names, damage, verify=True)
-        for row in batch.to_pylist()
-    ]
-    if damage.lines:
-        warn(f"verdicts: {damage}; set aside, those rows are owed again")
-        shards.set_aside(damage, VERDICTS)
-    judged = {(row["question_id"], row["trial"]): row["judged"] for row in rows}
-    stale = {key for key, digest in judged.items() if digests.get(key, digest) != digest}
-    if stale:
-        note(f"verify: {len(stale)} attempts or their extracted answers changed, judged anew")
-
-        def without(table: pa.Table) -> pa.Table:
-            keys = zip(*(table[name].to_pylist() for name in KEY), strict=True)
-            return table.filter(pa.array([key not in stale for key in keys], pa.bool_()))
-
-        verify_store.rewrite(run, without)
-    known = {
-        row["judged"]: Known(tuple(row[n] for n in names[2:5]), row["tokens"], row["cut"])
-        for row in rows
+    Raises:
+        UserError: says what is broken.
+    """
+    v, done = run.cfg.verifier, np.flatnonzero(found.done)
+    logprobs, base = found.logprobs[found.slots[done]], bases[found.questions[done]]
+    limits: dict[str, Any] = {
+        "temperature": verify_store.temperature(run),
+        "mass_floor": v.least_mass,
     }
-    return {key: digest for key, digest in judged.items() if key not in stale}, known
-
-
-def _owed(run: Run, survey: Survey) -> Iterator[list[tuple[Key, str]]]:
-    """Keys and responses without a verdict, in batches of bounded size."""
-    waiting: list[tuple[Key, str]] = []
-    size = 0
-    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
-        for row in batch.to_pylist():
-            key = row["question_id"], row["trial"]
-            if key not in survey.owed:
-                continue
-            waiting.append((key, row["text"] or ""))
-            size += len(waiting[-1][1])
-            if len(waiting) >= _ROWS or size >= _CHARACTERS:
-                yield waiting
-                waiting, size = [], 0
-    if waiting:
-        yield waiting
+    view = found.views[done]
+    seen = view >= 0
+    problems = calibration.check_verdicts(logprobs, base, **limits) or (
+        calibration.check_verdicts(logprobs[seen], base[seen], view[seen] == 1, **limits)
+    )
+    if problems:
+        raise UserError(
+            f"verifier={v.name} ({v.id}) with prompt {v.prompt}: {'; '.join(problems)}. These"
+            " verdicts are not kept; check verifier.prompt, verifier.labels and the chat"
+            " template, or leave the verifier out with verifier=none"
+        )
 
 
 def _candidate(question: dict[str, Any], response: str, answer: str) -> Candidate:
@@ -264,8 +173,3 @@ def _candidate(question: dict[str, Any], response: str, answer: str) -> Candidat
     return Candidate(
         question["question_id"], question["problem"], question["gold"], response, answer
     )
-
-
-def _digest(question_id: str, response: str, answer: str) -> str:
-    text = json.dumps([question_id, response, answer])
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.table import Table
 
-from pipeline import runfolder, shards, verify_store
+from pipeline import evidence, runfolder, verify_store
 from pipeline.console import note, results, warn
+from pipeline.evidence import Ints
 from pipeline.runfolder import Run
-from pipeline.tables import KEY, VERDICTS
 from pipeline.verify_store import LABELS, folder
 from verifiers import calibration
 
-TRUTH = {"correct": 0, "wrong": 1, "no_answer": 2, "unparsable": 2}
+Floats = npt.NDArray[np.float64]
+
+TRUTH = ("correct", "wrong", "no_answer", "unparsable")  # A, B, C and C
 MEASURES = {
     "accuracy": "accuracy",
     "nll": "negative log-likelihood",
@@ -28,22 +32,20 @@ MEASURES = {
 _COLUMNS = [f"{kind}_{label.lower()}" for kind in ("logprob", "base") for label in LABELS]
 
 
-def calibrated(run: Run, grades: dict[tuple[str, int], tuple[str, str | None]]) -> None:
-    """Fit T if asked for, then report the calibration on graded attempts.
+def calibrated(run: Run) -> None:
+    """Fit T if asked for and apply it, then report the calibration on graded attempts.
 
     Writes `verdicts/_calibration.json` and a reliability diagram, `verdicts/_reliability.png`.
     """
-    logprobs, bases, truth, questions = _labelled(run, grades)
-    temperature, held_out = run.cfg.verifier.temperature, np.ones(len(truth), dtype=bool)
+    logprobs, bases, truth, questions = _labelled(run)
+    temperature, held_out = run.cfg.verifier.temperature, np.ones(truth.size, dtype=bool)
     fitted: dict[str, Any] | None = None
     if run.cfg.verifier.fit_temperature:
         fit = _fit(logprobs, bases, truth, questions)
         if fit is not None:
             temperature, held_out = round(fit.temperature, 6), fit.held_out
             fitted = {"temperature": temperature, "stderr": fit.stderr, "fitted": fit.fitted}
-            run.cfg.verifier.temperature = temperature
-            found = verify_store.read_baselines(run)
-            verify_store.recalibrate(run, verify_store.question_baselines(run.cfg, found))
+        verify_store.recalibrate(run, temperature)
     if not held_out.any():
         return
     table = calibration.report(
@@ -58,28 +60,21 @@ def calibrated(run: Run, grades: dict[tuple[str, int], tuple[str, str | None]]) 
     pictures.reliability(folder(run) / "_reliability.png", f"{name}: P(A) against correct", table)
 
 
-def _labelled(
-    run: Run, grades: dict[tuple[str, int], tuple[str, str | None]]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64], list[str]]:
-    """Log-probs and baselines (n, 3), truth (n,) and question of attempts with a grade."""
-    rows, truth, questions = [], [], []
-    for batch in shards.batches(folder(run), VERDICTS, [*KEY, *_COLUMNS], shards.Damage()):
-        values = np.stack([batch[name].to_numpy() for name in _COLUMNS], axis=1)
-        keys = zip(batch["question_id"].to_pylist(), batch["trial"].to_pylist(), strict=True)
-        for key, row in zip(keys, values, strict=True):
-            outcome = grades.get(key, ("", None))[0]
-            if outcome in TRUTH:
-                rows.append(row)
-                truth.append(TRUTH[outcome])
-                questions.append(key[0])
-    both = np.array(rows, dtype=np.float64).reshape(-1, 6)
-    return both[:, :3], both[:, 3:], np.array(truth, dtype=np.int64), questions
+def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
+    """Log-probs and baselines (n, 3), truth (n,) and question (n,) of attempts with a grade."""
+    table = verify_store.judged(run, _COLUMNS)
+    outcome = table["outcome"].combine_chunks()
+    place = pc.fill_null(pc.index_in(outcome, value_set=pa.array(TRUTH)), -1).to_numpy()
+    kept = place >= 0
+    both = np.stack([table[name].to_numpy() for name in _COLUMNS], axis=1)[kept]
+    questions = evidence.row_keys(table.combine_chunks(), evidence.question_ids(run)) >> 32
+    truth = np.minimum(place[kept], 2).astype(np.int64)
+    return both[:, :3].astype(np.float64), both[:, 3:].astype(np.float64), truth, questions[kept]
 
 
-def _fit(logprobs: Any, bases: Any, truth: Any, questions: list[str]) -> Any:
+def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Any:
     """The fit of T, or None, with a warning, where it is worth nothing."""
     kept = "the configured T stays"
-    groups = np.unique(questions, return_inverse=True)[1]
     try:
         fit = calibration.fit_temperature(logprobs, bases, truth, groups=groups)
     except ValueError as error:

@@ -1,98 +1,73 @@
 """After verify: how far verifier and grader agree, and the attempts that a person should read."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from rich.table import Table
 
-from pipeline import shards
-from pipeline.console import note, results, warn
+from pipeline import evidence, shards, verify_store
+from pipeline.console import note, results
+from pipeline.evidence import Ints
 from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
+from pipeline.tables import ATTEMPTS, KEY
 from pipeline.verify_store import LABELS, folder
+from pipeline.verify_survey import views
 from verifiers.agreement import Agreement, agreement, disagreements
 
-Key = tuple[str, int]
 _END = 600  # characters of a response's end, in the list for a person
-# A grader that timed out or could not parse has no view that a verifier could contradict.
-VIEWS = {"correct": True, "wrong": False, "no_answer": False}
 
 
-def read_grades(run: Run) -> dict[Key, tuple[str, str | None]]:
-    """Outcome and extracted answer of every graded attempt."""
-    columns = [*KEY, "outcome", "answer"]
-    damage = shards.Damage()
-    found = {
-        (row["question_id"], row["trial"]): (row["outcome"], row["answer"])
-        for batch in shards.batches(run.grades, GRADES, columns, damage)
-        for row in batch.to_pylist()
-    }
-    if damage.lines:
-        warn(f"grades: {damage}; run `grade`")
-    return found
-
-
-def report(run: Run, grades: dict[Key, tuple[str, str | None]]) -> None:
+def report(run: Run) -> None:
     """Print the 2x3 table of grader against verifier and write the disagreements."""
-    columns = [*KEY, "a", "b", "c", "label", "cut"]
-    questions = {row["question_id"]: row["gold"] for row in run.questions}
-    rows = [
-        row
-        for batch in shards.batches(folder(run), VERDICTS, columns, shards.Damage())
-        for row in batch.to_pylist()
-        if row["question_id"] in questions
-    ]
-    if cut := sum(row["cut"] for row in rows):
-        note(f"verify: {cut} of {len(rows)} responses were cut in the middle to fit the context")
-    outcomes = [grades.get((row["question_id"], row["trial"]), (None, None))[0] for row in rows]
-    seen = [i for i, outcome in enumerate(outcomes) if outcome in VIEWS]
+    verdicts = verify_store.judged(run, ["a", "b", "c", "label", "cut"])
+    if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
+        note(
+            f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit the context"
+        )
+    view = views(verdicts["outcome"].combine_chunks())
+    seen = np.flatnonzero(view >= 0)
     path = folder(run) / "_disagreements.jsonl"
-    if not seen:
+    if not seen.size:
         path.unlink(missing_ok=True)
         note("verify: no grades to compare the verdicts with; run `grade`")
         return
-    correct = [VIEWS[outcomes[i] or ""] for i in seen]
-    found = agreement(correct, [LABELS.index(rows[i]["label"]) for i in seen])
-    _print(found, len(seen), len(rows) - len(seen))
-    prob = np.array([[rows[i][x.lower()] for x in LABELS] for i in seen], dtype=np.float64)
-    differ = [rows[seen[i]] for i in disagreements(correct, prob)]
-    shards.write_jsonl(path, _for_a_person(run, differ, grades, questions))
-    if differ:
+    correct = view[seen] == 1
+    prob = np.stack([verdicts[x.lower()].to_numpy()[seen] for x in LABELS], axis=1)
+    found = agreement(correct, prob.argmax(axis=1))
+    _print(found, seen.size, len(verdicts) - seen.size)
+    differ = verdicts.take(pa.array(seen[disagreements(correct, prob.astype(np.float64))]))
+    shards.write_jsonl(path, _for_a_person(run, differ))
+    if len(differ):
         note(f"verify: {len(differ)} disagreements, the surest first, are in {path}")
 
 
-def _for_a_person(
-    run: Run,
-    rows: list[dict[str, Any]],
-    grades: dict[Key, tuple[str, str | None]],
-    golds: dict[str, str],
-) -> Iterable[dict[str, Any]]:
-    ends = _ends(run, {(row["question_id"], row["trial"]) for row in rows})
-    for row in rows:
-        key = row["question_id"], row["trial"]
-        outcome, answer = grades[key]
+def _for_a_person(run: Run, differ: pa.Table) -> Iterable[dict[str, object]]:
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
+    ends = _ends(run, evidence.row_keys(differ.combine_chunks(), evidence.question_ids(run)))
+    for i, end in enumerate(ends):
+        [row] = differ.slice(i, 1).to_pylist()
         yield {
-            "question_id": key[0],
-            "trial": key[1],
-            "outcome": outcome,
+            "question_id": row["question_id"],
+            "trial": row["trial"],
+            "outcome": row["outcome"],
             "label": row["label"],
             **{x.lower(): round(row[x.lower()], 4) for x in LABELS},
-            "gold": golds[key[0]],
-            "answer": answer,
+            "gold": golds[row["question_id"]],
+            "answer": row["answer"],
             "cut": row["cut"],
-            "response_end": ends.get(key, ""),
+            "response_end": end,
         }
 
 
-def _ends(run: Run, wanted: set[Key]) -> dict[Key, str]:
-    found = {}
-    if wanted:
+def _ends(run: Run, wanted: Ints) -> list[str]:
+    """The last characters of the responses of some attempts."""
+    found, order, ids = [""] * wanted.size, np.argsort(wanted), evidence.question_ids(run)
+    if wanted.size:
         for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
-            for row in batch.to_pylist():
-                key = row["question_id"], row["trial"]
-                if key in wanted:
-                    found[key] = (row["text"] or "")[-_END:]
+            at = evidence.rows_of(evidence.row_keys(batch, ids), wanted, order)
+            for i in np.flatnonzero(at >= 0):
+                found[at[i]] = (batch["text"][i].as_py() or "")[-_END:]
     return found
 
 

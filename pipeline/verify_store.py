@@ -18,12 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import models, runfolder, shards
+from pipeline import evidence, models, runfolder, shards
 from pipeline.console import note
 from pipeline.questions import find_local
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig
-from pipeline.tables import VERDICTS
+from pipeline.tables import GRADES, KEY, VERDICTS
 from verifiers import calibration
 
 Array = npt.NDArray[np.float64]
@@ -56,14 +56,18 @@ def settings(cfg: RunConfig, as_model: RunConfig, template: str) -> dict[str, An
     }
 
 
-def calibration_of(cfg: RunConfig) -> dict[str, Any]:
-    """What may change without asking the model about an attempt again."""
-    v = cfg.verifier
-    return {
-        "temperature": v.temperature,
-        "average": v.average,
-        "content_free": list(v.content_free),
-    }
+def temperature(run: Run) -> float:
+    """T to calibrate with before any fit: the one fitted last where a fit is asked for."""
+    v, applied = run.cfg.verifier, remembered(run, "calibration")
+    fitted = applied.get("temperature") if isinstance(applied, dict) else None
+    return fitted if v.fit_temperature and isinstance(fitted, float) else v.temperature
+
+
+def made_otherwise(run: Run, asked: dict[str, Any]) -> bool:
+    """Whether there are verdicts, or baselines, of other settings than `asked`."""
+    found = remembered(run, "settings")
+    some = any(folder(run).glob("*.parquet")) or (found is not None and _baselines(run).exists())
+    return some and found != asked
 
 
 def put_aside(run: Run, asked: dict[str, Any]) -> None:
@@ -76,7 +80,7 @@ def put_aside(run: Run, asked: dict[str, Any]) -> None:
     found = runfolder.read_json(path).get("settings")
     if found == asked:
         return
-    if any(here.glob("*.parquet")) or (found is not None and _baselines(run).exists()):
+    if made_otherwise(run, asked):
         away = _aside(run, found)
         away = away if not away.exists() else run.path / f"{away.name}-{shards.worker_id()}"
         here.rename(away)
@@ -134,6 +138,19 @@ def read_baselines(run: Run) -> dict[tuple[str, str], list[float]]:
     return found
 
 
+def judged(run: Run, columns: list[str]) -> pa.Table:
+    """Columns of every verdict on the run's questions, with the grader's `outcome` and `answer`."""
+    table = evidence.streamed(folder(run), VERDICTS, [*KEY, *columns], "verify")
+    ids = evidence.question_ids(run)
+    keys = evidence.row_keys(table, ids)
+    table = table.filter(pa.array(keys >= 0)).combine_chunks()
+    names = ["outcome", "answer"]
+    grades = evidence.aligned(run.grades, GRADES, names, keys[keys >= 0], ids, "grade")
+    for name in names:
+        table = table.append_column(name, grades[name])
+    return table
+
+
 def write_baselines(run: Run, found: dict[tuple[str, str], list[float]]) -> None:
     """Replace the file of baselines."""
     rows = ({"question_id": q, "text": t, "logprobs": v} for (q, t), v in found.items())
@@ -175,11 +192,17 @@ def columns(logprobs: npt.NDArray[Any], bases: npt.NDArray[Any], temperature: fl
     return pa.table(made)
 
 
-def recalibrate(run: Run, bases: dict[str, Array]) -> None:
-    """Apply the calibration that is asked for to every stored verdict, from its log-probs."""
-    asked = calibration_of(run.cfg)
+def recalibrate(run: Run, temperature: float) -> None:
+    """Apply a calibration to every stored verdict, from its log-probs; nothing if it is applied."""
+    v = run.cfg.verifier
+    asked = {
+        "temperature": temperature,
+        "average": v.average,
+        "content_free": list(v.content_free),
+    }
     if remembered(run, "calibration") == asked:
         return
+    bases = question_baselines(run.cfg, read_baselines(run))
     # Not of one calibration until all parts are; a crash on the way is noticed by this.
     remember(run, calibration=None)
 
@@ -190,7 +213,7 @@ def recalibrate(run: Run, bases: dict[str, Array]) -> None:
             return table
         logprobs = np.stack([table[f"logprob_{x.lower()}"].to_numpy() for x in LABELS], axis=1)
         base = np.stack([bases[q] for q in table["question_id"].to_pylist()])
-        made = columns(logprobs, base, run.cfg.verifier.temperature)
+        made = columns(logprobs, base, temperature)
         for name in made.column_names:
             table = table.set_column(table.column_names.index(name), name, made[name])
         return table

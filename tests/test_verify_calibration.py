@@ -13,7 +13,6 @@ from pipeline import shards, verify_store
 from pipeline.runfolder import Run
 from pipeline.tables import VERDICTS
 from pipeline.verify_calibration import calibrated
-from pipeline.verify_report import read_grades
 
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
 OUTCOME = {0: "1", 1: "0", 2: "-"}
@@ -60,7 +59,7 @@ def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
     tmp_path: Path,
 ) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
-    calibrated(run, read_grades(run))
+    calibrated(run)
     found = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
     assert abs(found["fit"]["temperature"] - TRUE_T) < 4 * found["fit"]["stderr"]
     assert found["attempts"] == QUESTIONS * TRIALS // 5  # whole questions
@@ -75,12 +74,29 @@ def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
     assert (run.path / "verdicts" / "_reliability.png").stat().st_size > 10_000
 
 
+def test_the_same_command_fits_the_same_and_rewrites_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = verified(tmp_path / "run", "verifier.fit_temperature=true")
+    calibrated(run)
+    [part] = run.path.glob("verdicts/*.parquet")
+    written = part.stat().st_mtime_ns
+    assert "calibrated anew" in capsys.readouterr().err
+    assert verify_store.temperature(run) > 1.5  # what verdicts still to come are written with
+    calibrated(run)
+    assert part.stat().st_mtime_ns == written and run.cfg.verifier.temperature == 1.5
+    assert "calibrated anew" not in capsys.readouterr().err
+    run.cfg.verifier.fit_temperature = False
+    verify_store.recalibrate(run, verify_store.temperature(run))
+    assert "T=1.5" in capsys.readouterr().err
+
+
 def test_without_fitting_the_configured_temperature_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = verified(tmp_path / "run")
     before = stored(run, "a", "b", "c")
-    calibrated(run, read_grades(run))
+    calibrated(run)
     found = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
     assert found["fit"] is None and found["temperature"] == 1.5
     assert found["attempts"] == QUESTIONS * TRIALS
@@ -90,7 +106,8 @@ def test_without_fitting_the_configured_temperature_stays(
 
 def test_too_few_labels_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
-    few = dict(list(read_grades(run).items())[:5])
-    calibrated(run, few)
+    [part] = run.grades.glob("*.parquet")
+    shards.write_part(part, pq.read_table(part).slice(0, 5))
+    calibrated(run)
     assert "the configured T stays" in capsys.readouterr().err
     assert run.cfg.verifier.temperature == 1.5

@@ -31,7 +31,7 @@ from pipeline import (
     shards,
     verify,
     verify_model,
-    verify_report,
+    verify_survey,
 )
 from pipeline.cli import main
 from pipeline.engines import labels
@@ -245,6 +245,14 @@ def test_other_settings_are_put_aside_and_taken_back(
     assert len(list(run.path.glob("_verdicts-*"))) == 1
 
 
+def test_a_label_that_cannot_be_is_refused_before_verdicts_are_put_aside(run: Run) -> None:
+    verify.verify(run)
+    before = rows(run)
+    with pytest.raises(UserError, match="must be one token"):
+        verify.verify(again(run, "verifier.labels.correct=AB"))
+    assert rows(run) == before and not [*run.path.glob("_verdicts-*")]
+
+
 def test_a_changed_response_is_judged_anew(run: Run, asked: list[list[int]]) -> None:
     verify.verify(run)
     before = rows(run)
@@ -262,10 +270,10 @@ def test_a_changed_response_is_judged_anew(run: Run, asked: list[list[int]]) -> 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pipeline import config, shards, verify
+from pipeline import config, shards, verify, verify_survey
 from pipeline.runfolder import Run
 
-verify._ROWS = 4
+verify_survey._ROWS = 4
 real, parts = shards.write_part, []
 def write_part(path, table):
     parts.append(path)
@@ -470,21 +478,19 @@ def test_what_shows_a_broken_verifier_stops_before_anything_is_kept(run: Run) ->
 
 
 def test_one_label_for_everything_is_noticed_over_batches(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"q": "1" * 15 + "0" * 12 + "t" * 9})
-    keys = [("q", trial) for trial in range(36)]
-    logprobs = np.log(np.linspace([0.9, 0.05, 0.01], [0.5, 0.2, 0.2], 36))
-    base = {"q": np.log([0.3, 0.3, 0.3])}
-    survey = verify.Survey({}, {}, {}, set(), 0, verify_report.read_grades(run))
-    guard = verify.Guard(run, survey, base)
-    guard.check(keys[:20], logprobs[:20])  # five that the grader finds wrong prove nothing
-    guard.check(keys[27:], logprobs[27:])  # timeouts neither
+    marks = "1" * 15 + "0" * 12 + "t" * 9
+    run = make_run(tmp_path / "run", {"q": marks}, texts={"q": [f"no. {i}" for i in range(36)]})
+    found = verify_survey.survey(run, with_answer=False)
+    assert found.keys.tolist() == list(range(36)) and not found.done.any()
+    found.logprobs[found.slots] = np.log(np.linspace([0.9, 0.05, 0.01], [0.5, 0.2, 0.2], 36))
+    base = np.log([[0.3, 0.3, 0.3]])
+    found.done[:20] = True
+    verify.check(run, found, base)  # five that the grader finds wrong prove nothing
+    found.done[27:] = True
+    verify.check(run, found, base)  # timeouts neither
+    found.done[20:27] = True
     with pytest.raises(UserError, match=r"every one of 27 attempts got .* A, .* 15 correct"):
-        guard.check(keys[20:27], logprobs[20:27])
-    known = {"x": verify_model.Known(tuple(logprobs[0]), 9, False)}
-    survey = survey._replace(judged=dict.fromkeys(keys[:20], "x"), known=known)
-    guard = verify.Guard(run, survey, base)  # after a restart verdicts of before count, too
-    with pytest.raises(UserError, match="every one of 27 attempts"):
-        guard.check(keys[20:27], logprobs[20:27])
+        verify.check(run, found, base)
 
 
 def test_what_cannot_be_verified_is_one_line(

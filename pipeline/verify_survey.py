@@ -1,0 +1,192 @@
+"""What there is to judge, what is judged already, and what is owed: arrays, not objects.
+
+A run may hold hundreds of thousands of attempts, so nothing here grows by more than a few dozen
+bytes with each of them; texts pass by and are hashed.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline import evidence, shards, verify_store
+from pipeline.console import note, warn
+from pipeline.errors import UserError
+from pipeline.evidence import Ints
+from pipeline.runfolder import Run
+from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
+from pipeline.verify_store import LABELS
+
+_ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is written, and lost, together
+_NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]
+# A grader that timed out or could not parse has no view that a verifier could contradict.
+VIEWS = ("wrong", "no_answer", "correct")
+
+
+@dataclass
+class Survey:
+    """Attempts in the order of question and trial, n of them, with U distinct texts."""
+
+    ids: pa.Array  # of the questions; keys count in it
+    keys: Ints  # (n,) see evidence.row_keys
+    slots: Ints  # (n,) which text: identical attempts are judged once
+    answers: pa.Array  # (n,) extracted, null without one or where the prompt does not ask for it
+    views: npt.NDArray[np.int8]  # (n,) of the grader: 1 correct, 0 not, -1 none
+    done: npt.NDArray[np.bool_]  # (n,) has a verdict
+    digests: npt.NDArray[np.bytes_]  # (U,) hash of what is judged, sorted
+    logprobs: npt.NDArray[np.float32]  # (U, 3) NaN where the verifier was not asked yet
+    tokens: npt.NDArray[np.int32]  # (U,) of its prompt
+    cut: npt.NDArray[np.bool_]  # (U,) whether the middle of the response was left out
+    longest: int  # bytes of the longest response with its answer
+
+    @property
+    def questions(self) -> Ints:
+        """(n,) which question, as a position in `ids`."""
+        return self.keys >> 32
+
+
+def survey(run: Run, with_answer: bool) -> Survey:
+    """Read what there is; verdicts on texts that have changed since are dropped.
+
+    Raises:
+        UserError: without attempts, or when the prompt restates answers and some are not graded.
+    """
+    ids = evidence.question_ids(run)
+    keys, digests, longest = _attempts(run, ids, with_answer)
+    order = np.argsort(keys)
+    keys, digests = keys[order], digests[order]
+    grades = evidence.aligned(run.grades, GRADES, ["answer", "outcome"], keys, ids, "grade")
+    distinct, slots = np.unique(digests, return_inverse=True)
+    found = Survey(
+        ids=ids,
+        keys=keys,
+        slots=slots,
+        answers=grades["answer"] if with_answer else pa.nulls(keys.size, pa.string()),
+        views=views(grades["outcome"]),
+        done=np.zeros(keys.size, dtype=bool),
+        digests=distinct,
+        logprobs=np.full((distinct.size, len(LABELS)), np.nan, dtype=np.float32),
+        tokens=np.zeros(distinct.size, dtype=np.int32),
+        cut=np.zeros(distinct.size, dtype=bool),
+        longest=longest,
+    )
+    _add_stored(run, found)
+    return found
+
+
+def views(outcome: pa.Array) -> npt.NDArray[np.int8]:
+    """The grader's view of each outcome: 1 correct, 0 not, -1 none.
+
+    >>> views(pa.array(["correct", "wrong", "no_answer", "timeout", None])).tolist()
+    [1, 0, 0, -1, -1]
+    """
+    place = pc.fill_null(pc.index_in(outcome, value_set=pa.array(VIEWS)), -1).to_numpy()
+    return np.where(place < 0, -1, place == VIEWS.index("correct")).astype(np.int8)
+
+
+def owed(run: Run, found: Survey) -> Iterator[tuple[Ints, list[str]]]:
+    """Rows of the survey without a verdict and their responses, in batches of bounded size."""
+    rows: list[int] = []
+    texts: list[str] = []
+    size = 0
+    order = np.arange(found.keys.size)
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
+        at = evidence.rows_of(evidence.row_keys(batch, found.ids), found.keys, order)
+        for i in np.flatnonzero((at >= 0) & ~found.done[at]):
+            texts.append(batch["text"][i].as_py() or "")
+            rows.append(int(at[i]))
+            size += len(texts[-1])
+            if len(rows) >= _ROWS or size >= _CHARACTERS:
+                yield _by_question(rows, texts)
+                rows, texts, size = [], [], 0
+    if rows:
+        yield _by_question(rows, texts)
+
+
+def _by_question(rows: list[int], texts: list[str]) -> tuple[Ints, list[str]]:
+    """Prompts of one question one after the other: they share its prefix in the cache."""
+    order = np.argsort(rows, kind="stable")
+    return np.array(rows, dtype=np.int64)[order], [texts[i] for i in order]
+
+
+def _attempts(
+    run: Run, ids: pa.Array, with_answer: bool
+) -> tuple[Ints, npt.NDArray[np.bytes_], int]:
+    """Key and hash of every attempt, and the bytes of the longest response with its answer."""
+    columns = [*KEY, "answer"] if with_answer else []
+    graded: Ints = np.empty(0, dtype=np.int64)
+    if with_answer:
+        grades = evidence.streamed(run.grades, GRADES, columns, "grade")
+        graded = evidence.row_keys(grades, ids)
+    order = np.argsort(graded)
+    parts: list[Ints] = []
+    digests: list[npt.NDArray[np.bytes_]] = []
+    ungraded, longest = 0, 0
+    damage = shards.Damage()
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage):
+        keys = evidence.row_keys(batch, ids)
+        kept = np.flatnonzero(keys >= 0)  # attempts at questions that the run no longer has
+        texts = batch["text"].take(pa.array(kept)).to_pylist()
+        answers: list[str | None] = [None] * kept.size
+        if with_answer:
+            at = evidence.rows_of(keys[kept], graded, order)
+            ungraded += int((at < 0).sum())
+            answers = grades["answer"].take(pa.array(at, mask=at < 0)).to_pylist()
+        made = []
+        for i, text, answer in zip(kept, texts, answers, strict=True):
+            made.append(_digest(ids[keys[i] >> 32].as_py(), text or "", answer or ""))
+            longest = max(longest, len((text or "").encode()) + len((answer or "").encode()))
+        parts.append(keys[kept])
+        digests.append(np.array(made, dtype="S24"))
+    if damage.lines:
+        warn(f"attempts: {damage}; they are left out until they are made again")
+    if not sum(part.size for part in parts):
+        raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
+    if ungraded:
+        raise UserError(
+            f"{run.path}: {ungraded} attempts are not graded, and the prompt"
+            f" {run.cfg.verifier.prompt} restates the extracted answer; run `grade` first"
+        )
+    return np.concatenate(parts), np.concatenate(digests), longest
+
+
+def _add_stored(run: Run, found: Survey) -> None:
+    """Add stored verdicts to a survey."""
+    damage, order = shards.Damage(), np.arange(found.keys.size)
+    stale: list[Ints] = []
+    for batch in shards.batches(verify_store.folder(run), VERDICTS, _NAMES, damage, verify=True):
+        judged = np.array(batch["judged"].to_pylist(), dtype="S24")
+        slot = np.searchsorted(found.digests, judged)
+        slot[slot == found.digests.size] = 0
+        same = found.digests[slot] == judged
+        at = slot[same]
+        found.logprobs[at] = np.stack([batch[n].to_numpy() for n in _NAMES[2:5]], axis=1)[same]
+        found.tokens[at] = batch["tokens"].to_numpy()[same]
+        found.cut[at] = batch["cut"].to_numpy(zero_copy_only=False)[same]
+        keys = evidence.row_keys(batch, found.ids)
+        row = evidence.rows_of(keys, found.keys, order)
+        current = (row >= 0) & same & (found.slots[row] == slot)
+        found.done[row[current]] = True
+        stale.append(keys[(row >= 0) & ~current])
+    if damage.lines:
+        warn(f"verdicts: {damage}; set aside, those rows are owed again")
+        shards.set_aside(damage, VERDICTS)
+    old = np.concatenate(stale) if stale else np.empty(0, dtype=np.int64)
+    if old.size:
+        note(f"verify: {old.size} attempts or their extracted answers changed, judged anew")
+
+        def without(table: pa.Table) -> pa.Table:
+            keys = evidence.row_keys(table.combine_chunks(), found.ids)
+            return table.filter(pa.array(~np.isin(keys, old)))
+
+        verify_store.rewrite(run, without)
+
+
+def _digest(question_id: str, response: str, answer: str) -> str:
+    text = json.dumps([question_id, response, answer])
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
