@@ -161,7 +161,7 @@ def _frozen(path: Path, own: Mapping[str, Any]) -> dict[str, Any]:
         there = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"thresholds={path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"thresholds={path}: not JSON ({error})") from error
     values = there.get("values") if isinstance(there, dict) else None
     if not isinstance(values, dict) or set(values) != set(variables.THRESHOLDS):
@@ -169,8 +169,11 @@ def _frozen(path: Path, own: Mapping[str, Any]) -> dict[str, Any]:
             f"thresholds={path}: holds no thresholds; name a thresholds.json of `categorize`"
         )
     for name, value in values.items():
-        if value is not None and (type(value) not in (int, float) or not np.isfinite(value)):
-            raise UserError(f"thresholds={path}: {name} is {value!r}; it must be a number, or null")
+        if value is not None and not (type(value) in (int, float) and abs(value) < 1e300):
+            raise UserError(f"thresholds={path}: {name} must be a finite number, or null")
+    for low, high in (("len_p33", "len_p66"), ("corr_p33", "corr_p66")):
+        if None not in (values[low], values[high]) and values[low] > values[high]:
+            raise UserError(f"thresholds={path}: {low} is above {high}; mend the file")
     for key, what in (("dataset", "data set"), ("questions", "set of questions")):
         if there.get(key) != own[key]:
             raise UserError(

@@ -36,6 +36,19 @@ FOLDER = config.CONFIGS / "schema"
 _TOLD = b"rubric"
 
 
+class _OnceLoader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML in which a key that is there twice is an error, not the last one."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value if isinstance(key.value, str)]
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {twice} is there twice", node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
+
 @dataclass(frozen=True)
 class Mapped:
     """The categories of a run's attempts under one rubric, and how they came about."""
@@ -53,6 +66,8 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
     found: dict[str, Rubric] = {}
     for name in cfg.schema.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
         path = _find(name)
+        if path.stem.startswith(("_", ".")):
+            raise UserError(f"schema={name}: a rubric's file must not begin with {path.stem[0]}")
         if path.stem in found:
             raise UserError(f"schema {name}: there are two of the name {path.stem}; rename one")
         found[path.stem] = _read(path)
@@ -83,7 +98,7 @@ def save(run: Run, name: str, mapped: Mapped) -> None:
 
 def forget(run: Run, name: str) -> None:
     """Drop the categories of one rubric, which can be made no more."""
-    for ending in ("parquet", "json"):
+    for ending in ("parquet", "json", "png"):
         (run.path / "categories" / f"{name}.{ending}").unlink(missing_ok=True)
 
 
@@ -166,7 +181,7 @@ def print_rubrics(found: dict[str, Any], confidence: float) -> None:
         ends = f"{min(one['weights']):g} to {max(one['weights']):g}"
         row(one["title"], ends, "", one["bayes"], ".4f")
         for part in one["categories"]:
-            name = f" {part['index']} {part['name']}"
+            name = f" {part['index']} {part['name'].replace('_', ' ')}"
             row(name, f"{part['weight']:g}", f"{part['share']:.1%}", part, ".1%")
     results.print(table, soft_wrap=False)
     labels = {label for one in found.values() for label in one["labels"]}
@@ -241,6 +256,8 @@ def _find(name: str) -> Path:
             raise UserError(f"schema={name}: no such file; name a YAML file that holds a rubric")
         return path
     path = FOLDER / f"{name}.yaml"
+    if not path.is_file() and (beside := Path(f"{name}.yaml")).is_file():
+        return beside
     if not path.is_file():
         known = sorted(p.stem for p in FOLDER.glob("*.yaml"))
         close = difflib.get_close_matches(name, known, n=2)
@@ -251,7 +268,7 @@ def _find(name: str) -> Path:
 
 def _read(path: Path) -> Rubric:
     try:
-        return rubric_of.parse(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return rubric_of.parse(yaml.load(path.read_text(encoding="utf-8"), _OnceLoader))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

@@ -324,8 +324,8 @@ def _bad_verifier(v: VerifierConfig) -> Iterator[str]:
         )
     if v.average not in ("probability", "logit"):
         yield f"verifier.average={v.average}: must be probability or logit"
-    if not v.temperature > 0:
-        yield f"verifier.temperature={v.temperature}: must be positive"
+    if not 0 < v.temperature < float("inf"):
+        yield f"verifier.temperature={v.temperature}: must be positive and finite"
     if not 0 <= v.least_mass < 1:
         yield f"verifier.least_mass={v.least_mass}: must lie in [0, 1)"
 

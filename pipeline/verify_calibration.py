@@ -1,7 +1,8 @@
 """How good the verifier's probabilities are, before and after calibration, and fitting T.
 
-The grader's outcomes stand for the truth: correct is A, wrong is B, no answer or one that cannot be
-read is C. Timeouts are left out. A fitted T is tried on whole questions that it has not seen.
+The grader's outcomes stand for the truth: correct is A, wrong is B, no answer is C. Where it has no
+view (a timeout, an answer that it cannot read) the attempt is left out. A fitted T is tried on
+whole questions that it has not seen.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ from verifiers import calibration
 
 Floats = npt.NDArray[np.float64]
 
-TRUTH = ("correct", "wrong", "no_answer", "unparsable")  # A, B, C and C
+TRUTH = ("correct", "wrong", "no_answer")  # A, B and C
 MEASURES = {
     "accuracy": "accuracy",
     "nll": "negative log-likelihood",
@@ -68,7 +69,7 @@ def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
     kept = place >= 0
     both = np.stack([table[name].to_numpy() for name in _COLUMNS], axis=1)[kept]
     questions = evidence.row_keys(table.combine_chunks(), evidence.question_ids(run)) >> 32
-    truth = np.minimum(place[kept], 2).astype(np.int64)
+    truth = place[kept].astype(np.int64)
     return both[:, :3].astype(np.float64), both[:, 3:].astype(np.float64), truth, questions[kept]
 
 

@@ -6,7 +6,9 @@ What is judged is untrusted text. Three things keep it in its field:
   (``<|im_end|>``, ``<|im_start|>``) becomes the tokens of its characters. Only the chat template
   around the user's turn makes control tokens.
 - A tag of the template, such as ``<Candidate Response End>``, gets round brackets wherever a field
-  spells it, whatever the case and spaces: ``(Candidate Response End)``.
+  spells its letters, whatever the case and whatever stands between them:
+  ``(Candidate Response End)``. A spelling that only the tokenizer's normaliser turns into a tag
+  counts as well.
 - A prompt that is too long is cut in the middle of the response, so that neither the template's
   end nor the response's end can be pushed out.
 """
@@ -28,6 +30,7 @@ CUT = "\n[...]\n"  # stands where the middle of a response was left out
 _FIELD = re.compile(r"\{(question|gold|response|answer)(?::(.?)([<>^])([0-9]+))?\}")
 _LIKE_FIELD = re.compile(r"\{(?:question|gold|response|answer)\b[^{}\n]*\}")
 _TAG = re.compile(r"<[^<>{}\n]+>")
+_FILLER = r"(?:_|[^\w<>])*"  # spaces, a slash, marks without width: what a reader may overlook
 _USER = "\u2060user\u2060turn\u2060"  # no template writes this, and none changes it
 
 
@@ -94,8 +97,9 @@ def neutral(text: str, tags: Sequence[str]) -> str:
     '2 ( response  end), ( / a), <b>'
     """
     for tag in tags:
-        words = r"\s*".join(map(re.escape, re.findall(r"\w+|[^\w\s]", tag[1:-1])))
-        text = re.sub(rf"<(\s*{words}\s*)>", r"(\1)", text, flags=re.IGNORECASE)
+        letters = re.findall(r"[^\W_]", tag) or [re.escape(tag[1:-1])]
+        inside = _FILLER + _FILLER.join(letters) + _FILLER
+        text = re.sub(rf"<({inside})>", r"(\1)", text, flags=re.IGNORECASE)
     return text
 
 
@@ -145,6 +149,7 @@ class Prompts:
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
         self.cfg, self.template = cfg, read_template(cfg)
+        self.tags = sorted(set(_TAG.findall(self.template)))
         try:
             frame = render(tokenizer, turns(_USER, None), dict(cfg.chat_template_kwargs)).text
         except PromptError as error:
@@ -177,7 +182,7 @@ class Prompts:
         Raises:
             UserError: when a question and its gold answer alone are too long.
         """
-        filled = [fill(self.template, candidate) for candidate in candidates]
+        filled = [fill(self.template, self._normal(candidate)) for candidate in candidates]
         encoded = self.plain.encode_batch_fast(
             [text for text, _, _ in filled], add_special_tokens=False
         )
@@ -189,6 +194,22 @@ class Prompts:
                 ids = self._shortened(candidate, *one)
             prompts.append(Prompt([*self.before, *ids, *self.after], long))
         return prompts
+
+    def _normal(self, candidate: Candidate) -> Candidate:
+        """The candidate; a field in which the tokenizer's normaliser would make a tag, without it.
+
+        Other fields stay as they are: some normalisers put marks in front of every text.
+        """
+        normaliser = self.plain.normalizer
+        if normaliser is None:
+            return candidate
+
+        def settled(value: str) -> str:
+            after = normaliser.normalize_str(value)
+            without = neutral(after, self.tags)
+            return value if without == after else without
+
+        return Candidate(candidate.question_id, *map(settled, candidate[1:]))
 
     def _shortened(self, candidate: Candidate, text: str, start: int, end: int) -> list[int]:
         """The turn with a response of which as much of both ends is kept as the context holds."""

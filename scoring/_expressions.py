@@ -79,6 +79,11 @@ bits?
         raise ValueError(
             f"condition `{line[:40]}...` has {len(line)} characters; at most {LONGEST} are allowed"
         )
+    if "#" in line:  # Python would take the rest of the line for a comment
+        at = line.index("#") + 1
+        raise ValueError(
+            f"condition `{line}`, character {at}: # is not understood; only {_ALLOWED} are"
+        )
     tree = _parse(line)
     if sum(1 for _ in ast.walk(tree)) > MOST_NODES:
         raise ValueError(f"condition `{line[:40]}...` has too many parts; write several categories")

@@ -15,6 +15,7 @@ Source: arXiv 2510.04265, appendix D and Table 5 for the categories.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,8 +89,8 @@ def parse(definition: Any) -> Rubric:
     """
     found = _mapping(definition, "the rubric", {"name", "categories"}, {"description", "order"})
     name, description = _text(found, "name"), found.get("description", "")
-    if not isinstance(description, str):
-        raise ValueError("description: must be text")
+    if not isinstance(description, str) or not _printable(description):
+        raise ValueError("description: must be text that can be printed")
     rows = found["categories"]
     if not isinstance(rows, list) or not 2 <= len(rows) <= MOST_CATEGORIES:
         raise ValueError(f"categories: must be a list of 2 to {MOST_CATEGORIES}")
@@ -101,7 +102,8 @@ def parse(definition: Any) -> Rubric:
         )
     names = [category.name for category in categories]
     _once(names, "categories: name")
-    order = found.get("order") or []
+    order = found.get("order")
+    order = [] if order is None else order
     if not isinstance(order, list) or any(entry not in names for entry in order):
         raise ValueError(f"order: must be a list of names of categories ({', '.join(names)})")
     _once(order, "order:")
@@ -115,8 +117,9 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
     Raises:
         ValueError: not one finite number a category.
     """
-    if not isinstance(weights, list) or any(type(w) not in (int, float) for w in weights):
-        raise ValueError(f"w is {weights!r}: pass a list of numbers, one a category")
+    wrong = [w for w in weights if not _is_number(w)] if isinstance(weights, list) else [weights]
+    if wrong:
+        raise ValueError(f"w has {_brief(wrong[0])}: pass a list of finite numbers, one a category")
     checked = check_weights(weights).tolist()
     if len(checked) != len(rubric.categories):
         names = ", ".join(category.name for category in rubric.categories)
@@ -201,9 +204,9 @@ def _category(row: Any, position: int) -> Category:
     where = f"category {name}"
     index, weight = found["index"], found["weight"]
     if type(index) is not int:
-        raise ValueError(f"{where}: index must be a whole number, not {index!r}")
-    if type(weight) not in (int, float):
-        raise ValueError(f"{where}: weight must be a number, not {weight!r}")
+        raise ValueError(f"{where}: index must be a whole number, not {_brief(index)}")
+    if not _is_number(weight):
+        raise ValueError(f"{where}: weight must be a finite number, not {_brief(weight)}")
     try:
         when = compile_condition(_text(found, "when"), VARIABLES, (*SIGNALS, *THRESHOLDS))
         [weight] = check_weights([weight]).tolist()
@@ -225,10 +228,28 @@ def _mapping(value: Any, where: str, required: set[str], optional: set[str]) -> 
 
 def _text(found: dict[str, Any], key: str, where: str = "") -> str:
     value = found[key]
+    place = f"{where}: {key}" if where else key
     if not isinstance(value, str) or not value.strip():
-        place = f"{where}: {key}" if where else key
-        raise ValueError(f"{place} must be text, not {value!r}; put it in quotation marks")
+        raise ValueError(f"{place} must be text, not {_brief(value)}; put it in quotation marks")
+    if not _printable(value):
+        raise ValueError(f"{place} holds characters that cannot be printed; take them out")
     return value.strip()
+
+
+def _printable(text: str) -> bool:
+    return " ".join(text.split()).isprintable()
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # NaN is not
+
+
+def _brief(value: Any) -> str:
+    """A value for a message; a container by its kind only, since it may hold anything."""
+    if isinstance(value, list | dict | tuple | set):
+        return f"a {type(value).__name__}"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."
 
 
 def _once(names: list[str], where: str) -> None:

@@ -233,6 +233,16 @@ def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
     assert name == "my_rubric" and one["title"] == "Mine"
 
 
+def test_a_rubric_beside_the_user_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made(tmp_path / "run")
+    mine(tmp_path / "my_rubric.yaml", "wrong", "correct")
+    monkeypatch.chdir(tmp_path)
+    assert main(["categorize", str(run.path), "schema=my_rubric"]) == 0
+    assert list(rubric_scores(run)) == ["my_rubric"]
+
+
 def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     categorize(run)
@@ -261,6 +271,8 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
         (["schema.names=[{tmp}/bad.yaml]"], "bad.yaml: not YAML"),
         (["schema.names=[{tmp}/list.yaml]"], "list.yaml: the rubric: must be a mapping"),
         (["schema.names=[{tmp}/typo.yaml]"], "typo.yaml: category c1: condition `correkt`, char"),
+        (["schema.names=[{tmp}/_hidden.yaml]"], "a rubric's file must not begin with _"),
+        (["schema.names=[{tmp}/twice.yaml]"], "twice.yaml: not YAML .*key name is there twice"),
         (["schema.names=[exact-match, {tmp}/exact-match.yaml]"], "there are two of the name exact"),
         (["schema.weights.exact-match=[0,1]"], "weights.exact-match: 2 weights for the 3 categor"),
         (["schema.weights.exact-match=[0,.nan,1]"], "schema.weights.exact-match: .*finite"),
@@ -280,6 +292,8 @@ def test_bad_input_is_one_line_and_replaces_nothing(
     (tmp_path / "list.yaml").write_text("[1]")
     mine(tmp_path / "typo.yaml", "wrong", "correkt")
     mine(tmp_path / "exact-match.yaml", "wrong", "correct")
+    mine(tmp_path / "_hidden.yaml", "wrong", "correct")
+    (tmp_path / "twice.yaml").write_text("name: a\nname: b\ncategories: []\n")
     run = made(tmp_path / "run")
     with pytest.raises(UserError, match=said) as caught:
         categorize(again(run, *(o.replace("{tmp}", str(tmp_path)) for o in overrides)))
@@ -401,8 +415,10 @@ def test_frozen_thresholds_are_used_as_they_are(
         ({"dataset": "others"}, "is of another data set, others and not sums"),
         ({"questions": "x"}, "is of another set of questions, x and not"),
         ({"values": {}}, "holds no thresholds"),
-        ({"values": dict.fromkeys(THRESHOLDS, "x")}, "tau_high is 'x'; it must be a number"),
-        ({"values": dict.fromkeys(THRESHOLDS, float("nan"))}, "tau_high is nan"),
+        ({"values": dict.fromkeys(THRESHOLDS, "x")}, "tau_high must be a finite number"),
+        ({"values": dict.fromkeys(THRESHOLDS, float("nan"))}, "tau_high must be a finite number"),
+        ({"values": dict.fromkeys(THRESHOLDS, 10**400)}, "tau_high must be a finite number"),
+        ({"values": dict.fromkeys(THRESHOLDS, 0.5) | {"len_p33": 0.9}}, "len_p33 is above len_p66"),
     ],
 )
 def test_thresholds_that_do_not_fit_are_refused(

@@ -515,7 +515,12 @@ def test_no_attempts_are_no_error() -> None:
         ({"name": "x"}, "the rubric: categories missing"),
         (make("correct", "wrong", ordre=[]), "the rubric: unknown ordre; the keys are categories"),
         (make("correct", "wrong", name=3), "name must be text, not 3"),
+        (make("correct", "wrong", name="\ud800"), "name holds characters that cannot be printed"),
         (make("correct", "wrong", description=3), "description: must be text"),
+        (make("correct", "wrong", description="\x00"), "description: must be text that can be pri"),
+        (make("correct", "wrong", order={}), "order: must be a list"),
+        (make("correct", "wrong", order=0), "order: must be a list"),
+        (make("correct # or wrong", "wrong"), "character 9: # is not understood"),
         (make("correct"), "must be a list of 2 to 100"),
         (make("correct", "wrong") | {"categories": {}}, "must be a list of 2 to 100"),
         (make("correct", "wrong", order=["c9"]), r"order: must be a list of names .*\(c0, c1\)"),
@@ -540,7 +545,9 @@ def test_a_bad_rubric_is_one_clear_line(definition: Any, said: str) -> None:
         ("name", "c0", "categories: name c0 is there twice"),
         ("name", False, r"categories\[1\]: name must be text, not False"),
         ("when", True, "category c1: when must be text, not True"),
-        ("weight", "1", "category c1: weight must be a number, not '1'"),
+        ("weight", "1", "category c1: weight must be a finite number, not '1'"),
+        ("weight", 10**400, "category c1: weight must be a finite number, not 1000"),
+        ("weight", [1] * 100, "category c1: weight must be a finite number, not a list$"),
         ("weight", math.nan, "category c1: .*finite"),
     ],
 )
@@ -549,6 +556,19 @@ def test_a_bad_category_is_one_clear_line(key: str, value: Any, said: str) -> No
     definition["categories"][1][key] = value
     with pytest.raises(ValueError, match=said):
         rubric.parse(definition)
+
+
+def test_a_message_never_spells_out_a_structure_that_repeats_itself() -> None:
+    bomb: list[Any] = ["x"]
+    for _ in range(100):
+        bomb = [bomb] * 9  # 9**100 entries, spelt out
+    for key in ("name", "when", "index", "weight"):
+        definition = make("correct", "wrong")
+        definition["categories"][1][key] = bomb
+        with pytest.raises(ValueError, match="not a list"):
+            rubric.parse(definition)
+    with pytest.raises(ValueError, match="w has a list"):
+        rubric.with_weights(SCHEMATA["exact-match"], bomb)
 
 
 def test_weights_of_the_wrong_length() -> None:
