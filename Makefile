@@ -6,8 +6,10 @@ READY = .venv/.ready
 .PHONY: demo test check env clean
 .DELETE_ON_ERROR:
 
-demo: $(READY)  ## the main job on an embedded model: 2,400 attempts sampled, graded, scored
-	$(BIN)/python -m pipeline run
+demo: $(READY)  ## the main job on four embedded models, 2,400 attempts each; then all side by side
+	$(BIN)/python -m pipeline run model.checkpoint=step-1500,step-2400,step-3300,step-3900
+	$(BIN)/python -m pipeline compare dataset=demo
+	$(BIN)/python -m pipeline report dataset=demo
 
 test: check  ## lint, format, types, doctests, tests
 	$(BIN)/python -m pytest

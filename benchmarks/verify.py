@@ -1,8 +1,7 @@
-"""The verify stage against one forward pass an attempt with transformers, and its memory.
+"""The verify stage against one forward pass an attempt with transformers.
 
     python -m benchmarks.verify                          the demo: 30 questions, N = 80
-    python -m benchmarks.verify --memory-trials 8 80     shorter; 0 leaves memory out
-    python -m benchmarks.verify --rounds 0               memory only
+    python -m benchmarks.verify_memory                   its memory
 
 The attempts are real ones: the model samples them once, and they are graded. In one process, in
 alternating order, on the same attempts with the same weights in the same precision:
@@ -20,32 +19,22 @@ the response on no two prompts share a prefix. That ratio owes nothing to judgin
 Loading models is in no figure: the script loads one of each, and hands the stage its engine in the
 place of `pipeline.engines.labels.load`. The prefix cache is emptied before every measurement. A
 round of warm-up is not counted.
-
-  memory   a fresh process an N, which verifies distinct responses only (over the sampled N they
-           are those of before, numbered on): resident memory before anything is loaded, with the
-           engine loaded, and at the peak. vLLM touches its key-value cache page by page: up to its
-           limit, printed beside it, growth is the cache filling. On a GPU vLLM's engine is another
-           process and not in it.
 """
 
 import argparse
 import contextlib
 import shutil
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks import common
-from benchmarks.memory import peak
 from pipeline import console, models, shards
 from pipeline.engines import labels
 from pipeline.errors import UserError
@@ -70,24 +59,15 @@ def main() -> None:
     common.add_rounds(parser)
     parser.add_argument("--verifier", default="demo", metavar="NAME", help="default %(default)s")
     parser.add_argument("--every", type=int, default=8, metavar="K", help="plain: default 8")
-    few = {"nargs": "+", "type": int, "default": [8, 80, 800], "metavar": "N"}
-    parser.add_argument("--memory-trials", help="default 8 80 800", **few)  # type: ignore[arg-type]
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.settings = [f"verifier={args.verifier}", *args.settings]
-    if args.one:
-        _one(args)
-        return
     with common.workdir(args) as folder:
-        base = _sampled(args, folder / "sampled")
-        memory = [_memory(args, base, folder, n) for n in sorted({*args.memory_trials} - {0})]
-        record = _compare(args, folder, base) if args.rounds else {}
-    if memory:
-        record["memory"] = _report_memory(memory)
+        record = _compare(args, folder, sampled(args, folder / "sampled"))
     common.finish(args, record)
 
 
-def _sampled(args: argparse.Namespace, folder: Path) -> Run:
+def sampled(args: argparse.Namespace, folder: Path) -> Run:
+    """A run of real attempts, graded."""
     run = Run(common.run_config(args, folder))
     if run.cfg.verifier.id is None:
         raise UserError("--verifier none: there is nothing to measure")
@@ -97,7 +77,7 @@ def _sampled(args: argparse.Namespace, folder: Path) -> Run:
     return run
 
 
-def _variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, trials: int) -> Run:
+def variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, trials: int) -> Run:
     """A run folder with `trials` of the attempts of `base`, again from the first when they end."""
     run = Run(common.run_config(args, folder, f"sampling.trials={trials}"))
     prepare(run)
@@ -194,7 +174,7 @@ def _rows(folder: Path, schema: pa.Schema, *names: str) -> Iterator[tuple[Key, d
 def _compare(args: argparse.Namespace, folder: Path, base: Run) -> dict[str, Any]:
     trials = base.cfg.sampling.trials
     runs = {
-        name: _variant(args, base, folder / name.split()[-1], name == DISTINCT, trials)
+        name: variant(args, base, folder / name.split()[-1], name == DISTINCT, trials)
         for name in (SAMPLED, DISTINCT)
     }
     attempts = {name: _candidates(run) for name, run in runs.items()}
@@ -276,55 +256,6 @@ def _report(
         common.out.print(common.verdict(f"plain / stage, {name}", ratio, least=least))
         common.out.print(f"  the largest label is the same on both sides for {share:.1%}")
     return record
-
-
-def _memory(args: argparse.Namespace, base: Run, folder: Path, trials: int) -> dict[str, int]:
-    """Bytes of a fresh process that verifies that many trials of every question."""
-    run = _variant(args, base, folder / f"memory-{trials}", True, trials)
-    command = [sys.executable, "-m", "benchmarks.verify", *sys.argv[1:]]
-    command += ["--trials", str(trials), "--one", str(run.path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("MEMORY ")]
-    if done.returncode or not lines:
-        raise UserError(f"N={trials} failed: {(done.stderr + done.stdout)[-1500:]}")
-    shutil.rmtree(run.path)
-    sizes = (int(word) for word in lines[0].split()[1:])
-    found = dict(zip(("before", "loaded", "peak", "cache"), sizes, strict=True))
-    common.out.print(f"N={trials:<6} peak {found['peak'] / 2**20:9.1f} MiB")
-    return {"trials": trials, **found}
-
-
-def _one(args: argparse.Namespace) -> None:
-    run, load, loaded = Run(common.run_config(args, args.one)), labels.load, list[int]()
-    process = psutil.Process()
-
-    def noted(*given: Any) -> Any:
-        engine = load(*given)
-        cache = engine.describe().get("kv_cache_memory_bytes", 0)
-        loaded.extend((process.memory_info().rss, cache))
-        return engine
-
-    before, labels.load = process.memory_info().rss, noted
-    verify(run)
-    common.out.print(f"MEMORY {before} {loaded[0]} {peak()} {loaded[1]}")
-
-
-def _report_memory(found: list[dict[str, int]]) -> list[dict[str, int]]:
-    rows = []
-    for m in found:
-        sizes = [m[key] / 2**20 for key in ("before", "loaded", "cache", "peak")]
-        rows.append([f"N={m['trials']}", *sizes, sizes[3] - sizes[1], m["peak"] / found[0]["peak"]])
-    columns = [
-        "",
-        "before MiB",
-        "loaded",
-        "cache's limit",
-        "peak",
-        "peak - loaded",
-        "to the smallest N",
-    ]
-    common.table("memory of the process that verifies, distinct responses", columns, rows)
-    return found
 
 
 if __name__ == "__main__":

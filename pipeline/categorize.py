@@ -85,6 +85,16 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
             number = int((kept & ~judged).sum())
             warn(f"{run.path}: {number} attempts have no verdict and are left out; run `verify`")
         kept &= judged
+    ended = table["repeated_pattern"].is_valid().to_numpy()
+    if (kept & ~ended).any():
+        number = int((kept & ~ended).sum())
+        warn(f"{run.path}: {number} attempts do not say how they ended and are left out")
+    kept &= ended
+    if not kept.any() and graded.any():
+        raise UserError(
+            f"{run.path}: does not record how attempts ended (finish_reason), which every rubric"
+            " asks; `score` needs no rubric"
+        )
     table = table.filter(pa.array(kept)).combine_chunks()
     if not table.num_rows:
         raise UserError(f"{run.path}: no graded attempts; run `grade`, then `signals`")

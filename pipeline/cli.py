@@ -3,14 +3,15 @@
 import argparse
 import os
 import textwrap
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-from pipeline import config
-from pipeline.console import count, fail, note, results
+from pipeline import analysis, config, sweep
+from pipeline.console import count, fail, results
 from pipeline.errors import DamagedData, Interrupted, UserError
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig
+from pipeline.verbs import ANALYSES, ANALYSIS_HELP, VERBS
 
 EXAMPLES = """\
   python -m pipeline run
@@ -18,101 +19,11 @@ EXAMPLES = """\
   python -m pipeline run model=qwen3-30b dataset=aime25
       a real evaluation on a GPU; the same command again continues where it stopped
   python -m pipeline run model=custom model.id=FOLDER_OR_HUB_ID dataset=jsonl dataset.path=FILE
-      your model on your questions: one JSON object a line with id, problem and answer"""
+      your model on your questions: one JSON object a line with id, problem and answer
+  python -m pipeline run model=qwen3-4b,limo-v2 dataset=aime24,aime25
+      every combination, one after the other; a failure does not stop the rest"""
 
 
-def _run(run: Run) -> None:
-    """every stage of `stages`, in order, each doing only what is owed"""
-    prior = run.cfg.prior.run
-    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
-        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
-    try:
-        _stages(run)
-    except DamagedData as error:
-        note(f"{error} - doing so now")
-        _stages(Run(run.cfg))
-
-
-def _stages(run: Run) -> None:
-    for stage in run.cfg.stages:
-        VERBS[stage](Run(run.cfg))
-
-
-def _prepare(run: Run) -> None:
-    """questions and gold answers become checked, rendered prompts"""
-    from pipeline.prepare import prepare
-
-    prepare(run)
-
-
-def _generate(run: Run) -> None:
-    """sample every attempt that is owed; Ctrl-C keeps what is finished"""
-    from pipeline.generate import generate
-
-    generate(run)
-
-
-def _grade(run: Run) -> None:
-    """compare every boxed answer with its gold answer"""
-    from pipeline.grade import grade
-
-    grade(run)
-
-
-def _verify(run: Run) -> None:
-    """a verifier's calibrated label probabilities for every attempt; verifier=none: left out"""
-    from pipeline.verify import verify
-
-    verify(run)
-
-
-def _signals(run: Run) -> None:
-    """nine base signals of every attempt: box, correctness, length, bits per token, verifier"""
-    from pipeline.signals import signals
-
-    signals(run)
-
-
-def _categorize(run: Run) -> None:
-    """map every attempt into each rubric; schema=NAME or FILE.yaml, thresholds=FILE freezes"""
-    from pipeline.categorize import categorize
-
-    categorize(run)
-
-
-def _score(run: Run) -> None:
-    """Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior"""
-    from pipeline.score import score
-
-    score(run)
-
-
-def _status(run: Run) -> None:
-    """where a run stands, one character per trial; works while another process generates"""
-    from pipeline.status import status
-
-    status(run)
-
-
-def _prefetch(run: Run) -> None:
-    """download model, data set and verifier for machines without a network"""
-    from pipeline.prefetch import prefetch
-
-    prefetch(run)
-
-
-VERBS: dict[str, Callable[[Run], None]] = {
-    "run": _run,
-    "prepare": _prepare,
-    "generate": _generate,
-    "grade": _grade,
-    "verify": _verify,
-    "signals": _signals,
-    "categorize": _categorize,
-    "score": _score,
-    "status": _status,
-    "prefetch": _prefetch,
-}
 _DRY = ("run", "prepare", "generate")
 _GRADE_HELP = """\
 grade completions from elsewhere, without a run:
@@ -143,6 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     try:
+        if args.verb in ANALYSES:
+            ANALYSES[args.verb](analysis.load(args.settings))
+            return 0
+        combinations = sweep.expand(args.settings)
+        if len(combinations) > 1:
+            return _several(args, combinations)
         run = Run(_load(args.settings))
         if getattr(args, "dry_run", False):
             _preview(run)
@@ -163,6 +80,18 @@ def main(arguments: list[str] | None = None) -> int:
         fail("quit at once; finished attempts that were written are kept")
         return 130
     return 0
+
+
+def _several(args: argparse.Namespace, combinations: list[list[str]]) -> int:
+    """model=a,b and the like: one process after the other."""
+    if len(combinations) > sweep.MOST:
+        raise UserError(f"these settings make more than {sweep.MOST} runs; name fewer values")
+    for settings in combinations:
+        _load(settings)  # a misspelt last model is no surprise for tomorrow
+    flags = [
+        f"--{name.replace('_', '-')}" for name in ("dry_run", "review") if vars(args).get(name)
+    ]
+    return sweep.run_all(args.verb, combinations, flags)
 
 
 def _load(settings: list[str]) -> RunConfig:
@@ -261,7 +190,52 @@ def _parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="list disagreements with plain math_verify in the run's review.jsonl, too",
             )
+    for name, analyse in ANALYSES.items():
+        summary = (analyse.__doc__ or "").strip()
+        sub = verbs.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=f"{ANALYSIS_HELP[name]}\n\n{_analysis_help()}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.add_argument("settings", nargs="*", metavar="SETTING", help="KEY=VALUE, or run folders")
     return parser
+
+
+def _analysis_help() -> str:
+    """Every key of the verbs that look at many runs, with its default."""
+    lines = [
+        "settings, KEY=VALUE, with their defaults (a key that only one group has may be short):"
+    ]
+    for name, value in asdict(analysis.AnalysisConfig()).items():
+        if name == "folders":
+            continue
+        group = value if isinstance(value, dict) else None
+        shown = (
+            [f"{name}={_default(value)}"]
+            if group is None
+            else [f"{name}.{key}={_default(part)}" for key, part in group.items()]
+        )
+        lines.append(
+            textwrap.fill(
+                "  ".join(shown),
+                96,
+                initial_indent="  ",
+                subsequent_indent="      ",
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+        )
+    return "\n".join(lines)
+
+
+def _default(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(str, value))}]"
+    return (
+        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
 
 
 def _settings_help() -> str:

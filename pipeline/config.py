@@ -65,7 +65,7 @@ def load(overrides: list[str]) -> RunConfig:
     """
     for override in overrides:
         _check_override(override)
-    overrides = [_spell_out(o) for o in overrides]
+    overrides = [spell_out(o) for o in overrides]
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
@@ -92,7 +92,7 @@ def load_folder(folder: Path, overrides: list[str]) -> RunConfig:
                 f"{override}: {key} cannot be chosen where a run folder is named; leave the folder"
                 " out and name model=... dataset=..., or set single keys such as sampling.trials=N"
             )
-    plain = [_spell_out(override).lstrip("+") for override in overrides]
+    plain = [spell_out(override).lstrip("+") for override in overrides]
     try:
         base = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.load(path))
         node = OmegaConf.merge(base, OmegaConf.from_dotlist(plain))
@@ -133,8 +133,9 @@ def choices(group: str) -> list[str]:
 
 
 def groups() -> list[str]:
-    """The configuration groups: the folders of `configs/`."""
-    return sorted(path.name for path in CONFIGS.iterdir() if any(path.glob("*.yaml")))
+    """The configuration groups of a run: folders of `configs/`."""
+    known = {f.name for f in fields(RunConfig)}
+    return sorted(p.name for p in CONFIGS.iterdir() if p.name in known and any(p.glob("*.yaml")))
 
 
 def check(cfg: RunConfig) -> RunConfig:
@@ -159,7 +160,12 @@ def _check_override(override: str) -> None:
         raise UserError(_no_choice(key, value))
 
 
-def _spell_out(override: str) -> str:
+def spell_out(override: str) -> str:
+    """An override as Hydra takes it, from what may be written for short.
+
+    >>> spell_out("schema=exact-match,mine.yaml"), spell_out("prior=runs/x")
+    ('schema.names=["exact-match", "mine.yaml"]', 'prior.run=runs/x')
+    """
     override = override.lstrip("+")  # adding unknown keys by force would defeat the check
     free = r"(model\.chat_template_kwargs|model\.engine_args|engine\.args|schema\.weights)[.=]"
     if re.match(free, override):

@@ -32,6 +32,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     """
     runfolder.check_same(run, runfolder.settings(run.cfg))
     golds = {row["question_id"]: row["gold"] for row in run.questions}
+    if run.grades.exists() and not run.attempts.exists():
+        raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     if run.grades.exists() or run.attempts.exists():
         decides = verdicts.settings(run.cfg) | verdicts.extraction(run.cfg)
         flips.put_aside(run, decides)

@@ -34,6 +34,7 @@ CATEGORIES = pa.schema(
 )
 FOLDER = config.CONFIGS / "schema"
 _TOLD = b"rubric"
+_DRAWN = "_drawn.json"  # what each picture shows, as a hash
 
 
 class _OnceLoader(yaml.SafeLoader):  # type: ignore[misc]
@@ -98,7 +99,7 @@ def save(run: Run, name: str, mapped: Mapped) -> None:
 
 def forget(run: Run, name: str) -> None:
     """Drop the categories of one rubric, which can be made no more."""
-    for ending in ("parquet", "json", "png"):
+    for ending in ("parquet", "json", "png", "pdf"):
         (run.path / "categories" / f"{name}.{ending}").unlink(missing_ok=True)
 
 
@@ -113,30 +114,35 @@ def rubric_scores(run: Run) -> dict[str, Any]:
     Source: arXiv 2510.04265, equations 1 and 15, and appendix D.
     """
     files = sorted((run.path / "categories").glob("[!._]*.parquet"))
-    if not files:
-        return {}
+    stored = {path.stem: _stored(path) for path in files}
+    # Labels that were imported rest on no signals and no thresholds of ours.
+    found = {
+        name: _scores(run, one) for name, one in stored.items() if one and one.told.get("imported")
+    }
+    ours = {name: one for name, one in stored.items() if name not in found}
+    if not ours:
+        return found
     try:
         evidence.current(run)
     except UserError as error:
         warn(f"{error}, then `categorize`; rubrics are left out")
-        return {}
+        return found
     signals, limits = evidence.identity(run), runfolder.read_json(run.path / "thresholds.json")
-    found, old = {}, []
-    for path in files:
-        mapped = _stored(path)
+    old = []
+    for name, mapped in ours.items():
         told = mapped.told if mapped else {}
         # Thresholds are never mixed: the latest are those of the run.
         if mapped and (told["signals"], told["thresholds"]) == (signals, limits):
-            found[path.stem] = _scores(run, mapped)
+            found[name] = _scores(run, mapped)
         else:
-            old.append(path.stem)
+            old.append(name)
     if old:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
     return found
 
 
 def draw(run: Run, found: dict[str, Any]) -> list[Path]:
-    """Save `categories/NAME.png`, the shares of categories, where it is older than they are.
+    """Save `categories/NAME.png` and `.pdf`, category shares, where what they show has changed.
 
     Args:
         run: the run folder.
@@ -145,20 +151,26 @@ def draw(run: Run, found: dict[str, Any]) -> list[Path]:
     Returns:
         The pictures that were made.
     """
-    from pipeline import pictures  # matplotlib takes half a second
+    from pipeline.plots import categories, style  # matplotlib takes half a second
 
-    made = []
+    here, made, ids = run.path / "categories", [], evidence.question_ids(run).to_pylist()
+    before = runfolder.read_json(here / _DRAWN)
+    now: dict[str, str] = {}
     for name, one in found.items():
-        path = run.path / "categories" / f"{name}.parquet"
-        picture, mapped = path.with_suffix(".png"), _stored(path)
-        if mapped is None or (picture.exists() and picture.stat().st_mtime >= path.stat().st_mtime):
+        mapped = _stored(here / f"{name}.parquet")
+        if mapped is None:
             continue
         names = [f"{part['index']} {part['name'].replace('_', ' ')}" for part in one["categories"]]
         counts = _counts(run, mapped.table, len(names))
-        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {one['title']}"
-        pictures.category_shares(picture, title, names, shares, evidence.question_ids(run))
-        made.append(picture)
+        shown = [title, names, one["weights"], counts.tolist(), ids]
+        now[name] = runfolder.short_hash(json.dumps(shown))
+        if before.get(name) != now[name] or not (here / f"{name}.png").exists():
+            drawn = categories.category_shares(title, names, counts, one["weights"], ids)
+            style.save(drawn, here / name)
+            made.append(here / f"{name}.png")
+    if made:
+        runfolder.write_json(here / _DRAWN, now)
     return made
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 from rich.table import Table
 
 import scoring
@@ -186,9 +187,9 @@ def _cost(run: Run) -> dict[str, Any]:
     completion = prompt = 0
     columns = ["trial", "prompt_tokens", "completion_tokens"]
     for batch in shards.batches(run.attempts, ATTEMPTS, columns, shards.Damage()):
-        scored = batch["trial"].to_numpy() < run.cfg.sampling.trials
-        prompt += int(batch["prompt_tokens"].to_numpy()[scored].sum())
-        completion += int(batch["completion_tokens"].to_numpy()[scored].sum())
+        scored = pc.less(batch["trial"], run.cfg.sampling.trials)
+        prompt += pc.sum(batch["prompt_tokens"].filter(scored)).as_py() or 0  # null: not recorded
+        completion += pc.sum(batch["completion_tokens"].filter(scored)).as_py() or 0
     sessions = [
         s for s in map(runfolder.read_json, sorted((run.path / "sessions").glob("*.json"))) if s
     ]

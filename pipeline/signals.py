@@ -2,7 +2,8 @@
 
 Bits per token are -mean log2 p of the sampled tokens, and of the prompt without its first token,
 which has no log-prob. Some models give infinite log-probs for a few tokens: those are left out of
-the mean and counted. Where no finite log-prob is left the signal is null.
+the mean and counted. Where no finite log-prob is left the signal is null. Imported records have
+means of log-probs in place of lists: those count where an attempt, or a prompt, has no list.
 """
 
 import math
@@ -19,7 +20,7 @@ from pipeline.console import Meter, note, warn
 from pipeline.errors import UserError
 from pipeline.evidence import Ints
 from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, GRADES, KEY, SIGNALS, VERDICTS
+from pipeline.tables import ATTEMPTS, GRADES, KEY, MEANS, SIGNALS, VERDICTS
 
 LONGEST = 32_768  # tokens that token_ratio is a share of, whatever the run allowed
 _MEASURED = ("token_ratio", "repeated_pattern", "completion_bpt")  # from attempts alone
@@ -120,11 +121,10 @@ def _measured(run: Run, ids: pa.Array) -> _Measured:
     with Meter("signals", total) as meter:
         for batch in shards.batches(run.attempts, ATTEMPTS, columns, damage):
             bits, left_out = bits_per_token(batch["logprobs"])
-            ended = pc.fill_null(pc.equal(batch["finish_reason"], "stop"), False)
-            tokens = batch["completion_tokens"].to_numpy(zero_copy_only=False)
-            measured = {
-                "token_ratio": tokens / LONGEST,
-                "repeated_pattern": ~ended.to_numpy(zero_copy_only=False),
+            ended = pc.equal(batch["finish_reason"], "stop")
+            measured = {  # NaN where a record does not say it
+                "token_ratio": _floats(batch["completion_tokens"]) / LONGEST,
+                "repeated_pattern": 1 - _floats(ended),
                 "completion_bpt": bits,
             }
             found.append(_Measured(evidence.row_keys(batch, ids), measured, left_out))
@@ -143,7 +143,7 @@ def _measured(run: Run, ids: pa.Array) -> _Measured:
 
 def _known(table: pa.Table, ids: pa.Array) -> _Measured:
     """What stored signals tell of attempts that have not changed."""
-    columns = {name: table[name].to_numpy() for name in _MEASURED}
+    columns = {name: _floats(table[name].combine_chunks()) for name in _MEASURED}
     return _Measured(evidence.row_keys(table.combine_chunks(), ids), columns)
 
 
@@ -154,6 +154,7 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
     if left_out:
         note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
     question = keys >> 32
+    means = _means(run, ids, keys)
     grade = evidence.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
     outcome = pc.equal(grade["outcome"], "correct")
     judged = run.path / "verdicts"
@@ -164,14 +165,39 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
             "trial": pa.array((keys & 0xFFFFFFFF).astype(np.int32)),
             "has_box": grade["has_box"],
             "is_correct": outcome,
-            "token_ratio": pa.array(found.columns["token_ratio"], pa.float32()),
-            "repeated_pattern": pa.array(found.columns["repeated_pattern"]),
-            "prompt_bpt": _nullable(prompt_bits[question]),
-            "completion_bpt": _nullable(found.columns["completion_bpt"]),
+            "token_ratio": _nullable(found.columns["token_ratio"]),
+            "repeated_pattern": pc.cast(_nullable(found.columns["repeated_pattern"]), pa.bool_()),
+            "prompt_bpt": _nullable(_or(prompt_bits[question], means["prompt_mean_logprob"])),
+            "completion_bpt": _nullable(
+                _or(found.columns["completion_bpt"], means["completion_mean_logprob"])
+            ),
             **verdict,
         },
         schema=SIGNALS,
     )
+
+
+def _means(run: Run, ids: pa.Array, keys: Ints) -> dict[str, Floats]:
+    """Bits per token from the means of imported records, in the order of `keys`; else NaN."""
+    names = MEANS.names[len(KEY) :]
+    found = evidence.aligned(run.path / "means", MEANS, names, keys, ids, "import")
+    with np.errstate(invalid="ignore"):
+        bits = {name: -_floats(found[name]) / math.log(2) + 0.0 for name in names}
+    return {name: np.where(np.isfinite(one), one, np.nan) for name, one in bits.items()}
+
+
+def _or(first: Floats, second: Floats) -> Floats:
+    return np.where(np.isnan(first), second, first)
+
+
+def _floats(column: pa.Array) -> Floats:
+    """As float64, NaN for null.
+
+    >>> _floats(pa.array([True, None])).tolist()
+    [1.0, nan]
+    """
+    numbers: Floats = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _nullable(values: npt.NDArray[Any]) -> pa.Array:

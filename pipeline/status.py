@@ -51,8 +51,8 @@ def _marks(run: Run) -> tuple[npt.NDArray[np.str_], list[float], int]:
     for batch in shards.batches(run.attempts, ATTEMPTS, columns, shards.Damage()):
         for row in batch.to_pylist():
             i, j = index.get(row["question_id"]), row["trial"]
-            finished.append(row["finished"])
-            tokens += row["completion_tokens"]
+            finished.append(row["finished"] or 0.0)  # imported records may not say either
+            tokens += row["completion_tokens"] or 0
             if i is not None and 0 <= j < run.cfg.sampling.trials:
                 marks[i, j] = _mark(str(outcomes[i, j]), row["finish_reason"])
     return marks, finished, tokens

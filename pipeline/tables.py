@@ -108,3 +108,14 @@ SIGNALS = pa.schema(
         ("c", pa.float32()),
     ]
 )
+
+# Means of log-probs where an attempt has no list of them: imported records. Natural log per token;
+# a prompt's mean is over n - 1 positions, for the first has no log-prob.
+MEANS = pa.schema(
+    [
+        ("question_id", pa.string()),
+        ("trial", pa.int32()),
+        ("prompt_mean_logprob", pa.float32()),  # null where it is not finite or not known
+        ("completion_mean_logprob", pa.float32()),
+    ]
+)

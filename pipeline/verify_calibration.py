@@ -55,10 +55,12 @@ def calibrated(run: Run) -> None:
     table |= {"fit": fitted, "truth": "the grader's outcomes"}
     runfolder.write_json(folder(run) / "_calibration.json", table)
     _print(table)
-    from pipeline import pictures  # matplotlib takes half a second
+    from pipeline.plots import calibration as plots  # matplotlib takes half a second
+    from pipeline.plots import style
 
     name = f"{run.cfg.verifier.name} on {run.cfg.model.name}, {run.cfg.dataset.name}"
-    pictures.reliability(folder(run) / "_reliability.png", f"{name}: P(A) against correct", table)
+    drawn = plots.reliability(f"{name}: P(A) against correct", table)
+    style.save(drawn, folder(run) / "_reliability")
 
 
 def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:

@@ -49,6 +49,16 @@ from scoring._convergence import (
 )
 from scoring.estimators import BLEND_UNITS, Estimator, scaled
 
+__all__ = [
+    "Convergence",
+    "Resample",
+    "TauCurve",
+    "convergence_at",
+    "rank_trajectory",
+    "tau_curve",
+    "tau_curve_independent",
+]
+
 
 def convergence_at(
     stack: npt.ArrayLike,

@@ -19,7 +19,7 @@ from pipeline.categorize import categorize
 from pipeline.cli import main
 from pipeline.config import load_folder
 from pipeline.errors import UserError
-from pipeline.rubrics import rubric_scores
+from pipeline.rubrics import draw, forget, rubric_scores
 from pipeline.runfolder import Run
 from pipeline.tables import SIGNALS
 from scoring.variables import THRESHOLDS
@@ -455,6 +455,22 @@ def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> No
     assert 0 < len(valid) < M * N
     expected = np.quantile([r["token_ratio"] for r in valid], 0.66)
     assert limits(run)["values"]["len_p66"] == pytest.approx(expected)
+
+
+def test_a_picture_is_drawn_anew_when_what_it_shows_has_changed(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    path = mine(tmp_path / "mine.yaml", "wrong", "correct", name="Mine of $x^$ and 50 %")
+    categorize(again(run, f"schema.names=[exact-match, {path}]"))
+    fewer = again(run, "sampling.trials=4")
+    assert len(draw(run, rubric_scores(run))) == 2 and not draw(run, rubric_scores(run))
+    picture = run.path / "categories" / "mine.png"
+    before = picture.read_bytes()
+    assert picture in draw(fewer, rubric_scores(fewer)) and picture.read_bytes() != before
+    assert picture in draw(run, rubric_scores(run)) and picture.read_bytes() == before
+    picture.unlink()
+    assert draw(run, rubric_scores(run)) == [picture]
+    forget(run, "mine")
+    assert not [*picture.parent.glob("mine.*")]
 
 
 # ---------------------------------------------------------------- out of date, missing, damaged

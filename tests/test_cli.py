@@ -9,9 +9,10 @@ import pytest
 from helpers import ROOT, arithmetic, make_model, make_run, write_questions
 
 from pipeline import config, prepare, shards
-from pipeline.cli import VERBS, main
+from pipeline.cli import main
 from pipeline.config import load
 from pipeline.runfolder import Run
+from pipeline.verbs import VERBS
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def check_help(text: str) -> None:
         assert f"{group}=" in text
         for choice in config.choices(group):
             assert choice in text
-    assert text.count("  python -m pipeline run") == 3
+    assert text.count("  python -m pipeline run") == 4
     assert "python -m pipeline run model=qwen3-30b dataset=aime25" in text
     for key in ("sampling.trials=80", "tag=NAME", "run_dir=DIR"):
         assert key in text

@@ -1,0 +1,156 @@
+"""Import of records with texts: how long, and how much memory, from Parquet to run folders.
+
+    python -m benchmarks.imports                      192,000 records of 15 KB of text each
+    python -m benchmarks.imports --records 12000      a small one
+
+Records in the layout of harimo/scorio-trace without token lists: 4 tasks x 30 questions x 80 seeds
+x as many models as the number of records gives, in files of one model or, with --mixed, in random
+order. Texts are random words, which compress about as well as reasoning does. The import runs in a
+child process; its peak is read from outside with psutil, every twentieth of a second.
+
+  pyarrow alone   the same files, all columns decoded row group by row group and thrown away
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import common
+
+TASKS, QUESTIONS, SEEDS = ("aime24", "aime25", "brumo25", "hmmt25_feb"), 30, 80
+MOST_S = 180.0  # the target for 192,000 records
+_EACH = len(TASKS) * QUESTIONS * SEEDS
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = common.parser(__doc__)
+    parser.add_argument("--records", type=int, default=192_000, metavar="N")
+    parser.add_argument("--bytes", type=int, default=15_000, metavar="B", help="of text a record")
+    parser.add_argument("--mixed", action="store_true", help="records in random order")
+    args = parser.parse_args()
+    with common.workdir(args) as folder:
+        size = make(folder / "records", args)
+        common.out.print(f"{args.records} records, {size / 2**20:.0f} MiB of Parquet")
+        plain = decode(folder / "records")
+        seconds, peak = watched(folder / "records", folder / "runs")
+        made = sum(p.stat().st_size for p in (folder / "runs").rglob("*.parquet"))
+    record = {
+        "records": args.records,
+        "seconds": seconds,
+        "pyarrow_alone_s": plain,
+        "peak_mib": peak / 2**20,
+        "source_mib": size / 2**20,
+        "runs_mib": made / 2**20,
+    }
+    common.table(
+        "import", list(record), [[str(v) if isinstance(v, int) else v for v in record.values()]]
+    )
+    met = "met" if seconds <= MOST_S else "NOT met"
+    if args.records >= 192_000:
+        common.out.print(f"{seconds:.0f} s; target at most {MOST_S:g}: {met}")
+    common.finish(args, record)
+
+
+def make(folder: Path, args: argparse.Namespace) -> int:
+    """Files of records; returns their bytes."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    pool = np.array([rng.bytes(3).hex() for _ in range(4000)])
+    every = np.arange(args.records)
+    order = rng.permutation(every) if args.mixed else every
+    for start in range(0, args.records, _EACH):
+        rows = order[start : start + _EACH]
+        path = folder / f"{start // _EACH:03d}.parquet"
+        writer: Any = None
+        for part in np.array_split(rows, max(1, rows.size // 1000)):
+            table = records(part, pool, rng, args.bytes)
+            writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
+            writer.write_table(table)
+        writer.close()
+    return sum(p.stat().st_size for p in folder.iterdir())
+
+
+def records(rows: Any, pool: Any, rng: np.random.Generator, size: int) -> pa.Table:
+    """Records of some numbers: model, task, question and seed are its digits."""
+    model, rest = rows // _EACH, rows % _EACH
+    task, question, seed = rest // (QUESTIONS * SEEDS), rest // SEEDS % QUESTIONS, rest % SEEDS
+    n = rows.size
+    right = rng.random(n) < 0.6
+    texts = [" ".join(pool[rng.integers(0, pool.size, size // 7)]) for _ in range(n)]
+    return pa.table(
+        {
+            "task": np.array(TASKS)[task],
+            "model": [f"somebody/model-{m}" for m in model],
+            "model_key": [f"model-{m}" for m in model],
+            "reasoning_level": pa.nulls(n, pa.string()),
+            "data_id": question,
+            "seed": 1234 + seed,
+            "prompt": [
+                f"Problem {q} of {TASKS[t]}. " * 40 for q, t in zip(question, task, strict=True)
+            ],
+            "num_prompt_tokens": np.full(n, 300),
+            "text": texts,
+            "finish_reason": np.full(n, "stop"),
+            "num_completion_tokens": np.full(n, size // 3),
+            "ground_truth": [str(q) for q in question],
+            "extracted_answer": [
+                str(q) if r else "0" for q, r in zip(question, right, strict=True)
+            ],
+            "has_box": np.ones(n, bool),
+            "is_correct": right,
+            "cv3b_label": np.where(right, "A", "B"),
+            "cv3b_ctx_A": np.where(right, 0.8, 0.1),
+            "cv3b_ctx_B": np.where(right, 0.1, 0.8),
+            "cv3b_ctx_C": np.full(n, 0.1),
+            "prompt_avg_logprob": np.full(n, -1.5),
+            "completion_avg_logprob": -rng.random(n),
+        }
+    )
+
+
+def decode(folder: Path) -> float:
+    """Seconds for all columns of all files."""
+    began = time.perf_counter()
+    for path in sorted(folder.iterdir()):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(1000):
+                del batch
+    return time.perf_counter() - began
+
+
+def watched(source: Path, runs: Path) -> tuple[float, int]:
+    """Seconds and peak resident bytes of an import in a process of its own.
+
+    Raises:
+        SystemExit: the import failed.
+    """
+    program = (
+        "import sys; from pipeline import analysis; from pipeline.imports.importing import"
+        " import_records; import_records(analysis.load(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]
+    began, peak = time.perf_counter(), 0
+    child = psutil.Popen(command, stdout=subprocess.DEVNULL)
+    while child.poll() is None:
+        try:
+            peak = max(peak, child.memory_info().rss)
+        except psutil.NoSuchProcess:
+            break
+        time.sleep(0.05)
+    seconds = time.perf_counter() - began
+    if child.wait():
+        raise SystemExit("the import failed")
+    return seconds, peak
+
+
+if __name__ == "__main__":
+    common.main(main)

@@ -1,0 +1,95 @@
+"""The report of many models: how long it takes to build, how large it is, how fast it opens.
+
+    python -m benchmarks.report                20 models × 4 data sets × 30 questions × 80 trials
+    python -m benchmarks.report --keep FOLDER  and leave the page there
+
+Outcomes are drawn from Beta(i, 18 − i) abilities, without texts. The page is opened from disk in a
+headless Chromium five times; the time to the load event and to the first drawing are medians.
+"""
+
+import os
+import shutil
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import common
+from pipeline import analysis
+from pipeline.cohort import Cohort, from_arrays
+from pipeline.report import build
+
+TASKS = ("aime24", "aime25", "hmmt25", "brumo25")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def cohorts(models: int, questions: int, trials: int) -> list[Cohort]:
+    """Four data sets of models with rising abilities."""
+    rng = np.random.default_rng(1234)
+    ability = np.linspace(3, 15, models)[:, None]
+    names = [f"model-{i + 1:02d}" for i in range(models)]
+    ids = [str(q + 1) for q in range(questions)]
+    made = []
+    for task in TASKS:
+        p = rng.beta(ability, 18 - ability, (models, questions))
+        outcomes = (rng.random((models, questions, trials)) < p[..., None]).astype(int)
+        made.append(from_arrays(task, names, ids, outcomes))
+    return made
+
+
+def opening(page: Path, times: int = 5) -> dict[str, float] | None:
+    """Median seconds until a page from disk is loaded and first drawn; None without a browser."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        return None
+    from playwright.sync_api import sync_playwright
+
+    found: dict[str, list[float]] = {"load event": [], "first drawing": []}
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=arguments)
+        for _ in range(times):
+            tab = chromium.new_page()
+            began = time.monotonic()
+            tab.goto(page.as_uri())
+            found["load event"].append(time.monotonic() - began)
+            tab.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+            drawn = tab.evaluate(
+                "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+            )
+            found["first drawing"].append(drawn / 1000)
+            tab.close()
+        chromium.close()
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def main() -> None:
+    """Build, measure, print."""
+    parser = common.parser(__doc__)
+    parser.add_argument("--models", type=int, default=20, metavar="L")
+    parser.add_argument("--questions", type=int, default=30, metavar="M")
+    parser.add_argument("--trials", type=int, default=80, metavar="N")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the report there")
+    args = parser.parse_args()
+    made = cohorts(args.models, args.questions, args.trials)
+    with common.workdir(args) as folder:
+        out = args.keep or folder
+        began = time.monotonic()
+        page = build.write(made, analysis.load([f"out={out}"]))
+        built = time.monotonic() - began
+        size = page.stat().st_size / 1e6
+        common.out.print(f"{args.models} models × {len(TASKS)} data sets × {args.trials} trials")
+        common.out.print(f"built in {built:.1f} s (target < 60), {size:.2f} MB (target < 20)")
+        seconds = opening(page)
+    if seconds is None:
+        common.out.print(f"no browser here ({', '.join(BROWSERS)}): opening was not measured")
+    else:
+        parts = ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items())
+        common.out.print(f"opened from disk: {parts} (target < 2)")
+    figures = {"build_s": built, "megabytes": size, "opening_s": seconds}
+    common.finish(args, figures)
+
+
+if __name__ == "__main__":
+    common.main(main)

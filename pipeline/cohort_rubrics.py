@@ -1,0 +1,163 @@
+"""Rubrics of a whole cohort, computed anew with one set of thresholds; no file is touched.
+
+What `categorize` left in the run folders may come from thresholds of one run each, and categories
+of different thresholds are never mixed. So a comparison takes the signals, computes the thresholds
+of all models together (or takes frozen ones) and assigns categories again, in memory.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import scoring
+from pipeline import categorize, evidence, rubrics, runfolder
+from pipeline.analysis import AnalysisConfig
+from pipeline.cohort import Cohort, Member
+from pipeline.console import warn
+from pipeline.errors import UserError
+from pipeline.runfolder import Run
+from pipeline.tabular import Column, Table
+from scoring import rubric as rubric_of
+from scoring import variables
+from scoring.rubric import Rubric, Unsound
+
+Categories = npt.NDArray[np.int8]
+Signals = dict[str, Any]
+
+
+def categories(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, tuple[Rubric, Categories]]:
+    """Every attempt's category under each rubric that all runs of the cohort have signals for.
+
+    Args:
+        cohort: with members.
+        cfg: `schema` names rubrics (none: all of configs/schema) and weights; `thresholds` says
+            whose quantiles: `scope` cohort (all models together, the default) or model (each its
+            own, which compares less), or a `file`; and whether invalid attempts enter.
+
+    Returns:
+        Per rubric name the rubric and the categories 0..C, int8, shape (L, M, N), with -1 where an
+        attempt is owed, not graded or has no verdict. Rubrics that need what a run lacks are left
+        out with a warning. Empty for a cohort without members.
+
+    Raises:
+        UserError: a run without current signals; a rubric that was named and cannot be made; one
+            that leaves a hole or an undeclared overlap; frozen thresholds of another data set.
+
+    Source: arXiv 2510.04265, appendix D and Table 4; pooling is our reading (docs/rubrics.md).
+    """
+    return _made(cohort, cfg)[0]
+
+
+def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
+    """Bayes@N of every model under each rubric, with ranks by the rubric's avg.
+
+    Raises:
+        UserError: as for :func:`categories`.
+    """
+    found, judged = _made(cohort, cfg)
+    rows: list[dict[str, Any]] = [{"model": name} for name in cohort.names]
+    columns = [Column("model", "model", align="left")]
+    for name, (rubric, given) in found.items():
+        counts = np.stack([(given == k).sum(axis=2) for k in range(len(rubric.weights))], axis=-1)
+        ends = (min(rubric.weights), max(rubric.weights))
+        made = scoring.bayes_ci(
+            scoring.Counts(counts),
+            rubric.weights,
+            confidence=cfg.scoring.confidence,
+            bounds=ends if ends[0] < ends[1] else None,
+        )
+        places = None
+        if (counts.sum(axis=-1) > 0).all():
+            averages, _ = scoring.avg(scoring.Counts(counts), rubric.weights)
+            places = scoring.ranks(averages, method="competition")
+        for i, row in enumerate(rows):
+            keys = (name, *(f"{name}_{key}" for key in ("sigma", "low", "high")))
+            row |= {key: float(part[i]) for key, part in zip(keys, made, strict=True)}
+            row[f"{name}_rank"] = None if places is None else int(places[i])
+        columns.append(Column(name, name, format="{:.4f}"))
+        columns += [
+            Column(f"{name}_{key}", f"{name} {key}", format="{:.4f}", wide=True)
+            for key in ("sigma", "low", "high")
+        ]
+        columns.append(Column(f"{name}_rank", f"{name} rank", wide=True))
+    rows.sort(key=lambda row: [-row[name] for name in list(found)[:1]])
+    return Table(f"rubrics: {cohort.dataset}", columns, rows, _notes(cohort, cfg, judged))
+
+
+def _made(cohort: Cohort, cfg: AnalysisConfig) -> tuple[dict[str, tuple[Rubric, Categories]], bool]:
+    """What :func:`categories` returns, and whether all attempts have verdicts."""
+    if not cohort.members:
+        return {}, False
+    where, signals = zip(*(_signals(member) for member in cohort.members), strict=True)
+    signals = _alike(cohort, signals)
+    values = [
+        variables.variables(part, limits)
+        for part, limits in zip(signals, _thresholds(cohort, cfg, signals), strict=True)
+    ]
+    made, lacking = {}, {}
+    settings = replace(cohort.members[0].run.cfg, schema=cfg.schema)
+    for name, rubric in rubrics.load(settings).items():
+        if missing := sorted({part for known in values for part in rubric.names - set(known)}):
+            lacking[name] = f"{name} ({', '.join(missing)})"
+            continue
+        found = np.full(cohort.outcomes.shape, -1, np.int8)
+        for i, (keys, known) in enumerate(zip(where, values, strict=True)):
+            try:
+                found[i, keys >> 32, keys & 0xFFFFFFFF] = rubric_of.assign(rubric, known)
+            except Unsound as error:
+                raise UserError(f"schema={name}: {cohort.names[i]}: {error}") from error
+        made[name] = rubric, found
+    if lacking:
+        text = f"not all runs have what rubrics need: {', '.join(lacking.values())}"
+        text += "; `verify` gives A, B and C, sampling with log-probs the bits per token"
+        if cfg.schema.names:
+            raise UserError(f"schema={','.join(lacking)}: {text}")
+        warn(f"{cohort.dataset}: {text}; these are left out")
+    return made, "C" in signals[0]
+
+
+def _notes(cohort: Cohort, cfg: AnalysisConfig, judged: bool) -> list[str]:
+    wanted = cfg.thresholds
+    basis = "of all models together" if wanted.scope == "cohort" else "of each model alone"
+    notes = [f"Bayes@N of each rubric; thresholds {wanted.file or basis}, computed for this table"]
+    if not judged:
+        notes.append(categorize.FALLBACK)
+    own = [runfolder.read_json(m.run.path / "thresholds.json") for m in cohort.members]
+    if any(part.get("values") != own[0].get("values") for part in own):
+        notes.append("not alike: the runs' own thresholds.json; their rubric scores differ from it")
+    return notes
+
+
+def _signals(member: Member) -> tuple[npt.NDArray[np.int64], Signals]:
+    """The signals of the attempts that are compared, and where in the cohort each belongs."""
+    table, signals = categorize.scored(member.run)
+    keys = evidence.row_keys(table, pa.array(member.question_ids, pa.string()))
+    kept = keys >= 0
+    return keys[kept], {name: values[kept] for name, values in signals.items()}
+
+
+def _alike(cohort: Cohort, signals: tuple[Signals, ...]) -> tuple[Signals, ...]:
+    """Only the signals that all runs have: `invalid` must mean the same for all of them."""
+    shared = set.intersection(*(set(part) for part in signals))
+    for name in sorted({name for part in signals for name in part} - shared):
+        having = [m.name for m, part in zip(cohort.members, signals, strict=True) if name in part]
+        warn(f"{cohort.dataset}: {name} is not used, only {', '.join(having)} of all runs have it")
+    return tuple({name: part[name] for name in part if name in shared} for part in signals)
+
+
+def _thresholds(
+    cohort: Cohort, cfg: AnalysisConfig, signals: tuple[Signals, ...]
+) -> list[dict[str, float | None]]:
+    """The thresholds that each run's attempts are compared with."""
+    wanted = cfg.thresholds
+    if wanted.file is not None:
+        runs = [Run(replace(m.run.cfg, thresholds=wanted)) for m in cohort.members]
+        pairs = zip(runs, signals, strict=True)
+        return [categorize.thresholds(run, part)["values"] for run, part in pairs]
+    if wanted.scope == "model":
+        return [variables.thresholds(part, wanted.include_invalid) for part in signals]
+    pooled = {name: np.concatenate([part[name] for part in signals]) for name in signals[0]}
+    return [variables.thresholds(pooled, wanted.include_invalid)] * len(signals)

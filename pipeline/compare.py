@@ -1,0 +1,166 @@
+"""compare: the runs of one or several data sets side by side, in tables and in compare.json."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import scoring
+from pipeline import cohort as cohorts_of
+from pipeline import cohort_rubrics, leaderboard, neighbours, runfolder, tabular
+from pipeline.analysis import AnalysisConfig
+from pipeline.cohort import Cohort
+from pipeline.console import note, results, warn
+from pipeline.errors import UserError
+from pipeline.tabular import Column, Table
+
+
+def compare(cfg: AnalysisConfig) -> None:
+    """Compare runs: print tables, and write them with `compare.json` into a folder.
+
+    Raises:
+        UserError: nothing that can be compared; the folder may not be written.
+    """
+    cohorts = cohorts_of.load(cfg)
+    tables: dict[str, Table] = {}
+    told: dict[str, Any] = {"settings": _settings(cfg), "datasets": [], "pooled": None}
+    boards = []
+    for cohort in cohorts:
+        made = _one(cohort, cfg)
+        boards.append(made["leaderboard"])
+        prefix = f"{cohort.dataset}/" if len(cohorts) > 1 else ""
+        tables |= {f"{prefix}{stem}": table for stem, table in made.items()}
+        told["datasets"].append(_told(cohort, cfg, made))
+    if len(cohorts) > 1:
+        stack = _pooled(cohorts)
+        if stack is not None:
+            board = leaderboard.leaderboard(stack, cfg)
+            made = {"leaderboard": leaderboard.pooled_usage(board, boards)} | _order(stack, cfg)
+            tables |= {f"pooled/{stem}": table for stem, table in made.items()}
+            told["pooled"] = _told(stack, cfg, made)
+        tables["rankings"] = rankings([*cohorts, *([stack] if stack else [])], cfg)
+        told["rankings"] = [dict(row) for row in tables["rankings"].rows]
+    for stem, table in tables.items():
+        # Of several data sets there is too much to read: the rest is in the files.
+        if len(cohorts) == 1 or stem.endswith(("leaderboard", "rankings")):
+            tabular.show(table)
+            results.print()
+    folder = _folder(cfg, cohorts)
+    try:
+        for stem, table in tables.items():
+            tabular.save(table, (folder / stem).parent, Path(stem).name)
+        runfolder.write_json(folder / "compare.json", tabular.plain(told))
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or folder}: {error.strerror or error}; the comparison was not saved"
+        ) from error
+    note(f"saved {folder / 'compare.json'} and {len(tables)} tables as .csv, .json, .tex, .md")
+
+
+def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
+    """Table 2's form: for each data set the ranks with and without uncertainty.
+
+    Args:
+        cohorts: one a data set; models come in the order of the first.
+        cfg: `scoring.rule` is the rule of the columns "w/ CI".
+
+    Source: arXiv 2510.04265, Table 2.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    columns = [Column("model", "model", align="left")]
+    for cohort in cohorts:
+        found = leaderboard.scores(cohort, cfg)
+        places = leaderboard.ranks(found, cfg)
+        for i in found.order.tolist():
+            row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
+            row[f"{cohort.dataset}_with"] = int(places[cfg.scoring.rule][i])
+            row[f"{cohort.dataset}_without"] = int(places["none"][i])
+        for key, head in (("with", "w/ CI"), ("without", "w/o CI")):
+            columns.append(Column(f"{cohort.dataset}_{key}", head, group=cohort.dataset))
+    s = cfg.scoring
+    notes = [
+        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by avg; {s.method} ranks; models"
+        " in the order of the first data set"
+    ]
+    if cohorts[-1].dataset == "pooled":
+        notes.append(
+            f"pooled: all {len(cohorts[-1].question_ids)} questions of the data sets as one stack,"
+            f" each of equal weight, for the {len(cohorts[-1].names)} models that all of them hold"
+        )
+    for cohort in cohorts:
+        if cohort.members:
+            notes += [f"not alike: {cohort.dataset}: {line}" for line in cohort.differences]
+    return Table("ranks on several data sets", columns, list(rows.values()), notes)
+
+
+def _one(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
+    """The tables of one data set, by the stem of their files."""
+    board = leaderboard.leaderboard(cohort, cfg)
+    made = {"leaderboard": board, "attempts": leaderboard.attempts(board, cfg)}
+    made |= _order(cohort, cfg)
+    folders = [member.run.path / "categories" for member in cohort.members]
+    if any(folder.is_dir() for folder in folders):
+        try:
+            made["rubrics"] = cohort_rubrics.scores(cohort, cfg)
+        except UserError as error:
+            if cfg.schema.names:
+                raise
+            warn(f"{cohort.dataset}: rubrics are left out: {error}")
+    strayed = [r["model"] for r in board.rows if abs(r["shrinkage"]) > scoring.SHRINKAGE_LIMIT]
+    if strayed:
+        more = f" and {len(strayed) - 5} more" if len(strayed) > 5 else ""
+        warn(
+            f"{cohort.dataset}: the uniform prior moved μ of {', '.join(strayed[:5])}{more} by more"
+            f" than {scoring.SHRINKAGE_LIMIT:g} σ; read avg and its interval"
+        )
+    return made
+
+
+def _order(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
+    if len(cohort.names) < 2:
+        warn(f"{cohort.dataset}: one model only, {cohort.names[0]}; ranks need two")
+        return {}
+    return {
+        "neighbours": neighbours.order_of_neighbours(cohort, cfg),
+        "posterior_ranks": neighbours.posterior_ranks(cohort, cfg),
+    }
+
+
+def _pooled(cohorts: Sequence[Cohort]) -> Cohort | None:
+    try:
+        return cohorts_of.pooled(cohorts)
+    except UserError as error:
+        warn(str(error))
+        return None
+
+
+def _told(cohort: Cohort, cfg: AnalysisConfig, made: dict[str, Table]) -> dict[str, Any]:
+    """All that was computed of a data set, as docs/compare.md describes it."""
+    keys = {"leaderboard": "models", "neighbours": "neighbours", "posterior_ranks": "ranks"}
+    rows = {
+        keys.get(stem, stem): [dict(row) for row in table.rows]
+        for stem, table in made.items()
+        if stem != "attempts"  # columns of the leaderboard
+    }
+    return {
+        "dataset": cohort.dataset,
+        "question_ids": cohort.question_ids,
+        "trials": cohort.outcomes.shape[2],
+        "differences": cohort.differences,
+        "protocols": {member.name: member.protocol for member in cohort.members},
+        **rows,
+        "groups": neighbours.groups(cohort, cfg),
+        "notes": {stem: list(table.notes) for stem, table in made.items()},
+    }
+
+
+def _settings(cfg: AnalysisConfig) -> dict[str, Any]:
+    return {"scoring": asdict(cfg.scoring), "thresholds": asdict(cfg.thresholds)}
+
+
+def _folder(cfg: AnalysisConfig, cohorts: Sequence[Cohort]) -> Path:
+    if cfg.out is not None:
+        return Path(cfg.out).expanduser()
+    if len(cohorts) > 1:
+        return Path(cfg.runs).expanduser() / "_compare"
+    return cohorts[0].members[0].run.path.parent / "_compare"

@@ -1,0 +1,1 @@
+"""Records that others made, as ordinary run folders: see docs/import.md."""

@@ -1,0 +1,25 @@
+"""The settings of `import`."""
+
+from dataclasses import dataclass, field
+
+KINDS = ("trace", "npz", "lm_eval", "csv", "jsonl")
+
+
+@dataclass
+class ImportConfig:
+    """What to import, and what the source does not say itself.
+
+    The names of the data set and of the models, where a source has none, are `dataset=` and
+    `model=` as everywhere; the run folders appear under `runs=`.
+    """
+
+    path: str | None = None  # file, folder, or hub id OWNER/NAME of a data set
+    kind: str = "auto"  # or one of KINDS
+    revision: str | None = None  # of a hub id: a commit, tag or branch
+    questions: str | None = None  # .jsonl of id, problem, answer; or a folder of DATASET.jsonl
+    metric: str | None = None  # lm_eval: which value of a sample is its outcome
+    filter: str | None = None  # lm_eval: which filter's samples count
+    rubric: str = "labels"  # what the categories are called
+    category_names: list[str] = field(default_factory=list)  # of categories 0..C
+    category_weights: list[float] = field(default_factory=list)  # default 0, 1, ..., C
+    tag: str | None = None  # ends the names of the run folders

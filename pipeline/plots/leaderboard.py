@@ -1,0 +1,209 @@
+"""Figures of many models: who leads, how ranks move, and which questions whom they beat."""
+
+import itertools
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pipeline.plots import style
+from pipeline.plots.style import INK, PAGE, Numbers, one_line, plain
+
+ROW = 0.19  # inches that a row with its label takes
+FEWEST = 6  # rows that a figure of ranks is high at least
+FIGURE_SPACE = "\u2007"
+
+
+@style.styled
+def forest(
+    names: Sequence[str],
+    mu: npt.ArrayLike,
+    low: npt.ArrayLike,
+    high: npt.ArrayLike,
+    ranks: Sequence[int] | None = None,
+    title: str = "",
+    xlabel: str = "posterior mean μ with interval (share of trials correct)",
+) -> Figure:
+    """Forest plot of a leaderboard: one row a model, best on top, value and interval in words too.
+
+    Args:
+        names: L models.
+        mu: posterior means, shape (L,); a masked or NaN model comes last, without a point.
+        low: lower ends of the intervals, shape (L,).
+        high: upper ends, shape (L,).
+        ranks: ranks, which stand before the names; models that share one share a grey or a
+            white band. None leaves both out.
+        title: what is shown.
+        xlabel: what the axis is, with its unit and the interval's level.
+    """
+    centre, left, right = plain(mu), plain(low), plain(high)
+    order = np.lexsort((np.arange(len(names)), -np.nan_to_num(centre, nan=-np.inf)))
+    centre, left, right = centre[order], left[order], right[order]
+    rows = np.arange(len(names))
+    figure, (axes,) = style.panels(PAGE, 1.0 + ROW * len(names), title)
+    labels = [one_line(names[i]) for i in order]
+    if ranks is not None:
+        shown = [ranks[i] for i in order]
+        # A figure space is as wide as a digit: ranks stand in a column.
+        pairs = zip(labels, shown, strict=True)
+        labels = [f"{name}{f'{rank}'.rjust(4, FIGURE_SPACE)}" for name, rank in pairs]
+        _bands(axes, shown)
+    axes.errorbar(
+        centre, rows, xerr=np.vstack([centre - left, right - centre]).clip(min=0),
+        fmt="o", color=style.BLUE, ecolor=INK, elinewidth=1.1, capsize=2.2, markersize=4.5,
+    )  # fmt: skip
+    axes.set(xlabel=textwrap.fill(xlabel, 62), ylim=(len(names) - 0.5, -0.5))
+    axes.set_yticks(rows, labels)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    words = axes.secondary_yaxis("right")
+    values = zip(centre, left, right, strict=True)
+    words.set_yticks(rows, [_words(*value) for value in values])
+    words.tick_params(length=0)
+    words.spines["right"].set_visible(False)
+    style.headings(axes, "model" if ranks is None else "model   rank", "μ  [interval]")
+    return figure
+
+
+def _words(mu: float, low: float, high: float) -> str:
+    if not np.isfinite(mu):
+        return "no value"
+    return f"{mu:.3f}" + (f"  [{low:.3f}, {high:.3f}]" if np.isfinite(low + high) else "")
+
+
+def _bands(axes: Axes, ranks: Sequence[int]) -> None:
+    """Grey behind every other group of rows that share a rank."""
+    starts = [0, *(i for i in range(1, len(ranks)) if ranks[i] != ranks[i - 1]), len(ranks)]
+    for start, stop in list(itertools.pairwise(starts))[::2]:
+        axes.axhspan(start - 0.5, stop - 0.5, color="#808080", alpha=0.12, linewidth=0, zorder=0)
+
+
+@style.styled
+def rank_lines(
+    columns: Sequence[str], names: Sequence[str], ranks: npt.ArrayLike, title: str = ""
+) -> Figure:
+    """Competition ranks of models across rubrics (Figure 7 of 000).
+
+    Args:
+        columns: K rubrics, from left to right.
+        names: L models.
+        ranks: ranks from 1, shape (L, K), masked where a model has none.
+        title: what is shown.
+    """
+    values = plain(ranks)
+    labels = [one_line(name, 32) for name in columns]
+    letters = max((len(label) for label in labels), default=0)
+    figure, axes = _rank_axes(values, title, 0.15 + 0.044 * letters)  # the height of slanted names
+    looks = style.palette(len(names))
+    for row, look in zip(values, looks, strict=True):
+        axes.plot(range(len(columns)), row, **look, markersize=5, clip_on=False)
+    axes.set_xlim(-0.15, len(columns) - 1 + 0.15)
+    axes.set_xticks(range(len(columns)), labels, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_xlabel("rubric")
+    axes.grid(axis="x")
+    _name_ranks(axes, values, names)
+    return figure
+
+
+@style.styled
+def rank_trajectories(
+    names: Sequence[str],
+    n: npt.ArrayLike,
+    ranks: npt.ArrayLike,
+    converged: int | None,
+    title: str = "",
+) -> Figure:
+    """Ranks as trials are added, and where they stop to change (Figure 5 of 000).
+
+    Args:
+        names: L models.
+        n: numbers of trials, ascending, shape (T,).
+        ranks: competition ranks from 1 after n trials, shape (L, T), masked where undefined.
+        converged: convergence@n, or None when the ranking did not settle within n[-1] trials.
+        title: what is shown.
+    """
+    trials, values = plain(n), plain(ranks)
+    figure, axes = _rank_axes(values, title)
+    for i, (row, look) in enumerate(zip(values, style.palette(len(names)), strict=True)):
+        marks = style.every(len(trials), i, 6)
+        axes.plot(trials, row, **look, drawstyle="steps-post", markevery=marks, linewidth=1.0)
+    axes.set_xlim(trials[0], trials[-1])
+    axes.set_xlabel("number of trials n (per question)")
+    said = f"no convergence within {trials[-1]:g} trials"
+    if converged is not None:
+        axes.axvline(converged, color=INK, linewidth=1.0, linestyle=(0, (2, 2)))
+        said = f"converges at n = {converged}"
+    axes.set_title(said, loc="right", fontsize=style.NORMAL)
+    _name_ranks(axes, values, names)
+    return figure
+
+
+def _rank_axes(ranks: Numbers, title: str, extra: float = 0) -> tuple[Figure, Axes]:
+    """A figure with rank 1 on top, room for one name a rank, and ``extra`` inches below."""
+    models = len(ranks)
+    figure, (axes,) = style.panels(PAGE, 1.0 + extra + ROW * max(models, FEWEST), title)
+    axes.set_ylim(models + 0.5, 0.5)
+    axes.set_yticks(range(1, models + 1))
+    axes.set_ylabel("rank (1 is best)")
+    return figure, axes
+
+
+def _name_ranks(axes: Axes, ranks: Numbers, names: Sequence[str]) -> None:
+    # A row is higher than a name, and where there are few models it is as high as several.
+    gap = 0.85 * len(names) / max(len(names), FEWEST)
+    style.end_labels(axes, ranks[:, -1], names, style.palette(len(names)), gap)
+
+
+@style.styled
+def heat_map(
+    names: Sequence[str], question_ids: Sequence[str], success: npt.ArrayLike, title: str = ""
+) -> Figure:
+    """Share of correct trials of each model on each question.
+
+    Models are sorted from best to worst and questions from easy to hard, by their means.
+
+    Args:
+        names: L models.
+        question_ids: M questions; every k-th is named where there is no room for all.
+        success: shares from 0 to 1, shape (L, M), masked where no trial was made (hatched).
+        title: what is shown.
+    """
+    shares = plain(success)
+    rows = np.argsort(-_known_mean(shares, 1), kind="stable")
+    columns = np.argsort(-_known_mean(shares, 0), kind="stable")
+    shares = shares[np.ix_(rows, columns)]
+    models, questions = shares.shape
+    figure, (axes,) = style.panels(PAGE, 1.9 + 0.17 * models, title)
+    if np.isnan(shares).any():
+        axes.patch.set(facecolor="white", hatch="//////", edgecolor=style.GREY, linewidth=0)
+    colours = colormaps["cividis"].with_extremes(bad=(0, 0, 0, 0))
+    mesh = axes.pcolormesh(
+        np.arange(questions + 1) - 0.5, np.arange(models + 1) - 0.5, shares,
+        # Edges in the cells' own colours: without them viewers show seams.
+        cmap=colours, vmin=0, vmax=1, linewidth=0.7, edgecolors="face",
+    )  # fmt: skip
+    axes.set(xlim=(-0.5, questions - 0.5), ylim=(models - 0.5, -0.5))
+    axes.set_yticks(range(models), [one_line(names[i]) for i in rows])
+    step = -(-questions // 36)  # names of 7 points need 0.12 inches, and about 4.5 are left
+    ids = [one_line(question_ids[j], 18) for j in columns[::step]]
+    axes.set_xticks(range(0, questions, step), ids, rotation=90, fontsize=style.SMALL)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    some = "" if step == 1 else f"; one of {step} is named"
+    blank = "; hatched: no trial" if np.isnan(shares).any() else ""
+    axes.set_xlabel(f"question, from easy to hard{some}{blank}")
+    bar = figure.colorbar(mesh, ax=axes, fraction=0.03, pad=0.015, aspect=8 + models)
+    bar.set_ticks([0, 0.25, 0.5, 0.75, 1] if models > 4 else [0, 0.5, 1])
+    bar.set_label("share of correct trials")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _known_mean(values: Numbers, axis: int) -> Numbers:
+    """Means of what is not NaN; -1 where nothing is known, which sorts last."""
+    known = np.isfinite(values).sum(axis=axis)
+    return np.where(known > 0, np.nansum(values, axis=axis) / np.maximum(known, 1), -1.0)

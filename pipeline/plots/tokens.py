@@ -1,0 +1,169 @@
+"""Figures of what answers cost: their length, and the time and tokens of whole runs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from pipeline.plots import style
+from pipeline.plots.style import COLOURS, HATCHES, INK, PAGE, Numbers, one_line, plain
+
+ROW = 0.2  # inches
+Ends = tuple[npt.ArrayLike, npt.ArrayLike]
+
+
+@style.styled
+def tokens_against_correctness(
+    names: Sequence[str],
+    correct: npt.ArrayLike,
+    wrong: npt.ArrayLike,
+    accuracy: npt.ArrayLike,
+    title: str = "",
+    correct_ends: Ends | None = None,
+    wrong_ends: Ends | None = None,
+    interval: str = "",
+) -> Figure:
+    """Mean length of correct and of wrong answers, one row a model, the most accurate on top.
+
+    Args:
+        names: L models.
+        correct: mean completion tokens of correct attempts, shape (L,), masked where none is.
+        wrong: the same of wrong attempts.
+        accuracy: share of correct attempts, shape (L,).
+        title: what is shown.
+        correct_ends: lower and upper ends of an interval for ``correct``, each of shape (L,).
+        wrong_ends: the same for ``wrong``.
+        interval: what the intervals are, as the axis says it, such as "95 % interval".
+    """
+    share = plain(accuracy)
+    order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
+    figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), title)
+    sides = (
+        ("correct attempts", correct, correct_ends, COLOURS[4], "o", -0.12),
+        ("wrong attempts", wrong, wrong_ends, COLOURS[0], "s", 0.12),
+    )
+    rows, handles = np.arange(len(names)), []
+    for _, means, ends, colour, marker, shift in sides:
+        x = plain(means)[order]
+        # One row holds both, a little apart, so that neither interval hides the other.
+        if ends is not None:
+            axes.hlines(rows + shift, plain(ends[0])[order], plain(ends[1])[order], color=colour)
+        inside = colour if marker == "o" else "white"
+        look: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "markerfacecolor": inside,
+            "linestyle": "",
+        }
+        axes.plot(x, rows + shift, **look)
+        handles.append(Line2D([], [], **look))
+    axes.set(ylim=(len(names) - 0.5, -0.5))
+    axes.set_xlim(left=0)
+    axes.set_xlabel(
+        "completion tokens per attempt, mean" + (f" with {interval}" if interval else "")
+    )
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    axes.set_yticks(rows, [one_line(names[i]) for i in order])
+    axes.grid(axis="both")
+    words = axes.secondary_yaxis("right")
+    words.set_yticks(rows, [_percent(share[i]) for i in order])
+    for one in (axes, words):
+        one.tick_params(axis="y", length=0)
+    words.spines["right"].set_visible(False)
+    style.headings(axes, "model", "correct")
+    style.legend(figure, handles, [side[0] for side in sides], loc="outside lower center", ncols=2)
+    return figure
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if np.isfinite(share) else "no value"
+
+
+@style.styled
+def cost(
+    names: Sequence[str],
+    datasets: Sequence[str],
+    gpu_hours: npt.ArrayLike,
+    tokens: npt.ArrayLike,
+    title: str = "",
+) -> Figure:
+    """Inference time and completion tokens by model and data set, stacked (Figure 8 of 001).
+
+    The sum stands beside each bar, with "≥" in front where a data set's value is not known. Models
+    are sorted by their time, or by their tokens where no time is known.
+
+    Args:
+        names: L models.
+        datasets: D data sets.
+        gpu_hours: inference time in GPU-hours, shape (L, D), masked where unknown.
+        tokens: completion tokens, shape (L, D), masked where unknown.
+        title: what is shown.
+    """
+    hours, counts = plain(gpu_hours), plain(tokens)
+    key = np.nansum(hours, axis=1) if np.isfinite(hours).any() else np.nansum(counts, axis=1)
+    order = np.argsort(-key, kind="stable")
+    figure, (left, right) = style.panels(PAGE, 1.2 + ROW * len(names), title, columns=2)
+    _stack(left, hours[order], "inference time (GPU-hours)")
+    scale, unit = _unit(counts)
+    _stack(right, counts[order] / scale, f"completion tokens ({unit})")
+    left.set_yticks(range(len(names)), [one_line(names[i]) for i in order])
+    right.set_yticks(range(len(names)), [])
+    handles = [Patch(**_fill(k)) for k in range(len(datasets))]
+    labels = [one_line(name) for name in datasets]
+    style.legend(
+        figure,
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=style.legend_columns(labels, PAGE),
+    )
+    return figure
+
+
+def _unit(counts: Numbers) -> tuple[float, str]:
+    """What to divide token counts by, and what the axis then calls them.
+
+    >>> _unit(np.array([2.5e6])), _unit(np.array([300.0]))
+    ((1000000.0, 'millions'), (1.0, 'number'))
+    """
+    most = np.nanmax(np.nansum(counts, axis=-1), initial=0)
+    return (
+        (1e6, "millions") if most >= 1e6 else (1e3, "thousands") if most >= 1e4 else (1.0, "number")
+    )
+
+
+def _fill(k: int) -> dict[str, Any]:
+    colour = (COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[6], COLOURS[3], COLOURS[0])[k % 6]
+    hatch = HATCHES[(k + k // 6) % len(HATCHES)]
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+
+
+def _stack(axes: Axes, values: Numbers, xlabel: str) -> None:
+    rows = np.arange(len(values))
+    left = np.zeros(len(values))
+    for k, part in enumerate(np.nan_to_num(values).T):
+        axes.barh(rows, part, left=left, height=0.75, **_fill(k))
+        left += part
+    for row, total, known in zip(rows, left, np.isfinite(values), strict=True):
+        said = f"{'' if known.all() else '≥ '}{_short(total)}" if known.any() else "not known"
+        axes.annotate(said, (total, row), (3, 0), textcoords="offset points", va="center")
+    axes.set(xlabel=xlabel, ylim=(len(values) - 0.5, -0.5))
+    axes.set_xlim(0, (left.max(initial=0) or 1) * 1.22)  # room for the sum
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    for text in axes.texts:
+        text.set(color=INK, fontsize=style.SMALL)
+
+
+def _short(value: float) -> str:
+    """Three digits at least, never an exponent.
+
+    >>> _short(894.31), _short(48.4), _short(0.01234), _short(1234.5)
+    ('894', '48.4', '0.0123', '1,234')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

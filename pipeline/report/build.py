@@ -1,0 +1,255 @@
+"""report: one HTML file that a reader can explore, and the attempts beside it.
+
+`index.html` holds everything but the attempts: styles, scripts, tables, figures. It asks no network
+and runs under a policy that allows the scripts written here and nothing else. What models and
+foreign files wrote goes through Jinja2's escaping, or as JSON, and is shown as text.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipeline import cohort as cohorts_of
+from pipeline import cohort_rubrics, leaderboard, rubrics, shards
+from pipeline.analysis import AnalysisConfig
+from pipeline.cohort import Cohort
+from pipeline.compare import rankings
+from pipeline.console import Meter, clock, note, results
+from pipeline.errors import UserError
+from pipeline.report import attempts, data, maths, texts
+from pipeline.report.attempts import Categories
+
+FOLDER = Path(__file__).parent
+SCRIPTS = ("report.js", "map.js", "reader.js", "attempt.js", "start.js")
+_STAMP = re.compile(r"\d{8}T\d{6}")
+
+
+def report(cfg: AnalysisConfig) -> None:
+    """Write the report of the data sets and models that settings name.
+
+    Raises:
+        UserError: no runs, nothing graded, a folder that cannot be written.
+    """
+    if cfg.report.trials is not None and cfg.report.trials < 1:
+        raise UserError(f"report.trials={cfg.report.trials}: must be at least 1, or null for all")
+    began = time.monotonic()
+    path = write(cohorts_of.load(cfg), cfg)
+    size = path.stat().st_size / 1e6
+    note(f"report: {size:.1f} MB and side files in {clock(time.monotonic() - began)}")
+    results.print(str(path))
+
+
+def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
+    """Write the report of some cohorts; an earlier report in the folder is replaced.
+
+    Returns:
+        The path of index.html.
+
+    Raises:
+        UserError: a folder that cannot be written.
+    """
+    out = Path(cfg.out or Path(cfg.runs) / "_report").expanduser()
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    side = out / "attempts" / stamp
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        parts = _parts(cohorts, cfg, side)
+        page = _page(cohorts, cfg, parts, stamp)
+        shards.write_text(out / "index.html", page)
+        _drop_others(out / "attempts", stamp)
+    except OSError as error:
+        shutil.rmtree(side, ignore_errors=True)
+        raise UserError(f"{error.filename or out}: {error.strerror or error}") from error
+    return out / "index.html"
+
+
+def _parts(cohorts: list[Cohort], cfg: AnalysisConfig, side: Path) -> list[dict[str, Any]]:
+    """Per cohort: counts, models, table, figures, notices; side files are written on the way."""
+    made = []
+    runs = sum(len(cohort.members) for cohort in cohorts)
+    with Meter("report", runs) as meter:
+        for number, cohort in enumerate(cohorts):
+            models: list[dict[str, Any]] = []
+            lengths: list[data.Lengths] = []
+            notices = list(cohort.differences)
+            mapped = _rubrics(cohort, cfg, notices)
+            for place, name in enumerate(cohort.names):
+                model = {"name": name, "side": False, "note": None}
+                lengths.append((None, None))
+                if cohort.members:
+                    found = _member(cohort, place, cfg, side / f"{number}-{place}", model, mapped)
+                    lengths[-1] = data.mean_lengths(found)
+                    notices += [f"{name}: {line}" for line in found["notes"]]
+                    meter.advance(1)
+                models.append(model)
+            tables = data.tables(cohort, cfg, mapped)
+            made.append(
+                {
+                    "counts": data.counts(cohort) | {"models": models},
+                    "tables": [data.table(table) for table in tables],
+                    "figures": data.figures(cohort, tables[0], lengths, mapped),
+                    "notices": notices,
+                }
+            )
+    return made
+
+
+def _rubrics(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> Categories:
+    """Categories under the cohort's thresholds, or a line that says why there are none."""
+    if not cohort.members:
+        return {}
+    try:
+        found = cohort_rubrics.categories(cohort, cfg)
+        wanted = rubrics.load(replace(cohort.members[0].run.cfg, schema=cfg.schema))
+    except UserError as error:
+        notices.append(f"No categories: {error}")
+        return {}
+    if left := [name for name in wanted if name not in found]:
+        notices.append(f"Not all runs have the signals for {', '.join(left)}: left out.")
+    return found
+
+
+def _member(
+    cohort: Cohort,
+    place: int,
+    cfg: AnalysisConfig,
+    stem: Path,
+    model: dict[str, Any],
+    mapped: Categories,
+) -> dict[str, Any]:
+    """Write the side files of one run, whose names begin as `stem` says; returns its index."""
+    member = cohort.members[place]
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    ids, run = member.question_ids, member.run
+    keys, index = attempts.index(run, ids, cfg.report.texts)
+    gold = {row["question_id"]: row["gold"] for row in run.questions}
+    index["gold"] = [gold[qid] for qid in ids]
+    index["file"] = [-1] * keys.known.size
+    index["rubrics"] = attempts.categories(keys, mapped, place)
+    model["side"] = True
+    if not cfg.report.texts:
+        model["note"] = "The report was made without texts (report.texts=false)."
+    elif not any(run.attempts.glob("*")):
+        model["note"] = "This run holds outcomes only: no texts were imported."
+    else:
+        coded = index["answer"]
+        answers = [coded["values"][code] if code >= 0 else None for code in coded["codes"]]
+        attempts.write(stem, "-p", texts.prompts(run, ids))
+        index["file"] = texts.responses(run, keys, answers, stem, cfg.report.trials)
+    attempts.write(stem, "", index)
+    return index
+
+
+def _page(
+    cohorts: list[Cohort], cfg: AnalysisConfig, parts: list[dict[str, Any]], stamp: str
+) -> str:
+    panels = [
+        {
+            "index": number,
+            "name": cohort.dataset,
+            "title": cohort.dataset,
+            "dataset": number,
+            "notices": part["notices"],
+            "tables": part["tables"],
+            "figures": part["figures"],
+        }
+        for number, (cohort, part) in enumerate(zip(cohorts, parts, strict=True))
+    ]
+    if len(cohorts) > 1:
+        panels.insert(0, _pooled(cohorts, cfg, len(panels)))
+    names = ", ".join(cohort.dataset for cohort in cohorts)
+    readable = any(model["side"] for part in parts for model in part["counts"]["models"])
+    page = {
+        "stamp": stamp,
+        "readable": readable,
+        "panels": [panel["dataset"] for panel in panels],
+        "datasets": [part["counts"] for part in parts],
+        "math_tags": sorted(maths.TAGS),
+        "math_attributes": sorted(maths.ATTRIBUTES),
+    }
+    css = (FOLDER / "report.css").read_text(encoding="utf-8")
+    code = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    js = f'"use strict";\n(() => {{\n{code}\n}})();\n'
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined
+    )
+    text = environment.get_template("template.html").render(
+        title=cfg.report.title or f"Reasoning models on {names}",
+        summary=data.summary(cohorts),
+        footer=time.strftime("Made %Y-%m-%d %H:%M by bayes-at-n."),
+        panels=panels,
+        readable=readable,
+        policy=_policy(css, js),
+        css=Markup(css),
+        js=Markup(js),
+        data=Markup(_embedded(page)),
+    )
+    return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
+
+
+def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, index: int) -> dict[str, Any]:
+    """The panel of all data sets together; a notice where no model is in all of them."""
+    notices = [f"{one.dataset}: {line}" for one in cohorts for line in one.differences]
+    tables, figures = [], []
+    try:
+        together = cohorts_of.pooled(cohorts)
+        board = leaderboard.leaderboard(together, cfg)
+        boards = [leaderboard.leaderboard(one, cfg) for one in cohorts]
+        board = leaderboard.pooled_usage(board, boards)
+        found = [board, rankings(cohorts, cfg), leaderboard.attempts(board, cfg)]
+        tables = [data.table(one) for one in found]
+        figures = data.figures(together, board, [], {})
+    except UserError as error:
+        notices.append(str(error))
+    return {
+        "index": index,
+        "name": "=all",
+        "title": "All data sets",
+        "dataset": None,
+        "notices": notices,
+        "tables": tables,
+        "figures": figures,
+    }
+
+
+def _policy(css: str, js: str) -> str:
+    """What the page may do: run its own script and those beside it, use its own styles.
+
+    `style` attributes are allowed for matplotlib's SVG; `file:` is for browsers to which a file on
+    disk is not of the page's own origin. Nothing may be fetched, sent or framed.
+    """
+
+    def digest(text: str) -> str:
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    return (
+        f"default-src 'none'; script-src-elem 'sha256-{digest(js)}' 'self' file:;"
+        f" style-src-elem 'sha256-{digest(css)}'; style-src-attr 'unsafe-inline';"
+        " base-uri 'none'; form-action 'none'"
+    )
+
+
+def _embedded(value: Any) -> str:
+    r"""JSON that can stand in a script element.
+
+    >>> print(_embedded("</script>"))
+    "\u003c/script\u003e"
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+
+
+def _drop_others(folder: Path, stamp: str) -> None:
+    """Remove the side files of earlier reports."""
+    for path in folder.glob("*"):
+        if path.is_dir() and path.name != stamp and _STAMP.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)

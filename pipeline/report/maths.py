@@ -1,0 +1,134 @@
+r"""LaTeX of untrusted texts as MathML trees that are safe to build in a page.
+
+latex2mathml does not escape what stands in ``\text{…}``, so its output is never used as markup.
+It is parsed as XML, copied element by element through an allow-list, and handed to the page as
+nested lists, which the page turns into elements through the same allow-list. Nothing is ever
+parsed as HTML. What cannot be converted stays as it is written.
+"""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from latex2mathml.converter import convert
+
+MOST_CHARACTERS = 600  # of an expression; conversion of the worst of them takes milliseconds
+MOST_NODES = 2_000  # of a tree: some input grows sixteenfold
+MOST_DEPTH = 60
+MOST_EXPRESSIONS = 200  # of a text
+SCAN = 50_000  # characters at the end of a text that are searched for expressions
+_WORD = re.compile(r"\w+")
+TAGS = frozenset(
+    _WORD.findall(
+        "math menclose mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow"
+        " ms mspace msqrt mstyle msub msubsup msup mtable mtd mtext mtr munder munderover none"
+    )
+)
+ATTRIBUTES = frozenset(
+    _WORD.findall(
+        "accent accentunder columnalign columnlines columnspacing depth display displaystyle fence"
+        " form height largeop linethickness lspace mathvariant maxsize minsize movablelimits"
+        " notation rowlines rowspacing rspace scriptlevel separator stretchy symmetric voffset"
+        " width"
+    )
+)
+_VALUE = re.compile(r"[A-Za-z0-9 .%+-]{0,60}")
+_NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
+_SPANS = re.compile(
+    r"\$\$(?P<a>[^$]{1,600})\$\$"
+    r"|\\\[(?P<b>(?:(?!\\\]).){1,600})\\\]"
+    r"|\\\((?P<c>(?:(?!\\\)).){1,600})\\\)"
+    r"|(?<![\\$])\$(?![\s$])(?P<d>[^$\n]{1,600})(?<![\s\\])\$(?!\d)",
+    re.DOTALL,
+)
+
+
+class Span(NamedTuple):
+    """An expression in a text: where it stands with its delimiters, and what is between them."""
+
+    start: int
+    end: int
+    source: str
+    display: bool
+
+
+def tree(source: str, display: bool = False) -> list[Any] | None:
+    r"""An expression as nested lists ``[tag, {attribute: value}, *children]``; None if it fails.
+
+    Args:
+        source: LaTeX without delimiters, at most 600 characters.
+        display: set on a line of its own.
+
+    >>> tree("x^2")[2]
+    ['mrow', {}, ['msup', {}, ['mi', {}, 'x'], ['mn', {}, '2']]]
+    >>> tree(r"\text{<script>alert(1)</script>}") is None
+    True
+    """
+    return _tree(source.strip(), display)
+
+
+@lru_cache(maxsize=1 << 14)
+def _tree(source: str, display: bool) -> list[Any] | None:
+    if not source or len(source) > MOST_CHARACTERS:
+        return None
+    try:
+        found = ET.fromstring(convert(source, display="block" if display else "inline"))
+        return _copy(found, [0], 0)
+    except Exception:  # a foreign parser on hostile text: whatever it raises, the source is shown
+        return None
+
+
+def spans(text: str, start: int = 0) -> Iterator[Span]:
+    r"""The expressions of a text between dollar signs or LaTeX brackets, in their order.
+
+    Long texts are searched from `start`, and only near their end; at most 200 are found.
+
+    >>> [(s.source, s.display) for s in spans(r"Let $x<1$ cost $5. \[y\]")]
+    [('x<1', False), ('y', True)]
+    """
+    found = _SPANS.finditer(text, max(start, len(text) - SCAN))
+    for _, one in zip(range(MOST_EXPRESSIONS), found, strict=False):
+        group = str(one.lastgroup)
+        yield Span(one.start(), one.end(), one[group], group in "ab")
+
+
+def answer_span(text: str, answer: str | None, reasoning_end: str | None) -> list[int] | None:
+    r"""Where the box with the final answer stands in a response: [start, end).
+
+    >>> answer_span(r"\boxed{1}, no: \boxed{2}.", "2", None)
+    [15, 24]
+    """
+    if not answer or len(answer) > 10_000:
+        return None
+    shape = r"\\\\?(?:boxed|fbox)\s{0,20}\{?\s{0,20}" + re.escape(answer) + r"\s{0,20}\}?"
+    first = final_part(text, reasoning_end)
+    found = [match.span() for match in re.finditer(shape, text[first:])]
+    return [found[-1][0] + first, found[-1][1] + first] if found else None
+
+
+def final_part(text: str, reasoning_end: str | None) -> int:
+    """Where the part after the reasoning starts; 0 if the marker does not occur."""
+    at = text.rfind(reasoning_end) if reasoning_end else -1
+    return at + len(reasoning_end or "") if at >= 0 else 0
+
+
+def _copy(node: ET.Element, nodes: list[int], depth: int) -> list[Any]:
+    nodes[0] += 1
+    tag = node.tag.removeprefix(_NAMESPACE)
+    if tag not in TAGS or nodes[0] > MOST_NODES or depth > MOST_DEPTH:
+        raise ValueError(f"{tag}: not for a page")
+    kept = {
+        name: value
+        for name, value in node.attrib.items()
+        if name in ATTRIBUTES and _VALUE.fullmatch(value)
+    }
+    out: list[Any] = [tag, kept]
+    if node.text:
+        out.append(node.text)
+    for child in node:
+        out.append(_copy(child, nodes, depth + 1))
+        if child.tail and child.tail.strip():
+            out.append(child.tail)
+    return out

@@ -1,0 +1,152 @@
+"""Problems, prompts and responses of a run, in side files of about half a megabyte."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import shards
+from pipeline.console import warn
+from pipeline.report import attempts, maths, pieces
+from pipeline.report.attempts import Keys
+from pipeline.runfolder import Run
+from pipeline.tables import ATTEMPTS
+
+FILE_BYTES = 1 << 19
+_COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
+
+
+@dataclass
+class Page:
+    """What one side file holds: texts by row, and the expressions in them, each once."""
+
+    rows: dict[int, Any] = field(default_factory=dict)
+    trees: list[Any] = field(default_factory=list)
+    size: int = 0
+    places: dict[tuple[str, bool], int] = field(default_factory=dict)
+
+    def spans(self, text: str, found: Sequence[maths.Span]) -> list[int]:
+        """[start, end, tree] of each expression that can be drawn, one after another, in UTF-16."""
+        drawable: list[tuple[maths.Span, int]] = []
+        for one in found:
+            key = (one.source, one.display)
+            if key not in self.places:
+                drawn = maths.tree(*key)
+                self.places[key] = -1 if drawn is None else len(self.trees)
+                if drawn is not None:
+                    self.trees.append(drawn)
+                    self.size += len(json.dumps(drawn))
+            if self.places[key] >= 0:
+                drawable.append((one, self.places[key]))
+        ends = pieces.utf16(text, [at for one, _ in drawable for at in (one.start, one.end)])
+        return [
+            number
+            for i, (_, tree) in enumerate(drawable)
+            for number in (*ends[2 * i : 2 * i + 2], tree)
+        ]
+
+    def value(self) -> dict[str, Any]:
+        """As the page reads it."""
+        return {"rows": self.rows, "trees": self.trees}
+
+
+def prompts(run: Run, question_ids: list[str]) -> dict[str, Any]:
+    """Problems with their mathematics and exact prompts with their surprisal, in order."""
+    page = Page()
+    decoder = pieces.tokenizer_of(run.cfg.model)
+    by_id = {row["question_id"]: row for row in run.questions}
+    for number, qid in enumerate(question_ids):
+        row = by_id[qid]
+        logprobs = [float("nan") if p is None else p for p in row["prompt_logprobs"] or ()]
+        problem, prompt = row["problem"] or "", row["prompt"] or ""
+        page.rows[number] = {
+            "problem": problem,
+            "spans": page.spans(problem, list(maths.spans(problem))),
+            "prompt": prompt,
+            **_tokens(prompt, row["prompt_token_ids"] or (), logprobs, decoder),
+        }
+    return page.value()
+
+
+def responses(
+    run: Run, keys: Keys, answers: Sequence[str | None], stem: Path, trials: int | None
+) -> list[int]:
+    """Write the responses of a run.
+
+    Args:
+        run: the run folder.
+        keys: its K attempts.
+        answers: their K final answers, None without one.
+        stem: the path of the side files, without their number and ending.
+        trials: only the first so many of each question; None for all.
+
+    Returns:
+        For each of the K attempts the number of its file, or -1.
+
+    Raises:
+        OSError: the disk is full, or may not be written.
+    """
+    where, number = [-1] * keys.known.size, 0
+    page, damage = Page(), shards.Damage()
+    decoder = pieces.tokenizer_of(run.cfg.model)
+    marker = run.cfg.model.reasoning_end
+    for at, row in _rows(run, keys, trials, damage):
+        text = row["text"] or ""
+        page.rows[at] = _response(page, text, answers[at], marker)
+        page.rows[at] |= _tokens(text, row["token_ids"], row["logprobs"], decoder)
+        page.size += 2 * len(text) + 4 * len(row["token_ids"])
+        where[at] = number
+        if page.size >= FILE_BYTES:
+            attempts.write(stem, f"-{number}", page.value())
+            page, number = Page(), number + 1
+    if page.rows:
+        attempts.write(stem, f"-{number}", page.value())
+    if damage.lines:
+        warn(f"attempts: {damage}; run `generate` to make them again")
+    return where
+
+
+def _rows(
+    run: Run, keys: Keys, trials: int | None, damage: shards.Damage
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Attempts with their place among the keys, one at a time: token lists stay small."""
+    for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage):
+        places = keys.places(batch)
+        if trials is not None:
+            places = np.where(batch["trial"].to_numpy() < trials, places, -1)
+        for i in np.flatnonzero(places >= 0).tolist():
+            lists = {
+                column: values.values.to_numpy(zero_copy_only=False)
+                if (values := batch[column][i]).is_valid
+                else np.empty(0)
+                for column in ("token_ids", "logprobs")
+            }
+            yield int(places[i]), {"text": batch["text"][i].as_py(), **lists}
+
+
+def _response(page: Page, text: str, answer: str | None, marker: str | None) -> dict[str, Any]:
+    box = maths.answer_span(text, answer, marker)
+    found = list(maths.spans(text, maths.final_part(text, marker)))
+    if box is not None and not any(s.start < box[1] and s.end > box[0] for s in found):
+        found.append(maths.Span(box[0], box[1], text[box[0] : box[1]], False))
+        found.sort()
+    return {
+        "text": text,
+        "spans": page.spans(text, found),
+        "answer": None if box is None else pieces.utf16(text, box),
+    }
+
+
+def _tokens(text: str, token_ids: Any, logprobs: Any, decoder: Any) -> dict[str, Any]:
+    """Lengths of tokens in UTF-16 and their surprisal; null and "" where not known."""
+    ids = [int(token) for token in token_ids]
+    if len(logprobs) != len(ids) or not ids:
+        return {"lengths": None, "levels": pieces.levels(logprobs) if len(logprobs) else ""}
+    found = None if decoder is None else pieces.lengths(text, ids, decoder)
+    if found is not None:
+        ends = pieces.utf16(text, np.cumsum([0, *found]).tolist())
+        found = np.diff(ends).tolist()
+    return {"lengths": found, "levels": pieces.levels(logprobs)}

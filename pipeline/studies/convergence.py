@@ -1,0 +1,134 @@
+"""Figs. 1, 5, 6 and 9, Tables 8 to 10: how many trials a ranking needs, and when it never settles.
+
+The gold ranking is Bayes@N of the real matrix, also for Pass@k; means are over the replicates that
+converged, with the share that did not beside them.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.cohort import Cohort
+from pipeline.console import Meter
+from pipeline.plots import convergence as plots
+from pipeline.plots import leaderboard
+from pipeline.studies import Result, merged, paper, shared, subsets
+from pipeline.studies.settings import Plan
+from pipeline.studies.shared import Bits, Group
+from pipeline.studies.tau import SCHEMES
+from pipeline.tabular import Column, Table
+from scoring import convergence, estimators
+from scoring.convergence import Convergence
+
+
+def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+    """Distributions of convergence@n, the latest trajectories, and subsets of the models.
+
+    Raises:
+        UserError: no data set has two models with two complete trials.
+    """
+    sound, notes = shared.each_sound(cohorts)
+    work = [(cohort, data, g) for cohort, data in sound for g in shared.groups(cohort)]
+    results = []
+    with Meter("convergence", len(work)) as meter:
+        for cohort, data, group in work:
+            results.append(_one(plan, cohort, data, group))
+            meter.advance(1)
+    notes += [
+        "Convergence: columns is the default (version 001); rows (version 000) is beside it in the"
+        " tables. A replicate that does not end on the gold ranking has not converged and enters no"
+        " mean.",
+        "Fig. 5: the worst case is the replicate that converged last, and beside it, where there is"
+        " one, the first that did not converge.",
+    ]
+    return merged(*results, subsets.study(plan, sound), Result({}, {}, {}, notes))
+
+
+def _one(plan: Plan, cohort: Cohort, data: Bits, group: Group) -> Result:
+    stack, trials = data[group.models], data.shape[-1]
+    title, count = f"{cohort.dataset}, {group.label}", len(group.models)
+    found = {
+        scheme: convergence.convergence_at(
+            stack,
+            shared.showcase(trials),
+            plan.convergence_replicates,
+            scheme,
+            plan.seed,
+        )
+        for scheme in SCHEMES
+    }
+    by_columns, n = found["columns"], np.arange(1, trials + 1)
+    drawn = (
+        n,
+        {c.label: c.pmf for c in by_columns},
+        {c.label: c.mean for c in by_columns},
+        {c.label: 1 - c.share_failed for c in by_columns},
+    )
+    end = f"{cohort.dataset}_{count}"
+    figures = {
+        f"fig1_{end}": plots.pmf(*drawn, f"PMF of convergence@n: {title}"),
+        f"fig9_{end}": plots.cdf(*drawn, f"CDF of convergence@n: {title}"),
+    }
+    names = [cohort.names[i] for i in group.models]
+    figures |= _trajectories(plan, stack, names, by_columns[0], title, end)
+    table = _table(title, found, plan)
+    return Result({f"fig1_{end}": table}, figures, _numbers(cohort, group, by_columns), [])
+
+
+def _trajectories(
+    plan: Plan, stack: Bits, names: list[str], found: Convergence, title: str, end: str
+) -> dict[str, Any]:
+    """Fig. 5: the replicate that converged last, and the first that did not."""
+    n = np.arange(1, stack.shape[-1] + 1)
+    made = {}
+    for kind, replicate, settled in (
+        ("latest", found.worst if found.largest else None, found.largest),
+        ("never", found.first_failed, None),
+    ):
+        if replicate is None:
+            continue
+        ranks = convergence.rank_trajectory(stack, estimators.bayes(), replicate, seed=plan.seed)
+        words = f"converges at n = {settled}" if settled else "does not converge"
+        made[f"fig5_{end}_{kind}"] = leaderboard.rank_trajectories(
+            names, n, ranks.T, settled, f"Worst case: {title}, replicate {replicate} {words}"
+        )
+    return made
+
+
+def _table(title: str, found: dict[Any, list[Convergence]], plan: Plan) -> Table:
+    columns = [
+        shared.text("estimator", "estimator"),
+        shared.text("resample", "resampled"),
+        shared.fixed("mean", "mean n of those converged", 2),
+        Column("largest", "largest n"),
+        shared.fixed("failed", "share not converged", 4),
+        Column("replicates", "replicates"),
+    ]
+    rows = [
+        {
+            "estimator": one.label,
+            "resample": scheme,
+            "mean": one.mean,
+            "largest": one.largest,
+            "failed": one.share_failed,
+            "replicates": one.replicates,
+        }
+        for scheme, of_scheme in found.items()
+        for one in of_scheme
+    ]
+    notes = [f"gold ranking: Bayes@N of all trials; seed {plan.seed}"]
+    return Table(f"Fig. 1: convergence@n, {title}", columns, rows, notes)
+
+
+def _numbers(cohort: Cohort, group: Group, found: list[Convergence]) -> dict[str, float]:
+    task = paper.task_of(cohort.dataset)
+    if not (task and group.version):
+        return {}
+    start, bayes = f"convergence.{group.version}.{task}", found[0]
+    numbers: dict[str, float] = {f"{start}.fails": float(bayes.failed > 0)}
+    if bayes.mean is not None and bayes.largest is not None:
+        numbers |= {f"{start}.bayes": bayes.mean, f"{start}.worst": bayes.largest}
+    means = [one.mean for one in found[1:] if one.mean is not None]
+    if means:
+        numbers[f"{start}.pass"] = min(means)
+    return numbers

@@ -1,0 +1,184 @@
+"""What the command line can do: one function a verb, whose docstring is its help.
+
+Verbs of `VERBS` work on one run, those of `ANALYSES` on many. Modules are imported when they are
+needed: `--help` should not wait for an engine.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline.analysis import AnalysisConfig
+from pipeline.console import note
+from pipeline.errors import DamagedData, UserError
+from pipeline.runfolder import Run
+
+
+def _run(run: Run) -> None:
+    """every stage of `stages`, in order, each doing only what is owed"""
+    prior = run.cfg.prior.run
+    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
+        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    try:
+        _stages(run)
+    except DamagedData as error:
+        note(f"{error} - doing so now")
+        _stages(Run(run.cfg))
+
+
+def _stages(run: Run) -> None:
+    for stage in run.cfg.stages:
+        VERBS[stage](Run(run.cfg))
+
+
+def _prepare(run: Run) -> None:
+    """questions and gold answers become checked, rendered prompts"""
+    from pipeline.prepare import prepare
+
+    prepare(run)
+
+
+def _generate(run: Run) -> None:
+    """sample every attempt that is owed; Ctrl-C keeps what is finished"""
+    from pipeline.generate import generate
+
+    generate(run)
+
+
+def _grade(run: Run) -> None:
+    """compare every boxed answer with its gold answer"""
+    from pipeline.grade import grade
+
+    grade(run)
+
+
+def _verify(run: Run) -> None:
+    """a verifier's calibrated label probabilities for every attempt; verifier=none: left out"""
+    from pipeline.verify import verify
+
+    verify(run)
+
+
+def _signals(run: Run) -> None:
+    """nine base signals of every attempt: box, correctness, length, bits per token, verifier"""
+    from pipeline.signals import signals
+
+    signals(run)
+
+
+def _categorize(run: Run) -> None:
+    """map every attempt into each rubric; schema=NAME or FILE.yaml, thresholds=FILE freezes"""
+    from pipeline.categorize import categorize
+
+    categorize(run)
+
+
+def _score(run: Run) -> None:
+    """Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior"""
+    from pipeline.score import score
+
+    score(run)
+
+
+def _status(run: Run) -> None:
+    """where a run stands, one character per trial; works while another process generates"""
+    from pipeline.status import status
+
+    status(run)
+
+
+def _prefetch(run: Run) -> None:
+    """download model, data set and verifier for machines without a network"""
+    from pipeline.prefetch import prefetch
+
+    prefetch(run)
+
+
+def _compare(cfg: AnalysisConfig) -> None:
+    """models side by side: scores, ranks with honest ties, which orders are settled"""
+    from pipeline.compare import compare
+
+    compare(cfg)
+
+
+def _import(cfg: AnalysisConfig) -> None:
+    """make run folders of other people's records: scorio-trace, NPZ, lm-evaluation-harness, CSV"""
+    from pipeline.imports.importing import import_records
+
+    import_records(cfg)
+
+
+def _study(cfg: AnalysisConfig) -> None:
+    """one or several of the paper's experiments, from your runs or from simulation"""
+    from pipeline.reproduce import study
+
+    study(cfg)
+
+
+def _reproduce(cfg: AnalysisConfig) -> None:
+    """all tables and figures of the paper, each printed number beside ours"""
+    from pipeline.reproduce import reproduce
+
+    reproduce(cfg)
+
+
+def _report(cfg: AnalysisConfig) -> None:
+    """one HTML file to explore: leaderboard, plots, every attempt"""
+    from pipeline.report.build import report
+
+    report(cfg)
+
+
+VERBS: dict[str, Callable[[Run], None]] = {
+    "run": _run,
+    "prepare": _prepare,
+    "generate": _generate,
+    "grade": _grade,
+    "verify": _verify,
+    "signals": _signals,
+    "categorize": _categorize,
+    "score": _score,
+    "status": _status,
+    "prefetch": _prefetch,
+}
+ANALYSES: dict[str, Callable[[AnalysisConfig], None]] = {
+    "compare": _compare,
+    "report": _report,
+    "import": _import,
+    "study": _study,
+    "reproduce": _reproduce,
+}
+ANALYSIS_HELP = {
+    "compare": """\
+examples:
+  python -m pipeline compare dataset=aime25
+      all runs in runs/aime25; tables also as CSV, JSON, LaTeX and Markdown in runs/aime25/_compare
+  python -m pipeline compare dataset=aime25,aime24,hmmt25,brumo25
+      the form of the paper's Table 2, and a pooled column
+  python -m pipeline compare runs/aime25/qwen3-30b runs/aime25/limo-v2 rule=overlap
+      two runs; ranks are shared where intervals overlap""",
+    "report": """\
+examples:
+  python -m pipeline report dataset=aime25
+      runs/_report/index.html; open it in a browser, no server and no network needed
+  python -m pipeline report dataset=aime25 report.texts=false out=~/aime25
+      numbers and plots only""",
+    "import": """\
+examples:
+  python -m pipeline import source=harimo/scorio-trace revision=COMMIT
+      the authors' 192,000 records, one run folder a model and task
+  python -m pipeline import source=results/ kind=lm_eval
+      sample logs of lm-evaluation-harness (--log_samples)
+  python -m pipeline import source=labels.csv dataset=summaries category_names=[bad,fair,good]
+      anybody's categories; then `compare`, `score`, `report`""",
+    "study": """\
+examples:
+  python -m pipeline study name=coins,separation,priors
+      what the paper simulated
+  python -m pipeline study name=tau,convergence dataset=aime25 preset=quick
+      from your runs, with few replicates (configs/study/quick.yaml)""",
+    "reproduce": """\
+examples:
+  python -m pipeline reproduce dataset=aime25,aime24,hmmt25,brumo25
+      all studies at the paper's replicate counts, into paper/
+  python -m pipeline reproduce preset=quick out=draft""",
+}

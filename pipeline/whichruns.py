@@ -1,0 +1,79 @@
+"""Which run folders settings name: `runs/DATASET/RUN`, or folders named outright."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.analysis import AnalysisConfig
+from pipeline.config import load_folder
+from pipeline.errors import UserError
+
+
+def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
+    """Run folders by data set, in the order named, each once.
+
+    Folders whose names start with "_" or "." hold what is made from runs, and are none.
+
+    Raises:
+        UserError: no such folder, or no run in it.
+    """
+    found: dict[str, list[Path]] = {}
+    for text in cfg.folders:
+        folder = Path(text).expanduser()
+        found.setdefault(load_folder(folder, []).dataset.name, []).append(folder)
+    if cfg.dataset or not cfg.folders:
+        for name, runs in _in_root(cfg).items():
+            found.setdefault(name, []).extend(runs)
+    return {name: list({p.resolve(): p for p in paths}.values()) for name, paths in found.items()}
+
+
+def _in_root(cfg: AnalysisConfig) -> dict[str, list[Path]]:
+    root = Path(cfg.runs).expanduser()
+    if not root.is_dir():
+        raise UserError(f"runs={cfg.runs}: no such folder; run something first, or set runs=DIR")
+    known = {path.name: _runs(path) for path in _folders(root)}
+    for name in cfg.dataset:
+        if name not in known:
+            there = ", ".join(known) or "nothing"
+            raise UserError(f"dataset={name}: no such folder; {root} holds {there}")
+        if not known[name]:
+            raise UserError(f"dataset={name}: {root / name} holds no run; run something first")
+    chosen = {name: known[name] for name in cfg.dataset or known if known[name]}
+    every = {model for runs in chosen.values() for model in runs}
+    if not every:
+        raise UserError(f"{root}: holds no run; run something first, or set runs=DIR")
+    for model in cfg.model:
+        if model not in every:
+            there = ", ".join(sorted(every))
+            raise UserError(f"model={model}: no such run folder in {root}; there are {there}")
+    found = {
+        name: [runs[model] for model in cfg.model or runs if model in runs]
+        for name, runs in chosen.items()
+    }
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def _runs(dataset: Path) -> dict[str, Path]:
+    return {path.name: path for path in _folders(dataset) if (path / "config.yaml").is_file()}
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._")
+
+
+def names(folders: Sequence[Path]) -> list[str]:
+    """Folder names; with as many of the folders above as it takes to tell them apart.
+
+    >>> names([Path("/r/a/x"), Path("/r/b/x"), Path("/r/b/y")])
+    ['a/x', 'b/x', 'y']
+    """
+    paths = [path.resolve() for path in folders]
+
+    def name(path: Path) -> str:
+        others = [other for other in paths if other != path]
+        for depth in range(1, len(path.parts)):
+            tail = path.parts[-depth:]
+            if all(other.parts[-depth:] != tail for other in others):
+                return "/".join(tail)
+        return str(path)
+
+    return [name(path) for path in paths]

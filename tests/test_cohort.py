@@ -1,0 +1,287 @@
+"""Which runs of a data set can be compared, and what is said of those that cannot."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers import make_run
+
+from pipeline import analysis, cohort, differences, lease, runfolder, shards, whichruns
+from pipeline.errors import UserError
+from pipeline.runfolder import Run
+from pipeline.tables import QUESTIONS as QUESTIONS_TABLE
+
+QUESTIONS = {"a": "1100", "b": "10~-", "c": "0000"}
+
+
+def run_of(
+    root: Path,
+    name: str,
+    marks: Mapping[str, str] = QUESTIONS,
+    *overrides: str,
+    dataset: str = "sums",
+    gold: Mapping[str, str] | None = None,
+) -> Run:
+    return make_run(
+        root / dataset / name,
+        marks,
+        f"dataset.name={dataset}",
+        f"model.name={name}",
+        f"model.id=/nowhere/{name}",
+        *overrides,
+        gold=gold,
+    )
+
+
+def load(root: Path, *arguments: str) -> list[cohort.Cohort]:
+    return cohort.load(analysis.load([f"runs={root}", *arguments]))
+
+
+def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
+    cfg = analysis.load(
+        [
+            "dataset=a,b",
+            "model=[x, y]",
+            "scoring.pass_k=1,16",
+            "kind=csv",
+            "source=in.csv",
+            "thresholds=t.json",
+            "schema.weights.exact-match=[0, 2]",
+            "out=null",
+            str(tmp_path),
+        ]
+    )
+    assert (cfg.dataset, cfg.model, cfg.scoring.pass_k) == (["a", "b"], ["x", "y"], [1, 16])
+    assert (cfg.source.kind, cfg.source.path, cfg.out) == ("csv", "in.csv", None)
+    assert (cfg.thresholds.file, cfg.thresholds.scope) == ("t.json", "cohort")
+    assert cfg.schema.weights == {"exact-match": [0, 2]}
+    assert cfg.folders == [str(tmp_path)]
+    assert analysis.load(["report.title=costs ${x}"]).report.title == "costs ${x}"
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("datasets=a", "did you mean dataset"),
+        ("rul=overlap", "did you mean scoring.rule"),
+        ("nonsense=1", "known: dataset, model"),
+        ("scoring.z=high", "scoring.z=high"),
+        ("scoring.z=0", "must be above 0"),
+        ("scoring.z=9", "at most 8"),
+        ("scoring.rule=best", "consecutive_z or overlap"),
+        ("scoring.method=x", "competition or dense"),
+        ("scoring.pass_k=0", "at least 1"),
+        ("scoring.confidence=95", "between 0 and 1"),
+        ("dataset=../etc", "names of folders"),
+        ("/nowhere/at/all", "neither a folder nor a setting"),
+    ],
+)
+def test_settings_that_cannot_be(argument: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        analysis.load([argument])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_outcomes_are_those_of_the_grades(tmp_path: Path) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "y", {"c": "1t", "a": "u1", "b": "(0"})
+    (tmp_path / "sums" / "_grading").mkdir()
+    (tmp_path / "sums" / "notes").mkdir()
+    (one,) = load(tmp_path)
+    assert (one.dataset, one.names, one.question_ids) == ("sums", ["x", "y"], ["a", "b", "c"])
+    assert one.outcomes[1].tolist() == [
+        ["unparsable", "correct", "owed", "owed"],
+        ["no_answer", "wrong", "owed", "owed"],
+        ["correct", "timeout", "owed", "owed"],
+    ]
+    assert one.matrix()[0].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+    assert one.truncated[0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert one.truncated[1, :, 2:].tolist() == [[-1, -1]] * 3
+    assert one.differences == ["trials: y 2; all others 4"]
+
+
+def test_questions_are_matched_by_text_and_gold_not_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "y")
+    run_of(tmp_path, "other", gold={"b": "17"})
+    run_of(tmp_path, "more", QUESTIONS | {"d": "1111"})
+    (one,) = load(tmp_path)
+    assert one.names == ["more", "x", "y"]
+    assert one.question_ids == ["a", "b", "c"]
+    assert "questions: more has 4, 3 are compared" in one.differences
+    told = capsys.readouterr().err
+    assert "other is left out: of the 3 questions of the others it holds 2" in told
+    (named,) = load(tmp_path, "dataset=sums", "model=x,other")
+    assert (named.names, named.question_ids) == (["x", "other"], ["a", "c"])
+    assert "questions: x has 3, 2 are compared" in named.differences
+
+
+def test_runs_without_a_common_question_are_refused(tmp_path: Path) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "y", {"d": "1", "e": "0"})
+    for arguments in ([], ["dataset=sums", "model=x,y"]):
+        with pytest.raises(UserError, match="x, y share no question"):
+            load(tmp_path, *arguments)
+
+
+def test_what_is_unfinished_damaged_or_empty_is_named_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path, "sound")
+    run_of(tmp_path, "second")
+    run_of(tmp_path, "started", {"a": "1", "b": ".", "c": "."}, "sampling.trials=4")
+    run_of(tmp_path, "ungraded", {"a": "++", "b": "++", "c": "++"})
+    busy = run_of(tmp_path, "busy", {"a": "11", "b": "1", "c": "1"}, "sampling.trials=4")
+    (tmp_path / "sums" / "broken").mkdir()
+    (tmp_path / "sums" / "broken" / "config.yaml").write_text("a: [")
+    (part,) = run_of(tmp_path, "damaged").grades.glob("*.parquet")
+    part.write_bytes(b"PAR1 nothing of worth PAR1")
+    with lease.held(busy.path / "generate.lease", "generate"):
+        (one,) = load(tmp_path)
+    told = capsys.readouterr().err
+    assert one.names == ["busy", "second", "sound"]
+    assert "attempts: busy lacks 8 of 12 and is being generated now" in one.differences
+    assert "started is left out: 2 of 3 questions have no graded attempt" in told
+    assert "ungraded is left out" in told
+    assert "broken is left out" in told
+    assert "damaged: grades: 00000.parquet: unreadable" in told
+
+
+def test_one_damaged_data_set_does_not_hide_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "x", {"a": "++"}, dataset="late")
+    assert [one.dataset for one in load(tmp_path)] == ["sums"]
+    assert "late: no graded run" in capsys.readouterr().err
+    with pytest.raises(UserError, match="late: no graded run"):
+        load(tmp_path, "dataset=late")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dataset=sum"], "dataset=sum: no such folder; .* holds empty, sums"),
+        (["dataset=empty"], "holds no run"),
+        (["model=z"], "model=z: no such run folder .* there are x"),
+    ],
+)
+def test_names_that_are_not_there(tmp_path: Path, arguments: list[str], said: str) -> None:
+    run_of(tmp_path, "x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=said):
+        load(tmp_path, *arguments)
+
+
+def test_a_folder_without_runs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no run"):
+        load(tmp_path)
+    with pytest.raises(UserError, match="no such folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_differences_name_protocol_grader_and_a_model_that_occurs_twice(tmp_path: Path) -> None:
+    for name, extra in {"x": [], "y": [], "z": ["sampling.temperature=1.0"]}.items():
+        run = run_of(tmp_path, name, QUESTIONS, *extra)
+        grader = {"grader": 2 if name == "y" else 1, "reasoning_end": f"<{name}>"}
+        runfolder.write_json(run.grades / "_grader.json", grader)
+    make_run(
+        tmp_path / "sums" / "x-again",
+        QUESTIONS,
+        "dataset.name=sums",
+        "model.name=x",
+        "model.id=/nowhere/x",
+        "tag=again",
+    )
+    (one,) = load(tmp_path)
+    lines = "\n".join(one.differences)
+    assert "sampling.temperature: z 1.0; all others 0.6" in lines
+    assert "grading.grader: x-again not known; y 2; all others 1" in lines
+    assert "reasoning_end" not in lines
+    assert "one model: x, x-again are runs of x with the same protocol" in lines
+    assert "the same outcomes throughout" in lines
+    assert one.members[0].protocol["sampling.temperature"] == 0.6
+
+
+def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -> None:
+    first = run_of(tmp_path / "old", "x").path
+    second = run_of(tmp_path / "new", "x").path
+    cfg = analysis.load([str(first), str(second), str(first)])
+    (one,) = cohort.load(cfg)
+    assert one.names == ["old/sums/x", "new/sums/x"]
+    assert whichruns.named(cfg) == {"sums": [first, second]}
+
+
+def test_pooling_stacks_the_questions_of_the_models_that_all_hold(tmp_path: Path) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "y")
+    run_of(tmp_path, "y", {"a": "11", "e": "01"}, dataset="more")
+    run_of(tmp_path, "z", {"a": "10", "e": "11"}, dataset="more")
+    stack = cohort.pooled(load(tmp_path, "dataset=sums,more"))
+    assert stack.names == ["y"]
+    assert stack.question_ids == ["sums/a", "sums/b", "sums/c", "more/a", "more/e"]
+    assert stack.matrix()[0].tolist() == [
+        [1, 1, 0, 0],
+        [1, 0, 0, 0],
+        [0, 0, 0, 0],
+        [1, 1, None, None],
+        [0, 1, None, None],
+    ]
+    with pytest.raises(UserError, match="no model"):
+        cohort.pooled([cohort.from_arrays(name, [name], ["q"], [[[1]]]) for name in ("one", "two")])
+
+
+@pytest.mark.parametrize(
+    ("models", "outcomes", "said"),
+    [
+        (["a"], np.zeros((2, 1, 3)), "shape"),
+        (["a"], np.zeros((1, 1)), "shape"),
+        (["a", "a"], np.zeros((2, 1, 3)), "twice"),
+        (["a"], np.full((1, 1, 3), 2), "1, 0 or -1"),
+    ],
+)
+def test_arrays_that_do_not_fit(models: list[str], outcomes: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        cohort.from_arrays("d", models, ["q"], outcomes)
+
+
+def test_long_values_are_shortened_in_differences(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "x", QUESTIONS, "prompt.template='{problem} " + "long " * 30 + "'")
+    run_of(tmp_path, "y")
+    (one,) = load(tmp_path)
+    (line,) = [line for line in one.differences if line.startswith("prompt.template")]
+    assert len(line) < 200
+    assert differences.protocol(run)["prompt.template"].startswith("{problem} long")
+
+
+def test_trials_that_nobody_has_yet_take_no_room(tmp_path: Path) -> None:
+    run_of(tmp_path, "x", QUESTIONS, "sampling.trials=900000")
+    (one,) = load(tmp_path)
+    assert one.outcomes.shape == (1, 3, 4)
+    assert one.differences == ["attempts: x lacks 2699988 of 2700000"]
+
+
+def test_a_problem_that_occurs_twice_is_two_questions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, hashes in {"x": "ssu", "y": "uss", "bad": "su", "odd": [None, "s", "u"]}.items():
+        ids = {f"{name}{i}": "10" for i in range(3)}
+        run = run_of(tmp_path, name, ids)
+        rows = [row | {"question_hash": h} for row, h in zip(run.questions, hashes, strict=False)]
+        table = pa.Table.from_pylist(rows, schema=QUESTIONS_TABLE)
+        shards.write_part(run.path / "questions.parquet", table)
+    (one,) = load(tmp_path)
+    assert one.names == ["x", "y"]
+    assert [member.question_ids for member in one.members] == [
+        ["x0", "x1", "x2"],
+        ["y1", "y2", "y0"],
+    ]
+    told = capsys.readouterr().err
+    assert "odd is left out" in told and "question 1 has no id or no hash" in told
+    assert "bad is left out: of the 3 questions of the others it holds 2" in told

@@ -1,0 +1,422 @@
+"""compare on real run folders, its numbers computed again from the marks that made them."""
+
+import csv
+import io
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers import make_run
+from rich.console import Console
+from scipy.stats import norm
+
+from pipeline import (
+    analysis,
+    cohort,
+    cohort_rubrics,
+    evidence,
+    leaderboard,
+    neighbours,
+    runfolder,
+    tabular,
+)
+from pipeline.compare import compare, rankings
+from pipeline.errors import UserError
+from pipeline.runfolder import Run
+from pipeline.tables import SIGNALS
+from scoring.variables import THRESHOLDS
+
+MARKS = {
+    "good": {"a": "11111101", "b": "11011111", "c": "0111~111"},
+    "near": {"a": "11111011", "b": "11011110", "c": "01-101u1"},
+    "poor": {"a": "1000", "b": "0~~0", "c": "0100"},
+}
+
+
+def run_of(root: Path, name: str, marks: dict[str, str], dataset: str = "sums") -> Run:
+    return make_run(
+        root / dataset / name,
+        marks,
+        f"dataset.name={dataset}",
+        f"model.name={name}",
+        f"model.id=/nowhere/{name}",
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, marks in MARKS.items():
+        run_of(tmp_path, name, marks)
+    return tmp_path
+
+
+def compared(root: Path, *arguments: str) -> dict[str, Any]:
+    compare(analysis.load([f"runs={root}", f"out={root / 'out'}", *arguments]))
+    found: dict[str, Any] = json.loads((root / "out" / "compare.json").read_text())
+    return found
+
+
+def exact(marks: dict[str, str]) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+    """Mean and variance of Bayes@N, then of avg@N, with fractions (paper, equations 15, 19, 20)."""
+    mu = variance = a = scaled = Fraction(0)
+    for line in marks.values():
+        n, right = len(line), line.count("1")
+        p = Fraction(right + 1, n + 2)
+        v = p * (1 - p) / (n + 3)
+        mu, variance = mu + p, variance + v
+        a, scaled = a + Fraction(right, n), scaled + v * Fraction(n + 2, n) ** 2
+    m = len(marks)
+    return mu / m, variance / m**2, a / m, scaled / m**2
+
+
+def test_scores_are_those_of_the_formulas(root: Path) -> None:
+    found = compared(root, "dataset=sums", "scoring.pass_k=1,2,8")["datasets"][0]
+    assert [row["model"] for row in found["models"]] == ["good", "near", "poor"]
+    for row in found["models"]:
+        marks = MARKS[row["model"]]
+        mu, variance, a, scaled = exact(marks)
+        assert row["mu"] == pytest.approx(float(mu), abs=1e-12)
+        assert row["sigma"] == pytest.approx(math.sqrt(variance), abs=1e-12)
+        assert row["high"] == pytest.approx(min(1, float(mu) + 1.959964 * math.sqrt(variance)))
+        assert (row["avg"], row["avg_sigma"]) == pytest.approx((float(a), math.sqrt(scaled)))
+        assert row["shrinkage"] == pytest.approx(float(mu - a) / math.sqrt(variance))
+        means = [line.count("1") / len(line) for line in marks.values()]
+        assert row["stderr_questions"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))
+        pairs = [
+            1 - math.comb(len(line) - line.count("1"), 2) / math.comb(len(line), 2)
+            for line in marks.values()
+        ]
+        assert row["pass_at_1"] == pytest.approx(float(a))
+        assert row["pass_at_2"] == pytest.approx(sum(pairs) / 3)
+        size = sum(map(len, marks.values()))
+        assert row["attempts"] == size
+        text = "".join(marks.values())
+        assert row["truncated"] == text.count("~") / size
+        assert row["no_answer"] == sum(map(text.count, "-(~")) / size
+        assert row["undecided"] == sum(map(text.count, "ut")) / size
+        assert (row["tokens"], row["tokens_per_attempt"]) == (5 * size, 5)
+        assert row["gpu_hours"] is None
+    assert [row["pass_at_8"] for row in found["models"]] == [1.0, 1.0, None]
+
+
+def test_order_of_neighbours_rests_on_the_averages(root: Path) -> None:
+    found = compared(root)["datasets"][0]
+    first, second = found["neighbours"]
+    assert (first["above"], first["below"], second["below"]) == ("good", "near", "poor")
+    for row in (first, second):
+        _, _, a, va = exact(MARKS[row["above"]])
+        _, _, b, vb = exact(MARKS[row["below"]])
+        z = float(a - b) / math.sqrt(va + vb)
+        assert row["z"] == pytest.approx(z)
+        assert row["probability"] == pytest.approx(norm.cdf(z))
+        gaps = [
+            MARKS[row["above"]][q].count("1") / len(MARKS[row["above"]][q])
+            - MARKS[row["below"]][q].count("1") / len(MARKS[row["below"]][q])
+            for q in "abc"
+        ]
+        other = np.mean(gaps) / (np.std(gaps, ddof=1) / math.sqrt(3))
+        assert row["probability_other_questions"] == pytest.approx(NormalDist().cdf(float(other)))
+    assert first["z"] < 1.645 < second["z"]
+    assert found["groups"] == [["good", "near"], ["poor"]]
+    assert first["trials"] > 8 and first["trials_most"] == "inf"
+    assert second["trials"] <= 8
+    places = {row["model"]: (row["rank"], row["rank_consecutive_z"]) for row in found["models"]}
+    assert places == {"good": (1, 1), "near": (2, 1), "poor": (3, 2)}
+
+
+def test_posterior_ranks_are_those_of_drawn_scores(root: Path) -> None:
+    rows = compared(root)["datasets"][0]["ranks"]
+    rng = np.random.default_rng(0)
+    exacts = [exact(MARKS[row["model"]]) for row in rows]
+    drawn = np.stack([rng.normal(float(a), math.sqrt(v), 200_000) for _, _, a, v in exacts])
+    places = (-drawn).argsort(axis=0).argsort(axis=0)
+    for i, row in enumerate(rows):
+        shares = [(places[i] == r).mean() for r in range(3)]
+        assert [row["p1"], row["p2"], row["p3"]] == pytest.approx(shares, abs=0.006)
+        assert row["best"] == row["p1"]
+        assert row["expected"] == pytest.approx(1 + places[i].mean(), abs=0.01)
+    assert [(row["from"], row["to"]) for row in rows] == [(1, 2), (1, 2), (3, 3)]
+
+
+def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
+    # Equal sigmas s: apart by 1.645 sqrt(2) s under one rule and by 1.645 * 2 s under the other.
+    M, N = 40, 80
+    for name, right in {"x": 44, "y": 40}.items():
+        run_of(tmp_path, name, {f"q{i}": "1" * right + "0" * (N - right) for i in range(M)})
+    row = compared(tmp_path)["datasets"][0]["models"][1]
+    sigma, gap = row["avg_sigma"], 4 / N
+    assert 1.645 * math.sqrt(2) < gap / sigma
+    assert (row["rank"], row["rank_consecutive_z"], row["rank_overlap"]) == (2, 2, 2)
+    z = gap / sigma / math.sqrt(2) / 1.2  # between the two rules
+    row = compared(tmp_path, f"scoring.z={z}")["datasets"][0]["models"][1]
+    assert (row["rank_consecutive_z"], row["rank_overlap"]) == (2, 1)
+    for name in ("leaderboard.tex", "leaderboard.md"):
+        text = (tmp_path / "out" / name).read_text()
+        assert "rank z" in text and "dense" in text and "share a rank" in text
+
+
+def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
+    more = {
+        "good": {"d": "00", "e": "01"},
+        "near": {"d": "11", "e": "11"},
+        "new": {"d": "10", "e": "10"},
+    }
+    for name, marks in more.items():
+        run_of(root, name, marks, "more")
+    found = compared(root, "dataset=sums,more", "scoring.method=competition")
+    assert [row["model"] for row in found["rankings"]] == ["good", "near", "poor", "new"]
+    near = found["rankings"][1]
+    assert (near["sums_without"], near["more_without"], near["pooled_without"]) == (2, 1, 1)
+    assert found["rankings"][2].keys() == {"model", "sums_with", "sums_without"}
+    pooled = {row["model"]: row for row in found["pooled"]["models"]}
+    assert set(pooled) == {"good", "near"}
+    a = exact(MARKS["near"] | more["near"])[2]  # five questions of equal weight
+    assert pooled["near"]["avg"] == pytest.approx(float(a))
+    assert pooled["near"]["tokens"] == 5 * 28
+    text = (root / "out" / "rankings.tex").read_text()
+    assert r"\multicolumn{2}{c}{sums} & \multicolumn{2}{c}{more}" in text
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
+    assert (root / "out" / "more" / "neighbours.csv").is_file()
+    assert "all 5 questions" in (root / "out" / "rankings.md").read_text()
+    with (root / "out" / "rankings.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows[3]["more_with"] != "" and rows[3]["sums_with"] == ""
+
+
+def test_the_order_of_rankings_and_equal_models() -> None:
+    cfg = analysis.load([])
+    outcomes = np.array([[[1, 0, 0, 0]], [[1, 1, 1, 1]], [[0, 1, 0, 0]]])
+    one = cohort.from_arrays("d", ["a", "b", "c"], ["q"], outcomes)
+    table = rankings([one], cfg)
+    assert [row["model"] for row in table.rows] == ["b", "a", "c"]
+    assert [row["d_without"] for row in table.rows] == [1, 2, 2]
+    board = leaderboard.leaderboard(one, cfg)
+    assert board.rows[0]["tokens"] is None and board.rows[0]["truncated"] is None
+    assert board.rows[0]["stderr_questions"] is None
+    owed = cohort.from_arrays("d", ["a"], ["q", "r"], [[[1], [-1]]])
+    with pytest.raises(UserError, match="no graded trial"):
+        leaderboard.leaderboard(owed, cfg)
+
+
+def test_one_model_is_shown_without_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path, "good", MARKS["good"])
+    found = compared(tmp_path, "dataset=sums")["datasets"][0]
+    assert "one model only, good; ranks need two" in capsys.readouterr().err
+    assert [row["model"] for row in found["models"]] == ["good"]
+    assert "neighbours" not in found and found["groups"] == [["good"]]
+
+
+def test_default_folders_and_a_disk_that_cannot_be_written(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(analysis.load([f"runs={root}"]))
+    assert (root / "sums" / "_compare" / "compare.json").is_file()
+    run_of(root, "good", {"d": "10"}, "more")
+    compare(analysis.load([f"runs={root}"]))  # _compare is no run
+    assert (root / "_compare" / "rankings.json").is_file()
+    (root / "file").write_text("")
+    with pytest.raises(UserError, match="was not saved"):
+        compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
+    capsys.readouterr()
+
+
+def test_shrinkage_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("sure", "even"):
+        line = "1" * 20 if name == "sure" else "10" * 10
+        run_of(tmp_path, name, {f"q{i}": line for i in range(20)})
+    compared(tmp_path)
+    shown = capsys.readouterr()
+    assert "the uniform prior moved μ of sure by more than 0.5 σ" in shown.err
+    assert "exceeds 0.5 for 1 of 2 models" in shown.out
+
+
+def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
+    """Signals of our choice; only those named have values."""
+    rng = np.random.default_rng(seed)
+    marks = MARKS[run.path.name]
+    keys = [(q, t) for q, line in marks.items() for t in range(len(line))]
+    n = len(keys)
+    columns: dict[str, Any] = {
+        "question_id": [q for q, _ in keys],
+        "trial": [t for _, t in keys],
+        "has_box": rng.random(n) < 0.8,
+        "is_correct": np.array([marks[q][t] == "1" for q, t in keys]),
+        "token_ratio": rng.random(n),
+        "repeated_pattern": np.zeros(n, bool),
+        "prompt_bpt": rng.random(n),
+        "completion_bpt": rng.gamma(2, 0.2 * (seed + 1), n).astype(np.float32),
+    }
+    base = ("question_id", "trial", "has_box", "is_correct", "token_ratio", "repeated_pattern")
+    arrays = {
+        f.name: pa.array(list(columns[f.name]) if f.name in (*base, *names) else [None] * n, f.type)
+        for f in SIGNALS
+    }
+    evidence.write(run, pa.table(arrays, SIGNALS), evidence.sources(run))
+    (run.path / "categories").mkdir(exist_ok=True)
+    runfolder.write_json(run.path / "thresholds.json", {"values": {"tau_high": float(seed)}})
+    return columns
+
+
+def test_rubrics_are_computed_anew_with_the_thresholds_of_all_models(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bits = ("completion_bpt", "prompt_bpt")
+    cfg = analysis.load([f"runs={root}", "schema=concision-high-conf"])
+    (one,) = cohort.load(cfg)
+    told = [with_signals(member.run, i, bits) for i, member in enumerate(one.members)]
+    rubric, found = cohort_rubrics.categories(one, cfg)["concision-high-conf"]
+    assert (found.shape, found.dtype) == ((3, 3, 8), np.dtype(np.int8))
+    assert (found[one.names.index("poor"), :, 4:] == -1).all()
+    pooled = np.concatenate([part["completion_bpt"] for part in told])
+    ratio = np.concatenate([part["token_ratio"] for part in told]).astype(np.float32)
+    tau = np.quantile(pooled.astype(np.float64), 0.40)
+    short = np.quantile(ratio.astype(np.float64), 0.33)
+    wanted = next(c.index for c in rubric.categories if "economical and high_conf" in c.when.text)
+    for i, part in enumerate(told):
+        brief = part["token_ratio"].astype(np.float32).astype(float) <= short
+        best = part["is_correct"] & brief & (part["completion_bpt"].astype(float) <= tau)
+        for question, trial, good in zip(part["question_id"], part["trial"], best, strict=True):
+            cell = found[i, one.question_ids.index(question), trial]
+            assert (cell == wanted) == good, (question, trial)
+    alone = analysis.load(["schema=concision-high-conf", "thresholds.scope=model"])
+    other = cohort_rubrics.categories(one, alone)["concision-high-conf"][1]
+    assert (other != found).any()
+
+    rows = compared(root)["datasets"][0]["rubrics"]
+    by = {row["model"]: row for row in rows}
+    counts = np.stack([(found == k).sum(axis=2) for k in range(len(rubric.weights))], axis=-1)
+    nu = counts + 1
+    p = nu / nu.sum(axis=-1, keepdims=True)
+    mu = (p @ np.array(rubric.weights)).mean(axis=1)
+    for i, name in enumerate(one.names):
+        assert by[name]["concision-high-conf"] == pytest.approx(mu[i])
+    assert "the runs' own thresholds.json" in (root / "out" / "rubrics.md").read_text()
+    assert "invalid is repeated_pattern alone" in (
+        root / "out" / "rubrics.tex"
+    ).read_text().replace("\\_", "_")
+    assert "verifier-only (A_high, B, C)" in capsys.readouterr().err
+
+
+def test_frozen_thresholds_serve_all_models(root: Path) -> None:
+    (one,) = cohort.load(analysis.load([f"runs={root}"]))
+    told = [with_signals(m.run, i, ("completion_bpt",)) for i, m in enumerate(one.members)]
+    frozen = {
+        "dataset": "sums",
+        "questions": evidence.question_set(one.members[0].run),
+        "values": dict.fromkeys(THRESHOLDS, 0.25),
+    }
+    path = root / "frozen.json"
+    runfolder.write_json(path, frozen)
+    cfg = analysis.load(["schema=concision-high-conf", f"thresholds={path}"])
+    rubric, found = cohort_rubrics.categories(one, cfg)["concision-high-conf"]
+    wanted = next(c.index for c in rubric.categories if "economical and high_conf" in c.when.text)
+    best = sum(
+        int((p["is_correct"] & (p["token_ratio"] <= 0.25) & (p["completion_bpt"] <= 0.25)).sum())
+        for p in told
+    )
+    assert (found == wanted).sum() == best > 0
+    runfolder.write_json(path, frozen | {"dataset": "others"})
+    with pytest.raises(UserError, match="another data set"):
+        cohort_rubrics.categories(one, cfg)
+
+
+def test_a_signal_that_one_run_lacks_is_used_for_none(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cfg = analysis.load([f"runs={root}"])
+    (one,) = cohort.load(cfg)
+    for i, member in enumerate(one.members):
+        with_signals(member.run, i, ("completion_bpt",) if i else ())
+    made = cohort_rubrics.categories(one, cfg)
+    assert "exact-match" in made and "concision-high-conf" not in made
+    assert (
+        "completion_bpt is not used, only near, poor of all runs have it" in capsys.readouterr().err
+    )
+    with pytest.raises(UserError, match="not all runs have what rubrics need: concision-high-conf"):
+        cohort_rubrics.categories(one, analysis.load(["schema=concision-high-conf"]))
+
+
+def test_old_signals_leave_rubrics_out_and_the_rest_is_shown(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "sums" / "good" / "categories").mkdir()
+    found = compared(root)["datasets"][0]
+    assert "rubrics" not in found and len(found["models"]) == 3
+    assert "rubrics are left out" in capsys.readouterr().err
+
+
+HOSTILE = "a_b & 50% #1 {x} $y$ ~^\\ |z| <s> \x1b[31mred\nline"
+
+
+def hostile() -> tabular.Table:
+    columns = [
+        tabular.Column("name", "name", align="left"),
+        tabular.Column("low", "low", None, "{:.3f}", group="μ ±"),
+        tabular.Column("high", "high", r"$h$", "{:.3f}", group="μ ±"),
+        tabular.Column("all", "all of it", wide=True),
+    ]
+    rows: list[dict[str, Any]] = [
+        {"name": HOSTILE, "low": 0.5, "high": math.inf, "all": "=1+1"},
+        {"name": "plain", "low": None, "high": math.nan, "all": True},
+    ]
+    return tabular.Table("a title with %", columns, rows, ["note_1", "z ≥ 1"])
+
+
+def test_latex_holds_no_command_that_came_with_a_text() -> None:
+    text = tabular.to_latex(hostile())
+    (row,) = [line for line in text.splitlines() if "red" in line]
+    assert r"a\_b \& 50\% \#1 \{x\} \$y\$ \textasciitilde{}\textasciicircum{}" in row
+    assert r"\textbackslash{} \textbar{}z\textbar{} \textless{}s\textgreater{} [31mred line" in row
+    assert len(row.replace(r"\&", "").split("&")) == 3
+    assert row.rstrip().endswith(r"\\") and r"$\infty$" in row
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
+    assert r"\caption{a title with \%. note\_1. z $\geq$ 1.}" in text
+    assert r"& \multicolumn{2}{c}{$\mu$ $\pm$} \\" in text and r"\cmidrule(lr){2-3}" in text
+    assert text.count("{") == text.count("}") and "\x1b" not in text
+
+
+def test_markdown_and_csv_keep_their_shape() -> None:
+    lines = tabular.to_markdown(hostile()).splitlines()
+    body = [line for line in lines if line.startswith("|")]
+    assert [line.replace(r"\|", "").count("|") for line in body] == [4] * 4
+    assert r"\<s\>" in body[2] and "\x1b" not in body[2]
+    rows = list(csv.DictReader(io.StringIO(tabular.to_csv(hostile()))))
+    assert rows[0]["name"] == HOSTILE and rows[0]["high"] == "inf" and rows[0]["all"] == "'=1+1"
+    assert rows[1]["low"] == rows[1]["high"] == ""
+    found = json.loads(tabular.to_json(hostile()))
+    assert found["rows"][1] == {"name": "plain", "low": None, "high": None, "all": True}
+    assert found["rows"][0]["high"] == "inf" and found["notes"] == ["note_1", "z ≥ 1"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_terminal_cuts_no_number(root: Path, width: int) -> None:
+    cfg = analysis.load([f"runs={root}"])
+    (one,) = cohort.load(cfg)
+    board = leaderboard.leaderboard(one, cfg)
+    console = Console(width=width, file=io.StringIO(), markup=False)
+    for table in (board, leaderboard.attempts(board, cfg), neighbours.posterior_ranks(one, cfg)):
+        console.print(tabular.to_rich(table, width))
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert max(map(len, text.splitlines())) <= width
+        for row in table.rows:
+            for column in table.columns:
+                if not column.wide:
+                    assert tabular.shown(column, row[column.key]) in text, column.key
+    console.print(tabular.to_rich(hostile(), width))
+    assert "\x1b[31m" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_tables_without_rows_have_every_form() -> None:
+    empty = tabular.Table("none", hostile().columns, [])
+    assert tabular.to_csv(empty) == "name,low,high,all\n"
+    assert r"\bottomrule" in tabular.to_latex(empty)
+    assert "| name" in tabular.to_markdown(empty)
+    Console(file=io.StringIO()).print(tabular.to_rich(empty))

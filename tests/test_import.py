@@ -1,0 +1,675 @@
+"""import: records of others become run folders; files are real, many of them hostile."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline import analysis, evidence, shards
+from pipeline.categorize import categorize
+from pipeline.config import load_folder
+from pipeline.errors import UserError
+from pipeline.grade import grade
+from pipeline.imports.importing import import_records
+from pipeline.runfolder import Run
+from pipeline.score import outcome_matrix, score
+from pipeline.signals import signals
+from pipeline.tables import ATTEMPTS, GRADES, MEANS, VERDICTS
+
+ROOT = Path(__file__).resolve().parent.parent
+QWEN, OSS = "Qwen/Qwen3-4B-Thinking-2507", "openai/gpt-oss-20b"
+
+
+def record(task: str, model: str, question: int, seed: int, **more: Any) -> dict[str, Any]:
+    """One row in the layout of harimo/scorio-trace, without token lists."""
+    right = (question + seed) % 3 != 0
+    answer = str(question + 10) if right else "7"
+    return {
+        "task": task,
+        "model": model,
+        "model_key": model.split("/")[-1].lower(),
+        "reasoning_level": None,
+        "data_id": question,
+        "seed": seed,
+        "prompt": f"<|{model}|>Problem {question} of {task}?\nPut it in a box.<end>",
+        "num_prompt_tokens": 21,
+        "text": rf"Thinking.</think> So \boxed{{{answer}}}.",
+        "finish_reason": "stop",
+        "num_completion_tokens": 3000,
+        "ground_truth": str(question + 10),
+        "extracted_answer": answer,
+        "has_box": True,
+        "is_correct": right,
+        "cv3b_label": "A" if right else "B",
+        "cv3b_prob": 0.75,
+        "cv3b_ctx_A": 0.75 if right else 0.125,
+        "cv3b_ctx_B": 0.125 if right else 0.75,
+        "cv3b_ctx_C": 0.125,
+        "prompt_sum_logprob": -40.0,
+        "prompt_avg_logprob": -2.0,
+        "prompt_ppl": math.exp(2.0),
+        "completion_sum_logprob": -750.0,
+        "completion_avg_logprob": -0.25,
+        "completion_ppl": math.exp(0.25),
+    } | more
+
+
+def records(
+    tasks: tuple[str, ...] = ("aime25",),
+    models: tuple[str, ...] = (QWEN,),
+    questions: int = 4,
+    trials: int = 5,
+) -> list[dict[str, Any]]:
+    return [
+        record(task, model, question, 1234 + trial)
+        for task in tasks
+        for model in models
+        for question in range(questions)
+        for trial in range(trials)
+    ]
+
+
+def write(path: Path, rows: list[dict[str, Any]], group: int = 8) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=group)
+    return path
+
+
+def bring(tmp_path: Path, source: Path, *settings: str) -> Path:
+    """Import into tmp_path/runs; returns that folder."""
+    runs = tmp_path / "runs"
+    import_records(analysis.load([f"source={source}", f"runs={runs}", *settings]))
+    return runs
+
+
+def opened(folder: Path) -> Run:
+    return Run(load_folder(folder, []))
+
+
+def rows_of(run: Run, name: str, schema: pa.Schema) -> list[dict[str, Any]]:
+    damage = shards.Damage()
+    batches = shards.batches(run.path / name, schema, schema.names, damage)
+    found = [row for batch in batches for row in batch.to_pylist()]
+    assert not damage.lines
+    return found
+
+
+def folders(runs: Path) -> list[str]:
+    return sorted(
+        str(p.relative_to(runs)) for p in runs.glob("[!._]*/[!._]*") if (p / "config.yaml").exists()
+    )
+
+
+def test_trace_becomes_runs_that_every_verb_works_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = records(("aime25", "hmmt25_feb"), (QWEN, OSS, "some/one"))
+    for row in rows:
+        if row["model"] == OSS:
+            row["reasoning_level"] = "high"
+    rows[3] |= {"is_correct": not rows[3]["is_correct"]}  # the grader will disagree
+    rng = np.random.default_rng(1)
+    source = write(tmp_path / "part.parquet", [rows[i] for i in rng.permutation(len(rows))])
+    runs = bring(tmp_path, source)
+    assert folders(runs) == [
+        f"{dataset}/{model}"
+        for dataset in ("aime25", "hmmt25")
+        for model in ("gpt-oss-20b-high", "one", "qwen3-4b")
+    ]
+    run = opened(runs / "aime25" / "qwen3-4b")
+    assert (run.cfg.model.id, run.cfg.sampling.trials, run.cfg.sampling.seed) == (QWEN, 5, 1234)
+    assert [q["question_id"] for q in run.questions] == [f"aime25-0{i}" for i in (0, 1, 2, 3)] or (
+        sorted(q["question_id"] for q in run.questions) == [f"aime25-0{i}" for i in range(4)]
+    )
+    assert run.questions[0]["prompt"].startswith(f"<|{QWEN}|>")
+    mine = [r for r in rows if (r["task"], r["model"]) == ("aime25", QWEN)]
+    wanted = {(f"aime25-{r['data_id']:02d}", r["seed"] - 1234): r for r in mine}
+    attempts = {(r["question_id"], r["trial"]): r for r in rows_of(run, "attempts", ATTEMPTS)}
+    assert attempts.keys() == wanted.keys()
+    for key, row in wanted.items():
+        assert attempts[key]["text"] == row["text"]
+        assert attempts[key]["seed"] == row["seed"]
+        assert attempts[key]["completion_tokens"] == 3000
+    grades = {(r["question_id"], r["trial"]): r for r in rows_of(run, "grades", GRADES)}
+    assert {k: g["outcome"] == "correct" for k, g in grades.items()} == {
+        k: r["is_correct"] for k, r in wanted.items()
+    }
+    assert {g["layer"] for g in grades.values()} == {"imported"}
+    hmmt = opened(runs / "hmmt25" / "one")
+    assert {q["question_id"] for q in hmmt.questions} == {f"hmmt25-0{i}" for i in range(1, 5)}
+
+    signals(run)
+    table = evidence.current(run).to_pylist()
+    assert len(table) == 20
+    for row in table:
+        assert row["completion_bpt"] == pytest.approx(0.25 / math.log(2))
+        assert row["prompt_bpt"] == pytest.approx(2 / math.log(2))
+        assert row["token_ratio"] == pytest.approx(3000 / 32768)
+        assert row["a"] == (0.75 if wanted[row["question_id"], row["trial"]]["cv3b_label"] == "A"
+                            else 0.125)  # fmt: skip
+    run = Run(load_folder(run.path, ["schema=verifier-only,concision-high-conf"]))
+    categorize(run)
+    score(run)
+    scores = json.loads((run.path / "scores.json").read_text())
+    share = sum(r["is_correct"] for r in mine) / 20
+    assert scores["uniform_prior"]["avg"]["mean"] == pytest.approx(share)
+    assert set(scores["rubrics"]) == {"verifier-only", "concision-high-conf"}
+    capsys.readouterr()
+    grade(run)
+    assert "1 of 20 outcomes changed" in capsys.readouterr().out
+    flips = [json.loads(line) for line in (run.grades / "_flips.jsonl").read_text().splitlines()]
+    [flip] = flips
+    assert (flip["question_id"], flip["trial"]) == ("aime25-00", 3)
+
+
+def test_import_again_does_nothing_and_other_sources_do_not_mix(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "a" / "x.parquet", records())
+    runs = bring(tmp_path, tmp_path / "a")
+    before = {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()}
+    bring(tmp_path, tmp_path / "a")
+    assert "nothing owed" in capsys.readouterr().err
+    assert {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()} == before
+    write(source, records(trials=6))
+    with pytest.raises(UserError, match=r"is there and not of this import.*tag=NAME"):
+        bring(tmp_path, source)
+    bring(tmp_path, source, "tag=more")
+    assert folders(runs) == ["aime25/qwen3-4b", "aime25/qwen3-4b-more"]
+    assert opened(runs / "aime25" / "qwen3-4b-more").cfg.sampling.trials == 6
+
+
+def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+    rows = records(("aime25", "aime24"), (QWEN, OSS), questions=3, trials=4)
+    source = write(tmp_path / "x.parquet", rows)
+    program = (
+        "import os, signal, sys, time\n"
+        "from pipeline import analysis\n"
+        "from pipeline.imports import finish, importing\n"
+        "from pipeline.imports import staging\n"
+        "write, left = finish.write, [2]\n"
+        "def killing(*given):\n"
+        "    write(*given)\n"
+        "    left[0] -= 1\n"
+        "    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "finish.write = killing\n"
+        "importing.import_records(analysis.load(sys.argv[1:]))\n"
+    )
+    runs = tmp_path / "runs"
+    command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert folders(runs) == []
+    assert list(runs.glob("_import-*"))
+    bring(tmp_path, source)
+    assert len(folders(runs)) == 4
+    assert not list(runs.glob("_import-*"))
+    assert len(rows_of(opened(runs / "aime24" / "qwen3-4b"), "attempts", ATTEMPTS)) == 12
+
+
+def test_killed_between_two_renames_goes_on(tmp_path: Path) -> None:
+    source = write(tmp_path / "x.parquet", records(models=(QWEN, OSS)))
+    runs = bring(tmp_path, source)
+    kept, lost = runs / "aime25" / "qwen3-4b", runs / "aime25" / "gpt-oss-20b"
+    lost = next(p for p in (runs / "aime25").iterdir() if p != kept)
+    lost.rename(tmp_path / "away")
+    before = (kept / "manifest.json").stat().st_mtime_ns
+    bring(tmp_path, source)
+    assert (kept / "manifest.json").stat().st_mtime_ns == before
+    assert len(rows_of(opened(lost), "grades", GRADES)) == 20
+
+
+def test_seeds_duplicates_and_second_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = records(questions=2, trials=3)
+    rows += [rows[0], record("aime25", QWEN, 0, 1235, extracted_answer="99", text="other")]
+    # Another model with seeds of its own: they count in their order.
+    rows += [record("aime25", "a/other", q, seed) for q in (0, 1) for seed in (50, 7, 5000)]
+    rows += [
+        record("aime25", "a/unseeded", 0, 0) | {"seed": None, "text": str(i)} for i in range(3)
+    ]
+    runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
+    said = capsys.readouterr().err
+    assert "1 duplicates left out: qwen3-4b, aime25-00, seed 1234" in said
+    assert "1 second answers for one question and seed left out" in said
+    run = opened(runs / "aime25" / "qwen3-4b")
+    texts = {(r["question_id"], r["trial"]): r["text"] for r in rows_of(run, "attempts", ATTEMPTS)}
+    assert len(texts) == 6
+    assert texts["aime25-00", 1] != "other"
+    other = rows_of(opened(runs / "aime25" / "other"), "attempts", ATTEMPTS)
+    assert {(r["seed"], r["trial"]) for r in other} == {(7, 0), (50, 1), (5000, 2)}
+    unseeded = rows_of(opened(runs / "aime25" / "unseeded"), "attempts", ATTEMPTS)
+    assert {(r["text"], r["trial"]) for r in unseeded} == {("0", 0), ("1", 1), ("2", 2)}
+    assert outcome_matrix(opened(runs / "aime25" / "unseeded")).shape == (2, 3)
+
+
+def test_nulls_infinities_and_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = records(questions=1, trials=6)
+    rows[0] |= {"prompt_avg_logprob": -math.inf, "prompt_sum_logprob": -math.inf,
+                "prompt_ppl": math.inf}  # fmt: skip
+    rows[1] |= {"completion_avg_logprob": None}  # from the sum: -750 / 3000
+    rows[2] |= {"completion_avg_logprob": math.nan, "completion_sum_logprob": None}  # from ppl
+    rows[3] |= {"text": None, "extracted_answer": None, "is_correct": None}
+    rows[4] |= {"has_box": False, "extracted_answer": "NotFound", "is_correct": False}
+    rows[5] |= {"prompt_avg_logprob": None}  # -40 / (21 - 1)
+    rows[5] |= {"cv3b_ctx_A": math.nan, "finish_reason": "length"}
+    runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
+    run = opened(runs / "aime25" / "qwen3-4b")
+    means = sorted(rows_of(run, "means", MEANS), key=lambda row: row["trial"])
+    assert [row["prompt_mean_logprob"] for row in means] == [None, -2, -2, -2, -2, -2]
+    assert [row["completion_mean_logprob"] for row in means] == pytest.approx([-0.25] * 6)
+    assert "means of log-probs that are infinite" in capsys.readouterr().err
+    grades = {row["trial"]: row for row in rows_of(run, "grades", GRADES)}
+    assert sorted(grades) == [0, 1, 2, 4, 5]
+    assert (grades[4]["outcome"], grades[4]["answer"]) == ("no_answer", None)
+    verdicts = rows_of(run, "verdicts", VERDICTS)
+    assert sorted(row["trial"] for row in verdicts) == [0, 1, 2, 3, 4]
+    signals(run)
+    table = {row["trial"]: row for row in evidence.current(run).to_pylist()}
+    assert table[0]["prompt_bpt"] is None
+    assert table[5]["repeated_pattern"] and not table[4]["repeated_pattern"]
+
+
+def test_lists_of_log_probs_come_before_means(tmp_path: Path) -> None:
+    lists = {"completion_logprob_list": [-1.0, -3.0], "completion_token_list": [5, 6]}
+    rows = [row | lists for row in records(questions=1, trials=2)]
+    run = opened(bring(tmp_path, write(tmp_path / "x.parquet", rows)) / "aime25" / "qwen3-4b")
+    attempts = rows_of(run, "attempts", ATTEMPTS)
+    assert attempts[0]["logprobs"] == [-1.0, -3.0]
+    assert attempts[0]["token_ids"] == [5, 6]
+    signals(run)
+    bits = [row["completion_bpt"] for row in evidence.current(run).to_pylist()]
+    assert bits == pytest.approx([2 / math.log(2)] * 2)
+
+
+def test_missing_columns_are_named_with_what_they_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = ("task", "model", "data_id", "is_correct")
+    rows = [{k: r[k] for k in keys} for r in records()]
+    runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
+    [line] = [x for x in capsys.readouterr().err.splitlines() if "has no column" in x]
+    assert "text (no regrading" in line and "seed (" in line
+    run = opened(runs / "aime25" / "qwen3-4b")
+    assert not run.attempts.exists()
+    score(run)
+    assert (outcome_matrix(run) != "owed").sum() == 20
+    for name in ("is_correct", "data_id"):
+        short = [{k: v for k, v in row.items() if k != name} for row in rows]
+        with pytest.raises(UserError, match=f"no column {name}; it has"):
+            bring(tmp_path, write(tmp_path / f"no-{name}.parquet", short))
+
+
+def test_questions_of_the_users_give_problems_ids_and_hashes(tmp_path: Path) -> None:
+    questions = tmp_path / "aime25.jsonl"
+    questions.write_text(
+        "".join(
+            json.dumps(
+                {"id": f"I-{i}", "problem": f"Problem {i} of aime25?", "answer": str(i + 10)}
+            )
+            + "\n"
+            for i in range(4)
+        )
+    )
+    source = write(tmp_path / "x.parquet", records())
+    run = opened(bring(tmp_path, source, f"questions={tmp_path}") / "aime25" / "qwen3-4b")
+    by_id = {q["question_id"]: q for q in run.questions}
+    assert sorted(by_id) == ["I-0", "I-1", "I-2", "I-3"]
+    assert by_id["I-2"]["problem"] == "Problem 2 of aime25?"
+    from pipeline.questions import Question
+
+    assert by_id["I-2"]["question_hash"] == Question("", "Problem 2 of aime25?", "12").hash
+    assert {r["question_id"] for r in rows_of(run, "grades", GRADES)} == set(by_id)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "a\0b", "", "n" * 10_000, "/etc/passwd", "..", "a/../b"]
+)
+def test_names_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
+    rows = [record(name, f"m/{name}", 0, 1234), record("aime25", f"{name}/..", 0, 1234)]
+    rows += [record("aime25", QWEN, 0, 1234)]
+    runs = bring(tmp_path, write(tmp_path / "in" / "x.parquet", rows))
+    assert "aime25/qwen3-4b" in folders(runs)
+    outside = [p for p in tmp_path.rglob("*") if not p.is_relative_to(runs)]
+    assert sorted(p.name for p in outside) == ["in", "runs", "x.parquet"] or sorted(
+        p.name for p in outside if p != runs
+    ) == ["in", "x.parquet"]
+    for folder in folders(runs):
+        assert len(Path(folder).parts) == 2 and ".." not in folder
+        score(opened(runs / folder))
+
+
+def test_same_last_name_of_two_authors_is_two_runs(tmp_path: Path) -> None:
+    rows = records(models=("a/model", "b/model"), questions=1, trials=2)
+    runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
+    assert len(folders(runs)) == 2
+
+
+def test_damaged_parquet_is_counted_named_and_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "in"
+    sound = write(folder / "a.parquet", records(questions=2))
+    whole = write(folder / "b.parquet", records(("aime24",)), group=5)
+    data = bytearray(whole.read_bytes())
+    where = pq.ParquetFile(whole).metadata.row_group(1)
+    column = next(
+        where.column(i)
+        for i in range(where.num_columns)
+        if where.column(i).path_in_schema == "text"
+    )
+    start = column.dictionary_page_offset or column.data_page_offset
+    data[start : start + 60] = b"\xff" * 60
+    whole.write_bytes(data)
+    (folder / "c.parquet").write_bytes(sound.read_bytes()[:-400])
+    runs = bring(tmp_path, folder)
+    said = capsys.readouterr().err
+    assert "1 damaged files skipped: c.parquet" in said
+    assert "5 damaged rows skipped: b.parquet, 5 rows of group 1" in said
+    run = opened(runs / "aime24" / "qwen3-4b")
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 15
+    assert json.loads((run.path / "manifest.json").read_text())["imported"]["left_out"]
+    (folder / "a.parquet").unlink()
+    (folder / "b.parquet").unlink()
+    with pytest.raises(UserError, match="no Parquet file can be read"):
+        bring(tmp_path, folder)
+
+
+def test_values_of_wrong_types_are_damaged_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [r | {"data_id": str(r["data_id"]), "is_correct": "True"} for r in records(questions=1)]
+    rows[0]["data_id"] = "x\ny"
+    rows[1]["data_id"] = None
+    rows[2]["is_correct"] = "perhaps"
+    runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
+    assert "2 damaged rows skipped: x.parquet, row 0 + 0" in capsys.readouterr().err
+    run = opened(runs / "aime25" / "qwen3-4b")
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 3
+    assert len(rows_of(run, "grades", GRADES)) == 2
+
+
+def sample(doc: int, texts: list[str], right: float | list[float] | None, **more: Any) -> Any:
+    """A line as lm-evaluation-harness 0.4 writes it."""
+    return {
+        "doc_id": doc,
+        "doc": {"question": f"What is {doc}+{doc}?", "answer": str(2 * doc)},
+        "target": str(2 * doc),
+        "arguments": {"gen_args_0": {"arg_0": f"Q: {doc}+{doc}\nA:", "arg_1": {"until": []}}},
+        "resps": [texts],
+        "filtered_resps": [texts[0]] if len(texts) == 1 else [texts],
+        "filter": "none",
+        "metrics": ["exact_match"],
+        "doc_hash": "0",
+        "prompt_hash": "0",
+        "target_hash": "0",
+        "exact_match": right,
+    } | more
+
+
+def write_lines(path: Path, rows: list[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def boxed(number: int) -> str:
+    return rf"It is \boxed{{{number}}}"
+
+
+def test_lm_eval_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out" / "Qwen__Qwen3-4B-Thinking-2507"
+    old = "samples_aime25_2026-01-01T00-00-00.000001.jsonl"
+    new = "samples_aime25_2026-02-01T00-00-00.000001.jsonl"
+    write_lines(folder / old, [sample(0, ["old"], 0.0)])
+    rows = [sample(i, [boxed(2 * i if i % 2 else 99)], float(i % 2)) for i in range(6)]
+    rows[1]["exact_match"] = 0.0  # its own metric was wrong; the grader knows better
+    rows += [row | {"filter": "flexible", "exact_match": 1.0} for row in rows]
+    write_lines(folder / new, rows)
+    (folder / "results_2026-02-01T00-00-00.000001.json").write_text(
+        json.dumps({"model_name": QWEN, "results": {}})
+    )
+    runs = bring(tmp_path, tmp_path / "out")
+    said = capsys.readouterr().err
+    assert "is older than" in said and "not flexible (6)" in said
+    assert folders(runs) == ["aime25/qwen3-4b"]
+    run = opened(runs / "aime25" / "qwen3-4b")
+    assert outcome_matrix(run).ravel().tolist() == ["wrong"] * 3 + ["correct", "wrong", "correct"]
+    assert run.questions[3]["problem"] == "What is 3+3?"
+    assert run.questions[3]["prompt"] == "Q: 3+3\nA:"
+    grade(run)
+    assert outcome_matrix(run)[1, 0] == "correct"
+    assert "1 of 6 outcomes changed" in capsys.readouterr().out
+    signals(run)
+    [row] = [r for r in evidence.current(run).to_pylist() if r["question_id"] == "aime25-03"]
+    assert row["token_ratio"] is None and row["repeated_pattern"] is None
+    assert row["is_correct"] is True
+    score(run)
+    with pytest.raises(UserError, match="how attempts ended"):
+        categorize(run)
+
+
+def test_lm_eval_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [sample(1, [boxed(2), boxed(3)], [1.0, 0.0]), sample(2, [boxed(4), boxed(5)], 1.0)]
+    rows += [sample(3, [], 1.0) | {"resps": [[["-1.5", "False"]], [["-0.5", "True"]]]}]
+    source = write_lines(tmp_path / "s.jsonl", rows)
+    runs = bring(tmp_path, source, "dataset=sums", "model=tiny")
+    assert "samples of several answers with one value" in capsys.readouterr().err
+    run = opened(runs / "sums" / "tiny")
+    assert outcome_matrix(run).tolist() == [["correct", "wrong"], ["owed"] * 2, ["correct", "owed"]]
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 4
+    grade(run)
+    assert outcome_matrix(run)[:2].tolist() == [["correct", "wrong"]] * 2
+
+
+def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipeline.imports import source as sources
+
+    good = json.dumps(sample(0, [boxed(0)], 1.0))
+    bomb = '{"doc_id": 1, "doc": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    huge = '{"doc_id": 2, "resps": [["' + "x" * 300_000 + '"]]}'
+    number = '{"doc_id": 3, "exact_match": ' + "9" * 10_000 + "}"
+    surrogate = json.dumps(sample(4, ["\ud800"], 1.0))
+    path = tmp_path / "samples_x.jsonl"
+    lines = [good, bomb, "[1]", huge, number, '{"doc_id": [', surrogate, '{"resps": 3}']
+    path.write_bytes("\n".join(lines).encode() + b"\n\xff\xfe{}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "MOST_LINE", 250_000)
+        runs = bring(tmp_path, path, "model=tiny")
+    said = capsys.readouterr().err
+    assert "5 damaged lines skipped: samples_x.jsonl, line 2" in said
+    assert "skipped: samples_x.jsonl, line 4\n" in said
+    assert "1 damaged rows skipped: samples_x.jsonl, line 8 (no doc_id)" in said
+    run = opened(runs / "x" / "tiny") if (runs / "x").exists() else opened(next(runs.glob("x*/*")))
+    assert (outcome_matrix(run) == "correct").sum() == 2
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 1
+
+
+def test_csv_of_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "o.csv"
+    path.write_text(
+        "\ufeffmodel,question_id,trial,correct\n"
+        'm,"=HYPERLINK(""http://x"",""y"")",0,1\n'
+        "m,q2,0,wrong\nm,q2,1,1\nm,q2,1,0\nm,q2,1,1\nm,q3,zero,1\nm,q3\nm,,0,1\nm,q3,999999999,1\n"
+        "m,q3,1,maybe\nm,q\0,1,1\n"
+    )
+    runs = bring(tmp_path, path, "dataset=mine")
+    said = capsys.readouterr().err
+    assert "6 damaged rows skipped: o.csv, line 7 (trial is no number)" in said
+    assert "1 duplicates left out" in said and "1 second answers" in said
+    run = opened(runs / "mine" / "m")
+    ids = [q["question_id"] for q in run.questions]
+    assert ids == ['=HYPERLINK("http://x","y")', "q2"]
+    assert outcome_matrix(run).tolist() == [["correct", "owed"], ["wrong", "correct"]]
+    score(run)
+    with pytest.raises(UserError, match="no column for an outcome"):
+        (tmp_path / "bad.csv").write_text("question,x\n1,2\n")
+        bring(tmp_path, tmp_path / "bad.csv")
+
+
+def test_categories_with_names_and_weights(tmp_path: Path) -> None:
+    labels = {"q1": ["bad", "good", "good"], "q2": ["fair", "fair", "bad"]}
+    rows = [
+        {"question_id": q, "trial": t, "category": name}
+        for q, names in labels.items()
+        for t, name in enumerate(names)
+    ]
+    runs = bring(
+        tmp_path,
+        write_lines(tmp_path / "judge.jsonl", rows),
+        "dataset=essays",
+        "model=m",
+        "rubric=judge",
+        "category_names=[bad,fair,good]",
+        "category_weights=[0,0.5,1]",
+    )
+    run = opened(runs / "essays" / "m")
+    assert outcome_matrix(run).tolist() == [["wrong", "correct", "correct"], ["wrong"] * 3]
+    score(run)
+    found = json.loads((run.path / "scores.json").read_text())["rubrics"]["judge"]
+    assert [part["count"] for part in found["categories"]] == [2, 2, 2]
+    # Bayes@N with a uniform prior over three categories: (n + 1) / (N + 3) of each question.
+    wanted = np.mean([(0 * 2 + 0.5 * 1 + 1 * 3) / 6, (0 * 2 + 0.5 * 3 + 1 * 1) / 6])
+    assert found["bayes"]["mu"] == pytest.approx(wanted)
+    assert found["categories"][1]["name"] == "fair"
+
+
+def test_labels_beside_texts_outlive_our_own_rubrics(tmp_path: Path) -> None:
+    rows = [
+        {"question_id": "q", "trial": t, "category": t % 2, "text": boxed(2), "gold": "2"}
+        | {"finish_reason": "stop"}
+        for t in range(4)
+    ]
+    source = write_lines(tmp_path / "x.jsonl", rows)
+    run = opened(bring(tmp_path, source, "dataset=d", "model=m") / "d" / "m")
+    assert outcome_matrix(run).tolist() == [["wrong", "correct"] * 2]
+    grade(run)
+    assert outcome_matrix(run).tolist() == [["correct"] * 4]
+    signals(run)
+    run = Run(load_folder(run.path, ["schema=exact-match"]))
+    categorize(run)
+    score(run)
+    found = json.loads((run.path / "scores.json").read_text())["rubrics"]
+    assert [part["count"] for part in found["labels"]["categories"]] == [2, 2]
+    assert [part["count"] for part in found["exact-match"]["categories"]] == [0, 0, 4]
+
+
+def test_npz_of_tasks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(0, 2, (2, 5, 7)), rng.integers(0, 2, (2, 4, 7)).astype(float)
+    a[0, 0, 6], b[1, 3, 0] = -1, np.nan
+    path = tmp_path / "m.npz"
+    np.savez(path, aime25=a, hmmt25_feb=b)
+    runs = bring(tmp_path, path, "model=qwen3-4b,x")
+    assert folders(runs) == ["aime25/qwen3-4b", "aime25/x", "hmmt25/qwen3-4b", "hmmt25/x"]
+    run = opened(runs / "aime25" / "qwen3-4b")
+    outcomes = outcome_matrix(run)
+    assert outcomes[0, 6] == "owed"
+    assert ((outcomes == "correct") == (a[0] == 1)).all()
+    signals_ = evidence.current(run)
+    assert signals_.num_rows == 34
+    score(run)
+    for verb, said in ((grade, "outcomes and no attempts"), (categorize, "how attempts ended")):
+        with pytest.raises(UserError, match=said):
+            verb(run)
+        assert (outcome_matrix(run) == outcomes).all()
+    # The matrix that `score` writes comes back as it was.
+    again = bring(tmp_path / "again", run.path / "matrix.npz", "dataset=aime25", "model=m")
+    back = opened(again / "aime25" / "m")
+    assert (outcome_matrix(back) == outcomes).all()
+    assert [q["question_id"] for q in back.questions] == [q["question_id"] for q in run.questions]
+
+
+def test_npz_of_categories_leaves_out_what_has_no_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "c.npz", essays=np.array([[[0, 1, 2], [2, 5, 1]]]))
+    names = ("category_names=[a,b,c]", "model=m")
+    run = opened(bring(tmp_path, tmp_path / "c.npz", *names) / "essays" / "m")
+    assert "1 values skipped, no outcome and no category: essays[0, 1, 1] = 5" in (
+        capsys.readouterr().err
+    )
+    assert outcome_matrix(run).tolist() == [
+        ["wrong", "wrong", "correct"],
+        ["correct", "owed", "wrong"],
+    ]
+
+
+def test_names_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.imports import plan
+
+    monkeypatch.setattr(plan, "MOST_RUNS", 2)
+    rows = [{"model": f"m{i}", "question": i, "outcome": 1} for i in range(3)]
+    with pytest.raises(UserError, match="over 2 models"):
+        bring(tmp_path, write_lines(tmp_path / "x.jsonl", rows), "dataset=d")
+    assert folders(tmp_path / "runs") == []
+
+
+def test_hostile_npz(tmp_path: Path) -> None:
+    pickled = tmp_path / "p.npz"
+    np.savez(pickled, aime25=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(UserError, match="pickled objects are never loaded"):
+        bring(tmp_path, pickled)
+    short = tmp_path / "s.npz"
+    np.savez(short, aime25=np.zeros((2, 3, 4)))
+    short.write_bytes(short.read_bytes()[:-30])
+    with pytest.raises(UserError, match="no NPZ that can be read"):
+        bring(tmp_path, short)
+    bomb = tmp_path / "b.npz"
+    np.savez_compressed(bomb, aime25=np.zeros((30, 1000, 10_000), np.int8))
+    with pytest.raises(UserError, match="unpacks to"):
+        bring(tmp_path, bomb)
+    named = tmp_path / "n.npz"
+    np.savez(named, aime25=np.zeros((3, 2, 2)))
+    with pytest.raises(UserError, match="3 models and 2 names"):
+        bring(tmp_path, named, "model=a,b")
+
+
+def test_what_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "binary").write_bytes(b"\x00\x01\x02")
+    (tmp_path / "folder").mkdir()
+    for name, said in (
+        ("empty.csv", "is empty"),
+        ("binary", "is neither Parquet, NPZ nor text"),
+        ("folder", "holds neither Parquet files nor"),
+        ("nothing", "no such file or folder"),
+    ):
+        with pytest.raises(UserError, match=said):
+            bring(tmp_path, tmp_path / name)
+    with pytest.raises(UserError, match="kind=x: choose from auto"):
+        bring(tmp_path, tmp_path / "empty.csv", "kind=x")
+    assert folders(tmp_path / "runs") == []
+
+
+def test_second_process_waits_for_nobody(tmp_path: Path) -> None:
+    from pipeline.imports import staging
+
+    with (
+        staging.opened(tmp_path, "abc"),
+        pytest.raises(UserError, match="another process"),
+        staging.opened(tmp_path, "abc"),
+    ):
+        pass
+
+
+def test_one_text_in_every_row_is_no_bomb(tmp_path: Path) -> None:
+    """Ten thousand rows that share one text of 17 MB take no 170 GB."""
+    from pipeline.imports import columns
+
+    rows = records(questions=1, trials=5)
+    table = pa.Table.from_pylist([row | {"text": "t"} for row in rows])
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 5), ["x" * (columns.MOST_TEXT + 1)])
+    at = table.column_names.index("text")
+    pq.write_table(table.set_column(at, "text", long.cast(pa.string())), tmp_path / "x.parquet")
+    run = opened(bring(tmp_path, tmp_path / "x.parquet") / "aime25" / "qwen3-4b")
+    assert [row["text"] for row in rows_of(run, "attempts", ATTEMPTS)] == [None] * 5

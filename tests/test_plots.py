@@ -1,0 +1,397 @@
+"""Figures: what is drawn is what was given, everything is labelled, and no text covers another."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from helpers import ROOT
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from scipy import stats
+
+from pipeline.plots import calibration, categories, convergence, leaderboard, priors, style, tokens
+from pipeline.plots import separation as separations
+
+HOSTILE = ["$x_1$", "a_b%", "_hidden", "<script>&", r"\frac{1}{2}", "line\nbreak"]
+REAL = ["NVIDIA-Nemotron-Nano-9B-v2", "FuseO1-DeepSeekR1-QwQ-SkyT1-Flash-32B-Preview"]
+TRIALS = np.arange(1, 81)
+
+
+def names_of(models: int) -> list[str]:
+    return ([*REAL, *HOSTILE] + [f"gpt-oss-20b_{i}" for i in range(models)])[:models]
+
+
+def mu_of(models: int) -> Any:
+    return np.linspace(0.9, 0.1, models)
+
+
+def a_forest(models: int, questions: int) -> Figure:
+    mu = mu_of(models)
+    ranks = list(1 + np.arange(models) // 2)
+    return leaderboard.forest(names_of(models), mu, mu - 0.05, mu + 0.02, ranks, "forest")
+
+
+def some_rank_lines(models: int, questions: int) -> Figure:
+    rng = np.random.default_rng(models)
+    ranks = np.array([1 + rng.permutation(models) for _ in range(12)]).T
+    ranks[:, -1] = 1  # all tied: names must still not cover each other
+    rubrics = [f"Format and Confidence {i}" for i in range(12)]
+    return leaderboard.rank_lines(rubrics, names_of(models), ranks, "ranks")
+
+
+def some_trajectories(models: int, questions: int) -> Figure:
+    rng = np.random.default_rng(models)
+    ranks = np.array([1 + rng.permutation(models) for _ in TRIALS]).T
+    return leaderboard.rank_trajectories(names_of(models), TRIALS, ranks, 75, "worst replicate")
+
+
+def a_heat_map(models: int, questions: int) -> Figure:
+    success = np.ma.array(np.random.default_rng(0).random((models, questions)))
+    success[0, 1] = np.ma.masked
+    ids = [f"aime25-I-{j:03d}" for j in range(questions)]
+    return leaderboard.heat_map(names_of(models), ids, success, "success")
+
+
+def masses_of(models: int) -> tuple[Any, ...]:
+    labels = ["Bayes@N", "Pass@2", "Pass@4"]
+    found = {label: stats.binom(100, 0.2 + 0.2 * i).pmf(TRIALS) for i, label in enumerate(labels)}
+    found["Pass@8"] = np.zeros(80)
+    means: dict[str, float | None] = {
+        k: float(m @ TRIALS) / m.sum() for k, m in found.items() if m.any()
+    }
+    return found, means | {"Pass@8": None}, {k: float(m.sum()) for k, m in found.items()}
+
+
+def curves_of(models: int) -> dict[str, Any]:
+    return {
+        f"G-Pass@{k}": np.ma.masked_less(1 - 1 / (TRIALS + k), 1 - 1 / (2 * k))
+        for k in range(1, min(models, 13) + 1)
+    }
+
+
+def some_tokens(models: int, questions: int) -> Figure:
+    right = np.linspace(3e3, 2e4, models)
+    wrong = np.ma.array(right * 1.5, mask=np.arange(models) == 1)
+    ends = (right * 0.9, right * 1.1), (wrong * 0.9, wrong * 1.1)
+    return tokens.tokens_against_correctness(
+        names_of(models), right, wrong, mu_of(models), "length", *ends, "95 % interval"
+    )
+
+
+def a_cost(models: int, questions: int) -> Figure:
+    hours = np.ma.array(np.arange(1.0, 1 + 4 * models).reshape(models, 4))
+    hours[0, 0] = np.ma.masked
+    hours[1] = np.ma.masked
+    return tokens.cost(
+        names_of(models), ["aime24", "aime25", "hmmt25", "brumo25"], hours, hours.data * 1e6, "cost"
+    )
+
+
+def a_separation(models: int, questions: int) -> Figure:
+    n = np.array([10, 80, 199, 285, 440])
+    z = 0.127 * np.sqrt(n)
+    bands = {"z": (z * 0.8, z * 1.2), "probability": (stats.norm.cdf(z) - 0.05, stats.norm.cdf(z))}
+    return separations.separation(n, stats.norm.cdf(z), z, bands, [80, 199, 285], "LLM10, LLM9")
+
+
+def a_prior_gain(models: int, questions: int) -> Figure:
+    n = np.arange(1, 17)
+    tau = {d: 1 - 1 / (1 + n + d / 2) - d / 1000 for d in (0, 1, 2, 4, 8, 16)}
+    return priors.prior_gain(n, tau, np.repeat([1.0, 0.9, 0.5], [5, 3, 2]), "priors")
+
+
+def diagram(power: float) -> dict[str, Any]:
+    x = (np.arange(10) + 0.5) / 10
+    counts = [40, 0, *range(3, 11)]
+    side = {"predicted": x.tolist(), "observed": (x**power).tolist(), "counts": counts}
+    return {"reliability": {"a": side}}
+
+
+TABLE = {"temperature": 1.7, "before": diagram(2), "after": diagram(1)}
+
+
+def shares_of(questions: int) -> Any:
+    return np.random.default_rng(1).dirichlet(np.ones(8), questions)
+
+
+def some_categories(models: int, questions: int) -> Figure:
+    parts = ["invalid", *(f"correct, boxed, low confidence {k}" for k in range(7))]
+    ids = [f"aime25-I-{j:03d}" for j in range(questions)]
+    counts = np.round(80 * shares_of(questions)).astype(np.int64)
+    return categories.category_shares("categories", parts, counts, range(8), ids)
+
+
+FIGURES: dict[str, Callable[[int, int], Figure]] = {
+    "forest": a_forest,
+    "rank_lines": some_rank_lines,
+    "trajectories": some_trajectories,
+    "heat_map": a_heat_map,
+    "pmf": lambda models, _: convergence.pmf(TRIALS, *masses_of(models), "PMF"),
+    "cdf": lambda models, _: convergence.cdf(TRIALS, *masses_of(models), "CDF"),
+    "tau": lambda models, _: convergence.tau_curves(TRIALS, curves_of(models), None, "τ"),
+    "subsets": lambda models, _: convergence.subsets([5, 20], SETTLED, "subsets", 80),
+    "tokens": some_tokens,
+    "cost": a_cost,
+    "separation": a_separation,
+    "priors": a_prior_gain,
+    "reliability": lambda *_: calibration.reliability(
+        "P(A) of CompassVerifier-3B on aime25", TABLE
+    ),
+    "categories": some_categories,
+}
+SETTLED = {5: np.array([3.0, 3, 10, 80]), 20: np.ma.array([50, 60, 70], mask=[0, 1, 1])}
+
+
+def words(figure: Figure) -> list[Text]:
+    """Texts that are visible: of ticks only those inside the axis."""
+    hidden: set[int] = set()
+    for axes in figure.findobj(Axes):
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+                if not low - 1e-9 <= tick.get_loc() <= high + 1e-9:
+                    hidden |= {id(tick.label1), id(tick.label2)}
+    found = [text for text in figure.findobj(Text) if isinstance(text, Text)]
+    return [t for t in found if t.get_visible() and t.get_text().strip() and id(t) not in hidden]
+
+
+@pytest.mark.parametrize(("models", "questions"), [(2, 3), (20, 120)])
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_is_cut_or_covers_another_and_axes_are_labelled(
+    name: str, models: int, questions: int
+) -> None:
+    figure = FIGURES[name](models, questions)
+    with matplotlib.rc_context(style.STYLE):
+        FigureCanvasAgg(figure).draw()
+    assert figure.get_figwidth() <= style.PAGE and figure.get_figheight() <= style.TALLEST
+    for axes in figure.axes:
+        bar = axes.get_label() == "<colorbar>"
+        assert bar or axes.get_xlabel(), name
+        named = [t for t in axes.get_yticklabels() if t.get_text()]
+        assert axes.get_ylabel() or bar or named or name == "cost", name
+    boxes = [(text, text.get_window_extent()) for text in words(figure)]
+    assert len(boxes) > 5
+    for text, box in boxes:
+        assert box.x0 >= -1 and box.y0 >= -1, text
+        assert box.x1 <= figure.bbox.width + 1 and box.y1 <= figure.bbox.height + 1, text
+    upright = [(t, b) for t, b in boxes if t.get_rotation() in (0, 90)]
+    for (one, a), (other, b) in itertools.combinations(upright, 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        down = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert across < 1 or down < 1.5, (one.get_text(), other.get_text())
+
+
+def texts(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(Text) if isinstance(text, Text))
+
+
+@pytest.mark.parametrize(
+    "name", ["forest", "rank_lines", "trajectories", "heat_map", "tokens", "cost"]
+)
+def test_names_are_text_and_never_formulas(name: str) -> None:
+    figure = FIGURES[name](8, 3)
+    drawn = ET.fromstring(style.svg(figure))
+    shown = "\n".join(
+        "".join(node.itertext()) for node in drawn.iter() if node.tag.endswith("text")
+    )
+    for model in [*HOSTILE[:-1], "line break", REAL[0]]:
+        assert model in shown
+    assert "script" not in {node.tag.split("}")[-1] for node in drawn.iter()}
+
+
+def test_legends_show_labels_that_begin_with_an_underscore() -> None:
+    figure = convergence.tau_curves([1, 2], {"_a": [0.1, 0.2], "$b$": [0.2, 0.3]})
+    assert {"_a", "$b$"} <= set(texts(figure).split("\n"))
+
+
+def test_forest_draws_means_and_intervals_best_first() -> None:
+    mu = np.ma.array([0.2, 0.9, 0.5, 0.7], mask=[False, False, False, True])
+    figure = leaderboard.forest(list("abcd"), mu, mu - 0.1, mu + 0.05, [3, 1, 2, 4])
+    axes = figure.axes[0]
+    points, low, high = axes.containers[0].lines[0], *axes.containers[0].lines[1]
+    assert points.get_xdata()[:3].tolist() == [0.9, 0.5, 0.2]
+    np.testing.assert_allclose(low.get_xdata()[:3], [0.8, 0.4, 0.1])
+    np.testing.assert_allclose(high.get_xdata()[:3], [0.95, 0.55, 0.25])
+    labels = [text.get_text().split() for text in axes.get_yticklabels()]
+    assert labels == [["b", "1"], ["c", "2"], ["a", "3"], ["d", "4"]]
+    assert "0.900  [0.800, 0.950]" in texts(figure) and "no value" in texts(figure)
+
+
+def test_ranks_are_drawn_as_given() -> None:
+    ranks = np.ma.array([[1, 2, 1], [2, 1, 1], [3, 3, 3]], mask=np.eye(3) == 2)
+    ranks[2, 0] = np.ma.masked
+    lines = leaderboard.rank_lines(["u", "v", "w"], list("abc"), ranks).axes[0].lines
+    drawn = np.array([line.get_ydata() for line in lines if len(line.get_ydata()) == 3])
+    np.testing.assert_array_equal(drawn, ranks.astype(float).filled(np.nan))
+    figure = leaderboard.rank_trajectories(list("abc"), [1, 2, 3], ranks, None)
+    assert "no convergence within 3 trials" in texts(figure)
+    low, high = figure.axes[0].get_ylim()
+    assert low > high  # rank 1 is on top
+
+
+def test_heat_map_keeps_each_cell_with_its_model_and_question() -> None:
+    success = np.ma.array([[0.1, 0.9, 0.3], [0.5, 1.0, 0.0]], mask=[[0, 0, 0], [0, 0, 1]])
+    axes = leaderboard.heat_map(["a", "b"], ["p", "q", "r"], success).axes[0]
+    [mesh] = [one for one in axes.collections if isinstance(one, QuadMesh)]
+    rows = ["ab".index(text.get_text()) for text in axes.get_yticklabels()]
+    columns = ["pqr".index(text.get_text()) for text in axes.get_xticklabels()]
+    drawn = np.ma.array(mesh.get_array()).reshape(2, 3)
+    assert rows == [1, 0] and columns == [1, 0, 2]
+    expected = success[np.ix_(rows, columns)]
+    np.testing.assert_array_equal(drawn.mask, expected.mask)
+    np.testing.assert_array_equal(drawn.compressed(), expected.compressed())
+    assert "hatched: no trial" in axes.get_xlabel()
+
+
+def test_pmf_and_cdf_draw_masses_means_and_what_did_not_converge() -> None:
+    masses, means, shares = masses_of(0)
+    figure = convergence.pmf(TRIALS, masses, means, shares)
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 80]
+    verticals = [line.get_xdata()[0] for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
+    assert len(lines) == 3 and verticals == [means[key] for key in ("Bayes@N", "Pass@2", "Pass@4")]
+    for line, mass in zip(lines, masses.values(), strict=False):
+        np.testing.assert_array_equal(line.get_ydata(), mass)
+    assert "Pass@8\ndoes not converge" in texts(figure)
+    for line, mass in zip(
+        convergence.cdf(TRIALS, masses, means, shares).axes[0].lines, masses.values(), strict=False
+    ):
+        np.testing.assert_allclose(line.get_ydata(), np.cumsum(mass))
+
+
+def test_tau_curves_leave_masked_trials_blank_and_draw_bands() -> None:
+    tau = np.ma.array([0.0, 0.5, 0.7], mask=[True, False, False])
+    figure = convergence.tau_curves([1, 2, 3], {"Pass@2": tau}, {"Pass@2": (tau - 0.1, tau + 0.1)})
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [np.nan, 0.5, 0.7])
+    [band] = figure.axes[0].collections
+    y = band.get_paths()[0].vertices[:, 1]
+    assert y.min() == pytest.approx(0.4) and y.max() == pytest.approx(0.8)
+
+
+def test_subsets_end_at_the_share_that_settled() -> None:
+    figure = convergence.subsets([5, 20], SETTLED, "subsets", 80)
+    five, twenty = figure.axes[0].lines
+    peer = stats.ecdf(SETTLED[5]).cdf.evaluate(five.get_xdata())
+    np.testing.assert_allclose(five.get_ydata(), peer)
+    assert twenty.get_ydata()[-1] == pytest.approx(1 / 3)
+    assert "mean 50.0 trials, 33.3 % converge" in texts(figure)
+
+
+def test_reliability_draws_filled_bins_with_their_intervals() -> None:
+    axes = calibration.reliability("P(A)", TABLE).axes[0]
+    spans, points = axes.collections[2:4]  # after calibration
+    kept = np.array(TABLE["after"]["reliability"]["a"]["counts"]) > 0
+    x = np.array(TABLE["after"]["reliability"]["a"]["predicted"])[kept]
+    np.testing.assert_allclose(points.get_offsets(), np.stack([x, x], axis=1))
+    first = stats.binomtest(2, 40).proportion_ci(0.95, "wilson")
+    np.testing.assert_allclose(spans.get_segments()[0][:, 1], [first.low, first.high])
+
+
+def test_category_bars_are_the_shares_of_each_question() -> None:
+    counts = np.array([[2, 1, 1], [0, 0, 0], [0, 2, 8]])
+    names, ids = ["x", "y", "z"], ["p", "none", "q"]
+    axes = categories.category_shares("t", names, counts, [0, 1, 2], ids).axes[0]
+    widths = np.array([[bar.get_width() for bar in part] for part in axes.containers]).T
+    expected = [[2 / 14, 3 / 14, 9 / 14], [0, 0, 0], [0, 0.2, 0.8], [0.5, 0.25, 0.25], [0, 0, 0]]
+    np.testing.assert_allclose(widths, expected)  # "all" is of attempts, not of questions
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["all", "q", "p", "none"]
+    turned = categories.category_shares("t", names, counts, [2, 1, 0], ids).axes[0]
+    assert [text.get_text() for text in turned.get_yticklabels()] == ["all", "p", "q", "none"]
+
+
+def test_tokens_and_cost_draw_what_is_known() -> None:
+    figure = some_tokens(3, 0)
+    right, wrong = (line.get_xdata() for line in figure.axes[0].lines)
+    np.testing.assert_allclose(right, [3e3, 11.5e3, 2e4])
+    np.testing.assert_allclose(wrong, [4.5e3, np.nan, 3e4])
+    first = figure.axes[0].collections[0].get_segments()[0]
+    np.testing.assert_allclose(first[:, 0], [2.7e3, 3.3e3])
+    hours, millions = a_cost(3, 0).axes
+    total = np.sum([[bar.get_width() for bar in part] for part in hours.containers], axis=0)
+    assert total.tolist() == [9 + 10 + 11 + 12, 2 + 3 + 4, 0]
+    assert [text.get_text() for text in hours.texts] == ["42", "≥ 9", "not known"]
+    assert millions.get_xlabel() == "completion tokens (millions)"
+    assert [text.get_text() for text in millions.texts] == ["42", "10", "26"]
+
+
+def test_separation_and_prior_gain_draw_curves_and_differences() -> None:
+    left, right = a_separation(0, 0).axes
+    n = np.array([10, 80, 199, 285, 440])
+    np.testing.assert_allclose(right.lines[0].get_ydata(), 0.127 * np.sqrt(n))
+    assert "1.79 at 199" in right.get_title(loc="left") and "probability" in left.get_ylabel()
+    shares, curves, gains = a_prior_gain(0, 0).axes
+    heights = [bar.get_height() for bar in shares.containers[0]]
+    np.testing.assert_allclose(heights, [0.2, 0.3, 0.5])
+    uniform = curves.lines[0].get_ydata()
+    for curve, gain in zip(curves.lines[1:], gains.lines, strict=False):
+        np.testing.assert_allclose(gain.get_ydata(), curve.get_ydata() - uniform)
+
+
+def test_twenty_lines_differ_in_print_without_colour() -> None:
+    looks = style.palette(20)
+    assert len({(look["marker"], look["linestyle"]) for look in looks}) == 20
+
+
+def test_svgs_live_in_one_page() -> None:
+    found = [style.svg(FIGURES[name](3, 3)) for name in ("forest", "heat_map", "tau", "cost")]
+    assert found == [
+        style.svg(FIGURES[name](3, 3)) for name in ("forest", "heat_map", "tau", "cost")
+    ]
+    ids = [one for text in found for one in re.findall(r'\sid="([^"]+)"', text)]
+    assert len(ids) == len(set(ids)) > 50
+    links = re.findall(r'(?:href="|url\()#([^")]+)', "".join(found))
+    assert links and set(links) <= set(ids)
+    for text in found:
+        ET.fromstring(text)
+        assert text.startswith("<svg") and text.endswith("</svg>")
+        assert not re.search(r"<(script|style|metadata|!DOCTYPE)|http://(?!www\.w3\.org)", text)
+        assert "currentColor" in text
+
+
+SAVE = """
+import sys; from pathlib import Path
+sys.path[:0] = ["tests"]
+import test_plots; from pipeline.plots import style
+style.save(test_plots.FIGURES["cost"](5, 3), Path(sys.argv[1]))
+"""
+
+
+def test_files_are_the_same_in_every_process(tmp_path: Path) -> None:
+    made = style.save(a_cost(5, 3), tmp_path / "here" / "run-v1.5")
+    assert [path.name for path in made] == ["run-v1.5.pdf", "run-v1.5.png"]
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    other = tmp_path / "there" / "run-v1.5"
+    subprocess.run([sys.executable, "-c", SAVE, str(other)], cwd=ROOT, env=environment, check=True)
+    for path in made:
+        assert path.read_bytes() == (other.parent / path.name).read_bytes()
+    assert b"/MediaBox [ 0 0 504 " in made[0].read_bytes()  # 7 inches
+    assert sorted(path.name for path in made[0].parent.iterdir()) == [
+        "run-v1.5.pdf",
+        "run-v1.5.png",
+    ]
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.pdf").write_text("old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        style.save(a_separation(0, 0), tmp_path / "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.pdf"]
+    assert (tmp_path / "x.pdf").read_text() == "old"

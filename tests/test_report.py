@@ -1,0 +1,401 @@
+"""The report in a real browser: it loads from disk, asks nothing, sorts, filters, shows attempts.
+
+What models wrote is hostile here: it must be shown, and run nothing.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline import analysis, config, evidence, runfolder, shards, signals
+from pipeline.cohort import from_arrays
+from pipeline.errors import UserError
+from pipeline.report import build, data, maths, pieces
+from pipeline.tables import VERDICTS
+from tests.helpers import make_run, make_tokenizer
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+HOSTILE = [
+    "<script>window.owned=1</script> \\boxed{2}",
+    "<img src=x onerror='window.owned=1'> \\boxed{2}",
+    "</script><script>window.owned=1</script> \\boxed{2}",
+    "[x](javascript:window.owned=1) $\\href{javascript:window.owned=1}{x}$ \\boxed{2}",
+    "$\\text{<img src=x onerror=window.owned=1>}$ \u2028window.owned=1\u2029 \\boxed{2}",
+    "*/window.owned=1;/*`${window.owned=1}` \U0001d465 \\(x_1 < \\frac{1}{2}\\) \\boxed{2}",
+]
+MARKS = {"q<b>1": "110~1u", "q2": "010101", "q/3": "-+1111"}
+
+
+def verdicts(run: Any, rows: dict[tuple[str, int], tuple[float, float, float]]) -> None:
+    """A verifier's table made by hand, raw and calibrated alike."""
+    table = []
+    for (qid, trial), three in rows.items():
+        row: dict[str, Any] = {"question_id": qid, "trial": trial}
+        for letter, share in zip("abc", three, strict=True):
+            row |= {letter: share, f"raw_{letter}": share, f"direct_{letter}": share}
+            row |= {f"logprob_{letter}": float(np.log(share)), f"base_{letter}": 0.0}
+        best = "ABC"[int(np.argmax(three))]
+        table.append(row | {"mass": 1.0, "label": best, "tokens": 9, "cut": False, "judged": "x"})
+    made = pa.Table.from_pylist(table, schema=VERDICTS)
+    shards.write_part(run.path / "verdicts" / "00000.parquet", made)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models of one data set and one of another; the first writes hostile texts."""
+    root = tmp_path_factory.mktemp("report") / "runs"
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(root.parent / "model")
+    texts = {
+        "q<b>1": HOSTILE,
+        "q2": [f"<think>{t}</think> so $x=2$, \\boxed{{2}}" for t in HOSTILE],
+    }
+    for dataset, name, marks in (
+        ("set", "evil", MARKS),
+        ("set", "plain", MARKS),
+        ("other", "evil", {"z": "10"}),
+    ):
+        run = make_run(
+            root / dataset / name,
+            marks,
+            f"dataset.name={dataset}",
+            f"model.id={root.parent / 'model'}",
+            texts=texts if name == "evil" and dataset == "set" else None,
+        )
+        if name == "evil" and dataset == "set":
+            retoken(run, tokenizer)
+            keys = [(qid, t) for qid, line in marks.items() for t in range(len(line))]
+            verdicts(run, {key: (0.9, 0.06, 0.04) for key in keys})
+        signals.signals(run)
+    return root
+
+
+def retoken(run: Any, tokenizer: Any) -> None:
+    """Give every attempt the tokens that its text really has, with log-probs that rise."""
+    [path] = run.attempts.glob("*.parquet")
+    rows = shards.read_table(path, shards.pq.read_schema(path))
+    for row in rows:
+        ids = tokenizer(row["text"], add_special_tokens=False)["input_ids"]
+        row["token_ids"], row["completion_tokens"] = [*ids, tokenizer.eos_token_id], len(ids) + 1
+        row["logprobs"] = [-0.02 * i for i in range(len(ids) + 1)]
+    shards.write_part(path, pa.Table.from_pylist(rows, schema=shards.pq.read_schema(path)))
+
+
+@pytest.fixture(scope="module")
+def index_html(runs: Path) -> Path:
+    cfg = analysis.load([f"runs={runs}", f"out={runs.parent / 'out'}", "dataset=set,other"])
+    build.report(cfg)
+    return runs.parent / "out" / "index.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here (chromium, chromium-browser or google-chrome)")
+    api = pytest.importorskip("playwright.sync_api")
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=root)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any, index_html: Path) -> Iterator[Any]:
+    """A page that fails the test on a console error, an exception or a request that is no file."""
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    opened = context.new_page()
+    wrong: list[str] = []
+    opened.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("request", lambda r: None if r.url.startswith("file:") else wrong.append(r.url))
+    opened.goto(index_html.as_uri())
+    yield opened
+    owned = opened.evaluate("window.owned")
+    context.close()
+    assert not wrong
+    assert owned is None
+
+
+def go(page: Any, *parts: str | int) -> None:
+    """Follow the address of an attempt, and wait until it is shown."""
+    page.evaluate(
+        "parts => { location.hash = parts.map(encodeURIComponent).join('/'); }",
+        list(map(str, parts)),
+    )
+    page.wait_for_selector(f"#attempt h3:has-text('{parts[2]} · trial {parts[3]}')")
+
+
+def column(page: Any, number: int) -> list[str]:
+    rows = page.locator("#panel-1 table.sortable").first.locator("tbody tr")
+    return [rows.nth(i).locator("th, td").nth(number).inner_text() for i in range(rows.count())]
+
+
+@pytest.mark.browser
+def test_tables_sort_by_click_and_keyboard(page: Any) -> None:
+    page.click("role=tab[name='set']")
+    head = page.locator("#panel-1 thead button").first
+    head.click()
+    assert column(page, 0) == ["evil", "plain"]
+    assert page.locator("#panel-1 thead th").first.get_attribute("aria-sort") == "ascending"
+    head.press("Enter")
+    assert column(page, 0) == ["plain", "evil"]
+    assert page.locator("#panel-1 th[aria-sort]").first.get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.browser
+def test_hostile_texts_are_shown_and_run_nothing(page: Any) -> None:
+    for trial, text in enumerate(HOSTILE):
+        go(page, "set", "evil", "q<b>1", trial)
+        for mode in ("Text", "Token heat"):
+            page.click(f"role=button[name='{mode}']")
+            shown = page.locator("[aria-label=Response] .prose").text_content()
+            assert shown.split()[0] == text.split()[0]
+        assert shown == text  # the heat leaves every character where it was
+        assert page.locator("#attempt script, #attempt img, #attempt a").count() == 0
+
+
+@pytest.mark.browser
+def test_an_attempt_shows_answer_mathematics_verdicts_and_categories(page: Any) -> None:
+    go(page, "set", "evil", "q2", 5)
+    assert page.locator("mark").inner_text() == "2"
+    assert page.locator("[aria-label=Response] math").count() == 2  # x = …, and the box
+    assert "✓ correct" in page.locator("[aria-label=Grader]").inner_text()
+    verifier = page.locator("[aria-label=Verifier]").inner_text()
+    assert "0.900" in verifier and "Disagrees" not in verifier
+    go(page, "set", "evil", "q2", 4)
+    assert "Disagrees" in page.locator("[aria-label=Verifier]").inner_text()
+
+
+@pytest.mark.browser
+def test_the_heat_reads_each_token(page: Any) -> None:
+    go(page, "set", "evil", "q<b>1", 0)
+    page.keyboard.press("t")
+    token = page.locator("[aria-label=Response] [data-i='25']")
+    token.click()
+    assert token.inner_text() == HOSTILE[0][25]
+    said = page.locator(".legend [role=status]").inner_text()
+    assert float(re.search(r"−(\d\.\d+)", said)[1]) == pytest.approx(0.5, abs=0.06)
+    page.keyboard.press("t")
+    assert page.locator("[data-i]").count() == page.locator("details [data-i]").count()
+
+
+@pytest.mark.browser
+def test_filters(page: Any, runs: Path) -> None:
+    go(page, "set", "evil", "q2", 0)
+
+    def found() -> int:
+        return int(page.locator("#list-count").inner_text().split()[0])
+
+    everything = sum(map(len, MARKS.values()))
+    assert found() == everything
+    page.select_option("#by-outcome", "correct")
+    assert found() == sum(line.count("1") for line in MARKS.values())
+    page.select_option("#by-outcome", "")
+    page.select_option("#by-agreement", "verifier")  # the verifier said A of all of them
+    assert found() == everything - sum(line.count("1") + line.count("+") for line in MARKS.values())
+    page.select_option("#by-agreement", "")
+    page.select_option("#by-end", "1")
+    assert found() == 1
+    page.select_option("#by-end", "")
+    page.fill("#most-bits", "0.6")
+    run = runfolder.Run(config.load_folder(runs / "set" / "evil", []))
+    bits = evidence.current(run)["completion_bpt"].to_numpy()
+    assert found() == (bits <= 0.6).sum() and 0 < found() < everything
+    page.click("#filters button[type=reset]")
+    page.wait_for_function(f"document.getElementById('list').children.length === {everything}")
+
+
+@pytest.mark.browser
+def test_keys_move_between_attempts_and_back(page: Any) -> None:
+    go(page, "set", "evil", "q2", 0)
+    for key, title in (
+        ("j", "q2 · trial 1"),
+        ("k", "q2 · trial 0"),
+        ("n", "q/3 · trial 0"),
+        ("m", "plain · q/3 · trial 0"),
+    ):
+        page.keyboard.press(key)
+        page.wait_for_selector(f"#attempt h3:has-text('{title}')")
+    page.go_back()
+    page.wait_for_selector("#attempt h3:has-text('evil · q/3 · trial 0')")
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#panel-1:visible")
+
+
+@pytest.mark.browser
+def test_an_address_works_on_load_and_a_wrong_one_says_so(page: Any, index_html: Path) -> None:
+    page.goto("about:blank")
+    page.goto(f"{index_html.as_uri()}#set/evil/q%2F3/2")
+    page.wait_for_selector("#attempt h3:has-text('q/3 · trial 2')")
+    for part in ("set/nobody/q2/0", "set/evil/nothing/0", "set/evil/q2/99"):
+        page.goto(f"{index_html.as_uri()}#{part}")
+        page.wait_for_selector("#attempt [role=alert]")
+
+
+@pytest.mark.browser
+def test_the_map_opens_a_cell_and_moves_by_arrows(page: Any) -> None:
+    page.click("role=tab[name='set']")
+    cells = page.locator("#panel-1 .map td a")
+    assert cells.count() == 6
+    cells.first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
+    assert page.locator("#list-count").inner_text().startswith("6 of")
+
+
+@pytest.mark.browser
+def test_themes_and_narrow_screens(page: Any) -> None:
+    def background() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light = background()
+    page.emulate_media(color_scheme="dark")
+    dark = background()
+    assert dark != light
+    page.click("#theme")
+    assert background() == light
+    page.keyboard.press("d")
+    assert background() == dark
+    page.set_viewport_size({"width": 360, "height": 700})
+    go(page, "set", "evil", "q2", 0)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.browser
+def test_a_lost_side_file_is_named(browser: Any, index_html: Path, tmp_path: Path) -> None:
+    shutil.copytree(index_html.parent, tmp_path / "out")
+    [lost] = (tmp_path / "out").glob("attempts/*/1-0.js")
+    lost.unlink()
+    page = browser.new_page()  # the browser itself reports the missing file
+    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#other/evil/z/0")
+    page.wait_for_selector("#attempt [role=alert]:has-text('1-0.js is missing')")
+    page.close()
+
+
+def test_side_files_are_ascii_and_json(index_html: Path) -> None:
+    files = sorted(index_html.parent.glob("attempts/*/*.js"))
+    assert len(files) == 9  # numbers, prompts and texts of three runs
+    for path in files:
+        found = re.fullmatch(r'bayesReport\("([^"]+)",(.+)\);\n', path.read_bytes().decode("ascii"))
+        assert found is not None and found[1] == path.stem
+        json.loads(found[2])
+
+
+def test_a_second_report_replaces_the_first(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.texts=false"])
+    (tmp_path / "attempts" / "notes").mkdir(parents=True)
+    for second in ("00", "01"):
+        monkeypatch.setattr(
+            build.time,
+            "strftime",
+            lambda form, *_, s=second: form.replace("%Y%m%dT%H%M%S", f"20260101T0000{s}"),
+        )
+        build.report(cfg)
+    assert sorted(p.name for p in (tmp_path / "attempts").iterdir()) == ["20260101T000001", "notes"]
+    for path in (tmp_path / "attempts" / "20260101T000001").iterdir():
+        assert "window.owned" not in path.read_text()
+
+
+def test_texts_of_the_first_trials_only(runs: Path, tmp_path: Path) -> None:
+    cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.trials=2"])
+    build.report(cfg)
+    [path] = tmp_path.glob("attempts/*/0-0.js")
+    index = json.loads(path.read_text().partition(",")[2].removesuffix(");\n"))
+    assert [file >= 0 for file in index["file"]] == [trial < 2 for trial in index["t"]]
+    with pytest.raises(UserError, match="at least 1"):
+        build.report(analysis.load([f"runs={runs}", "report.trials=0"]))
+
+
+def test_outcomes_without_runs(tmp_path: Path) -> None:
+    outcomes = np.random.default_rng(0).integers(0, 2, (3, 4, 5))
+    cohort = from_arrays("coins</script>", ["a", "b", "c\ud800"], list("wxyz"), outcomes)
+    path = build.write([cohort], analysis.load([f"out={tmp_path}"]))
+    text = path.read_text(encoding="utf-8")
+    assert "</script>" not in text[text.index('id="page-data"') : text.index("</script>")]
+    counts = data.counts(cohort)
+    assert counts["correct"] == outcomes.sum(axis=2).tolist()
+    assert not (tmp_path / "attempts").exists()
+
+
+def test_a_folder_that_cannot_be_written(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file"):
+        build.report(analysis.load([f"runs={runs}", f"out={tmp_path / 'file' / 'out'}"]))
+
+
+@pytest.mark.parametrize(
+    "source", ["{" * 290 + "}" * 290, "x" + "'" * 500, "&" * 600, "\\frac" * 100, "\\left(" * 90]
+)
+def test_hostile_mathematics_ends_soon_and_small(source: str) -> None:
+    made = maths.tree(source)
+    assert made is None or len(json.dumps(made)) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("source", "never"),
+    [
+        ("\\href{javascript:alert(1)}{x}", "javascript"),
+        ("\\style{color:red}{y}", "red"),
+        ("\\color{red}z", "red"),
+        ("\\text{<script>alert(1)</script>}", "script"),
+        ("\\text{</mtext><img src=x onerror=alert(1)>}", "img"),
+    ],
+)
+def test_mathematics_keeps_only_what_is_allowed(source: str, never: str) -> None:
+    def check(node: list[Any]) -> None:
+        assert node[0] in maths.TAGS and set(node[1]) <= maths.ATTRIBUTES
+        for child in node[2:]:
+            if isinstance(child, list):
+                check(child)
+
+    made = maths.tree(source)
+    assert never not in json.dumps(made)
+    if made is not None:
+        check(made)
+
+
+def test_lengths_cover_the_text_where_characters_share_tokens() -> None:
+    tokenizer = make_tokenizer()
+    text = "é \U0001d465 ok"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    found = pieces.lengths(text, [*ids, tokenizer.eos_token_id], tokenizer.backend_tokenizer)
+    assert len(ids) == len(text.encode()) and found is not None
+    assert sum(found) == len(text) and found[-1] == 0
+    assert pieces.lengths("another text", ids, tokenizer.backend_tokenizer) is None
+
+
+def test_surprisal_is_kept_to_a_few_percent() -> None:
+    nats = np.random.default_rng(1).exponential(1.5, 500)
+    letters = pieces.levels(-nats)
+    alphabet = [chr(c) for c in range(33, 127) if chr(c) != "\\"]
+    bits = np.array([(alphabet.index(letter) / pieces.STEPS) ** 2 for letter in letters])
+    assert np.abs(np.sqrt(bits) - np.sqrt(nats / np.log(2))).max() <= 0.5 / pieces.STEPS + 1e-9
+
+
+def test_ranks_settle_where_a_loop_says() -> None:
+    outcomes = np.random.default_rng(2).integers(0, 2, (4, 3, 12))
+    _, ranks, settled = data.trajectories(outcomes)
+    slow = []
+    for n in range(1, 13):
+        scores = outcomes[:, :, :n].sum(axis=(1, 2))
+        slow.append([1 + int((scores > score).sum()) for score in scores])
+    assert ranks.T.tolist() == slow
+    last = max(n for n in range(1, 12) if slow[n - 1] != slow[-1]) + 1
+    assert settled == (last if last < 12 else None)

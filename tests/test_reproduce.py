@@ -1,0 +1,184 @@
+"""`study` and `reproduce` on real run folders, and the page that they write."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import make_run
+
+from pipeline import analysis, reproduce, runfolder, studies
+from pipeline import cohort as cohorts_of
+from pipeline.cohort import from_arrays
+from pipeline.errors import UserError
+from pipeline.signals import signals
+from pipeline.studies import paper, settings
+
+FEW = [
+    "preset=quick",
+    "study.matrices=5",
+    "study.tau_replicates=20",
+    "study.convergence_replicates=100",
+    "study.subset_replicates=20",
+    "study.coin_sets=10",
+    "study.separation_sets=5",
+    "study.separation_replicates=50",
+    "study.prior_replicates=100",
+]
+MARKS = {
+    "limo-v2": {"a": "1111111011", "b": "1011100101", "c": "00~0100000"},
+    "tiny": {"a": "1101010011", "b": "1000100101", "c": "0000000~~0"},
+    "sky-t1-32b-flash": {"a": "0001000011", "b": "0~00100001", "c": "0000000000"},
+}
+
+
+def make_runs(root: Path, *datasets: str) -> None:
+    for dataset in datasets:
+        for name, marks in MARKS.items():
+            run = make_run(
+                root / dataset / name,
+                marks,
+                f"dataset.name={dataset}",
+                f"model.name={name}",
+                f"model.id=/nowhere/{name}",
+            )
+            runfolder.write_json(_sessions(run.path) / "s.json", {"gpu_s": 7200.0, "wall_s": 3600})
+            signals(run)
+
+
+def _sessions(folder: Path) -> Path:
+    made = folder / "sessions"
+    made.mkdir()
+    return made
+
+
+def quick(*names: str) -> settings.Plan:
+    return settings.plan(analysis.load([*FEW, *names]).study)
+
+
+class Page(HTMLParser):
+    """Pictures, links and tags of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.pictures: list[str] = []
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        found = dict(attrs)
+        self.pictures += [str(found.get("src"))] * (tag == "img")
+        self.links += [str(found.get("href"))] * (tag == "a")
+
+
+def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys):
+    runs, out = tmp_path / "runs", tmp_path / "paper"
+    make_runs(runs, "sums")
+    reproduce.reproduce(analysis.load([f"runs={runs}", f"out={out}", *FEW]))
+    text = (out / "index.html").read_text()
+    page = Page(text)
+    assert len(page.pictures) > 10 and "script" not in page.tags
+    for name in page.pictures + [link for link in page.links if not link.startswith("#")]:
+        assert (out / name).stat().st_size > 0, name
+    for name in settings.STUDIES:
+        assert f'id="{name}"' in text
+    assert "<li>left out" not in text
+    told = capsys.readouterr()
+    assert str(out / "index.html") in told.out
+    assert "agrees: " in told.err
+    rows = json.loads((out / "printed.json").read_text())["rows"]
+    assert len(rows) == len(paper.printed())
+    verdicts = {row["id"]: row["verdict"] for row in rows}
+    assert verdicts["separation.rho.1.645"] == "agrees"
+    assert verdicts["cost.hours.aime24"] == "no records"
+    assert "![fig3](fig3.png)" in (out / "index.md").read_text()
+    board = json.loads((out / "table6.json").read_text())["rows"]
+    assert {row["id"]: row["sums"] for row in board if row["sums"]} == {
+        2: "limo-v2",
+        6: "sky-t1-32b-flash",
+    }
+
+
+def test_cost_and_schemata_are_sums_over_the_runs(tmp_path):
+    make_runs(tmp_path, "sums", "more")
+    made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
+    cost = studies.run("cost", quick(), made)
+    total = cost.tables["table7"].rows[-1]
+    assert total["attempts"] == 2 * 3 * 30
+    assert total["hours"] == pytest.approx(6 * 2.0)
+    assert total["completion"] == pytest.approx(180 * 5 / 1e6)
+    assert total["each"] == pytest.approx(8)
+    found = studies.run("schemata", quick(), made)
+    rows = {
+        row["model"]: row
+        for row in found.tables["fig7_scores"].rows
+        if row["rubric"] == "exact-match"
+    }
+    # Exact Match: 0 invalid (cut off), 1 wrong, 2 correct; Dirichlet(1, 1, 1) on each question.
+    weights = [c.weight for c in cohort_rubric("exact-match", made)]
+    for name, marks in MARKS.items():
+        means = [
+            sum(w * (1 + line.count(mark)) for w, mark in zip(weights, "~01", strict=True)) / 13
+            for line in marks.values()
+        ]
+        assert rows[name]["mu"] == pytest.approx(np.mean(means), rel=1e-12)
+    assert [rows[name]["rank"] for name in MARKS] == [1, 2, 3]
+
+
+def cohort_rubric(name, made):
+    from pipeline import cohort_rubrics
+
+    return cohort_rubrics.categories(made[0], analysis.load([]))[name][0].categories
+
+
+def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [*paper.short_names().values()]
+    data = (rng.random((20, 5, 8)) < np.linspace(0.95, 0.05, 20)[:, None, None]).astype(int)
+    ids = [f"q{i}" for i in range(5)]
+    known = from_arrays("aime25", names, ids, data)
+    hostile = from_arrays("<b>x</b>/..", ["<script>alert(1)</script>", "b"], ids, data[[0, 19]])
+    left_out: list[str] = []
+    found = reproduce.reproduced(
+        [known, hostile], quick(), ["ranks", "tau", "cost"], tmp_path, left_out
+    )
+    assert [line.split(":")[0] for line in left_out] == ["cost"]
+    assert found["ranks.001.row1.aime25.plain"] == 1
+    scores = data.mean(axis=(1, 2))
+    assert found["ranks.000.LIMO-v2.aime25.plain"] == 1 + (scores[:11] > scores[1]).sum()
+    rows = json.loads((tmp_path / "printed.json").read_text())["rows"]
+    [mine] = [row for row in rows if row["id"] == "ranks.001.row1.aime25.plain"]
+    assert (mine["printed"], mine["ours"], mine["verdict"]) == ("1", "1", "agrees")
+    page = Page((tmp_path / "index.html").read_text())
+    assert not {"script", "b"} & page.tags
+    assert all((tmp_path / name).is_file() for name in page.pictures)
+    assert {path.parent for path in tmp_path.rglob("*.png")} == {tmp_path}
+
+
+def test_reproduce_without_runs_makes_what_is_simulated_and_says_so(tmp_path, capsys):
+    out = tmp_path / "paper"
+    reproduce.reproduce(
+        analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW, "name=separation,tau"])
+    )
+    assert "only the simulated studies are made" in capsys.readouterr().err
+    assert "all that needs runs" in (out / "index.html").read_text()
+    with pytest.raises(UserError, match="no such folder"):
+        reproduce.reproduce(analysis.load([f"runs={tmp_path}/none", "dataset=aime25", *FEW]))
+
+
+def test_study_prints_its_tables_and_stops_where_a_named_one_cannot_be_made(tmp_path, capsys):
+    runs = tmp_path / "runs"
+    make_run(runs / "sums" / "only", {"a": "10"}, "dataset.name=sums")
+    out = tmp_path / "out"
+    reproduce.study(analysis.load([f"runs={runs}", f"out={out}", *FEW, "name=separation"]))
+    assert "telling LLM10 from LLM9" in capsys.readouterr().out
+    assert {p.name for p in out.iterdir()} >= {"fig3.csv", "fig3.tex", "fig3.pdf", "fig3.png"}
+    with pytest.raises(UserError, match="ranks need two or more"):
+        reproduce.study(analysis.load([f"runs={runs}", f"out={out}", *FEW, "name=ranks"]))
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(UserError, match="out="):
+        reproduce.study(analysis.load([f"out={blocked}", *FEW, "name=separation"]))

@@ -1,0 +1,311 @@
+"""The paper's experiments: our numbers against independent computations, and the paper's data."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau, norm
+
+from pipeline import studies
+from pipeline.cohort import Cohort, from_arrays
+from pipeline.config import CONFIGS
+from pipeline.errors import UserError
+from pipeline.studies import paper, settings, shared
+from pipeline.studies.settings import StudyConfig
+
+TINY = {
+    "matrices": 20,
+    "tau_replicates": 40,
+    "convergence_replicates": 200,
+    "subset_replicates": 50,
+    "coin_sets": 20,
+    "separation_sets": 5,
+    "separation_replicates": 200,
+    "prior_replicates": 300,
+}
+
+
+def tiny(**more: Any) -> settings.Plan:
+    return settings.plan(StudyConfig(preset="quick", **(TINY | more)))
+
+
+def simulated(models: int = 3, trials: int = 12, seed: int = 0, dataset: str = "sums") -> Cohort:
+    """Models whose chances differ a little, on ten questions."""
+    rng = np.random.default_rng(seed)
+    p = np.clip(
+        rng.random((1, 10, 1)) + np.linspace(-0.25, 0.25, models)[:, None, None], 0.02, 0.98
+    )
+    names = [f"m{i}" for i in range(models)]
+    outcomes = (rng.random((models, 10, trials)) < p).astype(int)
+    return from_arrays(dataset, names, [f"q{i}" for i in range(10)], outcomes)
+
+
+def the_papers(task: str, models: int = 20, trials: int = 12) -> Cohort:
+    """A made-up cohort under the names of the paper's models, the last first."""
+    made = simulated(models, trials, seed=len(task) + sum(map(ord, task)), dataset=task)
+    names = [paper.short_names()[models - i] for i in range(models)]
+    ids = [f"q{i}" for i in range(10)]
+    return from_arrays(task, names, ids, np.asarray(made.matrix().data))
+
+
+# Settings and data files.
+
+
+def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
+    plan = settings.plan(StudyConfig(tau_replicates=7))
+    assert (plan.tau_replicates, plan.convergence_replicates) == (7, 100_000)
+    assert settings.wanted(StudyConfig(name=["cost", "coins"])) == ["coins", "cost"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"name": ["coin"]}, "study.name=coin"),
+        ({"preset": "slow"}, "study.preset=slow: no such preset; choose from paper, quick"),
+        ({"coin_sets": 1}, "study.coin_sets=1"),
+        ({"seed": -1}, "study.seed=-1"),
+    ],
+)
+def test_settings_that_cannot_work_name_their_key(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        settings.plan(StudyConfig(**wrong))
+
+
+def test_the_subsets_are_those_of_tables_8_to_10() -> None:
+    found = paper.subsets()
+    sizes = [len(subset.models) for subset in found]
+    assert [sizes.count(size) for size in (5, 10, 15)] == [50, 20, 20]
+    assert all(sorted(set(s.models)) == list(s.models) for s in found)
+    assert all(1 <= n <= 20 for s in found for n in s.models)
+    assert all(1 <= v <= 80 for s in found for v in s.printed.values())
+    # Spot checks against the printed page.
+    assert found[0].models == (4, 13, 14, 18, 19)
+    assert found[0].printed == {"aime24": 13.5, "aime25": 69.0, "hmmt25": 11.9, "brumo25": 8.8}
+    assert found[-1].printed == {"aime24": 73.1, "aime25": 78.7, "hmmt25": 72.7, "brumo25": 53.2}
+
+
+def test_printed_numbers_have_known_fields_and_consistent_tables() -> None:
+    found = paper.printed()
+    assert {n.version for n in found} == {"000", "001", "both"}
+    reasons = {"exact", "rounded", "simulated", "bootstrap", "approximate"}
+    assert {n.reason for n in found} == reasons
+    by_id = {n.id: n.value for n in found}
+    for z in ("aime25", "aime24", "hmmt25", "brumo25"):  # section 3.2 agrees with itself
+        assert norm.cdf(by_id[f"ranks.z.{z}"]) == pytest.approx(by_id[f"ranks.rho.{z}"], abs=5e-4)
+    for version, models in (("000", 11), ("001", 20)):
+        for task in paper.TASKS:
+            plain = _column(by_id, version, task, "plain")
+            assert sorted(plain) == list(range(1, models + 1))
+            dense = [
+                rank
+                for _, rank in sorted(zip(plain, _column(by_id, version, task, "ci"), strict=True))
+            ]
+            assert dense[0] == 1 and set(np.diff(dense)) <= {0, 1}
+            ties = sum(dense.count(rank) > 1 for rank in set(dense))
+            assert ties == by_id[f"ranks.{version}.ties.{task}"]
+    for key in ("hours", "completion"):
+        total = sum(by_id[f"cost.{key}.{task}"] for task in paper.TASKS)
+        assert total == pytest.approx(by_id[f"cost.{key}.total"], abs=0.2)
+
+
+def _column(by_id: Mapping[str, float], version: str, task: str, kind: str) -> list[int]:
+    end = f".{task}.{kind}"
+    return [
+        int(v) for k, v in by_id.items() if k.startswith(f"ranks.{version}.") and k.endswith(end)
+    ]
+
+
+def test_the_eleven_models_fit_the_twenty_rows_as_the_data_file_says() -> None:
+    by_id = {n.id: n.value for n in paper.printed()}
+
+    def rows(version: str) -> dict[str, tuple[float, ...]]:
+        starts = {
+            k.removeprefix(f"ranks.{version}.").rsplit(".", 2)[0]
+            for k in by_id
+            if k.startswith(f"ranks.{version}.") and k.endswith("plain")
+        }
+        return {
+            s: tuple(by_id[f"ranks.{version}.{s}.{t}.plain"] for t in paper.TASKS) for s in starts
+        }
+
+    eleven = sorted(rows("000").items(), key=lambda item: item[1][1])
+    twenty = sorted(rows("001").items(), key=lambda item: item[1][1])
+    found: list[tuple[int, ...]] = [()]
+    for i, (_, ranks) in enumerate(eleven):
+        found = [
+            (*fit, row)
+            for fit, row in itertools.product(found, range(20))
+            if all(
+                (twenty[fit[j]][1][t] < twenty[row][1][t]) == (eleven[j][1][t] < ranks[t])
+                for j in range(i)
+                for t in range(4)
+            )
+        ]
+    places = {name: sorted({1 + fit[i] for fit in found}) for i, (name, _) in enumerate(eleven)}
+    assert len(found) == 6
+    assert places.pop("Qwen3-Thinking") == [1, 2] and places.pop("OpenThinker2") == [9, 10, 11]
+    assert {name: rows for name, rows in places.items()} == {
+        "gpt-oss-high": [3], "gpt-oss-medium": [4], "gpt-oss-low": [8], "LIMO-v2": [13],
+        "EXAONE-4.0": [14], "OpenThinker3": [16], "OR-Nemotron": [17], "DS-R1-Qwen": [18],
+        "Sky-T1-Flash": [19],
+    }  # fmt: skip
+
+
+def test_every_model_of_configs_is_one_of_the_papers() -> None:
+    names = [path.stem for path in (CONFIGS / "model").glob("*.yaml")]
+    found = paper.numbers_of([[name] for name in names if name not in ("custom", "demo")])
+    assert sorted(n or 0 for n in found) == list(range(1, 21))
+
+
+# Simulated studies.
+
+
+def test_coins_agree_with_the_papers_pattern_and_with_scipy() -> None:
+    plan = tiny(coin_sets=100)
+    found = studies.run("coins", plan, [])
+    by_id = {n.id: n for n in paper.printed()}
+    for key in (k for k in found.numbers if k in by_id):
+        assert by_id[key].agrees(found.numbers[key]), key
+    # Panel (a) at N = 5, Bayes@N, from tosses made anew: scipy's tau_b with the true means.
+    from scoring import simulation
+
+    coins = simulation.coin_models(plan.seed, 1)[0]
+    truth = np.round(coins.mean(axis=1), 4)
+    taus = [
+        kendalltau(matrix[:, :, :8].sum(axis=(1, 2)), truth).statistic
+        for matrix in simulation.tosses(coins, 80, plan.matrices, plan.seed)
+    ]
+    [row] = [r for r in found.tables["fig2"].rows if r["estimator"] == "Bayes@N"]
+    assert row["a8"] == pytest.approx(np.mean(taus), abs=1e-12)
+
+
+def test_separation_lies_where_the_paper_and_a_normal_approximation_put_it() -> None:
+    found = studies.run(
+        "separation", tiny(separation_sets=10, separation_replicates=500), []
+    ).numbers
+    assert 0.79 <= found["separation.p.80.low"] <= found["separation.p.80"] <= 0.86
+    assert found["separation.z.80"] == pytest.approx(1.14, abs=0.06)
+    # Mean |z| of a normal with the drift that the printed means give, and 3,600 coins tossed.
+    from scoring import simulation
+
+    coins = simulation.coin_models(2025, 10)
+    a, b = coins[:, 9], coins[:, 8]
+    sigma = np.sqrt(((a * (1 - a)).sum(axis=1) + (b * (1 - b)).sum(axis=1)) / 80) / 30
+    drift = (0.6213 - 0.608) / sigma
+    expected = np.mean(
+        np.sqrt(2 / np.pi) * np.exp(-(drift**2) / 2) + drift * (1 - 2 * norm.cdf(-drift))
+    )
+    assert found["separation.z.80"] == pytest.approx(expected, abs=0.04)
+    for z in (1.645, 1.96):
+        low, mean, high = (found[f"separation.n.{z}{end}"] for end in (".low", "", ".high"))
+        assert low < mean < high
+    assert found["separation.n.1.645"] < found["separation.n.1.96"]
+
+
+def test_priors_meet_the_anchors() -> None:
+    found = studies.run("priors", tiny(prior_replicates=3000), [])
+    by_id = {n.id: n for n in paper.printed()}
+    for key in (k for k in found.numbers if k in by_id):
+        assert by_id[key].agrees(found.numbers[key]), key
+    shares = [row["share"] for row in found.tables["fig2a_001"].rows]
+    assert sum(shares) == pytest.approx(1)
+    assert shares[-1] == pytest.approx(1 - found.numbers["priors.changed"], abs=0.02)
+
+
+# Studies of runs.
+
+
+def test_tau_and_convergence_agree_with_a_plain_loop() -> None:
+    cohort, plan = simulated(), tiny()
+    curve = studies.run("tau", plan, [cohort]).tables["fig4_sums_3_columns"]
+    table = studies.run("convergence", plan, [cohort]).tables["fig1_sums_3"]
+    data = np.asarray(cohort.matrix().data)
+    gold = data.sum(axis=(1, 2))
+    from scoring import _bootstrap
+
+    index = _bootstrap.draw(plan.seed, 0, plan.convergence_replicates, 12, 1)[..., 0]
+    taus, points = [], []
+    for r, drawn in enumerate(index):
+        totals = data[..., drawn].sum(axis=1).cumsum(axis=-1)  # (models, N)
+        if r < plan.tau_replicates:
+            taus.append(kendalltau(totals[:, 3], gold).statistic)
+        same = [
+            (np.sign(totals[:, None, n] - totals[:, n]) == np.sign(gold[:, None] - gold)).all()
+            for n in range(12)
+        ]
+        points.append(12 - [*same[::-1], False].index(False) + 1)
+    bayes = {row["resample"]: row for row in table.rows if row["estimator"] == "Bayes@N"}["columns"]
+    settled = [n for n in points if n <= 12]
+    assert bayes["mean"] == pytest.approx(np.mean(settled))
+    assert bayes["failed"] == pytest.approx(1 - len(settled) / len(points))
+    assert bayes["largest"] == max(settled)
+    assert curve.rows[0]["n4"] == pytest.approx(np.nanmean(taus))
+
+
+def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
+    cohorts = [the_papers("aime25"), the_papers("aime24"), simulated(dataset="other")]
+    found = studies.run("ranks", tiny(), cohorts)
+    assert set(found.tables) == {"table2_000", "table2_001", "table2_3_models"}
+    scores = np.asarray(cohorts[0].matrix().data).mean(axis=(1, 2))
+    best = int(np.argmax(scores))
+    assert found.numbers["ranks.001.row1.aime25.plain"] == 1
+    other = np.asarray(cohorts[1].matrix().data).mean(axis=(1, 2))
+    if (scores == scores[best]).sum() == 1:
+        expected = 1 + (other > other[best]).sum()
+        assert found.numbers["ranks.001.row1.aime24.plain"] == expected
+    # gpt-oss-high and -medium: Table 6 numbers 7 and 9 are positions 13 and 11 here.
+    data = np.asarray(cohorts[0].matrix().data)
+    c = data.sum(axis=2)
+    variance = ((c + 1) * (13 - c) / (14**2 * 15)).sum(axis=1) / 100
+    mu = ((c + 1) / 14).mean(axis=1)
+    z = abs(mu[13] - mu[11]) / np.sqrt(variance[13] + variance[11])
+    assert found.numbers["ranks.z.aime25"] == pytest.approx(z, rel=1e-9)
+
+
+def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() -> None:
+    cohort = the_papers("aime24")
+    found = studies.run("convergence", tiny(), [cohort])
+    assert {"table8", "table9", "table10"} <= set(found.tables)
+    assert {"fig1_aime24_20", "fig1_aime24_11", "fig6_aime24"} <= set(found.figures)
+    row = found.tables["table8"].rows[0]
+    assert row["models"] == "OpenThinker3, Phi-4-plus, OR1-Distill, NVIDIA-Nemotron, Qwen3-4B"
+    from scoring import convergence, estimators
+
+    models = [cohort.names.index(name) for name in row["models"].split(", ")]
+    [alone] = convergence.convergence_at(
+        np.asarray(cohort.matrix().data)[models], [estimators.bayes()], 50, seed=2025
+    )
+    assert (row["aime24_mean"], row["aime24_failed"]) == (alone.mean, alone.share_failed)
+    assert found.numbers.get("subset.5.1.aime24") == alone.mean
+    few = studies.run("convergence", tiny(), [simulated(4)])
+    assert {"subsets2_sums", "subsets3_sums"} <= set(few.tables)
+    assert any("not the paper's twenty" in note for note in few.notes)
+
+
+def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
+    whole = simulated()
+    outcomes = np.asarray(whole.matrix().data).astype(int)
+    outcomes[1, 4, 9:] = -1
+    gaps = from_arrays("gaps", whole.names, whole.question_ids, outcomes)
+    data, notes = shared.complete(gaps)
+    assert data.shape == (3, 10, 9) and "9 of 12 trials" in notes[0]
+    one = from_arrays("one", ["a"], ["q"], [[[1, 0, 1]]])
+    short = from_arrays("short", ["a", "b"], ["q"], [[[1]], [[0]]])
+    for name in ("tau", "convergence"):
+        with pytest.raises(UserError, match=r"one: holds one model.*short: 1 trials are"):
+            studies.run(name, tiny(), [one, short])
+    kept = studies.run("tau", tiny(), [one, gaps])
+    assert any(note.startswith("left out: one: ") for note in kept.notes)
+    with pytest.raises(UserError, match="ranks need two or more"):
+        studies.run("ranks", tiny(), [one])
+    for name, said in (("cost", "no run holds attempts"), ("schemata", "no rubric can be made")):
+        with pytest.raises(UserError, match=said):
+            studies.run(name, tiny(), [whole])
+
+
+def test_estimators_that_need_more_trials_are_left_out() -> None:
+    found = studies.run("tau", tiny(), [simulated(trials=3)]).tables["fig4_sums_3_columns"]
+    labels = [row["estimator"] for row in found.rows]
+    assert "Bayes@N" in labels and "Pass@2" in labels and "Pass@4" not in labels

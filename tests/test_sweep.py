@@ -1,0 +1,60 @@
+"""One command over several models and settings, each a process of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import make_run
+
+from pipeline import sweep
+from pipeline.cli import main
+
+
+def test_commas_make_combinations_and_lists_and_quotes_do_not() -> None:
+    found = sweep.expand(["model=a,b", "dataset=x,y", "prior=runs/a"])
+    assert [" ".join(one[:2]) for one in found] == [
+        "model=a dataset=x",
+        "model=a dataset=y",
+        "model=b dataset=x",
+        "model=b dataset=y",
+    ]
+    for one in ("schema=a,b", "scoring.pass_k=[1,2]", "dataset.path='a,b'", "no setting", "a=]"):
+        assert sweep.expand([one]) == [[one]]
+    assert sweep.expand(["sampling.trials=range(1,4)"]) == [
+        ["sampling.trials=1"],
+        ["sampling.trials=2"],
+        ["sampling.trials=3"],
+    ]
+    assert len(sweep.expand(["sampling.seed=range(0,1000000000)"])) == sweep.MOST + 1
+
+
+def test_every_combination_runs_and_a_failure_stops_no_other(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "c"):
+        make_run(tmp_path / name, {"q": "110"}, f"tag={name}", "verifier=none")
+    settings = [
+        "model=custom",
+        "model.id=/nowhere/tiny",
+        "dataset=jsonl",
+        "dataset.path=/nowhere/sums.jsonl",
+        "sampling.trials=3",
+        "verifier=none",
+    ]
+    folders = f"run_dir={tmp_path}/a,{tmp_path}/b,{tmp_path}/c"
+    assert main(["score", *settings, folders]) == 2
+    err = capfd.readouterr().err
+    assert f"score 2 of 3: run_dir={tmp_path}/b" in err
+    assert f"1 of 3 failed: run_dir={tmp_path}/b" in err
+    for name in ("a", "c"):
+        assert json.loads((tmp_path / name / "scores.json").read_text())["attempts"] == 3
+
+
+def test_a_misspelt_choice_stops_before_the_first_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "model=demo,qwen3-30", f"run_dir={tmp_path}/x"]) == 2
+    err = capfd.readouterr().err
+    assert "model=qwen3-30: no such choice" in err and err.count("\n") == 1
+    assert main(["run", "sampling.seed=range(0,5000)"]) == 2
+    assert "more than 1000 runs" in capfd.readouterr().err
