@@ -7,7 +7,7 @@ READY = .venv/.ready
 .DELETE_ON_ERROR:
 
 demo: $(READY)  ## the main job on four embedded models, 2,400 attempts each; then all side by side
-	$(BIN)/python -m pipeline run model.checkpoint=step-1500,step-2400,step-3300,step-3900
+	$(BIN)/python -m pipeline run model.checkpoint=step-2400,step-3600,step-3800,step-3900
 	$(BIN)/python -m pipeline compare dataset=demo
 	$(BIN)/python -m pipeline report dataset=demo
 

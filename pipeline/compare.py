@@ -50,11 +50,35 @@ def compare(cfg: AnalysisConfig) -> None:
         for stem, table in tables.items():
             tabular.save(table, (folder / stem).parent, Path(stem).name)
         runfolder.write_json(folder / "compare.json", tabular.plain(told))
+        for cohort, board in zip(cohorts, boards, strict=True):
+            _draw(cohort, cfg, board, folder / cohort.dataset if len(cohorts) > 1 else folder)
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: {error.strerror or error}; the comparison was not saved"
         ) from error
-    note(f"saved {folder / 'compare.json'} and {len(tables)} tables as .csv, .json, .tex, .md")
+    note(
+        f"saved {folder / 'compare.json'}, {len(tables)} tables as .csv, .json, .tex, .md, and"
+        " forest and questions as .png, .pdf"
+    )
+
+
+def _draw(cohort: Cohort, cfg: AnalysisConfig, board: Table, folder: Path) -> None:
+    """Save the leaderboard as a forest plot, and models by questions as a heat map."""
+    from pipeline.plots import leaderboard as plots  # matplotlib takes half a second
+    from pipeline.plots import style
+
+    keys = ("model", "mu", "low", "high", f"rank_{cfg.scoring.rule}")
+    columns: list[list[Any]] = [[row.get(key) for row in board.rows] for key in keys]
+    names, mu, low, high, rank = columns
+    ranks = rank if len(names) > 1 else None
+    size = f"{len(cohort.question_ids)} questions, {cohort.outcomes.shape[2]} trials"
+    title = f"Bayes@N on {cohort.dataset}, {size}"
+    axis = f"posterior mean μ (share of trials correct), {cfg.scoring.confidence:.0%} interval"
+    style.save(plots.forest(names, mu, low, high, ranks, title, axis), folder / "forest")
+    success = cohort.matrix().mean(axis=2)
+    title = f"correct attempts on {cohort.dataset}"
+    drawn = plots.heat_map(cohort.names, cohort.question_ids, success, title)
+    style.save(drawn, folder / "questions")
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:

@@ -5,6 +5,7 @@ view (a timeout, an answer that it cannot read) the attempt is left out. A fitte
 whole questions that it has not seen.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,23 @@ def calibrated(run: Run) -> None:
     name = f"{run.cfg.verifier.name} on {run.cfg.model.name}, {run.cfg.dataset.name}"
     drawn = plots.reliability(f"{name}: P(A) against correct", table)
     style.save(drawn, folder(run) / "_reliability")
+
+
+def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """`calibration.report` over the graded attempts of several runs, all with verdicts.
+
+    Returns:
+        None where a run has no verdicts, or two of them were calibrated with different T.
+    """
+    applied = [verify_store.remembered(run, "calibration") for run in runs]
+    temperatures = {one["temperature"] for one in applied if isinstance(one, dict)}
+    if not runs or None in applied or len(temperatures) != 1:
+        return None
+    parts = [_labelled(run) for run in runs]
+    logprobs, bases, truth = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    if not truth.size:
+        return None
+    return calibration.report(logprobs, bases, truth, temperature=temperatures.pop())
 
 
 def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:

@@ -18,7 +18,7 @@ import pytest
 from pipeline import analysis, config, evidence, runfolder, shards, signals
 from pipeline.cohort import from_arrays
 from pipeline.errors import UserError
-from pipeline.report import build, data, maths, pieces
+from pipeline.report import build, data, figures, maths, pieces
 from pipeline.tables import VERDICTS
 from tests.helpers import make_run, make_tokenizer
 
@@ -391,7 +391,7 @@ def test_surprisal_is_kept_to_a_few_percent() -> None:
 
 def test_ranks_settle_where_a_loop_says() -> None:
     outcomes = np.random.default_rng(2).integers(0, 2, (4, 3, 12))
-    _, ranks, settled = data.trajectories(outcomes)
+    _, ranks, settled = figures.trajectories(outcomes)
     slow = []
     for n in range(1, 13):
         scores = outcomes[:, :, :n].sum(axis=(1, 2))

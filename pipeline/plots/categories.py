@@ -18,9 +18,10 @@ def category_shares(
     categories: Sequence[str],
     counts: npt.NDArray[np.int64],
     weights: Sequence[float],
-    question_ids: Sequence[str],
+    names: Sequence[str],
+    what: str = "question, from easy",
 ) -> Figure:
-    """Stacked bars of category shares: all attempts on top, then one bar a question.
+    """Stacked bars of category shares: all attempts on top, then one bar a question (or model).
 
     Questions are in the order of their mean weight, so that the picture reads from easy to hard;
     those without an attempt come last, without a bar. Where a page has no room for all names,
@@ -31,7 +32,8 @@ def category_shares(
         categories: names, from 0 to C.
         counts: attempts of each category at each question, shape (M, C + 1).
         weights: of the categories, from 0 to C.
-        question_ids: names of the M questions.
+        names: of the M questions.
+        what: what a bar is, and what is on top.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     scores = np.where(counts.any(axis=1), shares @ np.asarray(weights, float), -np.inf)
@@ -57,9 +59,9 @@ def category_shares(
     axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6))
     axes.set_xlabel("share of attempts")
     some = "" if step == 1 else f" (one of {step} is named)"
-    axes.set_ylabel(f"question, from easy to hard{some}")
-    names = ["all", *(one_line(question_ids[i], 24) for i in order[::step])]
-    axes.set_yticks([0, *range(2, len(rows), step)], names, fontsize=style.SMALL)
+    axes.set_ylabel(f"{what}{some}")
+    ticks = ["all", *(one_line(names[i], 24) for i in order[::step])]
+    axes.set_yticks([0, *range(2, len(rows), step)], ticks, fontsize=style.SMALL)
     axes.tick_params(axis="y", length=0)
     style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
     return figure

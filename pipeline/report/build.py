@@ -25,7 +25,7 @@ from pipeline.cohort import Cohort
 from pipeline.compare import rankings
 from pipeline.console import Meter, clock, note, results
 from pipeline.errors import UserError
-from pipeline.report import attempts, data, maths, texts
+from pipeline.report import attempts, data, figures, maths, texts
 from pipeline.report.attempts import Categories
 
 FOLDER = Path(__file__).parent
@@ -96,7 +96,7 @@ def _parts(cohorts: list[Cohort], cfg: AnalysisConfig, side: Path) -> list[dict[
                 {
                     "counts": data.counts(cohort) | {"models": models},
                     "tables": [data.table(table) for table in tables],
-                    "figures": data.figures(cohort, tables[0], lengths, mapped),
+                    "figures": figures.figures(cohort, tables[0], lengths, mapped),
                     "notices": notices,
                 }
             )
@@ -199,7 +199,7 @@ def _page(
 def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, index: int) -> dict[str, Any]:
     """The panel of all data sets together; a notice where no model is in all of them."""
     notices = [f"{one.dataset}: {line}" for one in cohorts for line in one.differences]
-    tables, figures = [], []
+    tables, drawn = [], []
     try:
         together = cohorts_of.pooled(cohorts)
         board = leaderboard.leaderboard(together, cfg)
@@ -207,7 +207,7 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, index: int) -> dict[str,
         board = leaderboard.pooled_usage(board, boards)
         found = [board, rankings(cohorts, cfg), leaderboard.attempts(board, cfg)]
         tables = [data.table(one) for one in found]
-        figures = data.figures(together, board, [], {})
+        drawn = figures.figures(together, board, [], {})
     except UserError as error:
         notices.append(str(error))
     return {
@@ -217,7 +217,7 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, index: int) -> dict[str,
         "dataset": None,
         "notices": notices,
         "tables": tables,
-        "figures": figures,
+        "figures": drawn,
     }
 
 

@@ -1,18 +1,11 @@
-"""What one data set's part of the page shows: tables, figures, notices, and counts for its map."""
+"""What one data set's part of the page shows in numbers: tables, and counts for its map."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from markupsafe import Markup
-from scipy.stats import rankdata
-
 from pipeline import cohort_rubrics, leaderboard, neighbours, tabular
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohort import Cohort
-from pipeline.plots import leaderboard as leaderboard_plots
-from pipeline.plots import style, tokens
 from pipeline.report.attempts import Categories
 from pipeline.score import MISSING
 from pipeline.tabular import Column, Table
@@ -99,74 +92,6 @@ def table(made: Table, sorted_by: str = "mu") -> dict[str, Any]:
     }
 
 
-def figures(
-    cohort: Cohort, made: Table, lengths: Sequence[Lengths], rubrics: Categories
-) -> list[dict[str, Any]]:
-    """The figures of a data set as inline SVG with their captions.
-
-    Args:
-        cohort: L models.
-        made: its leaderboard, with keys model, mu, low and high.
-        lengths: one pair a model.
-        rubrics: what :func:`pipeline.cohort_rubrics.categories` returned.
-    """
-    rows = [row for row in made.rows if row.get("mu") is not None]
-    names = [str(row["model"]) for row in rows]
-    mu, low, high = ([row[key] for row in rows] for key in ("mu", "low", "high"))
-    found = [_figure(leaderboard_plots.forest(names, mu, low, high), "Bayes@N with its interval.")]
-    matrix = cohort.matrix()
-    if len(cohort.names) > 1 and (cohort.outcomes != MISSING).all() and matrix.shape[2] > 1:
-        n, ranks, settled = trajectories(matrix.filled(0))
-        drawn = leaderboard_plots.rank_trajectories(cohort.names, n, ranks, settled)
-        said = f"They do not change from n = {settled} on." if settled else ""
-        found.append(_figure(drawn, f"Ranks by Bayes@n after the first n trials. {said}"))
-    if any(one is not None for pair in lengths for one in pair):
-        sides = np.array(lengths, float)
-        share = np.ma.filled(matrix.mean(axis=(1, 2)).astype(float), np.nan)
-        drawn = tokens.tokens_against_correctness(cohort.names, sides[:, 0], sides[:, 1], share)
-        found.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))
-    if len(cohort.names) > 1 and len(rubrics) > 1:
-        titles = [rubric.name for rubric, _ in rubrics.values()]
-        drawn = leaderboard_plots.rank_lines(titles, cohort.names, rubric_ranks(rubrics))
-        found.append(_figure(drawn, "Ranks by the mean weight under each rubric."))
-    return found
-
-
-def rubric_ranks(rubrics: Categories) -> npt.NDArray[np.int64]:
-    """Competition ranks of L models by their mean weight under each of K rubrics: (L, K)."""
-    columns = []
-    for rubric, codes in rubrics.values():
-        known = codes >= 0
-        weights = np.array([part.weight for part in rubric.categories], float)
-        total = np.where(known, weights[codes], 0.0).sum(axis=(1, 2))
-        mean = total / np.maximum(known.sum(axis=(1, 2)), 1)
-        columns.append(rankdata(-mean.round(12), method="min"))
-    return np.array(columns).astype(np.int64).T
-
-
-def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray[Any], int | None]:
-    """Competition ranks by Bayes@n as trials are added, all of them graded.
-
-    Args:
-        outcomes: 1 correct, 0 not; shape (L, M, N).
-
-    Returns:
-        n (N), ranks (L, N), and the first n from which on ranks stay as they are at N; None when
-        that is N itself.
-
-    >>> trajectories(np.array([[[1, 1, 1]], [[1, 0, 0]]]))[1:]
-    (array([[1, 1, 1],
-           [1, 2, 2]]), 2)
-    """
-    # With equal n for all questions the order by Bayes@n is the order by the number of correct.
-    correct = outcomes.sum(axis=1, dtype=np.int64).cumsum(axis=1)
-    ranks = rankdata(-correct, method="min", axis=0).astype(int)
-    trials = ranks.shape[1]
-    other = np.flatnonzero((ranks != ranks[:, -1:]).any(axis=0))
-    settled = 1 if not other.size else int(other[-1]) + 2
-    return list(range(1, trials + 1)), ranks, settled if settled < trials else None
-
-
 def mean_lengths(index: dict[str, Any]) -> Lengths:
     """Mean completion tokens of correct and of all other graded attempts of one model.
 
@@ -181,10 +106,6 @@ def mean_lengths(index: dict[str, Any]) -> Lengths:
             side[1] += 1
     good, bad = ((total / number if number else None) for total, number in found.values())
     return good, bad
-
-
-def _figure(drawn: Any, caption: str) -> dict[str, Any]:
-    return {"svg": Markup(style.svg(drawn)), "caption": caption.strip()}
 
 
 def _cell(

@@ -1,0 +1,144 @@
+"""The figures of one data set, as inline SVG with their captions."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+from scipy.stats import rankdata
+
+from pipeline import verify_calibration
+from pipeline.cohort import Cohort
+from pipeline.plots import calibration, categories, leaderboard, style, tokens
+from pipeline.plots import convergence as convergence_plots
+from pipeline.report.attempts import Categories
+from pipeline.report.data import Lengths
+from pipeline.score import MISSING
+from pipeline.tabular import Table
+from scoring import convergence, estimators
+
+REPLICATES = 2_000  # of the bootstrap: to look at, not to publish; `study` takes more
+_KS = (2, 4, 8)
+
+Figures = Iterator[dict[str, Any]]
+
+
+def figures(
+    cohort: Cohort, made: Table, lengths: Sequence[Lengths], rubrics: Categories
+) -> list[dict[str, Any]]:
+    """All figures that the data set has the data for, each with `svg`, `caption` and `group`.
+
+    Args:
+        cohort: L models.
+        made: its leaderboard, with keys model, mu, low and high.
+        lengths: one pair a model.
+        rubrics: what :func:`pipeline.cohort_rubrics.categories` returned.
+    """
+    matrix = cohort.matrix()
+    complete = (cohort.outcomes != MISSING).all() and matrix.shape[2] > 1
+    found = [*_scores(made)]
+    if len(cohort.names) > 1 and complete:
+        found += _settling(cohort.names, matrix.filled(0))
+    if any(one is not None for pair in lengths for one in pair):
+        sides = np.array(lengths, float)
+        share = np.ma.filled(matrix.mean(axis=(1, 2)).astype(float), np.nan)
+        drawn = tokens.tokens_against_correctness(cohort.names, sides[:, 0], sides[:, 1], share)
+        found.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))
+    found += _verifier(cohort)
+    return [*found, *_rubrics(cohort, rubrics)]
+
+
+def _scores(made: Table) -> Figures:
+    rows = [row for row in made.rows if row.get("mu") is not None]
+    names = [str(row["model"]) for row in rows]
+    mu, low, high = ([row[key] for row in rows] for key in ("mu", "low", "high"))
+    yield _figure(leaderboard.forest(names, mu, low, high), "Bayes@N with its interval.")
+
+
+def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
+    """Does the ranking settle, and how many trials does it need?"""
+    n, ranks, settled = trajectories(outcomes)
+    said = f"They do not change from n = {settled} on." if settled else ""
+    drawn = leaderboard.rank_trajectories(names, n, ranks, settled)
+    yield _figure(drawn, f"Ranks by Bayes@n after the first n trials. {said}")
+    judged = [estimators.bayes(), *(estimators.pass_at_k(k) for k in _KS)]
+    judged = [one for one in judged if one.first <= len(n)]
+    stack = outcomes.astype(np.uint8)
+    curves = convergence.tau_curve(stack, judged, REPLICATES)
+    drawn = convergence_plots.tau_curves(n, {c.label: c.tau for c in curves})
+    many = f"{REPLICATES:,} bootstrap replicates"
+    gold = "the ranking by Bayes@N of all trials"
+    yield _figure(drawn, f"Kendall's tau of rankings by n trials with {gold}; {many}.")
+    at = convergence.convergence_at(stack, judged, REPLICATES)
+    parts = (
+        n,
+        {c.label: c.pmf for c in at},
+        {c.label: c.mean for c in at},
+        {c.label: 1 - c.share_failed for c in at},
+    )
+    yield _figure(
+        convergence_plots.pmf(*parts), f"Trials from which on the ranking is {gold}; {many}."
+    )
+    yield _figure(convergence_plots.cdf(*parts), "The same, cumulated.")
+
+
+def _verifier(cohort: Cohort) -> Figures:
+    table = verify_calibration.pooled([member.run for member in cohort.members])
+    if table is not None:
+        drawn = calibration.reliability("", table)
+        many = f"{table['attempts']:,} graded attempts"
+        yield _figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
+
+
+def _rubrics(cohort: Cohort, rubrics: Categories) -> Figures:
+    if len(cohort.names) > 1 and len(rubrics) > 1:
+        titles = [rubric.name for rubric, _ in rubrics.values()]
+        drawn = leaderboard.rank_lines(titles, cohort.names, rubric_ranks(rubrics))
+        yield _figure(drawn, "Ranks by the mean weight under each rubric.")
+    for rubric, codes in rubrics.values():
+        names = [f"{c.index} {c.name.replace('_', ' ')}" for c in rubric.categories]
+        counts = np.stack([(codes == c.index).sum(axis=(1, 2)) for c in rubric.categories], axis=1)
+        drawn = categories.category_shares(
+            rubric.name, names, counts, rubric.weights, cohort.names, what="model, from best"
+        )
+        yield _figure(drawn, rubric.description, "Categories of every rubric")
+
+
+def rubric_ranks(rubrics: Categories) -> npt.NDArray[np.int64]:
+    """Competition ranks of L models by their mean weight under each of K rubrics: (L, K)."""
+    columns = []
+    for rubric, codes in rubrics.values():
+        known = codes >= 0
+        weights = np.array([part.weight for part in rubric.categories], float)
+        total = np.where(known, weights[codes], 0.0).sum(axis=(1, 2))
+        mean = total / np.maximum(known.sum(axis=(1, 2)), 1)
+        columns.append(rankdata(-mean.round(12), method="min"))
+    return np.array(columns).astype(np.int64).T
+
+
+def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray[Any], int | None]:
+    """Competition ranks by Bayes@n as trials are added, all of them graded.
+
+    Args:
+        outcomes: 1 correct, 0 not; shape (L, M, N).
+
+    Returns:
+        n (N), ranks (L, N), and the first n from which on ranks stay as they are at N; None when
+        that is N itself.
+
+    >>> trajectories(np.array([[[1, 1, 1]], [[1, 0, 0]]]))[1:]
+    (array([[1, 1, 1],
+           [1, 2, 2]]), 2)
+    """
+    # With equal n for all questions the order by Bayes@n is the order by the number of correct.
+    correct = outcomes.sum(axis=1, dtype=np.int64).cumsum(axis=1)
+    ranks = rankdata(-correct, method="min", axis=0).astype(int)
+    trials = ranks.shape[1]
+    other = np.flatnonzero((ranks != ranks[:, -1:]).any(axis=0))
+    settled = 1 if not other.size else int(other[-1]) + 2
+    return list(range(1, trials + 1)), ranks, settled if settled < trials else None
+
+
+def _figure(drawn: Any, caption: str, group: str = "") -> dict[str, Any]:
+    return {"svg": Markup(style.svg(drawn)), "caption": caption.strip(), "group": group}
