@@ -2,7 +2,8 @@
 
 What `categorize` left in the run folders may come from thresholds of one run each, and categories
 of different thresholds are never mixed. So a comparison takes the signals, computes the thresholds
-of all models together (or takes frozen ones) and assigns categories again, in memory.
+of all models together (or takes frozen ones) and assigns categories again, in memory. Labels that
+were imported rest on no signals: they are read as they are (`imported_rubrics.py`).
 """
 
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import scoring
-from pipeline import categorize, evidence, rubrics, runfolder
+from pipeline import categorize, evidence, imported_rubrics, rubrics, runfolder
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohort import Cohort, Member
 from pipeline.console import warn
@@ -40,7 +41,8 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, tuple[Rubric, C
     Returns:
         Per rubric name the rubric and the categories 0..C, int8, shape (L, M, N), with -1 where an
         attempt is owed, not graded or has no verdict. Rubrics that need what a run lacks are left
-        out with a warning. Empty for a cohort without members.
+        out with a warning. Rubrics that were imported come first, where all runs have them with
+        equal names and weights. Empty for a cohort without members.
 
     Raises:
         UserError: a run without current signals; a rubric that was named and cannot be made; one
@@ -87,10 +89,30 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     return Table(f"rubrics: {cohort.dataset}", columns, rows, _notes(cohort, cfg, judged))
 
 
-def _made(cohort: Cohort, cfg: AnalysisConfig) -> tuple[dict[str, tuple[Rubric, Categories]], bool]:
-    """What :func:`categories` returns, and whether all attempts have verdicts."""
+def _made(
+    cohort: Cohort, cfg: AnalysisConfig
+) -> tuple[dict[str, tuple[Rubric, Categories]], bool | None]:
+    """What :func:`categories` returns, and whether attempts have verdicts; None: nothing asks."""
     if not cohort.members:
-        return {}, False
+        return {}, None
+    made = imported_rubrics.categories(cohort, cfg)
+    own = imported_rubrics.own(cfg, made)
+    if own is None:
+        return made, None
+    try:
+        computed, judged = _computed(cohort, own)
+    except UserError as error:
+        if not made or own.schema.names:
+            raise
+        warn(f"{cohort.dataset}: rubrics other than {', '.join(made)} are left out: {error}")
+        return made, None
+    return made | computed, judged
+
+
+def _computed(
+    cohort: Cohort, cfg: AnalysisConfig
+) -> tuple[dict[str, tuple[Rubric, Categories]], bool]:
+    """The rubrics that are made of signals, and whether all attempts have verdicts."""
     where, signals = zip(*(_signals(member) for member in cohort.members), strict=True)
     signals = _alike(cohort, signals)
     values = [
@@ -119,7 +141,9 @@ def _made(cohort: Cohort, cfg: AnalysisConfig) -> tuple[dict[str, tuple[Rubric, 
     return made, "C" in signals[0]
 
 
-def _notes(cohort: Cohort, cfg: AnalysisConfig, judged: bool) -> list[str]:
+def _notes(cohort: Cohort, cfg: AnalysisConfig, judged: bool | None) -> list[str]:
+    if judged is None:
+        return ["Bayes@N of each rubric, with its weights; categories as they were imported"]
     wanted = cfg.thresholds
     basis = "of all models together" if wanted.scope == "cohort" else "of each model alone"
     notes = [f"Bayes@N of each rubric; thresholds {wanted.file or basis}, computed for this table"]

@@ -14,6 +14,11 @@ from pipeline.console import note, results, warn
 from pipeline.errors import UserError
 from pipeline.tabular import Column, Table
 
+# All files that a comparison of one data set may leave in a folder, by their stems.
+_TABLES = ("leaderboard", "attempts", "neighbours", "posterior_ranks", "rubrics")
+_PICTURES = ("forest", "questions")
+_POOLED = "_pooled"  # no folder of a data set: what begins with "_" holds no runs
+
 
 def compare(cfg: AnalysisConfig) -> None:
     """Compare runs: print tables, and write them with `compare.json` into a folder.
@@ -24,21 +29,20 @@ def compare(cfg: AnalysisConfig) -> None:
     cohorts = cohorts_of.load(cfg)
     tables: dict[str, Table] = {}
     told: dict[str, Any] = {"settings": _settings(cfg), "datasets": [], "pooled": None}
-    boards = []
-    for cohort in cohorts:
+    boards, parts = [], [f"{c.dataset}/" if len(cohorts) > 1 else "" for c in cohorts]
+    for part, cohort in zip(parts, cohorts, strict=True):
         made = _one(cohort, cfg)
         boards.append(made["leaderboard"])
-        prefix = f"{cohort.dataset}/" if len(cohorts) > 1 else ""
-        tables |= {f"{prefix}{stem}": table for stem, table in made.items()}
+        tables |= {f"{part}{stem}": table for stem, table in made.items()}
         told["datasets"].append(_told(cohort, cfg, made))
     if len(cohorts) > 1:
         stack = _pooled(cohorts)
         if stack is not None:
             board = leaderboard.leaderboard(stack, cfg)
             made = {"leaderboard": leaderboard.pooled_usage(board, boards)} | _order(stack, cfg)
-            tables |= {f"pooled/{stem}": table for stem, table in made.items()}
+            tables |= {f"{_POOLED}/{stem}": table for stem, table in made.items()}
             told["pooled"] = _told(stack, cfg, made)
-        tables["rankings"] = rankings([*cohorts, *([stack] if stack else [])], cfg)
+        tables["rankings"] = rankings(cohorts, cfg, stack)
         told["rankings"] = [dict(row) for row in tables["rankings"].rows]
     for stem, table in tables.items():
         # Of several data sets there is too much to read: the rest is in the files.
@@ -49,9 +53,10 @@ def compare(cfg: AnalysisConfig) -> None:
     try:
         for stem, table in tables.items():
             tabular.save(table, (folder / stem).parent, Path(stem).name)
+        _remove_old(folder, {*tables, *(f"{part}{stem}" for part in parts for stem in _PICTURES)})
         runfolder.write_json(folder / "compare.json", tabular.plain(told))
-        for cohort, board in zip(cohorts, boards, strict=True):
-            _draw(cohort, cfg, board, folder / cohort.dataset if len(cohorts) > 1 else folder)
+        for part, cohort, board in zip(parts, cohorts, boards, strict=True):
+            _draw(cohort, cfg, board, folder / part)
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: {error.strerror or error}; the comparison was not saved"
@@ -81,35 +86,65 @@ def _draw(cohort: Cohort, cfg: AnalysisConfig, board: Table, folder: Path) -> No
     style.save(drawn, folder / "questions")
 
 
-def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
+def _remove_old(folder: Path, written: set[str]) -> None:
+    """Remove what an earlier comparison left in the folder and this one does not replace.
+
+    The earlier `compare.json` says where its files lie; nothing else in the folder is touched.
+    """
+    told = runfolder.read_json(folder / "compare.json").get("datasets")
+    rows = told if isinstance(told, list) else []
+    names = [row["dataset"] for row in rows if isinstance(row, dict) and "dataset" in row]
+    known = {path.name: path for path in folder.iterdir() if path.is_dir()}  # so no path leads out
+    places = {"": folder}
+    if len(names) > 1:
+        places = {f"{n}/": known[n] for n in (*names, _POOLED) if isinstance(n, str) and n in known}
+        if "rankings" not in written:
+            tabular.remove(folder, "rankings")
+    for part, place in places.items() if names else ():
+        for stem in _TABLES:
+            if f"{part}{stem}" not in written:
+                tabular.remove(place, stem)
+        for stem in _PICTURES:
+            if f"{part}{stem}" not in written:
+                for ending in ("png", "pdf"):
+                    (place / f"{stem}.{ending}").unlink(missing_ok=True)
+        if part and not any(place.iterdir()):
+            place.rmdir()
+
+
+def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
     """Table 2's form: for each data set the ranks with and without uncertainty.
 
     Args:
         cohorts: one a data set; models come in the order of the first.
         cfg: `scoring.rule` is the rule of the columns "w/ CI".
+        stack: the questions of all of them together, for the last pair of columns.
 
     Source: arXiv 2510.04265, Table 2.
     """
     rows: dict[str, dict[str, Any]] = {}
     columns = [Column("model", "model", align="left")]
-    for cohort in cohorts:
+    shown = [(cohort.dataset, cohort.dataset, cohort) for cohort in cohorts]
+    if stack is not None:
+        shown.append((_POOLED, "all pooled", stack))
+    for name, group, cohort in shown:
         found = leaderboard.scores(cohort, cfg)
         places = leaderboard.ranks(found, cfg)
         for i in found.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
-            row[f"{cohort.dataset}_with"] = int(places[cfg.scoring.rule][i])
-            row[f"{cohort.dataset}_without"] = int(places["none"][i])
+            row[f"{name}_with"] = int(places[cfg.scoring.rule][i])
+            row[f"{name}_without"] = int(places["none"][i])
         for key, head in (("with", "w/ CI"), ("without", "w/o CI")):
-            columns.append(Column(f"{cohort.dataset}_{key}", head, group=cohort.dataset))
+            columns.append(Column(f"{name}_{key}", head, group=group))
     s = cfg.scoring
     notes = [
         f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by avg; {s.method} ranks; models"
         " in the order of the first data set"
     ]
-    if cohorts[-1].dataset == "pooled":
+    if stack is not None:
         notes.append(
-            f"pooled: all {len(cohorts[-1].question_ids)} questions of the data sets as one stack,"
-            f" each of equal weight, for the {len(cohorts[-1].names)} models that all of them hold"
+            f"all pooled: all {len(stack.question_ids)} questions of the data sets as one stack,"
+            f" each of equal weight, for the {len(stack.names)} models that all of them hold"
         )
     for cohort in cohorts:
         if cohort.members:

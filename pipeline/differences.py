@@ -30,9 +30,21 @@ class Loaded:
 
 
 def protocol(run: Run) -> dict[str, Any]:
-    """How a run was sampled: its settings of sampling, prompt and engine, by dotted key."""
-    settings = runfolder.settings(run.cfg)
-    return {key: value for key, value in settings.items() if key.startswith(_PROTOCOL)}
+    """How a run was sampled: its settings of sampling, prompt and engine, by dotted key.
+
+    Of imported records that do not say how they were sampled, the settings of sampling are None.
+    """
+    settings, known = runfolder.settings(run.cfg), _sampling_known(run)
+    return {
+        key: value if known or not key.startswith("sampling.") else None
+        for key, value in settings.items()
+        if key.startswith(_PROTOCOL)
+    }
+
+
+def _sampling_known(run: Run) -> bool:
+    imported = runfolder.read_json(run.manifest).get("imported")
+    return not isinstance(imported, dict) or imported.get("sampling_known") is not False
 
 
 def found(kept: Sequence[Loaded], shared: int, codes: npt.NDArray[np.int8]) -> list[str]:
@@ -51,12 +63,13 @@ def found(kept: Sequence[Loaded], shared: int, codes: npt.NDArray[np.int8]) -> l
                 f"attempts: {one.name} lacks {owed} of {shared * one.outcomes.shape[1]}"
                 + (" and is being generated now" if busy else "")
             )
-    told = [protocol(one.run) for one in kept]
-    told = [part | _grading(one.run) for part, one in zip(told, kept, strict=True)]
-    for key in dict.fromkeys(key for part in told for key in part):
-        lines += _unlike(
-            key, {n: part.get(key, "not known") for n, part in zip(names, told, strict=True)}
-        )
+    blind = {one.name for one in kept if not _sampling_known(one.run)}
+    if blind:
+        lines.append(f"sampling of {', '.join(n for n in names if n in blind)} is not known")
+    told = {one.name: protocol(one.run) | _grading(one.run) for one in kept}
+    for key in dict.fromkeys(key for part in told.values() for key in part):
+        seen = [name for name in names if name not in blind or not key.startswith("sampling.")]
+        lines += _unlike(key, {name: told[name].get(key, "not known") for name in seen})
     return [*lines, *_twice(kept, codes)]
 
 
@@ -87,7 +100,8 @@ def _twice(kept: Sequence[Loaded], codes: npt.NDArray[np.int8]) -> list[str]:
     same: dict[str, list[int]] = defaultdict(list)
     for i, one in enumerate(kept):
         model = one.run.cfg.model
-        settings = runfolder.settings(one.run.cfg) | {"id": model.id, "revision": model.revision}
+        settings = runfolder.settings(one.run.cfg) | protocol(one.run)
+        settings |= {"id": model.id, "revision": model.revision}
         same[repr(sorted(settings.items()))].append(i)
     lines = []
     for rows in same.values():

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import scoring
-from pipeline import evidence, runfolder, shards
+from pipeline import evidence, sessions, shards
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohort import Cohort
+from pipeline.console import warn
 from pipeline.errors import UserError
 from pipeline.score import MISSING
 from pipeline.tables import ATTEMPTS
@@ -101,13 +103,14 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             "trials": int(trials[i].max()),
             "attempts": int(trials[i].sum()),
         }
-        for key in ("mu", "sigma", "low", "high", "avg", "avg_sigma", "avg_low", "avg_high"):
-            row[key] = float(getattr(found, key)[i])
+        for key in ("mu", "low", "high", "avg", "avg_low", "avg_high"):
+            row[key] = share(getattr(found, key)[i])
+        row |= {key: float(getattr(found, key)[i]) for key in ("sigma", "avg_sigma")}
         row["shrinkage"] = float(found.shrinkage[i])
         row["stderr_questions"] = float(stderr[i]) if several else None
         for k in cfg.scoring.pass_k:
             enough = k <= trials[i].min()
-            row[f"pass_at_{k}"] = float(scoring.pass_at_k(matrix[i], k)) if enough else None
+            row[f"pass_at_{k}"] = share(scoring.pass_at_k(matrix[i], k)) if enough else None
         rows.append(row | _answers(cohort, i) | _usage(cohort, i))
     return Table(title("leaderboard", cohort), _columns(cfg), rows, _notes(cohort, cfg, found))
 
@@ -138,6 +141,15 @@ def pooled_usage(board: Table, boards: Sequence[Table]) -> Table:
             told["tokens_per_attempt"] = told["tokens"] / sum(p["generated"] for p in parts)
         rows.append({**row, **told})
     return Table(board.title, board.columns, rows, board.notes)
+
+
+def share(value: Any) -> float:
+    """A probability or share as tables have it: rounding may have carried it past 0 or 1.
+
+    >>> share(1.0000000000000002), share(-1e-17), share(0.25)
+    (1.0, 0.0, 0.25)
+    """
+    return float(np.clip(value, 0.0, 1.0))
 
 
 def title(what: str, cohort: Cohort) -> str:
@@ -190,7 +202,9 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, found: Scores) -> list[str]:
         f" {s.z:g} share a rank; rank o: so do neighbours whose avg ± {s.z:g} σ overlap",
     ]
     if cohort.outcomes.shape[1] > 1:
-        notes.append("s.e. q: standard error of avg over questions as a sample of a larger pool")
+        notes.append(
+            "s.e. over questions: standard error of avg, questions as a sample of a larger pool"
+        )
     most = (cohort.outcomes != MISSING).any(axis=1).sum(axis=1)
     if (most != most[0]).any():
         notes.append("numbers of trials differ: ranks and orders rest on avg, which no prior pulls")
@@ -219,30 +233,32 @@ def _answers(cohort: Cohort, i: int) -> dict[str, float | None]:
 
 
 def _usage(cohort: Cohort, i: int) -> dict[str, Any]:
-    """Completion tokens of the attempts that are scored, and GPU-hours of the whole run."""
+    """Completion tokens of the attempts that are scored, and GPU-hours of the whole run.
+
+    Imported records may have texts and no numbers of tokens: what nobody knows is None.
+    """
     unknown = {"tokens_per_attempt": None, "tokens": None, "generated": 0, "gpu_hours": None}
     if not cohort.members:
         return unknown
     member = cohort.members[i]
     ids, trials = pa.array(member.question_ids, pa.string()), member.run.cfg.sampling.trials
-    tokens = generated = 0
+    tokens, generated, damage = 0, 0, shards.Damage()
     columns = ["question_id", "trial", "completion_tokens"]
-    for batch in shards.batches(member.run.attempts, ATTEMPTS, columns, shards.Damage()):
+    for batch in shards.batches(member.run.attempts, ATTEMPTS, columns, damage):
         keys = evidence.row_keys(batch, ids)
         counted = (keys >= 0) & ((keys & 0xFFFFFFFF) < trials)
-        tokens += int(batch["completion_tokens"].to_numpy()[counted].sum())
-        generated += int(counted.sum())
-    sessions = [
-        found
-        for path in sorted((member.run.path / "sessions").glob("*.json"))
-        if (found := runfolder.read_json(path))
-    ]
-    hours = sum(session.get("gpu_s", 0.0) for session in sessions) / 3600
-    if not generated:
-        return unknown
+        known = batch["completion_tokens"].filter(pa.array(counted))
+        tokens += pc.sum(known).as_py() or 0
+        generated += pc.count(known).as_py()
+    if damage.lines:
+        warn(
+            f"{member.name}: attempts: {damage}; their tokens are not counted; run `generate` on"
+            f" {member.run.path} to make them again"
+        )
+    seconds = sessions.totals(member.run).gpu_s
     return {
-        "tokens_per_attempt": tokens / generated,
-        "tokens": tokens,
+        "tokens_per_attempt": tokens / generated if generated else None,
+        "tokens": tokens if generated else None,
         "generated": generated,
-        "gpu_hours": hours if sessions else None,
+        "gpu_hours": None if seconds is None else seconds / 3600,
     }

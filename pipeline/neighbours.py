@@ -11,7 +11,7 @@ from scipy.special import ndtr
 import scoring
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohort import Cohort
-from pipeline.leaderboard import scores, title
+from pipeline.leaderboard import scores, share, title
 from pipeline.tabular import Column, Table
 
 
@@ -35,9 +35,9 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
                     "low": float(one.lo[i]),
                     "high": float(one.hi[i]),
                     "z": float(one.z[i]),
-                    "probability": float(one.probability[i]),
+                    "probability": share(one.probability[i]),
                     "probability_other_questions": (
-                        None if other is None else float(other.probability[i])
+                        None if other is None else share(other.probability[i])
                     ),
                     "trials": float(plan.trials[i]),
                     "trials_fewest": float(plan.fewest[i]),
@@ -78,11 +78,11 @@ def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         rows.append(
             {
                 "model": cohort.names[i],
-                "best": float(chance[i, 0]),
+                "best": share(chance[i, 0]),
                 "expected": float(chance[i] @ np.arange(1, len(below) + 1)),
                 "from": int((below < tail).sum()) + 1,
                 "to": int((below < 1 - tail - 1e-12).sum()) + 1,
-                **{f"p{r + 1}": float(p) for r, p in enumerate(chance[i])},
+                **{f"p{r + 1}": share(p) for r, p in enumerate(chance[i])},
             }
         )
     columns = [

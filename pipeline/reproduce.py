@@ -7,6 +7,7 @@ out and said; the rest goes on.
 import gc
 import re
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -24,25 +25,31 @@ def study(cfg: AnalysisConfig) -> None:
     """Make the studies that `study.name` names: tables and figures in `out`, tables printed.
 
     Raises:
-        UserError: a study cannot be made from the runs at hand, or nothing can be written.
+        UserError: a study that was named, or every study, cannot be made (after the others are
+            saved); runs that were named are not there; nothing can be written.
     """
     plan, names = _plan(cfg), settings.wanted(cfg.study)
-    cohorts = [] if set(names) <= set(settings.SIMULATED) else cohort.load(cfg)
+    simulated = set(names) <= set(settings.SIMULATED)
+    cohorts, lacking = ([], "") if simulated else _loaded(cfg)
     folder = Path(cfg.out or f"{cfg.runs}/_studies").expanduser()
-    for name in names:
-        try:
-            found = studies.run(name, plan, cohorts)
-        except UserError as error:
-            if cfg.study.name:
-                raise
-            warn(f"study {name} is left out: {error}")
-            continue
+    saved: list[str] = []
+    failed = dict.fromkeys(_without_runs(names, cohorts), lacking)
+    for section, found in _each(names, plan, cohorts, folder, failed):
         for table in found.tables.values():
             results.print(tabular.to_rich(table))
         for line in found.notes:
             note(line)
-        _save(folder, name, found)
-    note(f"saved {', '.join(names)} in {folder}")
+        saved.append(section.name)
+    if saved:
+        note(f"saved {', '.join(saved)} in {folder}")
+    whys: dict[str, list[str]] = {}  # studies that lack the same are said in one go
+    for name in failed:
+        whys.setdefault(failed[name], []).append(name)
+    said = "; ".join(f"{', '.join(those)}: {why}" for why, those in whys.items())
+    if failed and (cfg.study.name or not saved):
+        raise UserError(f"not made: {said}")
+    if failed:
+        warn(f"left out: {said}")
 
 
 def reproduce(cfg: AnalysisConfig) -> None:
@@ -52,17 +59,52 @@ def reproduce(cfg: AnalysisConfig) -> None:
         UserError: no study at all can be made, or nothing can be written.
     """
     began, plan = time.monotonic(), _plan(cfg)
-    left_out: list[str] = []
+    cohorts, lacking = _loaded(cfg)
+    left_out = [f"all that needs runs: {lacking}"] if lacking else []
+    reproduced(cohorts, plan, settings.wanted(cfg.study), Path(cfg.out or "paper"), left_out)
+    note(f"reproduce took {clock(time.monotonic() - began)}")
+
+
+def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
+    """Cohorts, or none and why; raises where runs were named and cannot be read."""
     try:
-        cohorts = cohort.load(cfg)
+        return cohort.load(cfg), ""
     except UserError as error:
         if cfg.dataset or cfg.model or cfg.folders:
             raise
-        cohorts = []
-        left_out.append(f"all that needs runs: {error}")
-        warn(f"{left_out[0]}; only the simulated studies are made")
-    reproduced(cohorts, plan, settings.wanted(cfg.study), Path(cfg.out or "paper"), left_out)
-    note(f"reproduce took {clock(time.monotonic() - began)}")
+        warn(f"all that needs runs is left out: {error}; only the simulated studies are made")
+        return [], str(error)
+
+
+def _without_runs(names: list[str], cohorts: list[Cohort]) -> list[str]:
+    """Those of some studies that need runs where there are none."""
+    return [name for name in names if not cohorts and name not in settings.SIMULATED]
+
+
+def _each(
+    names: list[str],
+    plan: settings.Plan,
+    cohorts: list[Cohort],
+    folder: Path,
+    failed: dict[str, str],
+) -> Iterator[tuple[Section, Result]]:
+    """Make and save studies, and give them without figures, which hold memory.
+
+    Those that `failed` names are passed over; those that cannot be made are added, with why.
+    """
+    for name in names:
+        if name in failed:
+            continue
+        try:
+            found = studies.run(name, plan, cohorts)
+        except UserError as error:
+            failed[name] = str(error)
+            warn(f"study {name} is left out: {error}")
+            continue
+        section = _save(folder, name, found)
+        found.figures.clear()
+        gc.collect()  # figures hold cycles, and a study may have drawn forty
+        yield section, found
 
 
 def reproduced(
@@ -90,26 +132,21 @@ def reproduced(
     folder = folder.expanduser()
     sections: list[Section] = []
     numbers: dict[str, float] = {}
-    for name in names:
-        if not cohorts and name not in settings.SIMULATED:
-            continue
-        try:
-            found = studies.run(name, plan, cohorts)
-        except UserError as error:
-            left_out.append(f"{name}: {error}")
-            warn(f"study {name} is left out: {error}")
-            continue
-        sections.append(_save(folder, name, found))
+    lacking = _without_runs(names, cohorts)
+    failed: dict[str, str] = dict.fromkeys(lacking, "")
+    for section, found in _each(names, plan, cohorts, folder, failed):
+        sections.append(section)
         numbers |= found.numbers
-        del found
-        gc.collect()  # figures hold cycles, and a study may have drawn forty
+    left_out += [f"{name}: {why}" for name, why in failed.items() if why]
     if not sections:
         raise UserError(f"no study can be made: {'; '.join(left_out)}")
     lists = {"table3": listings.table_3()}
     if cohorts:
         lists["table6"] = listings.table_6(cohorts)
     sections.append(_save(folder, "listings", Result(lists, {}, {}, [])))
-    compared = page.comparison(numbers)
+    made = {section.name for section in sections}
+    skipped = {name for name in settings.STUDIES if name not in made and name not in lacking}
+    compared = page.comparison(numbers, skipped)
     try:
         tabular.save(compared, folder, "printed")
         page.write(folder, sections, compared, left_out)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from rich.table import Table
 
 import scoring
-from pipeline import rubrics, runfolder, shards
+from pipeline import rubrics, runfolder, sessions, shards
 from pipeline.config import load_folder
 from pipeline.console import clock, count, note, results, warn
 from pipeline.errors import UserError
@@ -190,18 +190,14 @@ def _cost(run: Run) -> dict[str, Any]:
         scored = pc.less(batch["trial"], run.cfg.sampling.trials)
         prompt += pc.sum(batch["prompt_tokens"].filter(scored)).as_py() or 0  # null: not recorded
         completion += pc.sum(batch["completion_tokens"].filter(scored)).as_py() or 0
-    sessions = [
-        s for s in map(runfolder.read_json, sorted((run.path / "sessions").glob("*.json"))) if s
-    ]
-    wall = sum(s.get("wall_s", 0.0) for s in sessions)
-    made = sum(s.get("completion_tokens", 0) for s in sessions)
+    spent = sessions.totals(run)
     return {
         "completion_tokens": completion,
         "prompt_tokens": prompt,
-        "sessions": len(sessions),
-        "wall_s": round(wall, 3),
-        "gpu_hours": round(sum(s.get("gpu_s", 0.0) for s in sessions) / 3600, 4),
-        "tokens_per_s": round(made / wall, 1) if wall else None,
+        "sessions": spent.sessions,
+        "wall_s": round(spent.wall_s, 3),
+        "gpu_hours": round((spent.gpu_s or 0.0) / 3600, 4),
+        "tokens_per_s": round(spent.completion_tokens / spent.wall_s, 1) if spent.wall_s else None,
     }
 
 

@@ -27,6 +27,8 @@ from pipeline.console import results
 from pipeline.tex import escaped
 
 Align = Literal["left", "right", "center"]
+# What a spreadsheet would take for a formula.
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 
 
@@ -83,7 +85,9 @@ def shown(column: Column, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return "∞" if value == math.inf else column.format.format(value)
+        if math.isinf(value):
+            return "∞" if value > 0 else "−∞"
+        return column.format.format(value)
     return _one_line(str(value))
 
 
@@ -147,13 +151,13 @@ def _blocks(needs: Sequence[int], names: int, width: int) -> list[list[int]]:
 
 
 def to_csv(table: Table) -> str:
-    """Keys and full values; comma, quotes where needed. Notes are not in it."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.key for column in table.columns])
-    for row in table.rows:
-        writer.writerow([_csv_cell(row.get(column.key)) for column in table.columns])
-    return out.getvalue()
+    """Keys and full values; comma, quotes where needed. Notes are not in it.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe; numbers stay as they are.
+    """
+    keys = [column.key for column in table.columns]
+    lines: list[list[Any]] = [keys, *([row.get(key) for key in keys] for row in table.rows)]
+    return "".join(map(_csv_line, lines))
 
 
 def to_json(table: Table) -> str:
@@ -200,6 +204,9 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+_FORMS = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
+
+
 def save(table: Table, folder: Path, stem: str) -> list[Path]:
     """Write `stem`.csv, .json, .tex and .md, each of them atomically.
 
@@ -210,10 +217,15 @@ def save(table: Table, folder: Path, stem: str) -> list[Path]:
         OSError: the disk is full, or may not be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    forms = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
-    for ending, form in forms.items():
+    for ending, form in _FORMS.items():
         shards.write_text(folder / f"{stem}.{ending}", form(table))
-    return [folder / f"{stem}.{ending}" for ending in forms]
+    return [folder / f"{stem}.{ending}" for ending in _FORMS]
+
+
+def remove(folder: Path, stem: str) -> None:
+    """Remove what `save` wrote, as far as it is there."""
+    for ending in _FORMS:
+        (folder / f"{stem}.{ending}").unlink(missing_ok=True)
 
 
 def plain(value: Any) -> Any:
@@ -253,11 +265,16 @@ def _titled(column: Column) -> str:
     return f"{column.group} {column.title}" if column.group else column.title
 
 
-def _csv_cell(value: Any) -> Any:
-    value = plain(value)
-    if isinstance(value, str) and value[:1] in ("=", "@", "\t", "\r"):
-        return f"'{value}"  # a spreadsheet would take it for a formula
-    return "" if value is None else value
+def _csv_line(cells: Sequence[Any]) -> str:
+    r"""One line of CSV.
+
+    >>> _csv_line(["=1+1", " -x", "a\rb", -0.5, -math.inf, None])
+    '\'=1+1,\' -x,"a\rb",-0.5,-inf,\n'
+    """
+    safe = [f"'{c}" if isinstance(c, str) and _FORMULA.match(c) else plain(c) for c in cells]
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(safe)  # with both, both are quoted in cells
+    return line.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _markdown(text: str) -> str:

@@ -1,5 +1,7 @@
 """Text as LaTeX source."""
 
+import re
+
 _MARKS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -8,8 +10,9 @@ _MARKS = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",  # a command for it would need another font encoding than LaTeX's own
     # Unicode that plain LaTeX has no glyph for, or would draw as text.
+    "−∞": r"$-\infty$",
     "−": "$-$",
     "–": "--",
     "±": r"$\pm$",
@@ -43,7 +46,10 @@ _MARKS = {
 def escaped(text: str) -> str:
     r"""A text as LaTeX source, in which nothing is a command.
 
-    >>> print(escaped("50 % of a_b, μ ± 1"))
-    50 \% of a\_b, $\mu$ $\pm$ 1
+    Behind the end of a row, or a rule, a bracket or a star would be an argument of that.
+
+    >>> print(escaped("50 % of a_b, μ ± 1"), escaped("[x]"), escaped("−∞"))
+    50 \% of a\_b, $\mu$ $\pm$ 1 {}[x] $-\infty$
     """
-    return "".join(_MARKS.get(character, character) for character in text)
+    source = re.sub("−∞|.", lambda found: _MARKS.get(found[0], found[0]), text, flags=re.DOTALL)
+    return f"{{}}{source}" if source.startswith(("[", "*")) else source

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipeline.analysis import AnalysisConfig
 from pipeline.config import load_folder
+from pipeline.console import warn
 from pipeline.errors import UserError
 
 
@@ -13,16 +14,26 @@ def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
 
     Folders whose names start with "_" or "." hold what is made from runs, and are none.
 
+    A folder named outright that holds no sound run is left out with a warning.
+
     Raises:
-        UserError: no such folder, or no run in it.
+        UserError: no such folder, or no run in it; nothing sound among the folders named outright.
     """
     found: dict[str, list[Path]] = {}
+    faults = []
     for text in cfg.folders:
         folder = Path(text).expanduser()
-        found.setdefault(load_folder(folder, []).dataset.name, []).append(folder)
+        try:
+            found.setdefault(load_folder(folder, []).dataset.name, []).append(folder)
+        except UserError as error:
+            faults.append((text, error))
     if cfg.dataset or not cfg.folders:
         for name, runs in _in_root(cfg).items():
             found.setdefault(name, []).extend(runs)
+    if not found:
+        raise faults[0][1]
+    for text, fault in faults:
+        warn(f"{text} is left out: {fault}")
     return {name: list({p.resolve(): p for p in paths}.values()) for name, paths in found.items()}
 
 

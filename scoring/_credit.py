@@ -55,7 +55,8 @@ def subset_scores(credit: Floats, correct: Ints, trials: Ints) -> Floats:
 
 def _mean_credit(credit: bytes, correct: Ints, trials: Ints) -> tuple[Floats]:
     values = np.frombuffer(credit)
-    return (hypergeometric(trials, correct, values.size - 1) @ values,)
+    mean = hypergeometric(trials, correct, values.size - 1) @ values
+    return (np.clip(mean, values.min(), values.max()),)  # rounding may lead just outside
 
 
 def credit_moments(credit: Floats, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:

@@ -218,6 +218,41 @@ def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -
     assert whichruns.named(cfg) == {"sums": [first, second]}
 
 
+def test_a_broken_folder_named_outright_is_left_out_unless_nothing_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound = run_of(tmp_path, "x").path
+    broken, empty = run_of(tmp_path, "broken").path, tmp_path / "empty"
+    (broken / "config.yaml").write_text("a: [")
+    empty.mkdir()
+    (one,) = cohort.load(analysis.load([str(broken), str(empty), str(sound)]))
+    assert one.names == ["x"]
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{broken} is left out: {broken / 'config.yaml'}" in told
+    assert f"{empty} is left out: {empty} is no run folder" in told
+    with pytest.raises(UserError, match=r"broken/config\.yaml"):
+        cohort.load(analysis.load([str(broken), str(empty)]))
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Path) -> None:
+    for name, known in {"x": None, "seeded": True, "told": False}.items():
+        run = run_of(tmp_path, name, QUESTIONS, f"sampling.temperature=0.{len(name)}")
+        if known is not None:
+            manifest = runfolder.read_json(run.manifest)
+            imported = {"imported": {"sampling_known": known}}
+            runfolder.write_json(run.manifest, manifest | imported)
+    (one,) = load(tmp_path)
+    (line,) = [line for line in one.differences if line.startswith("sampling of")]
+    assert line == "sampling of told is not known"
+    (line,) = [line for line in one.differences if line.startswith("sampling.temperature")]
+    assert "0.6" in line and "0.1" in line and "told" not in line and "0.4" not in line
+    temperatures = {m.name: m.protocol["sampling.temperature"] for m in one.members}
+    assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
+    runfolder.write_json(one.members[0].run.manifest, {"imported": "by hand"})
+    assert not any("sampling of seeded" in line for line in load(tmp_path)[0].differences)
+
+
 def test_pooling_stacks_the_questions_of_the_models_that_all_hold(tmp_path: Path) -> None:
     run_of(tmp_path, "x")
     run_of(tmp_path, "y")

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import make_run
 from rich.console import Console
 from scipy.stats import norm
 
+import scoring
 from pipeline import (
     analysis,
     cohort,
@@ -24,12 +26,13 @@ from pipeline import (
     leaderboard,
     neighbours,
     runfolder,
+    shards,
     tabular,
 )
 from pipeline.compare import compare, rankings
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
-from pipeline.tables import SIGNALS
+from pipeline.tables import ATTEMPTS, SIGNALS
 from scoring.variables import THRESHOLDS
 
 MARKS = {
@@ -159,6 +162,7 @@ def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
     for name in ("leaderboard.tex", "leaderboard.md"):
         text = (tmp_path / "out" / name).read_text()
         assert "rank z" in text and "dense" in text and "share a rank" in text
+        assert "s.e. over questions: standard error" in text and "s.e. q" not in text
 
 
 def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
@@ -172,7 +176,7 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
     found = compared(root, "dataset=sums,more", "scoring.method=competition")
     assert [row["model"] for row in found["rankings"]] == ["good", "near", "poor", "new"]
     near = found["rankings"][1]
-    assert (near["sums_without"], near["more_without"], near["pooled_without"]) == (2, 1, 1)
+    assert (near["sums_without"], near["more_without"], near["_pooled_without"]) == (2, 1, 1)
     assert found["rankings"][2].keys() == {"model", "sums_with", "sums_without"}
     pooled = {row["model"]: row for row in found["pooled"]["models"]}
     assert set(pooled) == {"good", "near"}
@@ -187,6 +191,135 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
     with (root / "out" / "rankings.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert rows[3]["more_with"] != "" and rows[3]["sums_with"] == ""
+
+
+def test_a_data_set_called_pooled_is_not_the_pooled_stack(root: Path) -> None:
+    run_of(root, "good", {"d": "00", "e": "01"}, "pooled")
+    run_of(root, "near", {"d": "11", "e": "11"}, "pooled")
+    found = compared(root, "dataset=sums,pooled")
+    assert len(found["datasets"][1]["question_ids"]) == 2
+    for place, questions in {"pooled": 2, "_pooled": 5}.items():
+        told = json.loads((root / "out" / place / "leaderboard.json").read_text())
+        assert f"{questions} questions" in told["title"]
+    head = (root / "out" / "rankings.csv").read_text().splitlines()[0].split(",")
+    ends = ["with", "without"]
+    assert head == ["model", *(f"{n}_{e}" for n in ("sums", "pooled", "_pooled") for e in ends)]
+    near = next(row for row in found["rankings"] if row["model"] == "near")
+    assert (near["pooled_without"], near["_pooled_without"]) == (1, 1)
+    good = next(row for row in found["rankings"] if row["model"] == "good")
+    assert (good["sums_without"], good["pooled_without"], good["_pooled_without"]) == (1, 2, 2)
+    text = (root / "out" / "rankings.tex").read_text()
+    assert r"\multicolumn{2}{c}{pooled} & \multicolumn{2}{c}{all pooled}" in text
+    alone = rankings(
+        cohort.load(analysis.load([f"runs={root}", "dataset=pooled"])), analysis.load([])
+    )
+    assert not any("as one stack" in note for note in alone.notes)
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
+    run_of(root, "good", {"d": "10"}, "more")
+    out = root / "out"
+    out.mkdir()
+    for name in ("neighbours.csv", "questions.pdf", "notes.csv"):
+        (out / name).write_text("mine")  # no comparison has been here: nobody's but the user's
+    compared(root, "dataset=sums,more")
+    assert {"neighbours.csv", "questions.pdf", "sums/neighbours.csv"} <= files_in(out)
+    (out / "sums" / "notes.md").write_text("mine")
+    compared(root, "dataset=sums")
+    tables = {f"{t}.{e}" for t in ("leaderboard", "attempts") for e in ("csv", "json", "tex", "md")}
+    pictures = {f"{p}.{e}" for p in ("forest", "questions") for e in ("png", "pdf")}
+    pairs = {
+        f"{t}.{e}" for t in ("neighbours", "posterior_ranks") for e in ("csv", "json", "tex", "md")
+    }
+    kept = {"compare.json", "notes.csv"}
+    assert files_in(out) == kept | tables | pictures | pairs | {"sums/notes.md"}
+    assert not (out / "more").exists() and not (out / "_pooled").exists()
+    compared(root, "dataset=sums", "model=good")
+    assert files_in(out) == kept | tables | pictures | {"sums/notes.md"}
+    hostile = {
+        "datasets": [{"dataset": "../elsewhere"}, {"dataset": ["x"]}, 7, {"dataset": "sums"}]
+    }
+    runfolder.write_json(out / "compare.json", hostile)
+    (root / "elsewhere").mkdir()
+    (root / "elsewhere" / "neighbours.csv").write_text("mine")
+    compared(root, "dataset=sums,more")
+    assert (root / "elsewhere" / "neighbours.csv").is_file()
+
+
+def rewrite_attempts(run: Run, tokens: Any) -> Path:
+    """The run's attempts with other numbers of tokens; `tokens` of the position."""
+    (part,) = run.attempts.glob("*.parquet")
+    rows = shards.read_table(part, ATTEMPTS)
+    rows = [row | {"completion_tokens": tokens(i)} for i, row in enumerate(rows)]
+    shards.write_part(part, pa.Table.from_pylist(rows, schema=ATTEMPTS), rows_per_group=8)
+    return part
+
+
+def test_tokens_that_records_do_not_say_are_not_counted(root: Path) -> None:
+    (one,) = cohort.load(analysis.load([f"runs={root}"]))
+    rewrite_attempts(one.members[one.names.index("good")].run, lambda i: None)
+    rewrite_attempts(one.members[one.names.index("near")].run, lambda i: 7 if i < 3 else None)
+    rows = {row["model"]: row for row in compared(root, "dataset=sums")["datasets"][0]["models"]}
+    keys = ("tokens", "tokens_per_attempt", "generated")
+    assert [rows["good"][key] for key in keys] == [None, None, 0]
+    assert [rows["near"][key] for key in keys] == [21, 7.0, 3]
+    assert rows["poor"]["generated"] == 12
+
+
+@pytest.mark.parametrize("value", ["null", '"x"', "true", "NaN", "Infinity", "1e999", "[]", "-5"])
+def test_gpu_seconds_that_are_none_are_named_and_left_out(
+    root: Path, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = root / "sums" / "good" / "sessions"
+    folder.mkdir()
+    (folder / "a.json").write_text(f'{{"gpu_s": {value}, "wall_s": 1}}')
+    cfg = analysis.load([f"runs={root}"])
+    (one,) = cohort.load(cfg)
+    board = leaderboard.leaderboard(one, cfg)
+    assert [row["gpu_hours"] for row in board.rows] == [None, None, None]
+    assert "a.json has no number as gpu_s" in " ".join(capsys.readouterr().err.split())
+    (folder / "b.json").write_text('{"gpu_s": 7200}')
+    (folder / "c.json").write_text('{"gpu_s": 72')
+    board = leaderboard.leaderboard(one, cfg)
+    assert board.rows[0]["gpu_hours"] == 2.0
+    assert "c.json cannot be read" in " ".join(capsys.readouterr().err.split())
+
+
+def test_damaged_attempts_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = cohort.load(analysis.load([f"runs={root}"]))
+    run = one.members[one.names.index("good")].run
+    part = rewrite_attempts(run, lambda i: 5)
+    group = pq.ParquetFile(part).metadata.row_group(1)
+    names = [group.column(i).path_in_schema for i in range(group.num_columns)]
+    at = group.column(names.index("completion_tokens"))
+    data = bytearray(part.read_bytes())
+    start = at.dictionary_page_offset or at.data_page_offset
+    data[start : start + at.total_compressed_size] = b"\xff" * at.total_compressed_size
+    part.write_bytes(data)
+    row = compared(root)["datasets"][0]["models"][0]
+    assert (row["model"], row["generated"], row["tokens"]) == ("good", 16, 80)
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"good: attempts: {part.name}: 8 damaged rows" in told
+    assert "their tokens are not counted" in told
+
+
+def test_no_share_is_written_above_one(tmp_path: Path) -> None:
+    # Of 7 right and 3 wrong trials any 4 hold a right one; rounding says 1.0000000000000002.
+    for name, line in {"sure": "1" * 7 + "000", "none": "0" * 10}.items():
+        run_of(tmp_path, name, dict.fromkeys("abc", line))
+    (one,) = cohort.load(analysis.load([f"runs={tmp_path}"]))
+    assert float(scoring.pass_at_k(one.matrix()[one.names.index("sure")], 4)) > 1
+    found = compared(tmp_path)["datasets"][0]
+    assert found["models"][0]["pass_at_4"] == 1
+    with (tmp_path / "out" / "leaderboard.csv").open() as file:
+        assert next(csv.DictReader(file))["pass_at_4"] == "1.0"
+    for row in (*found["models"], *found["neighbours"], *found["ranks"]):
+        shares = [v for k, v in row.items() if k.startswith(("p", "best", "low", "high"))]
+        assert all(0 <= value <= 1 for value in shares if value is not None)
 
 
 def test_the_order_of_rankings_and_equal_models() -> None:
@@ -381,6 +514,29 @@ def test_latex_holds_no_command_that_came_with_a_text() -> None:
     assert r"\caption{a title with \%. note\_1. z $\geq$ 1.}" in text
     assert r"& \multicolumn{2}{c}{$\mu$ $\pm$} \\" in text and r"\cmidrule(lr){2-3}" in text
     assert text.count("{") == text.count("}") and "\x1b" not in text
+
+
+def test_latex_takes_no_cell_for_an_argument_of_the_row_above() -> None:
+    columns = [tabular.Column("a", "[name", align="left"), tabular.Column("b", "b", None, "{:.2f}")]
+    rows: list[dict[str, Any]] = [{"a": " [2cm] x", "b": -math.inf}, {"a": '* "so"', "b": 1.0}]
+    lines = tabular.to_latex(tabular.Table("t", columns, rows)).splitlines()
+    body = [line.strip() for line in lines if "&" in line]
+    assert [line[:4] for line in body] == ["{}[n", "{}[2", "{}* "]
+    assert r"& $-\infty$ \\" in body[1] and "''so''" in body[2]
+    assert not any('"' in line or "textquotedbl" in line for line in lines)
+    assert "| \\[2cm\\] x |   −∞ |" in tabular.to_markdown(tabular.Table("t", columns, rows))
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n +1", "\tx", "\u00a0=1"]
+)
+def test_csv_holds_no_formula_and_numbers_stay_numbers(text: str) -> None:
+    columns = [tabular.Column(key, key) for key in (text, "number", "least", "word")]
+    row = {text: text, "number": -0.5, "least": -math.inf, "word": "a - b = c"}
+    made = tabular.to_csv(tabular.Table("t", columns, [row]))
+    head, cells = csv.reader(io.StringIO(made, newline=""))
+    assert head == [f"'{text}", "number", "least", "word"]
+    assert cells == [f"'{text}", "-0.5", "-inf", "a - b = c"]
 
 
 def test_markdown_and_csv_keep_their_shape() -> None:

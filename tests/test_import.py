@@ -1,5 +1,6 @@
 """import: records of others become run folders; files are real, many of them hostile."""
 
+import gzip
 import json
 import math
 import signal
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import analysis, evidence, shards
+from pipeline import analysis, cohort, cohort_rubrics, evidence, shards
 from pipeline.categorize import categorize
 from pipeline.config import load_folder
 from pipeline.errors import UserError
@@ -664,12 +665,279 @@ def test_second_process_waits_for_nobody(tmp_path: Path) -> None:
 
 def test_one_text_in_every_row_is_no_bomb(tmp_path: Path) -> None:
     """Ten thousand rows that share one text of 17 MB take no 170 GB."""
-    from pipeline.imports import columns
+    from pipeline.imports import values
 
     rows = records(questions=1, trials=5)
     table = pa.Table.from_pylist([row | {"text": "t"} for row in rows])
-    long = pa.DictionaryArray.from_arrays(pa.array([0] * 5), ["x" * (columns.MOST_TEXT + 1)])
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 5), ["x" * (values.MOST_TEXT + 1)])
     at = table.column_names.index("text")
     pq.write_table(table.set_column(at, "text", long.cast(pa.string())), tmp_path / "x.parquet")
     run = opened(bring(tmp_path, tmp_path / "x.parquet") / "aime25" / "qwen3-4b")
     assert [row["text"] for row in rows_of(run, "attempts", ATTEMPTS)] == [None] * 5
+
+
+def csv_of(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+NAMES = ("dataset=d", "model=m")
+
+
+def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path) -> None:
+    """Model b never gets the best label, and is still scored on the same scale as a."""
+    rows = ["dataset,model,question_id,trial,label"]
+    rows += [f"essays,a,{q},{t},{(q + t) % 3}" for q in range(5) for t in range(4)]
+    rows += [f"essays,b,{q},{t},1" for q in range(5) for t in range(4)]
+    runs = bring(tmp_path, csv_of(tmp_path / "lab.csv", *rows))
+    run = opened(runs / "essays" / "b")
+    assert (outcome_matrix(run) == "wrong").all()
+    score(run)
+    found = json.loads((run.path / "scores.json").read_text())["rubrics"]["labels"]
+    assert [part["count"] for part in found["categories"]] == [0, 20, 0]
+    # (n + 1) / (N + 3) of three categories: ((0 + 1) * 0 + (4 + 1) * 1 + (0 + 1) * 2) / 7
+    assert found["bayes"]["mu"] == pytest.approx(1.0)
+
+    cfg = analysis.load([f"runs={runs}"])
+    [one] = cohort.load(cfg)
+    rubric, given = cohort_rubrics.categories(one, cfg)["labels"]
+    assert rubric.weights == [0, 1, 2]
+    wanted = [[[(q + t) % 3 for t in range(4)] for q in range(5)], [[1] * 4] * 5]
+    assert given.tolist() == wanted
+    for weights in ([0, 1, 2], [0, 0.5, 2]):
+        named = ["schema=labels", f"schema.weights.labels={weights}"]
+        table = cohort_rubrics.scores(one, analysis.load([f"runs={runs}", *named]))
+        means = {row["model"]: row["labels"] for row in table.rows}
+        for model, cells in zip(one.names, np.array(wanted), strict=True):
+            shares = np.stack([(cells == k).sum(axis=1) + 1 for k in range(3)], axis=1) / 7
+            assert means[model] == pytest.approx((shares @ weights).mean())
+        assert "as they were imported" in table.notes[0]
+
+
+def test_labels_of_other_names_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model, most in (("a", 1), ("b", 2)):
+        rows = [f"0,{t},{t % (most + 1)}" for t in range(4)]
+        source = csv_of(tmp_path / f"{model}.csv", "question_id,trial,label", *rows)
+        runs = bring(tmp_path, source, "dataset=d", f"model={model}")
+    cfg = analysis.load([f"runs={runs}", "schema=labels"])
+    [one] = cohort.load(cfg)
+    with pytest.raises(UserError, match="of b have other names or weights than those of a"):
+        cohort_rubrics.categories(one, cfg)
+
+
+def test_questions_are_checked_by_their_gold_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = [("K1", "1+1?", "2"), ("K2", "2+2?", "4")]
+    lines = [{"id": i, "problem": p, "answer": a} for i, p, a in known]
+    questions = write_lines(tmp_path / "known.jsonl", lines)
+    named = (f"questions={questions}", "dataset=d")
+    other = csv_of(tmp_path / "o.csv", "question_id,trial,correct,gold", "0,0,1,2", "1,0,1,222")
+    with pytest.raises(UserError, match="1 gold answers are others, such as 4 there and 222"):
+        bring(tmp_path, other, *named, "model=other")
+    # As `grade` compares: 2.0 is 2.
+    same = csv_of(tmp_path / "s.csv", "question_id,trial,correct,gold", "0,0,1,2.0", "1,0,1,4 ")
+    run = opened(bring(tmp_path, same, *named, "model=same") / "d" / "same")
+    assert [q["question_id"] for q in run.questions] == ["K1", "K2"]
+    assert "by their number" not in capsys.readouterr().err
+    few = csv_of(tmp_path / "f.csv", "question_id,trial,correct", "0,0,1")
+    with pytest.raises(UserError, match="it has 2, the records 1 of which 1 have neither"):
+        bring(tmp_path, few, *named, "model=few")
+    blind = csv_of(tmp_path / "b.csv", "question_id,trial,correct", "0,0,1", "1,0,1")
+    bring(tmp_path, blind, *named, "model=blind")
+    assert "2 questions have neither a prompt nor a gold answer" in capsys.readouterr().err
+
+
+def test_texts_in_csv_keep_their_blank_lines(tmp_path: Path) -> None:
+    text = "para one\n\npara two\n\n\\boxed{3}"
+    source = csv_of(tmp_path / "b.csv", "question_id,trial,correct,text", "", f'0,0,1,"{text}"')
+    run = opened(bring(tmp_path, source, *NAMES) / "d" / "m")
+    assert rows_of(run, "attempts", ATTEMPTS)[0]["text"] == text
+
+
+def test_a_stray_quote_costs_its_own_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{i},1,{chr(34) * (i in (1, 5))}y" for i in range(1000)]
+    source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
+    runs = bring(tmp_path, source, *NAMES)
+    said = capsys.readouterr().err
+    assert "2 damaged rows skipped: s.csv, line 3 (" in said
+    assert "s.csv, line 7 (a quote that is not closed)" in said
+    assert len(opened(runs / "d" / "m").questions) == 998
+    source.write_bytes(b'question_id,correct,answer\n0,1,"a\n\xff\nb"\n1,1,c\n')
+    runs = bring(tmp_path / "again", source, *NAMES)
+    assert "1 damaged rows skipped: s.csv, line 2 (not UTF-8)" in capsys.readouterr().err
+    assert len(opened(runs / "d" / "m").questions) == 1
+
+
+def test_a_field_without_end_is_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.imports import values
+
+    monkeypatch.setattr(values, "MOST_TEXT", 1000)
+    lines = ["0,1,x", "1,1," + "x" * 2000, "2,1,x"]
+    source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
+    runs = bring(tmp_path, source, *NAMES)
+    assert "1 damaged rows skipped: s.csv, line 3 (field larger" in capsys.readouterr().err
+    assert len(opened(runs / "d" / "m").questions) == 2
+
+
+def test_any_change_of_a_file_is_seen_and_no_spelling(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"{i:04d},0,0" for i in range(20_000)]
+    source = csv_of(tmp_path / "s.csv", "question_id,trial,correct", *lines)
+    runs = bring(tmp_path, source, *NAMES)
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    bring(tmp_path, Path("s.csv"), *NAMES)
+    assert "nothing owed" in capsys.readouterr().err
+    lines[10_000] = "10000,0,1"
+    csv_of(source, "question_id,trial,correct", *lines)
+    with pytest.raises(UserError, match="is there and not of this import"):
+        bring(tmp_path, source, *NAMES)
+    assert (outcome_matrix(opened(runs / "d" / "m")) == "wrong").all()
+
+
+def test_lm_eval_names_are_not_overridden(tmp_path: Path) -> None:
+    for task, model in (("aime", "a"), ("gsm", "a"), ("gsm", "b")):
+        path = tmp_path / "in" / f"org__{model}" / f"samples_{task}_2025-01-01T00-00-00.0.jsonl"
+        write_lines(path, [sample(0, [boxed(0)], 1.0)])
+    with pytest.raises(UserError, match=r"dataset=mine: is one name, and .* holds aime, gsm"):
+        bring(tmp_path, tmp_path / "in", "dataset=mine")
+    with pytest.raises(UserError, match=r"model=mine: is one name, and .* holds org/a, org/b"):
+        bring(tmp_path, tmp_path / "in", "model=mine")
+    runs = bring(tmp_path, tmp_path / "in" / "org__b", "dataset=mine", "model=my")
+    assert folders(runs) == ["mine/my"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [("metric=nope", "has no such value, but exact_match"), ("filter=nope", "but none")],
+)
+def test_lm_eval_metric_and_filter_must_be_there(tmp_path: Path, setting: str, said: str) -> None:
+    source = write_lines(tmp_path / "samples_x.jsonl", [sample(0, [boxed(0)], 1.0)])
+    with pytest.raises(UserError, match=f"{setting}: .*{said}"):
+        bring(tmp_path, source, setting, "model=m")
+
+
+def test_three_keys_of_one_model_are_three_runs(tmp_path: Path) -> None:
+    rows = [record("aime25", QWEN, 0, 1234, model_key=f"k{i}", is_correct=i == 0) for i in range(3)]
+    runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
+    assert len(folders(runs)) == 3
+    shares = [(outcome_matrix(opened(runs / f)) == "correct").sum() for f in folders(runs)]
+    assert sorted(shares) == [0, 0, 1]
+
+
+def test_a_number_and_a_name_are_two_questions(tmp_path: Path) -> None:
+    source = csv_of(tmp_path / "q.csv", "question_id,trial,correct", "7,0,1", "aime25-07,0,0")
+    run = opened(bring(tmp_path, source, "dataset=aime25", "model=m") / "aime25" / "m")
+    ids = [q["question_id"] for q in run.questions]
+    assert len(set(ids)) == 2 and "aime25-07" in ids
+    assert outcome_matrix(run).ravel().tolist() == ["correct", "wrong"]
+
+
+def small(**more: Any) -> dict[str, Any]:
+    two = {"task": ["aime25"] * 2, "model": ["m/x"] * 2, "data_id": [0, 1]}
+    return two | {"is_correct": [True, False]} | more
+
+
+def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "x.parquet"
+    pq.write_table(pa.table(small(extracted_answer=[["1"], ["2"]])), source)
+    run = opened(bring(tmp_path / "1", source) / "aime25" / "x")
+    assert (
+        "2 answers left out, no text and no number: x.parquet, row 0 + 0" in capsys.readouterr().err
+    )
+    assert outcome_matrix(run).ravel().tolist() == ["correct", "wrong"]
+    offsets = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
+    bad = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"\xff7"))
+    for name in ("ground_truth", "extracted_answer", "text", "prompt", "finish_reason"):
+        pq.write_table(pa.table(small(**{name: bad})), source)
+        run = opened(bring(tmp_path / name, source) / "aime25" / "x")
+        said = capsys.readouterr().err
+        assert f"1 values of {name} left out, not UTF-8: x.parquet, row 0 + 0" in said
+    pq.write_table(pa.table(small(task=bad)), source)
+    bring(tmp_path / "task", source)
+    assert "1 damaged rows skipped: x.parquet, row 0 + 0 (no task" in capsys.readouterr().err
+    table = pa.table(small())
+    pq.write_table(table.append_column("task", table["task"]), source)
+    with pytest.raises(UserError, match="column task is there twice"):
+        bring(tmp_path, source)
+    twice = csv_of(tmp_path / "x.csv", "question_id,correct,correct", "0,1,0")
+    with pytest.raises(UserError, match="column correct is there twice"):
+        bring(tmp_path, twice, *NAMES)
+
+
+def test_trials_from_one_and_a_row_without_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{q},{t},{t % 2}" for q in range(3) for t in range(1, 5)]
+    source = csv_of(tmp_path / "o.csv", "question_id,trial,correct", *rows)
+    run = opened(bring(tmp_path, source, *NAMES) / "d" / "m")
+    assert outcome_matrix(run).tolist() == [["correct", "wrong"] * 2] * 3
+    assert "trials are counted from 1" in capsys.readouterr().err
+    rows = ["0,0,1", "0,0,1", "0,0,1", "0,3,0", "1,0,0", "1,,0"]
+    source = csv_of(tmp_path / "e.csv", "question_id,trial,correct", *rows)
+    run = opened(bring(tmp_path / "e", source, *NAMES) / "d" / "m")
+    said = capsys.readouterr().err
+    assert "2 duplicates left out: m, d-00" in said
+    assert "1 damaged rows skipped: m, d-01 (no trial)" in said
+    owed = ["owed"] * 3
+    assert outcome_matrix(run).tolist() == [["correct", *owed[1:], "wrong"], ["wrong", *owed]]
+    # The place of a cell in an array is its trial, whatever is owed.
+    np.savez(tmp_path / "x.npz", d=np.array([[[-1, 1, 0]]]))
+    run = opened(bring(tmp_path / "n", tmp_path / "x.npz", "model=m") / "d" / "m")
+    assert outcome_matrix(run).tolist() == [["owed", "correct", "wrong"]]
+
+
+def test_large_seeds_and_floats_of_pandas(tmp_path: Path) -> None:
+    large = [2**53 + 1, 2**53, 3735928559]
+    rows = [f"0,{seed},1,x" for seed in large]
+    source = csv_of(tmp_path / "s.csv", "question_id,seed,correct,text", *rows)
+    run = opened(bring(tmp_path, source, *NAMES) / "d" / "m")
+    wanted = {(seed, trial) for trial, seed in enumerate(sorted(large))}
+    assert {(r["seed"], r["trial"]) for r in rows_of(run, "attempts", ATTEMPTS)} == wanted
+    rows_ = [record("aime25", QWEN, 0, seed) for seed in large]
+    run = opened(bring(tmp_path, write(tmp_path / "x.parquet", rows_)) / "aime25" / "qwen3-4b")
+    assert {(r["seed"], r["trial"]) for r in rows_of(run, "attempts", ATTEMPTS)} == wanted
+    source = csv_of(tmp_path / "p.csv", "question_id,trial,label", "0,0.0,1.0", "1,1.0,2.0")
+    run = opened(bring(tmp_path / "p", source, *NAMES) / "d" / "m")
+    assert outcome_matrix(run).tolist() == [["wrong", "owed"], ["owed", "correct"]]
+
+
+def test_what_was_asked_and_is_not_there_is_said(tmp_path: Path) -> None:
+    words = csv_of(tmp_path / "w.csv", "question_id,trial,label", "0,0,good", "1,0,bad")
+    with pytest.raises(UserError, match=r"no category good: texts need category_names=\["):
+        bring(tmp_path, words, *NAMES)
+    source = write(tmp_path / "x.parquet", records(models=(QWEN, "a/b")))
+    for wrong, said in (("model=b,nope", "b, qwen3-4b"), ("dataset=aime99", "aime25")):
+        with pytest.raises(UserError, match=f"not in .*; there are {said}$"):
+            bring(tmp_path, source, wrong)
+    plain = csv_of(tmp_path / "p.csv", "question_id,trial,correct", "0,0,1")
+    for both in (("dataset=d,e", "model=m"), ("dataset=d", "model=m,n")):
+        with pytest.raises(UserError, match="names one for csv"):
+            bring(tmp_path, plain, *both)
+    assert folders(tmp_path / "runs") == []
+
+
+def test_a_header_object_is_one_damaged_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"note": "header"}, {"question_id": 1, "correct": 1}]
+    run = opened(bring(tmp_path, write_lines(tmp_path / "f.jsonl", rows), *NAMES) / "d" / "m")
+    assert "1 damaged rows skipped: f.jsonl, line 1 (no question)" in capsys.readouterr().err
+    assert outcome_matrix(run).tolist() == [["correct"]]
+    with pytest.raises(UserError, match=r"no column for a question .*; it has note"):
+        bring(tmp_path, write_lines(tmp_path / "g.jsonl", rows[:1]), *NAMES)
+
+
+def test_gzip_is_refused_with_its_remedy(tmp_path: Path) -> None:
+    for name in ("x.csv.gz", "x.jsonl.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"question_id,correct\n0,1\n"))
+        with pytest.raises(UserError, match=f"packed with gzip; unpack it first: gunzip {name}"):
+            bring(tmp_path, tmp_path / name, *NAMES)

@@ -146,12 +146,15 @@ def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(
         [known, hostile], quick(), ["ranks", "tau", "cost"], tmp_path, left_out
     )
     assert [line.split(":")[0] for line in left_out] == ["cost"]
-    assert found["ranks.001.row1.aime25.plain"] == 1
     scores = data.mean(axis=(1, 2))
+    assert found["ranks.001.LIMO-v2.aime25.plain"] == 1 + (scores > scores[1]).sum()
     assert found["ranks.000.LIMO-v2.aime25.plain"] == 1 + (scores[:11] > scores[1]).sum()
     rows = json.loads((tmp_path / "printed.json").read_text())["rows"]
-    [mine] = [row for row in rows if row["id"] == "ranks.001.row1.aime25.plain"]
-    assert (mine["printed"], mine["ours"], mine["verdict"]) == ("1", "1", "agrees")
+    verdicts = {row["id"]: row["verdict"] for row in rows}
+    assert verdicts["ranks.001.row20.aime25.plain"] == "by construction"
+    assert verdicts["ranks.001.LIMO-v2.aime25.plain"] == "differs"  # it is second here
+    assert verdicts["ranks.000.LIMO-v2.aime24.ci"] == "no records"
+    assert verdicts["subset.5.1.aime25"] == verdicts["cost.attempts"] == "not made"
     page = Page((tmp_path / "index.html").read_text())
     assert not {"script", "b"} & page.tags
     assert all((tmp_path / name).is_file() for name in page.pictures)
@@ -167,6 +170,47 @@ def test_reproduce_without_runs_makes_what_is_simulated_and_says_so(tmp_path, ca
     assert "all that needs runs" in (out / "index.html").read_text()
     with pytest.raises(UserError, match="no such folder"):
         reproduce.reproduce(analysis.load([f"runs={tmp_path}/none", "dataset=aime25", *FEW]))
+
+
+def test_study_saves_what_it_can_before_it_stops(tmp_path, capsys):
+    make_run(tmp_path / "runs" / "sums" / "only", {"a": "10"}, "dataset.name=sums")
+    out = tmp_path / "out"
+    for runs, said in (("runs", "ranks: .*two or more"), ("none", "ranks, cost: .*no such folder")):
+        names = "name=ranks,separation" + (",cost" if runs == "none" else "")
+        with pytest.raises(UserError, match=f"not made: {said}"):
+            reproduce.study(analysis.load([f"runs={tmp_path}/{runs}", f"out={out}", *FEW, names]))
+        assert f"saved separation in {out}" in capsys.readouterr().err
+        (out / "fig3.csv").unlink()
+    # None named: what runs cannot carry is no error.
+    reproduce.study(analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW]))
+    told = capsys.readouterr().err
+    assert f"saved coins, separation, priors in {out}" in told
+    assert "left out: ranks, tau, convergence, schemata, cost: " in told
+    with pytest.raises(UserError, match="no such folder"):
+        reproduce.study(analysis.load([f"runs={tmp_path}/none", "dataset=x", *FEW, "name=tau"]))
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [(7200, "hours"), (90, "minutes"), (1, "seconds")])
+def test_hours_are_drawn_in_a_unit_that_shows_them_and_none_is_no_sum(tmp_path, seconds, unit):
+    make_runs(tmp_path, "sums")
+    sessions = sorted(tmp_path.rglob("sessions/s.json"))
+    for path in sessions:
+        runfolder.write_json(path, {"gpu_s": seconds})
+    made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
+    left, _ = studies.run("cost", quick(), made).figures["fig8"].axes[:2]
+    assert left.get_xlabel() == f"inference time (GPU-{unit})"
+    runfolder.write_json(sessions[0], {})
+    found = studies.run("cost", quick(), made)
+    [total] = [row for row in found.tables["table7"].rows if row["dataset"] == "total"]
+    assert total["hours"] is None and total["attempts"] == 90
+    assert sorted(r["hours"] or 0 for r in found.tables["fig8"].rows)[0] == 0
+    for path in sessions:
+        path.unlink()
+    found = studies.run("cost", quick(), made)
+    [only] = [axes for axes in found.figures["fig8"].axes if axes.get_xlabel()]
+    assert only.get_xlabel().startswith("completion tokens")
+    assert {tick.get_text() for tick in only.get_yticklabels()} == set(MARKS)
+    assert any("only tokens are drawn" in line for line in found.notes)
 
 
 def test_study_prints_its_tables_and_stops_where_a_named_one_cannot_be_made(tmp_path, capsys):

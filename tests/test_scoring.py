@@ -423,3 +423,10 @@ def test_bad_input_is_one_readable_line(call: Callable[[], object], message: str
         call()
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
+
+
+def test_a_certain_score_is_never_above_one() -> None:
+    for n, c, k in ((10, 7, 4), (80, 80, 8), (80, 75, 8), (23, 17, 9)):
+        assert n - c < k  # every subset holds a correct one
+        assert scoring.pass_at_k((np.arange(n) < c).astype(int), k) <= 1.0
+        close(scoring.pass_at_k((np.arange(n) < c).astype(int), k), 1.0)

@@ -1,6 +1,7 @@
 """The paper's experiments: our numbers against independent computations, and the paper's data."""
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from pipeline import studies
 from pipeline.cohort import Cohort, from_arrays
 from pipeline.config import CONFIGS
 from pipeline.errors import UserError
-from pipeline.studies import paper, settings, shared
+from pipeline.studies import page, paper, settings, shared
 from pipeline.studies.settings import StudyConfig
 
 TINY = {
@@ -151,6 +152,10 @@ def test_the_eleven_models_fit_the_twenty_rows_as_the_data_file_says() -> None:
         "EXAONE-4.0": [14], "OpenThinker3": [16], "OR-Nemotron": [17], "DS-R1-Qwen": [18],
         "Sky-T1-Flash": [19],
     }  # fmt: skip
+    named = [name for name, _ in twenty]
+    assert named[:2] == ["Qwen3-Thinking", "Qwen3-4B"]  # settled by the text
+    assert all(named[row - 1] == name for name, [row] in places.items())
+    assert [n for n in named if n.startswith("row")] == paper.rows_001()[1]
 
 
 def test_every_model_of_configs_is_one_of_the_papers() -> None:
@@ -168,9 +173,17 @@ def test_coins_agree_with_the_papers_pattern_and_with_scipy() -> None:
     by_id = {n.id: n for n in paper.printed()}
     for key in (k for k in found.numbers if k in by_id):
         assert by_id[key].agrees(found.numbers[key]), key
-    # Panel (a) at N = 5, Bayes@N, from tosses made anew: scipy's tau_b with the true means.
+    # The commonest whole row, and how often the printed one comes out, counted by hand.
+    import scoring
     from scoring import simulation
 
+    coins = simulation.coin_models(plan.seed, 100)
+    mu, sigma = scoring.bayes(simulation.toss(coins, 80, plan.seed))
+    rows = Counter(tuple(map(int, row)) for row in scoring.ranks_with_uncertainty(mu, sigma))
+    printed = tuple(int(by_id[f"coins.ci.LLM{i}"].value) for i in range(1, 12))
+    assert rows.most_common(1)[0][0] == printed
+    assert found.numbers["coins.ci.LLM1.other"] == rows[printed] / 100
+    # Panel (a) at N = 5, Bayes@N, from tosses made anew: scipy's tau_b with the true means.
     coins = simulation.coin_models(plan.seed, 1)[0]
     truth = np.round(coins.mean(axis=1), 4)
     taus = [
@@ -249,12 +262,18 @@ def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
     found = studies.run("ranks", tiny(), cohorts)
     assert set(found.tables) == {"table2_000", "table2_001", "table2_3_models"}
     scores = np.asarray(cohorts[0].matrix().data).mean(axis=(1, 2))
-    best = int(np.argmax(scores))
-    assert found.numbers["ranks.001.row1.aime25.plain"] == 1
+    # Eleven rows are models; the other nine rows go to the other models in AIME'25's order.
     other = np.asarray(cohorts[1].matrix().data).mean(axis=(1, 2))
-    if (scores == scores[best]).sum() == 1:
-        expected = 1 + (other > other[best]).sum()
-        assert found.numbers["ranks.001.row1.aime24.plain"] == expected
+    named, rows = paper.rows_001()
+    for i, name in enumerate(cohorts[0].names):
+        if name in named.values():
+            assert found.numbers[f"ranks.001.{name}.aime25.plain"] == 1 + (scores > scores[i]).sum()
+            assert found.numbers[f"ranks.001.{name}.aime24.plain"] == 1 + (other > other[i]).sum()
+    rest = [i for i, name in enumerate(cohorts[0].names) if name not in named.values()]
+    first = min(rest, key=lambda i: (-scores[i], i))
+    assert found.numbers[f"ranks.001.{rows[0]}.aime24.plain"] == 1 + (other > other[first]).sum()
+    forced = {n.id for n in paper.printed() if n.by_construction}
+    assert forced == {f"ranks.001.{row}.aime25.plain" for row in rows} and len(rows) == 9
     # gpt-oss-high and -medium: Table 6 numbers 7 and 9 are positions 13 and 11 here.
     data = np.asarray(cohorts[0].matrix().data)
     c = data.sum(axis=2)
@@ -278,10 +297,76 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
         np.asarray(cohort.matrix().data)[models], [estimators.bayes()], 50, seed=2025
     )
     assert (row["aime24_mean"], row["aime24_failed"]) == (alone.mean, alone.share_failed)
-    assert found.numbers.get("subset.5.1.aime24") == alone.mean
+    assert found.numbers.get("subset.5.1.aime24.other") == alone.mean
+    capped = np.repeat(np.arange(1, 13), alone.counts).sum() + 12 * alone.failed
+    assert alone.failed and row["aime24_capped"] == pytest.approx(capped / 50)
+    assert found.numbers["subset.5.1.aime24"] == row["aime24_capped"]
     few = studies.run("convergence", tiny(), [simulated(4)])
     assert {"subsets2_sums", "subsets3_sums"} <= set(few.tables)
     assert any("not the paper's twenty" in note for note in few.notes)
+
+
+def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
+    known, more = the_papers("aime24"), simulated(2, dataset="aime24")
+    data = np.concatenate([more.matrix().data, known.matrix().data])
+    both = from_arrays("aime24", [*more.names, *known.names], known.question_ids, data)
+    plan = tiny(convergence_replicates=50, subset_replicates=5)
+    for name in ("ranks", "tau", "convergence"):
+        alone, among = (studies.run(name, plan, [cohort]) for cohort in (known, both))
+        assert alone.numbers == pytest.approx(among.numbers, nan_ok=True), name
+        assert len(among.tables) > len(alone.tables)
+
+
+def test_printed_means_of_000_are_held_against_rows_and_of_001_against_columns() -> None:
+    cohort = the_papers("brumo25", trials=24)
+    data = np.asarray(cohort.matrix().data)
+    from scoring import convergence, estimators
+
+    # Two easy questions and ranks far apart, so that some replicates converge and some do not.
+    spread = (np.arange(24) < np.linspace(2, 22, 20)[:, None, None]).repeat(10, axis=1)
+    data = np.where(np.arange(10)[None, :, None] < 9, spread, data).astype(int)
+    cohort = from_arrays("brumo25", cohort.names, cohort.question_ids, data)
+    found = studies.run("convergence", tiny(), [cohort]).numbers
+    eleven = [cohort.names.index(paper.short_names()[n]) for n in paper.ELEVEN]
+    cases: list[tuple[str, list[int], convergence.Resample]] = [
+        ("000", eleven, "rows"),
+        ("001", list(range(20)), "columns"),
+    ]
+    for version, models, scheme in cases:
+        [bayes] = convergence.convergence_at(
+            data[models], [estimators.bayes()], 200, scheme, tiny().seed
+        )
+        start = f"convergence.{version}.brumo25"
+        assert found[f"{start}.bayes"] == pytest.approx(bayes.mean or np.nan, nan_ok=True)
+        assert found[f"{start}.bayes.other"] == pytest.approx(shared.capped_mean(bayes))
+        assert found[f"{start}.fails"] == (bayes.failed > 0)
+    [other] = convergence.convergence_at(data[eleven], [estimators.bayes()], 200, seed=tiny().seed)
+    assert found["convergence.000.brumo25.bayes.other"] != shared.capped_mean(other)
+    assert np.isfinite(found["convergence.000.brumo25.bayes"])
+
+
+def test_where_no_replicate_converges_the_number_is_nan_not_missing() -> None:
+    close = (np.random.default_rng(3).random((11, 10, 12)) < 0.5).astype(int)
+    names = [paper.short_names()[n] for n in paper.ELEVEN]
+    cohort = from_arrays("hmmt25", names, [f"q{i}" for i in range(10)], close)
+    found = studies.run("convergence", tiny(convergence_replicates=20), [cohort]).numbers
+    assert np.isnan(found["convergence.000.hmmt25.bayes"])
+    assert np.isnan(found["convergence.000.hmmt25.worst"])
+    assert found["convergence.000.hmmt25.bayes.other"] == 12
+    rows = {row["id"]: row for row in page.comparison(found).rows}
+    row = rows["convergence.000.hmmt25.bayes"]
+    assert (row["ours"], row["other"], row["verdict"]) == ("none", "12", "never converged")
+    assert rows["convergence.000.brumo25.bayes"]["verdict"] == "no records"
+
+
+def test_a_printed_number_outside_our_spread_does_not_plainly_agree() -> None:
+    numbers = {"separation.n.1.645": 217.0, "separation.n.1.645.low": 206.0}
+    numbers |= {"separation.n.1.645.high": 227.0, "coins.gold.LLM1": 9}
+    rows = {row["id"]: row["verdict"] for row in page.comparison(numbers, ["tau"]).rows}
+    assert rows["separation.n.1.645"] == "outside spread"
+    assert rows["coins.gold.LLM1"] == "differs"
+    assert rows["tau.001.aime25.n80"] == "not made"
+    assert rows["cost.hours.aime24"] == "no records"
 
 
 def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
@@ -309,3 +394,22 @@ def test_estimators_that_need_more_trials_are_left_out() -> None:
     found = studies.run("tau", tiny(), [simulated(trials=3)]).tables["fig4_sums_3_columns"]
     labels = [row["estimator"] for row in found.rows]
     assert "Bayes@N" in labels and "Pass@2" in labels and "Pass@4" not in labels
+
+
+@pytest.mark.parametrize(("gap", "settled", "capped"), [(1, 37, 58), (16, 32, 47)])
+def test_a_close_pair_cannot_have_the_printed_44_among_those_converged(
+    gap: int, settled: int, capped: int
+) -> None:
+    """What docs/studies.md says of Tables 8 to 10: two models, 30 x 80 trials, `gap` apart."""
+    from scoring import convergence, estimators
+
+    rng = np.random.default_rng(1)
+    stack = (rng.random((2, 30, 80)) < rng.beta(2, 2, 30)[:, None]).astype(np.uint8)
+    for _ in range(ahead := int(stack[0].sum(dtype=int) - stack[1].sum(dtype=int)) - gap, 0):
+        stack[1].ravel()[rng.choice(np.flatnonzero(stack[1]))] = 0
+    for _ in range(ahead):
+        stack[0].ravel()[rng.choice(np.flatnonzero(stack[0]))] = 0
+    assert stack[0].sum(dtype=int) - stack[1].sum(dtype=int) == gap
+    [found] = convergence.convergence_at(stack, [estimators.bayes()], 4000, seed=1)
+    assert found.mean == pytest.approx(settled, abs=2)
+    assert shared.capped_mean(found) == pytest.approx(capped, abs=3)

@@ -1,4 +1,4 @@
-"""Columns of foreign records, of any type, as the columns of this project's tables."""
+"""Second pass over Parquet: columns of any type as the columns of this project's tables."""
 
 from typing import Any, NamedTuple
 
@@ -7,14 +7,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.imports.plan import NO_SEED, Ints, Plan
+from pipeline.imports.plan import Ints, Plan
 from pipeline.imports.troubles import Troubles
+from pipeline.imports.values import MOST_ANSWER, MOST_NUMBER, MOST_SEED, MOST_TEXT, truth, whole
+from pipeline.imports.values import text as text_of
 from pipeline.tables import ATTEMPTS, GRADES, MEANS, VERDICTS
 
-MOST_TEXT = 16 << 20  # bytes of one completion
-MOST_PROMPT = 1 << 20
-MOST_ANSWER = 100_000
-MOST_NUMBER = 1 << 31
 REPEATED = ("text", "prompt", "task", "model", "model_key", "finish_reason")
 _LABELS = ("A", "B", "C")
 _CTX = tuple(f"cv3b_ctx_{label}" for label in _LABELS)
@@ -77,7 +75,7 @@ def tables(batch: Batch, troubles: Troubles) -> dict[str, pa.Table]:
         "question_id": ids,
         "trial": pa.array(trial.astype(np.int32), mask=batch.runs < 0),
     }
-    made = {"grades": _grades(batch, key)}
+    made = {"grades": _grades(batch, key, troubles)}
     if any(map(batch.has, ("text", "finish_reason", "num_completion_tokens"))):
         made["attempts"] = _attempts(batch, key, troubles)
         made["means"] = _means(batch, key, troubles)
@@ -99,7 +97,7 @@ def texts(column: Any, most: int) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         return texts(column.dictionary, most).take(column.indices)
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return pa.array([_text(value, most) for value in column.to_pylist()], pa.string())
+        return pa.array([text_of(value, most) for value in column.to_pylist()], pa.string())
     fits = pc.fill_null(pc.less_equal(pc.binary_length(column), most), False)
     return pc.if_else(fits, column, None).cast(pa.string())
 
@@ -113,54 +111,6 @@ def python(batch: pa.RecordBatch, name: str) -> list[Any]:
         column = texts(column, MOST_ANSWER)
     found: list[Any] = column.to_pylist()
     return found
-
-
-def whole(value: Any) -> int | None:
-    """A whole number of at least 0, or None.
-
-    >>> whole(7), whole("7"), whole(7.0), whole(7.5), whole("x"), whole(True)
-    (7, 7, 7, None, None, None)
-    """
-    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdecimal():
-        value = int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST_NUMBER:
-        return None
-    return value
-
-
-def named(value: Any) -> int | str | None:
-    r"""What a record calls a question: a number, or one short printable line.
-
-    >>> named("07"), named("I-3"), named("a\nb"), named(None)
-    (7, 'I-3', None, None)
-    """
-    number = whole(value)
-    if number is not None or not isinstance(value, str):
-        return number
-    text = value.strip()
-    return text if text and len(text) <= 100 and text.isprintable() else None
-
-
-def truth(value: Any) -> bool | None:
-    """Whether an outcome says correct; None where it says nothing of the kind.
-
-    >>> truth(True), truth(0), truth("1.0"), truth("wrong"), truth(0.4), truth(None)
-    (True, False, True, False, None, None)
-    """
-    if isinstance(value, str):
-        words = {"true": 1, "correct": 1, "1": 1, "1.0": 1, "yes": 1}
-        words |= {"false": 0, "wrong": 0, "incorrect": 0, "0": 0, "0.0": 0, "no": 0}
-        value = words.get(value.strip().lower())
-    return bool(value) if isinstance(value, int | float) and value in (0, 1) else None
-
-
-def _text(value: Any, most: int) -> str | None:
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return None
-    text = str(value)
-    return text if len(text) <= most else None
 
 
 def _numbers(rows: pa.RecordBatch, name: str) -> Floats:
@@ -184,8 +134,6 @@ def _counts(batch: Batch, name: str) -> pa.Array:
 
 def _attempts(batch: Batch, key: dict[str, pa.Array], troubles: Troubles) -> pa.Table:
     n = batch.rows.num_rows
-    seed = batch.numbers("seed")
-    sound = np.isfinite(seed) & (np.abs(seed) < 1 << 53)
     text = pa.nulls(n, pa.string())
     if batch.has("text"):
         text = texts(batch.rows["text"], MOST_TEXT)
@@ -196,7 +144,7 @@ def _attempts(batch: Batch, key: dict[str, pa.Array], troubles: Troubles) -> pa.
     if batch.has("finish_reason"):
         reason = texts(batch.rows["finish_reason"], 100)
     columns = key | {
-        "seed": pa.array(np.where(sound, seed, NO_SEED).astype(np.int64), mask=~sound),
+        "seed": pa.array([whole(x, MOST_SEED) for x in python(batch.rows, "seed")], pa.int64()),
         "text": text,
         "finish_reason": reason,
         "prompt_tokens": _counts(batch, "num_prompt_tokens"),
@@ -224,15 +172,18 @@ def _list(batch: Batch, name: str, kind: pa.DataType, troubles: Troubles) -> pa.
         return pa.nulls(n, pa.list_(kind))
 
 
-def _grades(batch: Batch, key: dict[str, pa.Array]) -> pa.Table:
+def _grades(batch: Batch, key: dict[str, pa.Array], troubles: Troubles) -> pa.Table:
     n = batch.rows.num_rows
     correct = [truth(value) for value in python(batch.rows, "is_correct")]
     boxes = [truth(value) for value in python(batch.rows, "has_box")]
     answers = python(batch.rows, "extracted_answer")
     ends = python(batch.rows, "finish_reason")
     found: dict[str, list[Any]] = {name: [] for name in ("box", "answer", "outcome")}
-    for right, has_box, answer, end in zip(correct, boxes, answers, ends, strict=True):
-        answer = None if answer == _NOT_FOUND or has_box is False else _text(answer, MOST_ANSWER)
+    for i, told in enumerate(answers):
+        right, has_box, end = correct[i], boxes[i], ends[i]
+        answer = None if told == _NOT_FOUND or has_box is False else text_of(told, MOST_ANSWER)
+        if answer is None and isinstance(told, list | dict):
+            troubles.add("answers left out, no text and no number", f"{batch.place} + {i}")
         none = "truncated" if end == "length" else "no_box"
         found["box"].append(None if has_box is None else "boxed" if has_box else none)
         found["answer"].append(answer)

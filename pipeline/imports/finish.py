@@ -1,4 +1,4 @@
-"""What makes a folder of imported rows a run: questions, configuration, manifest, and the rest."""
+"""After the passes: what makes a folder of rows a run, its questions, configuration, manifest."""
 
 import json
 from dataclasses import dataclass, replace
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline import config, evidence, rubrics, runfolder, shards
-from pipeline.console import warn
+from pipeline import config, evidence, runfolder, shards
 from pipeline.environment import describe
 from pipeline.errors import UserError
+from pipeline.imports import labels as label
 from pipeline.imports import names
+from pipeline.imports.labels import Labels
 from pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
 from pipeline.imports.settings import ImportConfig
 from pipeline.imports.source import Source
 from pipeline.questions import Question as Known
-from pipeline.rubrics import Mapped
 from pipeline.runfolder import Run
 from pipeline.tables import GRADES, QUESTIONS, SIGNALS
 
@@ -50,41 +50,8 @@ def check_size(plan: Plan) -> None:
             )
 
 
-def exact_questions(where: str | None, plan: Plan) -> dict[str, list[Known]]:
-    """The data sets' own questions, per data set, from the user's files.
-
-    Records hold prompts, not problems. With the problems a run has the ids and hashes that a run
-    made here has, and can be compared with it.
-
-    Raises:
-        UserError: the file is not there, or does not hold questions.
-    """
-    if where is None:
-        return {}
-    from pipeline import questions
-    from pipeline.schema import DatasetConfig
-
-    found = {}
-    path = Path(where).expanduser()
-    for dataset, rows in plan.questions.items():
-        file = path / f"{dataset}.jsonl" if path.is_dir() else path
-        if path.is_dir() and not file.is_file():
-            warn(f"import: {path} holds no {dataset}.jsonl; its questions are known by number only")
-            continue
-        known, _ = questions.load(DatasetConfig(name=dataset, path=str(file)))
-        exact = _matched(rows, known)
-        if exact is None:
-            warn(
-                f"import: {file} does not hold the questions of {dataset} in the order of its"
-                " records; they are known by number only"
-            )
-        else:
-            found[dataset] = exact
-    return found
-
-
 def write(
-    done: Import, number: int, folder: Path, target: Path, labels: dict[str, list[Any]] | None
+    done: Import, number: int, folder: Path, target: Path, labels: Labels | None = None
 ) -> None:
     """Write everything of one run but the rows, which are there.
 
@@ -93,14 +60,14 @@ def write(
         number: of the run in its plan.
         folder: where the run is made.
         target: where it will be.
-        labels: its categories: columns question_id, trial, category.
+        labels: its categories, and their rubric.
     """
     plan = done.plan.runs[number]
     run = Run(_config(done, plan, folder))
     rows = _questions(done, number, run)
     shards.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
-    if labels:
-        _grade_by_category(done.cfg, run, labels)
+    if labels is not None:
+        label.grade(run, labels)
     if run.grades.is_dir():
         told = {"imported": done.source.fingerprint}
         runfolder.write_json(run.grades / "_grader.json", told)
@@ -109,8 +76,8 @@ def write(
         runfolder.write_json(folder / "verdicts" / "_verifier.json", by)
     if not run.attempts.is_dir():
         _outcomes_as_signals(run)
-    if labels:
-        _save_labels(done.cfg, run, labels)
+    if labels is not None:
+        label.save(run, labels)
     identity = {
         **runfolder.settings(run.cfg),
         "model.weights": f"imported: {plan.called}",
@@ -192,76 +159,6 @@ def _identity(done: Import, dataset: str, i: int, question: Question) -> tuple[s
     hashed = runfolder.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
     prompt = next(iter(question.prompts.values()), "")  # any: it holds the problem
     return prompt, gold, hashed
-
-
-def _matched(rows: list[Question], known: list[Known]) -> list[Known] | None:
-    """For each question of the records the data set's own, by row number or id; None if unsure.
-
-    A prompt that is there must hold the problem, and the gold answers must not be others.
-    """
-    by_id = {one.id: one for one in known}
-    found = []
-    for row in rows:
-        at = row.number
-        one = by_id.get(row.id) if isinstance(at, str) else known[at] if at < len(known) else None
-        if one is None or any(one.problem not in p for p in row.prompts.values() if p):
-            one = next((k for k in known if any(k.problem in p for p in row.prompts.values())), one)
-        if one is None or any(one.problem not in p for p in row.prompts.values() if p):
-            return None
-        found.append(one)
-    if len({one.id for one in found}) < len(found):
-        return None
-    for row, one in zip(rows, found, strict=True):
-        row.id = one.id
-    return found
-
-
-def _grade_by_category(cfg: ImportConfig, run: Run, labels: dict[str, list[Any]]) -> None:
-    """Where a source has categories and no outcomes, the category of most weight is correct."""
-    if run.grades.is_dir():
-        return
-    weights = category_weights(cfg, labels)
-    best = max(weights)
-    rows = [
-        {
-            "question_id": question,
-            "trial": trial,
-            "outcome": "correct" if weights[category] == best else "wrong",
-            "layer": "imported",
-            "reason": f"category {category}",
-        }
-        for question, trial, category in zip(*labels.values(), strict=True)
-    ]
-    table = pa.Table.from_pylist(rows, schema=GRADES)
-    shards.write_part(run.grades / "import-00000.parquet", table)
-
-
-def category_weights(cfg: ImportConfig, labels: dict[str, list[Any]]) -> list[float]:
-    """The weights of categories 0..C, as given or 0, 1, ..., C."""
-    if cfg.category_weights:
-        return [float(weight) for weight in cfg.category_weights]
-    number = len(cfg.category_names) or max(labels["category"]) + 1
-    return [float(i) for i in range(number)]
-
-
-def _save_labels(cfg: ImportConfig, run: Run, labels: dict[str, list[Any]]) -> None:
-    weights = category_weights(cfg, labels)
-    called = cfg.category_names or [f"category {i}" for i in range(len(weights))]
-    told = {
-        "name": cfg.rubric,
-        "description": "labels that were imported",
-        "order": [],
-        "categories": [
-            {"index": i, "name": name, "when": "imported", "weight": weight}
-            for i, (name, weight) in enumerate(zip(called, weights, strict=True))
-        ],
-        "imported": True,  # no condition of ours made them: they rest on no signals
-        "thresholds": {},
-        "signals": "",
-        "labels": [],
-    }
-    table = pa.Table.from_pydict(labels, schema=rubrics.CATEGORIES)
-    rubrics.save(run, names.safe_name(cfg.rubric), Mapped(table, told))
 
 
 def _outcomes_as_signals(run: Run) -> None:

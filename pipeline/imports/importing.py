@@ -1,4 +1,4 @@
-"""import: what others made becomes run folders that every later verb works on."""
+"""The verb `import`: source, first pass, plan, second pass, and run folders renamed into place."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from pipeline import runfolder
 from pipeline.analysis import AnalysisConfig
 from pipeline.console import note, results, warn
 from pipeline.errors import UserError
-from pipeline.imports import finish, lm_eval, records, rows, trace
+from pipeline.imports import arrays, finish, known, labels, lm_eval, records, rows, trace
 from pipeline.imports import source as sources
 from pipeline.imports import staging as stage
 from pipeline.imports.finish import Import
@@ -52,21 +52,24 @@ def _import(cfg: AnalysisConfig, source: Source, runs: Path, staging: Staging) -
     if source.kind == "trace":
         plan.datasets, plan.models = list(cfg.dataset), list(cfg.model)
         trace.read_keys(source, plan, troubles)
+        _check_filters(plan, source)
         plan.settle(troubles)
     else:
-        records.read_keys(lambda t: _rows(cfg, source, t), plan, troubles)
-    if not plan.runs:
-        troubles.report()
-        raise UserError(f"{source.path}: holds no record that can be used")
+        counted = source.kind in ("csv", "jsonl")
+        records.read_keys(lambda t: _rows(cfg, source, t), plan, troubles, counted)
+    if not (plan.run >= 0).any():
+        why = ": ".join(("", *troubles.lines()))
+        raise UserError(f"{source.path}: holds no record that can be used{why}")
     finish.check_size(plan)
-    exact = finish.exact_questions(cfg.source.questions, plan)
+    exact = known.exact_questions(cfg.source.questions, plan)
     targets = _targets(cfg, source, plan, runs)
-    labels = {}
+    labelled = {}
     if source.kind == "trace":
         later = trace.read_rows(source, plan, staging)
         troubles.counts, troubles.places = _merged(troubles, later)
     else:
-        labels = records.read_rows(lambda t: _rows(cfg, source, t), plan, staging)
+        found = records.read_rows(lambda t: _rows(cfg, source, t), plan, staging)
+        labelled = labels.shared(cfg.source, found)
     stage.flush(staging)
     troubles.report()
     done = Import(source, cfg.source, plan, exact, troubles.lines())
@@ -74,7 +77,7 @@ def _import(cfg: AnalysisConfig, source: Source, runs: Path, staging: Staging) -
         name = f"{run.dataset}/{run.model}"
         if name in targets:
             (staging.folder / name).mkdir(parents=True, exist_ok=True)
-            finish.write(done, number, staging.folder / name, targets[name], labels.get(name))
+            finish.write(done, number, staging.folder / name, targets[name], labelled.get(name))
     stage.place(staging, targets)
     folders = [_target(cfg, runs, run.dataset, run.model) for run in plan.runs]
     told = [str(folder.relative_to(runs)) for folder in folders]
@@ -89,15 +92,31 @@ def _rows(cfg: AnalysisConfig, source: Source, troubles: Troubles) -> Iterator[R
     task = cfg.dataset[0] if cfg.dataset else ""
     models = list(cfg.model)
     one = models[0] if models else ""
+    for key, given in (("dataset", cfg.dataset), ("model", models)):
+        if len(given) > 1 and (key, source.kind) != ("model", "npz"):
+            raise UserError(
+                f"{key}={shown(','.join(given))}: names one for {source.kind}, what the source does"
+                " not name itself; give one name"
+            )
     match source.kind:
         case "lm_eval":
             return lm_eval.read(source, cfg.source, task, one, troubles)
         case "npz":
-            return rows.read_npz(source, cfg.source, task, models, troubles)
+            return arrays.read_npz(source, cfg.source, task, models, troubles)
         case "csv":
             return rows.read_csv(source, cfg.source, task, one, troubles)
         case _:
             return rows.read_jsonl(source, cfg.source, task, one, troubles)
+
+
+def _check_filters(plan: Plan, source: Source) -> None:
+    """`dataset=` and `model=` choose of Parquet records: what is not there is a mistake."""
+    for key, wanted, there in zip(
+        ("dataset", "model"), (plan.datasets, plan.models), plan.seen, strict=True
+    ):
+        if lacking := [name for name in wanted if name not in there]:
+            said = ", ".join(map(shown, sorted(there)[:20])) or "none"
+            raise UserError(f"{key}={shown(lacking[0])}: not in {source.path}; there are {said}")
 
 
 def _check(cfg: ImportConfig) -> None:
@@ -106,8 +125,8 @@ def _check(cfg: ImportConfig) -> None:
         raise UserError(
             f"category_weights: {len(weights)} weights for {len(names)} category_names; one each"
         )
-    if len(names) > MOST_CATEGORIES or len(set(names)) < len(names):
-        raise UserError(f"category_names: at most {MOST_CATEGORIES}, each once")
+    if len(names) > MOST_CATEGORIES or len(names) == 1 or len(set(names)) < len(names):
+        raise UserError(f"category_names: 2 to {MOST_CATEGORIES}, each once")
     if any(not abs(weight) < 1e6 for weight in weights):
         raise UserError("category_weights: every weight must be a finite number")
     if cfg.tag is not None and (not cfg.tag.strip() or {"/", "\0"} & set(cfg.tag)):

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.console import note, warn
-from pipeline.imports import columns as convert
+from pipeline.errors import UserError
 from pipeline.imports import source as sources
-from pipeline.imports.rows import Row, _storable
+from pipeline.imports import values
+from pipeline.imports.rows import Row
 from pipeline.imports.settings import ImportConfig
 from pipeline.imports.source import Source
 from pipeline.imports.troubles import Troubles, shown
@@ -28,13 +29,27 @@ _MOST_RESULTS = 64 << 20  # bytes of a results_*.json
 def read(
     source: Source, cfg: ImportConfig, task: str, model: str, troubles: Troubles
 ) -> Iterator[Row]:
-    """The attempts of all sample files of a source; of several of one task the latest counts."""
+    """The attempts of all sample files of a source; of several of one task the latest counts.
+
+    Raises:
+        UserError: `task` or `model` is to name several of them; no sample has the metric or filter.
+    """
+    found = []
     for path in _latest(source.files):
         named = _NAME.fullmatch(path.name)
-        stem = path.stem.removeprefix("samples_")
-        said = task or (named["task"] if named else stem)
-        called = model or _model(path, named["date"] if named else "")
-        yield from _samples(path, cfg, said, called, troubles)
+        told = named["task"] if named else path.stem.removeprefix("samples_")
+        found.append((path, told, _model(path, named["date"] if named else "")))
+    for key, name, there in (
+        ("dataset", task, {told for _, told, _ in found}),
+        ("model", model, {told for _, _, told in found}),
+    ):
+        if name and len(there) > 1:
+            raise UserError(
+                f"{key}={shown(name)}: is one name, and {source.path} holds"
+                f" {', '.join(map(shown, sorted(there)[:10]))}; leave it out, or import one of them"
+            )
+    for path, told, called in found:
+        yield from _samples(path, cfg, task or told, model or called, troubles)
 
 
 def _latest(files: list[Path]) -> list[Path]:
@@ -67,8 +82,9 @@ def _samples(
 ) -> Iterator[Row]:
     chosen, metric = cfg.filter, cfg.metric
     left_out: Counter[str] = Counter()
+    kept = False
     for place, sample in sources.json_lines(path, troubles):
-        number = convert.named(sample.get("doc_id"))
+        number = values.named(sample.get("doc_id"))
         if number is None:
             troubles.add("damaged rows skipped", f"{place} (no doc_id)")
             continue
@@ -78,7 +94,14 @@ def _samples(
             left_out[filtered] += 1
             continue
         metric = metric or _metric(sample)
+        if cfg.metric is not None and cfg.metric not in sample:
+            there = ", ".join(map(shown, _metrics(sample))) or "none"
+            raise UserError(f"metric={shown(cfg.metric)}: {place} has no such value, but {there}")
+        kept = True
         yield from _attempts(sample, Row(task, model, number, place), metric, troubles)
+    if left_out and not kept:
+        there = ", ".join(map(shown, left_out))
+        raise UserError(f"filter={shown(str(chosen))}: {path.name} has no such filter, but {there}")
     if left_out:
         names = ", ".join(f"{shown(n)} ({k})" for n, k in left_out.items())
         note(f"import: {path.name}: filter {shown(str(chosen))} counts, not {names}; filter=NAME")
@@ -86,13 +109,17 @@ def _samples(
 
 def _metric(sample: dict[str, Any]) -> str | None:
     """Which value of a sample is its outcome: a usual name, else the first that is 0 or 1."""
-    told = sample.get("metrics")
-    others = [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
-    for name in [*_METRICS, *others]:
+    for name in [*_METRICS, *_metrics(sample)]:
         value = sample.get(name)
-        if convert.truth(value) is not None or isinstance(value, list):
+        if values.truth(value) is not None or isinstance(value, list):
             return name
     return None
+
+
+def _metrics(sample: dict[str, Any]) -> list[str]:
+    told = sample.get("metrics")
+    named = [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
+    return named or [name for name in _METRICS if name in sample]
 
 
 def _attempts(
@@ -102,18 +129,18 @@ def _attempts(
     texts = _texts(sample.get("resps"))
     answers = _first(sample.get("filtered_resps"))
     value = sample.get(metric) if metric else None
-    values = value if isinstance(value, list) else [value]
+    outcomes = value if isinstance(value, list) else [value]
     repeats = max(len(texts), 1)
-    if len(values) != repeats:
+    if len(outcomes) != repeats:
         if value is not None:
             troubles.add(
                 "samples of several answers with one value: `grade` decides", base.place, 1
             )
-        values = [None] * repeats
+        outcomes = [None] * repeats
     gold = sample.get("target")
     for trial in range(repeats):
-        right = convert.truth(values[trial])
-        if right is None and values[trial] is not None:
+        right = values.truth(outcomes[trial])
+        if right is None and outcomes[trial] is not None:
             troubles.add("values that are neither 0 nor 1: not graded", base.place)
         answer = answers[trial] if isinstance(answers, list) and trial < len(answers) else answers
         yield Row(
@@ -123,9 +150,9 @@ def _attempts(
             base.place,
             trial=trial,
             outcome=None if right is None else "correct" if right else "wrong",
-            answer=_text(answer, convert.MOST_ANSWER) if repeats == 1 or answers else None,
+            answer=values.text(answer, values.MOST_ANSWER) if repeats == 1 or answers else None,
             text=texts[trial] if texts else None,
-            gold=_text(gold, convert.MOST_ANSWER),
+            gold=values.text(gold, values.MOST_ANSWER),
             problem=_problem(sample.get("doc")),
             prompt=_prompt(sample.get("arguments")),
             metric=metric or "no metric",
@@ -139,29 +166,26 @@ def _texts(resps: Any) -> list[str | None]:
         first = [first]
     if not isinstance(first, list) or not all(isinstance(text, str) for text in first):
         return []
-    return [_text(text, convert.MOST_TEXT) for text in first[:10_000]]
+    return [values.text(text, values.MOST_TEXT) for text in first[:10_000]]
 
 
 def _first(value: Any) -> Any:
     return value[0] if isinstance(value, list) and value else None
 
 
-def _text(value: Any, most: int) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    text = str(value)
-    return text if len(text) <= most and _storable(text) else None
-
-
 def _problem(doc: Any) -> str | None:
     if not isinstance(doc, dict):
         return None
-    return next((text for n in _PROBLEM if (text := _text(doc.get(n), convert.MOST_PROMPT))), None)
+    return next(
+        (text for n in _PROBLEM if (text := values.text(doc.get(n), values.MOST_PROMPT))), None
+    )
 
 
 def _prompt(arguments: Any) -> str | None:
     if isinstance(arguments, dict):
         first = arguments.get("gen_args_0")
-        return _text(first.get("arg_0"), convert.MOST_PROMPT) if isinstance(first, dict) else None
+        return (
+            values.text(first.get("arg_0"), values.MOST_PROMPT) if isinstance(first, dict) else None
+        )
     inner = _first(_first(arguments))  # as older versions wrote them
-    return _text(inner, convert.MOST_PROMPT)
+    return values.text(inner, values.MOST_PROMPT)

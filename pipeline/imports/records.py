@@ -1,4 +1,4 @@
-"""Row by row into tables: what CSV, JSON Lines, NPZ and sample logs have in common."""
+"""Both passes over CSV, JSON Lines, NPZ and sample logs: row by row into the plan, then tables."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from pipeline.imports import staging as stage
 from pipeline.imports.plan import NO_SEED, Plan
 from pipeline.imports.rows import Row
 from pipeline.imports.staging import Staging
-from pipeline.imports.troubles import Troubles, shown
+from pipeline.imports.troubles import Troubles
 from pipeline.tables import ATTEMPTS, GRADES
 
 Rows = Callable[[Troubles], Iterator[Row]]
@@ -19,26 +19,34 @@ _WRITTEN = 2000  # rows that become a table together
 _BYTES = 16 << 20  # or fewer, when their texts are long
 
 
-def read_keys(rows: Rows, plan: Plan, troubles: Troubles) -> None:
-    """First pass: note run, question, trial or seed, and answer of every row; settle the plan."""
-    kept: list[tuple[int, int, int, int]] = []
-    trials: list[int] = []
+def read_keys(rows: Rows, plan: Plan, troubles: Troubles, counted: bool) -> None:
+    """First pass: note run, question, trial or seed, and answer of every row; settle the plan.
+
+    Args:
+        rows: called once, gives all rows.
+        plan: what is learned goes there.
+        troubles: what is damaged or repeated goes there.
+        counted: trials are numbers of the source's own, which may begin at 1.
+    """
+    kept: list[tuple[int, int, int, int, int]] = []
     for row in rows(troubles):
         run = plan.run_of(row.task, row.model)
         if run < 0:
-            kept.append((-1, -1, -1, -1))
-            trials.append(0)
-            continue
-        question = plan.question_of(plan.runs[run].dataset, row.question)
-        _learn(plan, run, question, row, troubles)
-        seed = NO_SEED if row.seed is None else row.seed
-        kept.append((run, question, seed, hash((row.outcome, row.category, row.answer)) >> 1))
-        trials.append(-1 if row.trial is None else row.trial)
-    given = bool(trials) and min(trials) >= 0
-    for start in range(0, len(kept), _NOTED):
-        run_, question_, seed_, answer_ = zip(*kept[start : start + _NOTED], strict=True)
-        plan.add(run_, question_, trials[start : start + _NOTED] if given else seed_, answer_)
-    plan.settle(troubles, trials_given=given)
+            kept.append((-1, -1, -1, -1, -1))
+        else:
+            question = plan.question_of(plan.runs[run].dataset, row.question)
+            known = plan.learn(run, question, row.gold, row.prompt, troubles)
+            known.problem = known.problem or row.problem
+            seed = NO_SEED if row.seed is None else row.seed
+            trial = -1 if row.trial is None else row.trial
+            answer = hash((row.outcome, row.category, row.answer)) >> 1
+            kept.append((run, question, seed, answer, trial))
+        if len(kept) == _NOTED:
+            plan.add(*zip(*kept, strict=True))
+            kept = []
+    if kept:
+        plan.add(*zip(*kept, strict=True))
+    plan.settle(troubles, counted)
 
 
 def read_rows(rows: Rows, plan: Plan, staging: Staging) -> dict[str, dict[str, list[Any]]]:
@@ -74,18 +82,6 @@ def read_rows(rows: Rows, plan: Plan, staging: Staging) -> dict[str, dict[str, l
         for folder, rest in waiting.items():
             _keep(staging, folder, rest)
     return labels
-
-
-def _learn(plan: Plan, run: int, question: int, row: Row, troubles: Troubles) -> None:
-    known = plan.questions[plan.runs[run].dataset][question]
-    known.problem = known.problem or row.problem
-    if row.prompt and run not in known.prompts:
-        known.prompts[run] = row.prompt
-    if row.gold is not None and known.gold is None:
-        known.gold = row.gold
-    elif row.gold is not None and known.gold != row.gold:
-        place = f"{known.id}: {shown(row.gold)[:40]}"
-        troubles.add("other gold answers, the first counts", place)
 
 
 def _keep(staging: Staging, folder: str, rows: list[tuple[dict[str, Any], Row]]) -> None:

@@ -14,7 +14,7 @@ from pipeline.imports.troubles import Troubles, shown
 from pipeline.questions import find_local
 
 MOST_LINE = 64 << 20  # bytes of a line of text: 80 long answers in one sample
-_ENDS = 64 << 10  # bytes at either end of a file that its fingerprint covers
+_GZIP = b"\x1f\x8b"
 _SNIFFED = 1 << 20
 
 
@@ -46,17 +46,17 @@ def locate(cfg: ImportConfig, datasets: list[str], models: list[str]) -> Source:
     elif revision is not None:
         raise UserError(f"revision={revision}: is for a hub id; {cfg.path} is on this machine")
     files, kind, why = _recognised(where, cfg.kind)
-    settings = {**asdict(cfg), "datasets": datasets, "models": models, "revision": revision}
-    base = where if where.is_dir() else where.parent
+    settings = {**asdict(cfg), "datasets": datasets, "models": models}
+    settings |= {"kind": kind, "path": None, "revision": None, "questions": None}
     try:
-        fingerprint = _fingerprint(files, base, settings)
+        fingerprint = _fingerprint(files, kind, cfg.questions, settings)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
     return Source(cfg.path, kind, why, files, revision, fingerprint)
 
 
 def lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, bytes]]:
-    """The lines of a text file with their places; those beyond all measure are counted."""
+    """Every line of a text file with its place; of those beyond all measure, counted, nothing."""
     with path.open("rb") as file:
         number = 0
         while line := file.readline(MOST_LINE):
@@ -66,13 +66,15 @@ def lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, bytes]]:
                 while (rest := file.readline(MOST_LINE)) and not rest.endswith(b"\n"):
                     pass
                 troubles.add(f"lines over {MOST_LINE >> 20} MiB skipped", place)
-            elif line.strip():
-                yield place, line
+                line = b""
+            yield place, line
 
 
 def json_lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSON Lines file with their places; damaged lines are counted."""
     for place, line in lines(path, troubles):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
@@ -110,29 +112,35 @@ def _recognised(where: Path, kind: str) -> tuple[list[Path], str, str]:
             files = sorted(p for p in where.rglob(pattern) if p.is_file())
             if files and kind in ("auto", one):
                 return files, one, f"{len(files)} files {pattern}"
+        if packed := next(where.rglob("*.gz"), None):
+            raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
         raise UserError(
             f"{where}: holds neither Parquet files nor samples_*.jsonl; name a single file for"
             " npz, csv and jsonl"
         )
     if not where.is_file():
         raise UserError(f"{where}: is no ordinary file")
-    found, why = _sniff(where)
-    return ([where], found, why) if kind == "auto" else ([where], kind, f"kind={kind}")
+    found, why = _sniff(where, kind)
+    return [where], found, why
 
 
-def _sniff(path: Path) -> tuple[str, str]:
+def _sniff(path: Path, kind: str) -> tuple[str, str]:
     try:
         with path.open("rb") as file:
             head = file.read(_SNIFFED)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    if head.startswith(_GZIP):
+        raise UserError(f"{path}: is packed with gzip; unpack it first: gunzip {path.name}")
     if not head.strip():
         raise UserError(f"{path}: is empty")
+    if kind != "auto":
+        return kind, f"kind={kind}"
     if head[:4] == b"PAR1" or path.suffix == ".parquet":
         return "trace", "a Parquet file"
     if head[:4] == b"PK\x03\x04":
         return "npz", "a zip of arrays"
-    if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" or path.suffix == ".jsonl":
         if b'"doc_id"' in head and path.name.startswith("samples_"):
             return "lm_eval", "objects with doc_id, in a file samples_*"
         if b'"doc_id"' in head and b'"resps"' in head:
@@ -143,13 +151,21 @@ def _sniff(path: Path) -> tuple[str, str]:
     return "csv", "text with a line of column names"
 
 
-def _fingerprint(files: list[Path], base: Path, settings: dict[str, Any]) -> str:
+def _fingerprint(
+    files: list[Path], kind: str, questions: str | None, settings: dict[str, Any]
+) -> str:
+    """Of everything that the run folders come from: settings and whole files, not their places."""
     made = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
-    for path in files:
-        size = path.stat().st_size
-        made.update(f"{path.relative_to(base)} {size}\n".encode(errors="surrogateescape"))
+    covered = list(files)
+    if kind == "lm_eval":  # files and their folders name the task and the model
+        named = [str(Path(*path.resolve().parts[-2:])) for path in files]
+        made.update(json.dumps(named).encode(errors="surrogatepass"))
+        folders = sorted({path.parent for path in files})
+        covered += [path for folder in folders for path in sorted(folder.glob("results_*.json"))]
+    if questions is not None:
+        own = Path(questions).expanduser()
+        covered += sorted(own.glob("*.jsonl")) if own.is_dir() else [own] * own.is_file()
+    for path in covered:
         with path.open("rb") as file:
-            made.update(file.read(_ENDS))
-            file.seek(max(0, size - _ENDS))
-            made.update(file.read(_ENDS))
+            made.update(hashlib.file_digest(file, "blake2b").digest())
     return made.hexdigest()[:16]

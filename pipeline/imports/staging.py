@@ -1,4 +1,4 @@
-"""Run folders in the making: complete and renamed into place, or not there at all.
+"""From the second pass to the disk: rows in parts, folders renamed when all is there.
 
 Everything is written under `runs/_import-HASH/`, which no verb takes for a run, and renamed when
 the whole source has been read. A killed import leaves that folder; the same command clears it and

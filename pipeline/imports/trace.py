@@ -1,24 +1,21 @@
-"""Parquet records in the layout of `harimo/scorio-trace`: one row an attempt, streamed twice.
+"""Both passes over Parquet in the layout of `harimo/scorio-trace`: one row an attempt.
 
 The first pass reads keys and says which row becomes which attempt; the second reads everything, a
 few rows at a time.
 """
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipeline import shards
 from pipeline.console import Meter, warn
 from pipeline.errors import UserError
 from pipeline.imports import columns as convert
+from pipeline.imports import parquet, values
 from pipeline.imports import staging as stage
 from pipeline.imports.columns import Batch
-from pipeline.imports.plan import MOST_RECORDS, NO_SEED, Plan
+from pipeline.imports.plan import NO_SEED, Plan
 from pipeline.imports.source import Source
 from pipeline.imports.staging import Staging
 from pipeline.imports.troubles import Troubles, shown
@@ -39,8 +36,7 @@ _WITHOUT = {
     "cv3b_ctx_A": "no verdicts",
 }
 _KEYS = ("task", "model", "model_key", "reasoning_level", "data_id", "seed", "is_correct")
-_NEAR = 32 << 20  # bytes of rows that are read together
-_MOST_ROWS = 2048
+_NOTED = (*_KEYS, "extracted_answer", "ground_truth", "prompt")
 
 
 def read_keys(source: Source, plan: Plan, troubles: Troubles) -> None:
@@ -49,11 +45,10 @@ def read_keys(source: Source, plan: Plan, troubles: Troubles) -> None:
     Raises:
         UserError: columns that are indispensable are missing, or no file can be read.
     """
-    files = _sound_files(source, troubles)
-    _check_columns(source, files)
-    wanted = (*_KEYS, "extracted_answer", "ground_truth", "prompt")
+    files = parquet.sound_files(source, troubles)
+    _check_columns(source, parquet.columns(files, {*_NOTED, *convert.ALL}))
     with Meter("import: keys", sum(rows for _, rows in files)) as meter:
-        for number, batch, place in _batches(files, wanted, troubles):
+        for number, batch, place in parquet.batches(files, _NOTED, troubles):
             if batch is None:
                 damaged = np.full(number, -1)
                 plan.add(damaged, damaged, damaged, damaged)
@@ -65,10 +60,10 @@ def read_keys(source: Source, plan: Plan, troubles: Troubles) -> None:
 def read_rows(source: Source, plan: Plan, staging: Staging) -> Troubles:
     """Second pass: attempts, grades, verdicts and means of every record that the plan keeps."""
     troubles = Troubles()
-    files = _sound_files(source, Troubles())
+    files = parquet.sound_files(source, Troubles())
     at, ids = 0, convert.QuestionIds(plan)
     with Meter("import", sum(rows for _, rows in files)) as meter:
-        for number, batch, place in _batches(files, convert.ALL, troubles):
+        for number, batch, place in parquet.batches(files, convert.ALL, troubles):
             if batch is not None:
                 rows = slice(at, at + number)
                 runs = plan.run[rows]
@@ -98,74 +93,33 @@ def _note(plan: Plan, batch: pa.RecordBatch, place: str, troubles: Troubles) -> 
     golds, answers = (convert.python(batch, n) for n in ("ground_truth", "extracted_answer"))
     kept = np.full((4, batch.num_rows), -1, np.int64)
     for i in range(batch.num_rows):
-        task, model, key, level, number, seed, outcome = (found[name][i] for name in _KEYS)
-        number = convert.whole(number) if not isinstance(number, str) else convert.named(number)
+        *names, number, seed, outcome = (found[name][i] for name in _KEYS)
+        task, model, key, level = (values.text(name, values.MOST_ANSWER) or "" for name in names)
+        number = values.named(number)
         if not task or not (model or key) or number is None:
             troubles.add("damaged rows skipped", f"{place} + {i} (no task, model or data_id)")
             continue
-        run = plan.run_of(str(task), str(model or ""), str(key or ""), str(level or ""))
+        run = plan.run_of(task, model, key, level)
         if run < 0:
             continue
-        dataset = plan.runs[run].dataset
-        question = plan.question_of(dataset, number)
-        _learn(plan, dataset, run, question, golds[i], batch, i, troubles)
-        told = convert.whole(seed)
+        question = plan.question_of(plan.runs[run].dataset, number)
+        gold = values.text(golds[i], values.MOST_ANSWER)
+        known = plan.learn(run, question, gold and gold.strip(), None, troubles)
+        if run not in known.prompts and "prompt" in batch.schema.names:
+            prompt = convert.texts(batch["prompt"].slice(i, 1), values.MOST_PROMPT)
+            known.prompts[run] = prompt[0].as_py() or ""
+        told = values.whole(seed, values.MOST_SEED)
+        answer = values.text(answers[i], values.MOST_ANSWER)
         kept[:, i] = (
             run,
             question,
             NO_SEED if told is None else told,
-            hash((convert.truth(outcome), answers[i])) >> 1,
+            hash((values.truth(outcome), answer)) >> 1,
         )
     plan.add(*kept)
 
 
-def _learn(
-    plan: Plan,
-    dataset: str,
-    run: int,
-    question: int,
-    gold: Any,
-    batch: pa.RecordBatch,
-    row: int,
-    troubles: Troubles,
-) -> None:
-    """Gold answer and prompt of a question, from the first record that has them."""
-    known = plan.questions[dataset][question]
-    if isinstance(gold, str | int | float) and gold == gold:
-        text = str(gold).strip()
-        if known.gold is None:
-            known.gold = text
-        elif known.gold != text:
-            troubles.add("other gold answers, the first counts", f"{known.id}: {shown(text)[:40]}")
-    if run not in known.prompts and "prompt" in batch.schema.names:
-        prompt = convert.texts(batch["prompt"].slice(row, 1), convert.MOST_PROMPT)[0].as_py()
-        known.prompts[run] = prompt or ""
-
-
-def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, int]]:
-    """The files that can be opened, with their numbers of rows."""
-    found, why = [], ""
-    for path in source.files:
-        try:
-            with pq.ParquetFile(path) as file:
-                found.append((path, file.metadata.num_rows))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            why = f"{path.name} ({shards.first_line(error)})"
-            troubles.add("damaged files skipped", why)
-    if not found:
-        raise UserError(f"{source.path}: no Parquet file can be read: {why}; fetch it again")
-    rows = sum(number for _, number in found)
-    if rows > MOST_RECORDS:
-        raise UserError(f"{source.path}: {rows} rows; at most {MOST_RECORDS} are read, split it")
-    return found
-
-
-def _check_columns(source: Source, files: list[tuple[Path, int]]) -> None:
-    there: set[str] | None = None
-    for path, _ in files:
-        names = set(pq.read_schema(path).names)
-        there = names if there is None else there & names
-    assert there is not None
+def _check_columns(source: Source, there: set[str]) -> None:
     lacking = ["/".join(names) for names in _NEEDED if not there & set(names)]
     if lacking:
         raise UserError(
@@ -176,56 +130,3 @@ def _check_columns(source: Source, files: list[tuple[Path, int]]) -> None:
     missing = [f"{name} ({why})" for name, why in _WITHOUT.items() if name not in there]
     if missing:
         warn(f"import: {source.path} has no column {', '.join(missing)}")
-
-
-def _batches(
-    files: list[tuple[Path, int]], wanted: tuple[str, ...], troubles: Troubles
-) -> Iterator[tuple[int, pa.RecordBatch | None, str]]:
-    """Rows in their order: how many, the batch or None where they are damaged, and their place."""
-    for path, rows in files:
-        seen = 0
-        schema = pq.read_schema(path)
-        names = [name for name in wanted if name in schema.names]
-        folded = [n for n in names if n in convert.REPEATED and schema.field(n).type == pa.string()]
-        with pq.ParquetFile(path, read_dictionary=folded) as file:
-            for group in range(file.num_row_groups):
-                for number, batch in _group(file, path, group, names, troubles):
-                    number = min(number, rows - seen)  # a hostile file may hold more than it says
-                    batch = batch if batch is None else batch.slice(0, number)
-                    yield number, batch, f"{path.name}, row {seen}"
-                    seen += number
-        if seen < rows:
-            troubles.add("damaged rows skipped", f"{path.name}, rows {seen} to {rows}", rows - seen)
-            yield rows - seen, None, path.name
-
-
-def _group(
-    file: pq.ParquetFile, path: Path, group: int, names: list[str], troubles: Troubles
-) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-    told = file.metadata.row_group(group)
-    together = max(1, min(_MOST_ROWS, _NEAR * told.num_rows // max(told.total_byte_size, 1)))
-    done = 0
-    batches = _guarded(lambda: file.iter_batches(together, [group], names))
-    for batch, why in batches:
-        if batch is None:
-            left = told.num_rows - done
-            place = f"{path.name}, {left} rows of group {group} ({why})"
-            troubles.add("damaged rows skipped", place, left)
-            yield left, None
-            return
-        done += batch.num_rows
-        yield batch.num_rows, batch
-
-
-def _guarded(
-    start: Callable[[], Iterator[pa.RecordBatch]],
-) -> Iterator[tuple[pa.RecordBatch | None, str]]:
-    """Batches until one cannot be read, which is said; a failing disk is an error of its own."""
-    try:
-        batches = start()
-        while (batch := next(batches, None)) is not None:
-            yield batch, ""
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        yield None, shards.first_line(error)

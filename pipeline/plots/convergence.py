@@ -118,8 +118,9 @@ def tau_curves(
     tau: Mapping[str, npt.ArrayLike],
     bands: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]] | None = None,
     title: str = "",
+    against: str = "the gold ranking",
 ) -> Figure:
-    """Mean Kendall's τ against the gold ranking as trials are added (Figures 2 and 4 of 000).
+    """Mean Kendall's τ against a known ranking as trials are added (Figures 2 and 4 of 000).
 
     Args:
         n: numbers of trials, shape (T,).
@@ -127,6 +128,7 @@ def tau_curves(
             below k trials) or every replicate was all ties.
         bands: estimator -> lower and upper ends of an interval, each of shape (T,).
         title: what is shown.
+        against: that ranking, as the axis says it.
     """
     trials = plain(n)
     figure, (axes,) = style.panels(PAGE, max(HEIGHT, 0.6 + 0.17 * len(tau)), title)
@@ -135,9 +137,7 @@ def tau_curves(
         axes.plot(trials, plain(tau[label]), **look, markevery=style.every(len(trials), i))
         if bands and label in bands:
             _band(axes, trials, bands[label], look["color"])
-    axes.set(
-        xlabel="number of trials n (per question)", ylabel="mean Kendall's τ to the gold ranking"
-    )
+    axes.set(xlabel="number of trials n (per question)", ylabel=f"mean Kendall's τ to {against}")
     axes.set_xlim(trials[0], trials[-1])
     axes.set_ylim(top=1.01)
     axes.grid(axis="y")

@@ -18,7 +18,8 @@ class Result(NamedTuple):
     tables: dict[str, Table]
     figures: dict[str, "Figure"]
     numbers: dict[str, float]
-    """By the ids of configs/paper/printed.yaml; ID.low and ID.high are a spread, where known."""
+    """By the ids of configs/paper/printed.yaml; NaN where no replicate converged. Where known,
+    ID.low and ID.high are a spread, and ID.other is what another reading of the paper gives."""
     notes: list[str]
     """What a reader must know: choices where the paper is open, what is left out."""
 

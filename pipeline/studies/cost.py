@@ -49,16 +49,17 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
         " The paper's are at a batch size of 1: hours are not comparable with them, tokens are."
     ]
     without = [f"{m} on {d}" for (m, d), cost in found.items() if cost.gpu_hours is None]
-    if without:
+    if len(without) == len(found):
+        notes.append("Fig. 8: no run has a record of its time; only tokens are drawn.")
+    elif without:
         notes.append(
             f"Cost: {len(without)} runs have no record of their time (imported?), such as"
-            f" {without[0]}; sums of hours leave them out."
+            f" {without[0]}; a sum that one of them is part of is not given."
         )
-    complete = {paper.task_of(d) for _, d in found} >= set(paper.TASKS)
     return Result(
         {"table7": _by_dataset(found), "fig8": _by_model(found)},
         {"fig8": _figure(found)},
-        _numbers(cohorts, found) if complete else {},
+        _numbers(cohorts, found),
         notes,
     )
 
@@ -88,7 +89,7 @@ def _total(costs: list[Cost]) -> dict[str, Any]:
     attempts = sum(c.attempts for c in costs)
     return {
         "attempts": attempts,
-        "hours": sum(hours) if hours else None,
+        "hours": sum(hours) if len(hours) == len(costs) else None,
         "completion": completion / 1e6,
         "prompt": prompt / 1e6,
         "each": (prompt + completion) / attempts,
@@ -136,23 +137,47 @@ def _figure(found: dict[tuple[str, str], Cost]) -> Figure:
         cell = models.index(model), datasets.index(dataset)
         tokens[cell] = cost.completion
         hours[cell] = np.nan if cost.gpu_hours is None else cost.gpu_hours
-    return plots.cost(
+    longest = float(np.nanmax(np.nansum(hours, axis=1)))
+    scale, unit = _unit(longest)
+    figure = plots.cost(
         models,
         datasets,
-        np.ma.masked_invalid(hours),  # type: ignore[no-untyped-call]
+        np.ma.masked_invalid(hours * scale),  # type: ignore[no-untyped-call]
         np.ma.masked_invalid(tokens),  # type: ignore[no-untyped-call]
         "Cost by model and data set",
     )
+    left, right = figure.axes[:2]
+    if longest:
+        left.set_xlabel(f"inference time ({unit})")
+    else:  # unknown or nothing: only tokens are to be seen, over the whole width
+        right.set_yticks(left.get_yticks(), [tick.get_text() for tick in left.get_yticklabels()])
+        right.set_subplotspec(right.get_gridspec()[:])  # type: ignore[index]
+        left.remove()
+    return figure
+
+
+def _unit(hours: float) -> tuple[float, str]:
+    """What to multiply hours by, and what they then are, so that an axis shows them.
+
+    >>> _unit(48.4), _unit(0.05), _unit(0.002)
+    ((1, 'GPU-hours'), (60, 'GPU-minutes'), (3600, 'GPU-seconds'))
+    """
+    if hours >= 0.1:
+        return 1, "GPU-hours"
+    return (60, "GPU-minutes") if 60 * hours >= 1 else (3600, "GPU-seconds")
 
 
 def _numbers(cohorts: list[Cohort], found: dict[tuple[str, str], Cost]) -> dict[str, float]:
     """The numbers of appendix F.3; only those of all twenty models on all four tasks."""
-    tasks = [cohort for cohort in cohorts if paper.task_of(cohort.dataset)]
-    found = {key: cost for key, cost in found.items() if paper.task_of(key[1])}
-    twenty = all({*shared.paper_numbers(c)} == {*paper.TWENTY} for c in tasks)
-    if not twenty or len(found) < len(tasks) * len(paper.TWENTY):
+    runs: dict[tuple[str, int], Cost] = {}
+    for cohort in cohorts:
+        task = paper.task_of(cohort.dataset)
+        for number, name in zip(shared.paper_numbers(cohort), cohort.names, strict=True):
+            if task and number and (name, cohort.dataset) in found:
+                runs[task, number] = found[name, cohort.dataset]
+    if len(runs) < len(paper.TASKS) * len(paper.TWENTY):
         return {}
-    total = _total(list(found.values()))
+    total = _total(list(runs.values()))
     tokens = total["prompt"] + total["completion"]
     numbers: dict[str, Any] = {
         "cost.attempts": total["attempts"],
@@ -166,13 +191,11 @@ def _numbers(cohorts: list[Cohort], found: dict[tuple[str, str], Cost]) -> dict[
         "cost.seconds_per_attempt": total["seconds"],
         "cost.days": None if total["hours"] is None else total["hours"] / 24,
     }
-    for cohort in tasks:
-        of_task = _total([c for (_, d), c in found.items() if d == cohort.dataset])
-        task = paper.task_of(cohort.dataset)
+    for task in paper.TASKS:
+        of_task = _total([cost for (t, _), cost in runs.items() if t == task])
         numbers |= {f"cost.hours.{task}": of_task["hours"]}
         numbers |= {f"cost.completion.{task}": of_task["completion"]}
     for number, short in paper.short_names().items():
-        runs = [(c.names[shared.paper_numbers(c).index(number)], c.dataset) for c in tasks]
-        of_model = _total([found[key] for key in runs])
+        of_model = _total([cost for (_, n), cost in runs.items() if n == number])
         numbers[f"cost.model_hours.{short}"] = of_model["hours"]
     return {key: float(value) for key, value in numbers.items() if value is not None}

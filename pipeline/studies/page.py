@@ -1,7 +1,8 @@
 """Printed numbers beside ours, and the page that shows them with every table and figure."""
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,13 @@ from pipeline.studies.paper import Printed
 from pipeline.tabular import Column, Table
 
 VERDICTS = {
-    "agrees": "within the tolerance",
+    "agrees": "within the tolerance, and within our spread where we have one",
+    "outside spread": "within the tolerance, but outside the spread of our reconstructions",
     "differs": "outside the tolerance",
+    "by construction": "ours cannot be another number, so that it agrees says nothing",
+    "never converged": "no replicate converged, so there is no mean and no largest",
     "no records": "about the paper's own runs, and these are not all here",
-    "not made": "its study was not made",
+    "not made": "its study was left out",
 }
 
 
@@ -30,18 +34,41 @@ class Section(NamedTuple):
     figures: list[str]
 
 
-_ROW = ("id", "printed", "ours", "spread", "verdict")  # the other columns are alike in a group
+# The other columns are alike in a group.
+_ROW = ("id", "printed", "ours", "spread", "other", "verdict")
 
 
-def verdict(number: Printed, ours: float | None) -> str:
-    """One of VERDICTS."""
+def verdict(number: Printed, numbers: Mapping[str, float], skipped: Collection[str] = ()) -> str:
+    """One of VERDICTS.
+
+    >>> one = Printed("tau.a", 3, "001", "", 1, "bootstrap", "", "near", True)
+    >>> verdict(one, {}), verdict(one, {}, ["tau"]), verdict(one, {"tau.a": math.nan})
+    ('no records', 'not made', 'never converged')
+    >>> verdict(one, {"tau.a": 2, "tau.a.low": 1.5, "tau.a.high": 2.5}), verdict(one, {"tau.a": 2})
+    ('outside spread', 'agrees')
+    """
+    ours = numbers.get(number.id)
     if ours is None:
-        return "no records" if number.needs_records else "not made"
-    return "agrees" if number.agrees(ours) else "differs"
+        known = number.needs_records and number.study not in skipped
+        return "no records" if known else "not made"
+    if math.isnan(ours):
+        return "never converged"
+    if number.by_construction:
+        return "by construction"
+    if not number.agrees(ours):
+        return "differs"
+    low, high = (numbers.get(f"{number.id}.{end}", number.value) for end in ("low", "high"))
+    inside = number.relation != "near" or low <= number.value <= high
+    return "agrees" if inside else "outside spread"
 
 
-def comparison(numbers: Mapping[str, float]) -> Table:
-    """Every printed number with ours; `numbers` by id, with ID.low and ID.high for a spread."""
+def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> Table:
+    """Every printed number with ours.
+
+    Args:
+        numbers: by id, as of `Result`.
+        skipped: studies that were left out.
+    """
     signs = {"near": "", "at_least": "≥ ", "at_most": "≤ "}
     rows = []
     for one in paper.printed():
@@ -53,11 +80,12 @@ def comparison(numbers: Mapping[str, float]) -> Table:
                 "version": one.version,
                 "id": one.id,
                 "printed": f"{signs[one.relation]}{one.value:.12g}",
-                "ours": None if ours is None else f"{ours:.5g}" if ours % 1 else f"{ours:.0f}",
+                "ours": _shown(ours),
                 "spread": None if low is None else f"{low:.4g} to {high:.4g}",
+                "other": _shown(numbers.get(f"{one.id}.other")),
                 "tolerance": one.tolerance,
                 "reason": one.reason,
-                "verdict": verdict(one, ours),
+                "verdict": verdict(one, numbers, skipped),
                 "needs_records": one.needs_records,
                 "why": one.why,
             }
@@ -69,6 +97,7 @@ def comparison(numbers: Mapping[str, float]) -> Table:
         Column("printed", "printed"),
         Column("ours", "ours"),
         shared.text("spread", "central 95 % (or ± 2 s.e.)"),
+        Column("other", "other"),
         Column("tolerance", "tolerance", format="{:g}"),
         shared.text("reason", "why a tolerance"),
         shared.text("verdict", "verdict"),
@@ -76,7 +105,19 @@ def comparison(numbers: Mapping[str, float]) -> Table:
         shared.text("why", "remark"),
     ]
     notes = [f"{name}: {what}" for name, what in VERDICTS.items()]
+    notes.append("other: ours under another reading, or what else tells; see the remark")
     return Table("Printed numbers beside ours", columns, rows, notes)
+
+
+def _shown(ours: float | None) -> str | None:
+    """A number with five digits, a whole one as such.
+
+    >>> _shown(0.123456), _shown(192000.0), _shown(math.nan), _shown(None)
+    ('0.12346', '192000', 'none', None)
+    """
+    if ours is None or math.isnan(ours):
+        return None if ours is None else "none"
+    return f"{ours:.5g}" if ours % 1 else f"{ours:.0f}"
 
 
 def counts(compared: Table) -> list[tuple[str, int, int]]:

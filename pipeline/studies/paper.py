@@ -31,6 +31,13 @@ class Printed(NamedTuple):
     why: str
     relation: Relation
     needs_records: bool
+    by_construction: bool = False  # ours cannot be another number
+
+    @property
+    def study(self) -> str:
+        """The study that makes it, one of `settings.STUDIES`."""
+        first = self.id.split(".")[0]
+        return "convergence" if first == "subset" else first
 
     def agrees(self, ours: float) -> bool:
         """Whether a number of ours is what is printed, within the tolerance.
@@ -77,6 +84,27 @@ def printed() -> tuple[Printed, ...]:
     if twice := [name for name, count in times.items() if count > 1]:
         raise UserError(f"{CONFIGS / 'paper'}: {', '.join(twice)}: there twice; restore the files")
     return tuple(found)
+
+
+def values(ids: Sequence[str]) -> list[float]:
+    """The printed numbers of some ids."""
+    known = {number.id: number.value for number in printed()}
+    return [known[name] for name in ids]
+
+
+@functools.cache
+def rows_001() -> tuple[dict[int, str], list[str]]:
+    """Rows of version 001's Table 2: by model where the name is established, and the others.
+
+    >>> named, others = rows_001()
+    >>> named[7], others[:2], len(named) + len(others)
+    ('gpt-oss-high', ['row5', 'row6'], 20)
+    """
+    start = "ranks.001."
+    ids = [n.id.removeprefix(start) for n in printed() if n.id.startswith(start)]
+    rows = dict.fromkeys(one.rpartition(".aime25.ci")[0] for one in ids if ".aime25.ci" in one)
+    named = {number: name for number, name in short_names().items() if name in rows}
+    return named, [row for row in rows if row not in named.values()]
 
 
 @functools.cache
@@ -138,7 +166,7 @@ def _read(name: str) -> Any:
 
 
 def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
-    def one(key: str, value: float) -> Printed:
+    def one(key: str, value: float, by_construction: bool = False) -> Printed:
         return Printed(
             key,
             float(value),
@@ -149,12 +177,14 @@ def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
             group.get("why", ""),
             group.get("relation", "near"),
             group.get("needs_records", False),
+            by_construction,
         )
 
     if "rows" in group:
         for row, values in group["rows"].items():
             for column, value in zip(group["columns"], values, strict=True):
-                yield one(f"{group['prefix']}.{row}.{column}", value)
+                forced = column in group.get("by_construction", ())
+                yield one(f"{group['prefix']}.{row}.{column}", value, forced)
     elif "columns" in group:
         for column, value in zip(group["columns"], group["values"], strict=True):
             yield one(f"{group['prefix']}.{column}", value)
@@ -165,7 +195,10 @@ def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
 
 def _of_subsets() -> Iterator[Printed]:
     tables = {5: "Table 8", 10: "Table 9", 15: "Table 10"}
-    why = "10^4 replicates of theirs; where few converge, the mean is of few"
+    why = (
+        "10^4 replicates of theirs. Ours counts a replicate that does not converge as N, which the"
+        " printed numbers show to be likely (docs/studies.md); other: of those that converge"
+    )
     for subset in subsets():
         for task, value in subset.printed.items():
             where = f"{tables[len(subset.models)]}, mean convergence@n"

@@ -124,16 +124,19 @@ def _by_name(found: dict[str, Ranked]) -> dict[str, float]:
 
 
 def _by_row(found: dict[str, Ranked]) -> dict[str, float]:
-    """Version 001 has lost the names: row r is the model that is r-th on AIME'25."""
-    if "aime25" not in found:
-        return {}
-    first = found["aime25"]
-    row_of = {first.numbers[i]: row for row, i in enumerate(np.argsort(first.plain), 1)}
+    """By model where version 001's name is established; the other rows by order on AIME'25."""
+    named, others = paper.rows_001()
+    row_of: dict[int | None, str] = {number: name for number, name in named.items()}
+    if "aime25" in found:
+        first = found["aime25"]
+        order = [first.numbers[i] for i in np.argsort(first.plain, kind="stable")]
+        row_of |= zip((n for n in order if n not in named), others, strict=True)
     numbers: dict[str, float] = {}
     for task, ranked in found.items():
         for number, ci, plain in zip(ranked.numbers, ranked.ci, ranked.plain, strict=True):
-            start = f"ranks.001.row{row_of[number]}.{task}"
-            numbers |= {f"{start}.ci": int(ci), f"{start}.plain": int(plain)}
+            if number in row_of:
+                start = f"ranks.001.{row_of[number]}.{task}"
+                numbers |= {f"{start}.ci": int(ci), f"{start}.plain": int(plain)}
     return numbers
 
 

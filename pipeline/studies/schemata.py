@@ -136,7 +136,8 @@ def _numbers(
     row = {paper.short_names()[n]: names.index(m) for n, m in known.items() if n and m in names}
     numbers: dict[str, float] = {}
     if "Qwen3-Thinking" in row:
-        numbers["schemata.leader"] = float((ranks[row["Qwen3-Thinking"]] == 1).mean())
+        best = ranks[list(row.values())].min(axis=0)  # of the paper's models: others may be better
+        numbers["schemata.leader"] = float((ranks[row["Qwen3-Thinking"]] == best).mean())
     for rubric, first, second in (
         ("verifier-probe", "OpenThinker2", "gpt-oss-medium"),
         ("conf-calibrated", "gpt-oss-high", "OpenThinker2"),

@@ -11,10 +11,16 @@ from pipeline.errors import UserError
 from pipeline.studies import paper
 from pipeline.tabular import Column
 from scoring import estimators
+from scoring.convergence import Convergence
 from scoring.estimators import Estimator
 
 Bits = npt.NDArray[np.uint8]
 KS = (2, 4, 8)
+NAIVE = (
+    'Naive Pass@k: section 2.7 writes "naive Pass^k" as 1 - (1 - p)^k, p being the share of correct'
+    " trials of a question. That is Pass@k with p put in (a plug-in), not the unbiased Pass@k, and"
+    " not Pass^k (all k correct), which it cites; all three are drawn under these names."
+)
 
 
 class Group(NamedTuple):
@@ -34,8 +40,7 @@ def showcase(trials: int) -> list[Estimator]:
 def judged(trials: int) -> list[Estimator]:
     """The estimators of the tau figures, as far as there are trials for them.
 
-    Section 2.7 writes "naive Pass^k" as 1 - (1 - p)^k, a plug-in of Pass@k, and cites the equation
-    of Pass^k: both are drawn, under their own names.
+    The paper's "naive Pass^k" and Pass^k are both drawn; see `NAIVE`.
     """
     made = [estimators.bayes()]
     kinds = (
@@ -50,7 +55,13 @@ def judged(trials: int) -> list[Estimator]:
 
 
 def groups(cohort: Cohort) -> list[Group]:
-    """All models of a cohort and, where there are more, the paper's first eleven."""
+    """All models of a cohort and, where there are more, the paper's twenty and its first eleven.
+
+    >>> names = [*paper.short_names().values(), "another"]
+    >>> from pipeline.cohort import from_arrays
+    >>> [(g.label, g.version) for g in groups(from_arrays("d", names, ["q"], [[[1, 0]]] * 21))]
+    [('21 models', None), ("the paper's 20", '001'), ("the paper's first 11", '000')]
+    """
     numbers = paper_numbers(cohort)
     version = {frozenset(paper.ELEVEN): "000", frozenset(paper.TWENTY): "001"}
     found = [
@@ -60,9 +71,12 @@ def groups(cohort: Cohort) -> list[Group]:
             list(range(len(numbers))),
         )
     ]
-    if set(paper.ELEVEN) < {n for n in numbers if n}:
-        eleven = [numbers.index(n) for n in paper.ELEVEN]
-        found.append(Group("the paper's first 11", "000", eleven))
+    for label, its, key in (
+        ("the paper's 20", paper.TWENTY, "001"),
+        ("the paper's first 11", paper.ELEVEN, "000"),
+    ):
+        if set(its) < set(numbers):  # None is the number of another model
+            found.append(Group(label, key, [numbers.index(n) for n in its]))
     return found
 
 
@@ -149,6 +163,18 @@ def spread(values: npt.ArrayLike, name: str, where: dict[str, float]) -> None:
 def value(masked: Any) -> float | None:
     """A number of a masked array, None where masked."""
     return None if masked is np.ma.masked else float(masked)
+
+
+def capped_mean(found: Convergence) -> float:
+    """Mean convergence@n over all replicates, where one that did not converge counts as N.
+
+    >>> import numpy as np
+    >>> capped_mean(Convergence("Bayes@N", np.array([0, 2, 0, 0]), 2, 0, 1))  # twice 2, twice 4
+    3.0
+    """
+    trials = found.counts.size
+    settled = int(found.counts @ np.arange(1, trials + 1))
+    return (settled + trials * found.failed) / found.replicates
 
 
 def at(curve: Sequence[Any], n: int) -> float | None:

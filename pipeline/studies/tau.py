@@ -19,7 +19,7 @@ SCHEMES: tuple[Resample, ...] = ("columns", "rows")
 
 
 def study(plan: Plan, cohorts: list[Cohort]) -> Result:
-    """Curves of every data set, all models and the paper's first eleven, both bootstraps.
+    """Curves of every data set and each of its `shared.groups`, both bootstraps.
 
     Raises:
         UserError: no data set has two models with two complete trials.
@@ -36,6 +36,7 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
         " n = k. Columns resamples trials for all questions together (version 001, and our"
         " default), rows for each question apart (version 000).",
         "Tau: tau_b does not exist where all models tie; such replicates are counted and left out.",
+        shared.NAIVE,
     ]
     return merged(*results, Result({}, {}, {}, notes))
 
