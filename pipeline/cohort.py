@@ -7,7 +7,7 @@ alike (trials, sampling, grading) is compared and said, in `differences`.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipeline import differences, evidence, shards, whichruns
 from pipeline.analysis import AnalysisConfig
 from pipeline.config import load_folder
-from pipeline.console import warn
+from pipeline.console import collected, warn
 from pipeline.differences import Loaded
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
@@ -48,6 +48,7 @@ class Cohort:
     members: list[Member]  # L; none where outcomes came without runs
     outcomes: npt.NDArray[np.str_]  # (L, M, N) words of pipeline.score.OUTCOMES, or "owed"
     differences: list[str]  # one line for each thing that is not alike
+    warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     models: list[str] = field(default_factory=list)  # names where there are no members
     # (L, M, N) int8: 1 cut off before a final box, 0 not, -1 not known.
     truncated: npt.NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
@@ -73,19 +74,21 @@ def load(cfg: AnalysisConfig) -> list[Cohort]:
         UserError: no such folder, no run in it, no graded attempt, no question that the runs
             share. Where something sound is left it is returned, and the rest named in a warning.
     """
-    chosen = whichruns.named(cfg)
-    named = bool(cfg.model or cfg.folders)
-    cohorts, faults = [], []
-    for dataset, folders in chosen.items():
-        try:
-            cohorts.append(_cohort(dataset, folders, named))
-        except UserError as error:
-            faults.append(error)
-    if not cohorts:
-        raise faults[0]
-    for fault in faults:
-        warn(f"{fault}; left out")
-    return cohorts
+    cohorts: list[Cohort] = []
+    faults = []
+    with collected() as of_all:
+        for dataset, folders in whichruns.named(cfg).items():
+            try:
+                with collected() as of_one:
+                    cohort = _cohort(dataset, folders, bool(cfg.model or cfg.folders))
+                cohorts.append(replace(cohort, warnings=of_one))
+            except UserError as error:
+                faults.append(error)
+        if not cohorts:
+            raise faults[0]
+        for fault in faults:
+            warn(f"{fault}; left out")
+    return [replace(cohort, warnings=[*of_all, *cohort.warnings]) for cohort in cohorts]
 
 
 def from_arrays(
@@ -121,7 +124,8 @@ def from_arrays(
         raise ValueError("outcomes must be 1, 0 or -1")
     words = np.array(["wrong", "correct", MISSING])[codes.astype(np.int8)]
     unknown = np.full(codes.shape, -1, np.int8)
-    return Cohort(dataset, list(question_ids), [], words, [], list(models), unknown)
+    ids, names = list(question_ids), list(models)
+    return Cohort(dataset, ids, [], words, [], models=names, truncated=unknown)
 
 
 def pooled(cohorts: Sequence[Cohort]) -> Cohort:
@@ -158,8 +162,8 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
         [],
         stacked((cohort.outcomes for cohort in cohorts), MISSING),
         [f"{c.dataset}: {line}" for c in cohorts for line in c.differences],
-        names,
-        stacked((cohort.truncated for cohort in cohorts), -1),
+        models=names,
+        truncated=stacked((cohort.truncated for cohort in cohorts), -1),
     )
 
 

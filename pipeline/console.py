@@ -4,8 +4,9 @@ Everything goes to standard error except results, so that output can be piped. O
 progress is a bar; elsewhere it is a plain line now and then.
 """
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -23,9 +24,25 @@ def note(text: str) -> None:
     console.print(text, markup=False)
 
 
+_collecting: list[list[str]] = []
+
+
 def warn(text: str) -> None:
     """One line that should not be missed."""
     console.print(f"warning: {text}", style="yellow", markup=False)
+    if _collecting:
+        _collecting[-1].append(text)
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[str]]:
+    """The warnings of a block, for a page that must show them; a block inside keeps its own."""
+    lines: list[str] = []
+    _collecting.append(lines)
+    try:
+        yield lines
+    finally:
+        _collecting.pop()
 
 
 def fail(text: str) -> None:

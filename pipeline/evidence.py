@@ -64,7 +64,7 @@ def stored(run: Run) -> tuple[pa.Table, dict[str, Any]] | None:
     except FileNotFoundError:
         return None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        warn(f"{path(run)}: unreadable, it is made again ({shards.first_line(error)})")
+        warn(f"{path(run)}: unreadable, so not there; {_REMEDY} ({shards.first_line(error)})")
         return None
 
 

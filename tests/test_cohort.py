@@ -320,3 +320,14 @@ def test_a_problem_that_occurs_twice_is_two_questions(
     told = capsys.readouterr().err
     assert "odd is left out" in told and "question 1 has no id or no hash" in told
     assert "bad is left out: of the 3 questions of the others it holds 2" in told
+
+
+def test_a_cohort_remembers_what_was_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_run(tmp_path / "runs" / "sums" / name, {"q": "110"})
+    (tmp_path / "runs" / "sums" / "b" / "questions.parquet").write_bytes(b"PAR1")
+    make_run(tmp_path / "runs" / "others" / "a", {"q": "+++"})
+    [found] = cohort.load(analysis.load([f"runs={tmp_path / 'runs'}"]))
+    assert found.names == ["a"] and len(found.warnings) == 2
+    assert any("b is left out" in line for line in found.warnings)
+    assert any("no graded run" in line for line in found.warnings)

@@ -17,7 +17,6 @@ from helpers import make_run
 from rich.console import Console
 from scipy.stats import norm
 
-import scoring
 from pipeline import (
     analysis,
     cohort,
@@ -308,11 +307,9 @@ def test_damaged_attempts_are_named(root: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_no_share_is_written_above_one(tmp_path: Path) -> None:
-    # Of 7 right and 3 wrong trials any 4 hold a right one; rounding says 1.0000000000000002.
+    # Of 7 right and 3 wrong trials any 4 hold a right one; sums of products may round above 1.
     for name, line in {"sure": "1" * 7 + "000", "none": "0" * 10}.items():
         run_of(tmp_path, name, dict.fromkeys("abc", line))
-    (one,) = cohort.load(analysis.load([f"runs={tmp_path}"]))
-    assert float(scoring.pass_at_k(one.matrix()[one.names.index("sure")], 4)) > 1
     found = compared(tmp_path)["datasets"][0]
     assert found["models"][0]["pass_at_4"] == 1
     with (tmp_path / "out" / "leaderboard.csv").open() as file:

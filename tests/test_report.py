@@ -8,19 +8,20 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers import make_run, make_tokenizer
 
 from pipeline import analysis, config, evidence, runfolder, shards, signals
 from pipeline.cohort import from_arrays
 from pipeline.errors import UserError
 from pipeline.report import build, data, figures, maths, pieces
 from pipeline.tables import VERDICTS
-from tests.helpers import make_run, make_tokenizer
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -213,7 +214,7 @@ def test_filters(page: Any, runs: Path) -> None:
     bits = evidence.current(run)["completion_bpt"].to_numpy()
     assert found() == (bits <= 0.6).sum() and 0 < found() < everything
     page.click("#filters button[type=reset]")
-    page.wait_for_function(f"document.getElementById('list').children.length === {everything}")
+    page.wait_for_selector(f"#list li:nth-child({everything})")
 
 
 @pytest.mark.browser
@@ -399,3 +400,286 @@ def test_ranks_settle_where_a_loop_says() -> None:
     assert ranks.T.tolist() == slow
     last = max(n for n in range(1, 12) if slow[n - 1] != slow[-1]) + 1
     assert settled == (last if last < 12 else None)
+
+
+@pytest.fixture(scope="module")
+def torn_html(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three models, one without signals, one that left a question out; a name that turns round."""
+    root = tmp_path_factory.mktemp("torn")
+    shutil.copytree(runs / "set", root / "runs" / "turn\u202eset")
+    folder = root / "runs" / "turn\u202eset"
+    shutil.copytree(folder / "plain", folder / "torn")
+    (folder / "torn" / "signals" / "signals.parquet").write_bytes(b"no table")
+    build.report(analysis.load([f"runs={root / 'runs'}", f"out={root / 'out'}"]))
+    return root / "out" / "index.html"
+
+
+@pytest.mark.browser
+def test_a_run_without_signals_costs_the_others_no_categories(
+    browser: Any, torn_html: Path
+) -> None:
+    page = browser.new_page()
+    page.goto(torn_html.as_uri())
+    notices = page.locator("#panel-0 .notice").inner_text()
+    assert "torn has no categories" in notices
+    assert "run `python -m pipeline signals" in notices and "made again" not in notices
+    rubrics = page.locator("#panel-0 .block:has(h3:text-is('Rubrics')) tbody th")
+    assert sorted(rubrics.all_inner_texts()) == ["evil", "plain"]
+    index = [json.loads(path.read_text().partition(",")[2][:-3]) for path in numbers(torn_html)]
+    codes = [[rubric["codes"] for rubric in one["rubrics"]] for one in index]
+    assert len(codes[0]) == len(codes[1]) == len(codes[2]) > 0
+    assert max(map(max, codes[0])) > 0 and max(map(max, codes[1])) > 0
+    assert {code for rubric in codes[2] for code in rubric} == {-1}
+    page.close()
+
+
+def numbers(index_html: Path) -> list[Path]:
+    """The index of every model, in the order of a one data set's models."""
+    return sorted(index_html.parent.glob("attempts/*/0-?.js"))[:3]
+
+
+def test_runs_left_out_are_named_on_the_page(tmp_path: Path) -> None:
+    cohort = from_arrays("coins", ["a", "b"], ["1"], [[[1, 0]], [[1, 1]]])
+    cohort = replace(cohort, warnings=["<c> is left out: other questions"])
+    text = build.write([cohort], analysis.load([f"out={tmp_path}"])).read_text(encoding="utf-8")
+    assert "&lt;c&gt; is left out: other questions</li>" in text
+
+
+@pytest.mark.browser
+def test_a_name_cannot_turn_the_text_round(browser: Any, torn_html: Path) -> None:
+    page = browser.new_page()
+    page.goto(torn_html.as_uri())
+    assert page.locator("h1 bdi").inner_text() == "turn⟨U+202E⟩set"
+    page.locator(".map td a").first.click()
+    page.wait_for_selector("#attempt h3 bdi")
+    assert "\u202e" not in page.locator("body").inner_text()
+    assert "\u202e" not in page.title()
+    page.close()
+
+
+@pytest.mark.browser
+def test_the_focus_follows_what_is_opened(page: Any) -> None:
+    page.click("role=tab[name='set']")
+    title = page.title()
+    cell = page.locator("#panel-1 .map td a").nth(1)
+    name = cell.get_attribute("aria-label")
+    page.locator("#panel-1 .map td a").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
+    page.wait_for_selector("#attempt h3:focus")
+    item = page.locator("#list a").nth(2)
+    item.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#attempt h3:has-text('q2 · trial 2')")
+    page.wait_for_selector("#list a[aria-current]:focus")
+    page.locator("#attempt button[title='key j']").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#attempt h3:has-text('q2 · trial 3')")
+    page.wait_for_selector("#attempt button[title='key j']:focus")
+    page.keyboard.press("m")
+    page.wait_for_selector("#attempt h3:has-text('plain · q2 · trial 3')")
+    page.wait_for_selector("#attempt h3:focus")
+    assert page.title() != title
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#panel-1:visible")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name
+    assert page.title() == title
+
+
+@pytest.mark.browser
+def test_tokens_and_strip_are_read_by_keys(page: Any) -> None:
+    go(page, "set", "evil", "q<b>1", 0)
+    page.keyboard.press("t")
+    said = page.locator("[aria-label=Response] .legend [role=status]")
+    group = page.locator("[aria-label=Response] .tokens")
+    assert group.locator("[tabindex='0']").count() == 1
+    group.locator("[tabindex='0']").focus()
+    for key, number in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("Home", 0)):
+        page.keyboard.press(key)
+        assert said.inner_text().startswith(f"token {number}: ")
+    page.keyboard.press("End")
+    last = len(HOSTILE[0]) - 1
+    assert said.inner_text().startswith(f"token {last}: ")
+    assert group.locator("[tabindex='0']").count() == 1
+    strip = page.locator("[aria-label=Response] .strip")
+    strip.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    assert strip.get_attribute("aria-valuetext").startswith(f"token {last}: ")
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.dataset.i") == "0"
+    go(page, "set", "evil", "q2", 4)
+    group.locator("[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")  # -.02 a token: 2 bits, in 92 steps, at the 70th
+    assert int(page.evaluate("document.activeElement.dataset.i")) == pytest.approx(70, abs=4)
+    page.keyboard.press("t")
+
+
+@pytest.mark.browser
+def test_after_a_broken_address_everything_still_works(page: Any, index_html: Path) -> None:
+    for part in ("nowhere/nobody/x/1", "set/nobody/x/1"):
+        page.goto("about:blank")
+        page.goto(f"{index_html.as_uri()}#{part}")
+        page.wait_for_selector("#attempt [role=alert]")
+        page.click("#filters button[type=reset]")
+        for key in "jknpmMt":
+            page.keyboard.press(key)
+        page.select_option("#by-outcome", "") if page.locator("#by-outcome option").count() else 0
+        page.select_option("#pick-model", label="plain" if part[0] == "s" else "evil")
+        page.wait_for_selector("#attempt h3:has-text('trial 0')")
+    page.goto(f"{index_html.as_uri()}#set/evil/zzz/0")
+    page.wait_for_selector("#attempt [role=alert]:has-text('no question zzz')")
+    assert page.locator("#list a").count() == sum(map(len, MARKS.values()))
+    page.keyboard.press("j")
+    page.wait_for_selector("#attempt h3:has-text('trial 0')")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("value", ["{}", "null", "[]", '{"q":[0],"t":[0]}', None])
+def test_a_damaged_side_file_leaves_nothing_of_another(
+    browser: Any, index_html: Path, tmp_path: Path, value: str | None
+) -> None:
+    shutil.copytree(index_html.parent, tmp_path / "out")
+    for ending in ("0-1", "0-0-0"):
+        [path] = (tmp_path / "out").glob(f"attempts/*/{ending}.js")
+        path.write_text("" if value is None else f'bayesReport("{ending}",{value});\n')
+    page = browser.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
+    page.wait_for_selector("#attempt [role=alert]:has-text('0-0-0.js is damaged')")
+    assert page.locator("#list a").count() > 0
+    page.keyboard.press("m")
+    page.wait_for_selector("#attempt [role=alert]:has-text('0-1.js is damaged')")
+    assert page.locator("#list a").count() == 0
+    page.click("#filters button[type=reset]")
+    page.keyboard.press("j")
+    page.wait_for_selector("#pick-model option:nth-child(2):checked", state="attached")
+    assert not wrong
+    page.close()
+
+
+@pytest.mark.browser
+def test_a_late_fault_does_not_replace_a_newer_attempt(
+    browser: Any, index_html: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(index_html.parent, tmp_path / "out")
+    [lost] = (tmp_path / "out").glob("attempts/*/1-0.js")
+    lost.unlink()
+    page = browser.new_page()
+    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
+    page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
+    page.evaluate(
+        "() => { location.hash = 'other/evil/z/0'; dispatchEvent(new Event('hashchange'));"
+        " location.hash = 'set/evil/q2/1'; dispatchEvent(new Event('hashchange')); }"
+    )
+    page.wait_for_selector("#attempt h3:has-text('q2 · trial 1')")
+    page.wait_for_timeout(200)
+    assert page.locator("#attempt [role=alert]").count() == 0
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_cell_of_the_map_can_be_read(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.click("role=tab[name='set']")
+    colours = page.evaluate(
+        """() => {
+          const cell = document.querySelector("#panel-1 .map td a");
+          const pen = document.createElement("canvas").getContext("2d",
+            { willReadFrequently: true });
+          const rgb = (colour) => { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
+            return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)]; };
+          return Array.from({ length: 101 }, (_, share) => {
+            cell.style.setProperty("--share", share);
+            const style = getComputedStyle(cell);
+            return [rgb(style.color), rgb(style.backgroundColor)];
+          });
+        }"""
+    )
+    part = np.array(colours) / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    bright = linear @ [0.2126, 0.7152, 0.0722]  # relative luminance, WCAG 2.2
+    contrast = (bright.max(axis=1) + 0.05) / (bright.min(axis=1) + 0.05)
+    assert len(np.unique(bright[:, 1])) > 50 and contrast.min() >= 4.5
+
+
+def test_lengths_in_mathematics_are_bounded() -> None:
+    for source in ("\\rule{99999em}{9999em}", "\\hspace{-9999em}x", "\\hspace{1e9em}"):
+        assert "99" not in json.dumps(maths.tree(source)) and "1e9" not in json.dumps(
+            maths.tree(source)
+        )
+    assert "2em" in json.dumps(maths.tree("\\hspace{2em}x"))
+
+
+@pytest.mark.browser
+def test_mathematics_cannot_fill_the_page(browser: Any, index_html: Path, tmp_path: Path) -> None:
+    shutil.copytree(index_html.parent, tmp_path / "out")
+    [path] = (tmp_path / "out").glob("attempts/*/1-0-0.js")
+    head, _, rest = path.read_text().partition(",")
+    value = json.loads(rest[:-3])
+
+    def height(size: str) -> float:
+        """Of the mathematics, where a side file asks for a space that is so high."""
+        tree = ["math", {}, ["mspace", {"width": size, "height": size}]]
+        rows = {row: {**one, "spans": [0, 1, 0]} for row, one in value["rows"].items()}
+        path.write_text(f"{head},{json.dumps({'rows': rows, 'trees': [tree]})});\n")
+        page = browser.new_page()
+        page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#other/evil/z/0")
+        page.wait_for_selector("[aria-label=Response] math", state="attached")
+        found = page.evaluate("document.querySelector('[aria-label=Response] math').clientHeight")
+        page.close()
+        return float(found)
+
+    assert height("10em") > 100
+    for size in ("99999em", "99999px", "1e9em", "-99999%"):
+        assert height(size) < 50
+
+
+def test_a_written_replacement_character_keeps_the_heat() -> None:
+    tokenizer = make_tokenizer()
+    for text in (
+        "a\ufffdb",
+        "\ufffd\ufffd€ \ufffd",
+        "é\ufffd" * 40,
+        "中\ufffd\U0001d465" * 9,
+        "\ufffd",
+    ):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        found = pieces.lengths(text, [*ids, tokenizer.eos_token_id], tokenizer.backend_tokenizer)
+        assert found is not None and len(found) == len(ids) + 1 and sum(found) == len(text)
+    # A character that was cut off by the end of the completion decodes to U+FFFD, too.
+    ids = tokenizer("ok €", add_special_tokens=False)["input_ids"][:-1]
+    assert pieces.lengths("ok \ufffd", ids, tokenizer.backend_tokenizer) == [1, 1, 1, 0, 1]
+
+
+@pytest.mark.browser
+def test_twelve_rubrics_fit_and_what_does_not_fit_fades(page: Any) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.click("role=tab[name='set']")
+    block = page.locator("#panel-1 .block:has(h3:text-is('Rubrics'))")
+    # The fixture's runs have ten columns in common: three more of the widest make all rubrics.
+    assert block.locator("thead th").count() == 10
+    block.locator("tr").evaluate_all(
+        "rows => rows.forEach((row) => row.append("
+        "...[1, 2, 3].map((at) => row.cells[at].cloneNode(true))))"
+    )
+    box = "#panel-1 .block:has(h3:text-is('Rubrics')) .scroll"
+    page.wait_for_selector(f"{box}:not(.on-right)")
+    page.set_viewport_size({"width": 600, "height": 800})
+    page.wait_for_selector(f"{box}.on-right")
+    block.locator(".scroll").evaluate("box => { box.scrollLeft = 9999; }")
+    page.wait_for_selector(f"{box}:not(.on-right)")
+
+
+@pytest.mark.browser
+def test_a_long_question_leaves_the_trial_in_sight(page: Any) -> None:
+    go(page, "set", "evil", "q2", 0)
+    item = page.locator("#list a").first
+    item.locator("bdi").evaluate("name => { name.textContent = 'q'.repeat(300); }")
+    trial = item.locator(":scope > span").nth(2)
+    assert trial.evaluate("one => one.scrollWidth <= one.clientWidth && one.clientWidth > 5")
+    assert item.evaluate("one => one.scrollWidth <= one.clientWidth + 1")

@@ -176,7 +176,7 @@ def test_a_damaged_table_is_made_again(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(UserError, match="no signals yet"):
         evidence.current(run)
     signals.signals(run)
-    assert rows(run) == whole and "unreadable, it is made again" in capsys.readouterr().err
+    assert rows(run) == whole and "unreadable, so not there" in capsys.readouterr().err
     pq.write_table(pa.table({"x": [1]}), path)
     signals.signals(run)
     assert rows(run) == whole

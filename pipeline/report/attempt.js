@@ -1,24 +1,19 @@
-// One attempt: verdicts, signals, categories, prompt, response, and the heat of its tokens.
-
-let heat = stores.get("bayes-report-heat") === "1";
-const STEPS = 12; // see pieces.py: level = 12 sqrt(bits), one character from "!" on, no backslash
-const ALPHABET = Array.from({ length: 94 }, (_, i) => String.fromCharCode(33 + i)).filter((c) => c !== "\\").join("");
-const bitsOf = (letter) => { const level = ALPHABET.indexOf(letter); return level < 0 ? null : (level / STEPS) ** 2; };
-const heatClass = (bits) => (bits === null || bits < 0.05 ? null : `h${[0.3, 1, 2, 4, 7].filter((edge) => bits >= edge).length + 1}`);
+// One attempt: verdicts, signals, categories, prompt and response.
 
 async function drawAttempt(token) {
   const { index, row, dataset, model } = reading;
   const data = page.datasets[dataset];
   const name = `${dataset}-${model}`;
-  const place = byId("attempt");
   const parts = [attemptHead(data), attemptCards(index, row)];
   if (index.file[row] < 0) {
     const why = data.models[model].note ?? "No text of this attempt is here: the report was made without it.";
     parts.push(el("section", {}, el("p", { class: "hint" }, why)));
   } else {
     try {
-      const [texts, prompts] = await Promise.all([side(`${name}-${index.file[row]}`), side(`${name}-p`)]);
+      const [texts, prompts] = await Promise.all(
+        [`${name}-${index.file[row]}`, `${name}-p`].map((one) => side(one, soundTexts)));
       if (reading.token !== token) return;
+      if (!texts.rows[row] || !prompts.rows[index.q[row]]) throw new Error(`The texts of ${name} are damaged: this attempt is not among them.`);
       parts.push(...textParts(texts, prompts, index, row));
     } catch (error) {
       if (reading.token !== token) return;
@@ -26,8 +21,20 @@ async function drawAttempt(token) {
     }
   }
   parts.push(rubricCard(index, row));
+  showAttempt(...parts);
+  document.title = visible(`${data.models[model].name}, ${data.questions[index.q[row]]}, trial ${index.t[row]}`);
+}
+
+// The focus is never lost: it goes to the heading when an attempt was opened from the map, or what
+// held it is made anew.
+function showAttempt(...parts) {
+  const place = byId("attempt");
+  const held = place.contains(document.activeElement) ? document.activeElement : null;
   place.replaceChildren(...parts);
-  document.title = `${data.models[model].name}, ${data.questions[index.q[row]]}, trial ${index.t[row]}`;
+  if (!held && !reading.entering) return;
+  const same = held?.title ? [...place.querySelectorAll("button")].find((one) => one.title === held.title) : null;
+  (same ?? place.querySelector("h3")).focus({ preventScroll: !reading.entering });
+  reading.entering = false;
 }
 
 function attemptHead(data) {
@@ -38,7 +45,7 @@ function attemptHead(data) {
     return button;
   };
   return el("div", { class: "head" },
-    el("h3", {}, `${data.models[model].name} · ${data.questions[index.q[row]]} · trial ${index.t[row]}`),
+    el("h3", { tabindex: -1 }, named(data.models[model].name), " · ", named(data.questions[index.q[row]]), ` · trial ${index.t[row]}`),
     el("div", { class: "moves" }, move("← Previous", "k", () => step(-1)), move("Next →", "j", () => step(1))));
 }
 
@@ -119,33 +126,12 @@ function prose(text, spans, trees, answer = null) {
   return made;
 }
 
-// The text token by token, the heat beneath each by its surprisal. Parts of it, cut after a line
-// end where there is one, are laid out only when they come into sight.
-const PART = [400, 3000]; // tokens of a part: at least, if a line ends; at most
-function heated(text, lengths, letters, answer = null) {
-  const made = el("div", { class: "prose tokens", dir: "auto", role: "group", "aria-label": "Tokens with their surprisal" });
-  let at = 0;
-  let part = [];
-  const close = () => { made.append(el("div", { class: "part" }, ...part)); part = []; };
-  lengths.forEach((length, i) => {
-    if (!length) return;
-    const inside = answer !== null && at < answer[1] && at + length > answer[0];
-    const classes = [heatClass(bitsOf(letters[i])), inside ? "answer" : null].filter(Boolean).join(" ");
-    const piece = el("span", { "data-i": i, class: classes || null }, text.slice(at, at + length));
-    part.push(piece);
-    at += length;
-    if (part.length >= PART[1] || (part.length >= PART[0] && text[at - 1] === "\n")) close();
-  });
-  part.push(text.slice(at));
-  close();
-  return made;
-}
-
 function textParts(texts, prompts, index, row) {
   const mine = texts.rows[row];
   const asked = prompts.rows[index.q[row]];
   const box = el("div");
-  const readout = el("span", { role: "status" }, "Point at a token to read its log-probability.");
+  const readout = readoutLine();
+  const promptReadout = readoutLine();
   const swatches = ["0.05", "0.3", "1", "2", "4", "7"].map((edge, i) =>
     el("span", {}, el("span", { class: `swatch h${i + 1}` }), ` ≥ ${edge}`));
   const legend = el("div", { class: "legend" }, "bits:", ...swatches, readout);
@@ -154,74 +140,20 @@ function textParts(texts, prompts, index, row) {
     const hot = heat && mine.lengths !== null;
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(hot === Boolean(i))));
     legend.hidden = !hot;
-    box.replaceChildren(hot ? heated(mine.text, mine.lengths, mine.levels, mine.answer)
+    box.replaceChildren(hot ? heated(mine.text, mine.lengths, mine.levels, readout, mine.answer)
       : prose(mine.text, mine.spans, texts.trees, mine.answer));
   };
   buttons.forEach((button, i) => button.addEventListener("click", () => setHeat(Boolean(i))));
   buttons[1].disabled = mine.lengths === null;
   reading.redraw = redraw;
-  const tell = (event) => {
-    const piece = event.target.closest("[data-i]");
-    if (piece) tellToken(readout, piece, mine);
-  };
-  box.addEventListener("pointerover", tell);
-  box.addEventListener("click", tell);
   redraw();
   const missing = mine.lengths === null && mine.levels
     ? el("p", { class: "hint" }, "The model's tokenizer was not at hand, or does not give this text: log-probs are shown by position.") : null;
   return [
     el("section", { "aria-label": "Problem" }, el("h3", {}, "Problem"), prose(asked.problem, asked.spans, prompts.trees),
-      el("details", {}, el("summary", {}, "The exact prompt"), asked.lengths === null ? prose(asked.prompt, [], [])
-        : heated(asked.prompt, asked.lengths, asked.levels))),
+      el("details", {}, el("summary", {}, "The exact prompt"), ...(asked.lengths === null ? [prose(asked.prompt, [], [])]
+        : [heated(asked.prompt, asked.lengths, asked.levels, promptReadout), el("div", { class: "legend" }, promptReadout)]))),
     el("section", { "aria-label": "Response" }, el("div", { class: "head" }, el("h3", {}, "Response"),
       el("div", { class: "switch", role: "group", "aria-label": "How to show the response" }, ...buttons)),
-    legend, box, missing ?? "", strip(mine, box, readout))];
-}
-
-function tellToken(readout, piece, mine) {
-  const i = Number(piece.dataset.i);
-  const bits = bitsOf(mine.levels[i]);
-  const how = bits === null ? "no log-prob" : `log p ≈ −${(bits * Math.LN2).toFixed(2)} (${bits.toFixed(2)} bits)`;
-  readout.textContent = `token ${i}: ${JSON.stringify(piece.textContent)}, ${how}`;
-}
-
-// Surprisal over token positions: the largest of each of at most 400 groups.
-function strip(mine, box, readout) {
-  if (!mine.levels) return "";
-  const bits = Array.from(mine.levels, bitsOf);
-  const width = Math.min(400, bits.length);
-  const bars = Array.from({ length: width }, (_, i) => {
-    const group = bits.slice(Math.floor((i * bits.length) / width), Math.floor(((i + 1) * bits.length) / width));
-    return Math.max(0, ...group.filter((one) => one !== null));
-  });
-  const top = Math.max(1, ...bars);
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const attributes = { class: "strip", viewBox: `0 0 ${width} 64`, preserveAspectRatio: "none", role: "img",
-    "aria-label": `Surprisal of ${bits.length} tokens, at most ${top.toFixed(1)} bits` };
-  for (const [name, value] of Object.entries(attributes)) svg.setAttribute(name, value);
-  const path = document.createElementNS(svg.namespaceURI, "path");
-  path.setAttribute("d", bars.map((bar, i) => `M${i} 64v${(-62 * bar) / top}h1V64z`).join(""));
-  svg.append(path);
-  svg.addEventListener("click", (event) => {
-    const area = svg.getBoundingClientRect();
-    const wanted = Math.floor(((event.clientX - area.left) / area.width) * bits.length);
-    if (mine.lengths !== null && !heat) setHeat(true);
-    const piece = [...box.querySelectorAll("[data-i]")].find((one) => Number(one.dataset.i) >= wanted);
-    if (!piece) return;
-    box.querySelector(".at")?.classList.remove("at");
-    piece.classList.add("at");
-    piece.scrollIntoView({ block: "center" });
-    tellToken(readout, piece, mine);
-  });
-  return el("div", {}, svg, el("div", { class: "axis" }, el("span", {}, "token 0"),
-    el("span", {}, `bits per token, up to ${top.toFixed(1)}`), el("span", {}, `token ${bits.length - 1}`)));
-}
-
-function setHeat(on) {
-  heat = on;
-  stores.set("bayes-report-heat", on ? "1" : "0");
-  reading.redraw?.();
-}
-function toggleHeat() {
-  setHeat(!heat);
+    legend, box, missing ?? "", strip(mine, box))];
 }

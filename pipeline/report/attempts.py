@@ -102,7 +102,9 @@ def _signals(run: Run, keys: Keys, notes: list[str]) -> dict[str, Any]:
     try:
         table = evidence.current(run)
     except UserError as error:
-        notes.append(str(error))
+        notes.append(
+            f"{error}".partition(";")[0] + f"; run `python -m pipeline signals {run.path}`"
+        )
         return made
     rows = keys.rows(table)
     made |= {name: _numbers(name, _taken(table[of], rows)) for name, of in _SIGNALS.items()}
@@ -112,13 +114,13 @@ def _signals(run: Run, keys: Keys, notes: list[str]) -> dict[str, Any]:
     return made
 
 
-def categories(keys: Keys, found: Categories, place: int) -> list[dict[str, Any]]:
+def categories(keys: Keys, found: Categories, place: int | None) -> list[dict[str, Any]]:
     """Per rubric: title, names and weights of its categories, and each attempt's or -1.
 
     Args:
         keys: the K attempts of one run.
         found: what :func:`pipeline.cohort_rubrics.categories` returned.
-        place: which model of the cohort the run is.
+        place: which model of the categories the run is; None: it has none.
     """
     question, trial = keys.known >> 32, keys.known & 0xFFFFFFFF
     return [
@@ -126,7 +128,9 @@ def categories(keys: Keys, found: Categories, place: int) -> list[dict[str, Any]
             "title": rubric.name,
             "names": [part.name for part in rubric.categories],
             "weights": [part.weight for part in rubric.categories],
-            "codes": codes[place, question, trial].tolist(),
+            "codes": (
+                [-1] * question.size if place is None else codes[place, question, trial].tolist()
+            ),
         }
         for rubric, codes in found.values()
     ]

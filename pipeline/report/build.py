@@ -11,7 +11,6 @@ import json
 import re
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,26 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline import cohort as cohorts_of
-from pipeline import cohort_rubrics, leaderboard, rubrics, shards
+from pipeline import leaderboard, shards
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohort import Cohort
 from pipeline.compare import rankings
 from pipeline.console import Meter, clock, note, results
 from pipeline.errors import UserError
-from pipeline.report import attempts, data, figures, maths, texts
+from pipeline.report import attempts, data, figures, judged, maths, texts
 from pipeline.report.attempts import Categories
+from pipeline.report.names import bdi, shown, visible
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("report.js", "map.js", "reader.js", "attempt.js", "start.js")
+SCRIPTS = (
+    "report.js",
+    "map.js",
+    "checks.js",
+    "reader.js",
+    "attempt.js",
+    "tokens.js",
+    "start.js",
+)
 _STAMP = re.compile(r"\d{8}T\d{6}")
 
 
@@ -58,6 +66,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
         UserError: a folder that cannot be written.
     """
     out = Path(cfg.out or Path(cfg.runs) / "_report").expanduser()
+    cohorts = [shown(cohort) for cohort in cohorts]
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     side = out / "attempts" / stamp
     try:
@@ -80,42 +89,33 @@ def _parts(cohorts: list[Cohort], cfg: AnalysisConfig, side: Path) -> list[dict[
         for number, cohort in enumerate(cohorts):
             models: list[dict[str, Any]] = []
             lengths: list[data.Lengths] = []
-            notices = list(cohort.differences)
-            mapped = _rubrics(cohort, cfg, notices)
+            notices = _notices(cohort)
+            sound, mapped = judged.categories(cohort, cfg, notices)
             for place, name in enumerate(cohort.names):
                 model = {"name": name, "side": False, "note": None}
                 lengths.append((None, None))
                 if cohort.members:
-                    found = _member(cohort, place, cfg, side / f"{number}-{place}", model, mapped)
+                    stem = side / f"{number}-{place}"
+                    found = _member(cohort, place, cfg, stem, model, (sound, mapped))
                     lengths[-1] = data.mean_lengths(found)
                     notices += [f"{name}: {line}" for line in found["notes"]]
                     meter.advance(1)
                 models.append(model)
-            tables = data.tables(cohort, cfg, mapped)
+            tables = data.tables(cohort, cfg, sound if mapped else None)
             made.append(
                 {
                     "counts": data.counts(cohort) | {"models": models},
                     "tables": [data.table(table) for table in tables],
-                    "figures": figures.figures(cohort, tables[0], lengths, mapped),
+                    "figures": figures.figures(cohort, tables[0], lengths, sound.names, mapped),
                     "notices": notices,
                 }
             )
     return made
 
 
-def _rubrics(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> Categories:
-    """Categories under the cohort's thresholds, or a line that says why there are none."""
-    if not cohort.members:
-        return {}
-    try:
-        found = cohort_rubrics.categories(cohort, cfg)
-        wanted = rubrics.load(replace(cohort.members[0].run.cfg, schema=cfg.schema))
-    except UserError as error:
-        notices.append(f"No categories: {error}")
-        return {}
-    if left := [name for name in wanted if name not in found]:
-        notices.append(f"Not all runs have the signals for {', '.join(left)}: left out.")
-    return found
+def _notices(cohort: Cohort) -> list[str]:
+    """What a reader must know first: what is not alike, and which runs are left out."""
+    return [*cohort.differences, *(visible(line) for line in cohort.warnings)]
 
 
 def _member(
@@ -124,7 +124,7 @@ def _member(
     cfg: AnalysisConfig,
     stem: Path,
     model: dict[str, Any],
-    mapped: Categories,
+    mapped: tuple[Cohort, Categories],
 ) -> dict[str, Any]:
     """Write the side files of one run, whose names begin as `stem` says; returns its index."""
     member = cohort.members[place]
@@ -134,7 +134,9 @@ def _member(
     gold = {row["question_id"]: row["gold"] for row in run.questions}
     index["gold"] = [gold[qid] for qid in ids]
     index["file"] = [-1] * keys.known.size
-    index["rubrics"] = attempts.categories(keys, mapped, place)
+    sound, found = mapped
+    at = sound.names.index(member.name) if member in sound.members else None
+    index["rubrics"] = attempts.categories(keys, found, at)
     model["side"] = True
     if not cfg.report.texts:
         model["note"] = "The report was made without texts (report.texts=false)."
@@ -166,7 +168,8 @@ def _page(
     ]
     if len(cohorts) > 1:
         panels.insert(0, _pooled(cohorts, cfg, len(panels)))
-    names = ", ".join(cohort.dataset for cohort in cohorts)
+    names = [cohort.dataset for cohort in cohorts]
+    listed = Markup(", ").join(bdi(name) for name in names)
     readable = any(model["side"] for part in parts for model in part["counts"]["models"])
     page = {
         "stamp": stamp,
@@ -182,8 +185,10 @@ def _page(
     environment = Environment(
         loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined
     )
+    environment.filters["bdi"] = bdi
     text = environment.get_template("template.html").render(
-        title=cfg.report.title or f"Reasoning models on {names}",
+        title=cfg.report.title or f"Reasoning models on {', '.join(names)}",
+        headline=cfg.report.title or Markup("Reasoning models on ") + listed,
         summary=data.summary(cohorts),
         footer=time.strftime("Made %Y-%m-%d %H:%M by bayes-at-n."),
         panels=panels,
@@ -198,7 +203,7 @@ def _page(
 
 def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, index: int) -> dict[str, Any]:
     """The panel of all data sets together; a notice where no model is in all of them."""
-    notices = [f"{one.dataset}: {line}" for one in cohorts for line in one.differences]
+    notices = [f"{one.dataset}: {line}" for one in cohorts for line in _notices(one)]
     tables, drawn = [], []
     try:
         together = cohorts_of.pooled(cohorts)
@@ -207,7 +212,7 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, index: int) -> dict[str,
         board = leaderboard.pooled_usage(board, boards)
         found = [board, rankings(cohorts, cfg), leaderboard.attempts(board, cfg)]
         tables = [data.table(one) for one in found]
-        drawn = figures.figures(together, board, [], {})
+        drawn = figures.figures(together, board, [], [], {})
     except UserError as error:
         notices.append(str(error))
     return {

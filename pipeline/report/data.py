@@ -6,7 +6,6 @@ from typing import Any
 from pipeline import cohort_rubrics, leaderboard, neighbours, tabular
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohort import Cohort
-from pipeline.report.attempts import Categories
 from pipeline.score import MISSING
 from pipeline.tabular import Column, Table
 
@@ -28,8 +27,13 @@ def counts(cohort: Cohort) -> dict[str, Any]:
     }
 
 
-def tables(cohort: Cohort, cfg: AnalysisConfig, rubrics: Categories) -> list[Table]:
+def tables(cohort: Cohort, cfg: AnalysisConfig, judged: Cohort | None) -> list[Table]:
     """The tables of a data set, the leaderboard first.
+
+    Args:
+        cohort: L models.
+        cfg: settings.
+        judged: those of them that have categories, if any.
 
     Raises:
         UserError: a question that some model has no graded trial of.
@@ -39,8 +43,8 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, rubrics: Categories) -> list[Tab
     if len(cohort.names) > 1:
         found += [neighbours.order_of_neighbours(cohort, cfg)]
         found += [neighbours.posterior_ranks(cohort, cfg)]
-    if rubrics:
-        found += [cohort_rubrics.scores(cohort, cfg)]
+    if judged is not None:
+        found += [cohort_rubrics.scores(judged, cfg)]
     return found
 
 

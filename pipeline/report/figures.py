@@ -25,7 +25,11 @@ Figures = Iterator[dict[str, Any]]
 
 
 def figures(
-    cohort: Cohort, made: Table, lengths: Sequence[Lengths], rubrics: Categories
+    cohort: Cohort,
+    made: Table,
+    lengths: Sequence[Lengths],
+    judged: list[str],
+    rubrics: Categories,
 ) -> list[dict[str, Any]]:
     """All figures that the data set has the data for, each with `svg`, `caption` and `group`.
 
@@ -33,7 +37,8 @@ def figures(
         cohort: L models.
         made: its leaderboard, with keys model, mu, low and high.
         lengths: one pair a model.
-        rubrics: what :func:`pipeline.cohort_rubrics.categories` returned.
+        judged: the models that have categories, in their order.
+        rubrics: what :func:`pipeline.cohort_rubrics.categories` returned for them.
     """
     matrix = cohort.matrix()
     complete = (cohort.outcomes != MISSING).all() and matrix.shape[2] > 1
@@ -46,7 +51,7 @@ def figures(
         drawn = tokens.tokens_against_correctness(cohort.names, sides[:, 0], sides[:, 1], share)
         found.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))
     found += _verifier(cohort)
-    return [*found, *_rubrics(cohort, rubrics)]
+    return [*found, *_rubrics(judged, rubrics)]
 
 
 def _scores(made: Table) -> Figures:
@@ -91,16 +96,16 @@ def _verifier(cohort: Cohort) -> Figures:
         yield _figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
 
 
-def _rubrics(cohort: Cohort, rubrics: Categories) -> Figures:
-    if len(cohort.names) > 1 and len(rubrics) > 1:
+def _rubrics(judged: list[str], rubrics: Categories) -> Figures:
+    if len(judged) > 1 and len(rubrics) > 1:
         titles = [rubric.name for rubric, _ in rubrics.values()]
-        drawn = leaderboard.rank_lines(titles, cohort.names, rubric_ranks(rubrics))
+        drawn = leaderboard.rank_lines(titles, judged, rubric_ranks(rubrics))
         yield _figure(drawn, "Ranks by the mean weight under each rubric.")
     for rubric, codes in rubrics.values():
         names = [f"{c.index} {c.name.replace('_', ' ')}" for c in rubric.categories]
         counts = np.stack([(codes == c.index).sum(axis=(1, 2)) for c in rubric.categories], axis=1)
         drawn = categories.category_shares(
-            rubric.name, names, counts, rubric.weights, cohort.names, what="model, from best"
+            rubric.name, names, counts, rubric.weights, judged, what="model, from best"
         )
         yield _figure(drawn, rubric.description, "Categories of every rubric")
 

@@ -24,12 +24,12 @@ function mapTable(dataset, hardestFirst) {
     questions.sort((a, b) => totals[a] - totals[b]);
   }
   const head = el("tr", {}, el("th", { scope: "col" }, el("span", { class: "hidden" }, "model")),
-    ...questions.map((q) => el("th", { scope: "col" }, el("span", {}, data.questions[q]))));
+    ...questions.map((q) => el("th", { scope: "col" }, el("span", {}, named(data.questions[q])))));
   const correct = data.correct.map((row) => row.reduce((sum, one) => sum + one, 0));
   const models = data.models.map((_, m) => m).sort((a, b) => correct[b] - correct[a]);
   const rows = models.map((m) => el("tr", {},
-    el("th", { scope: "row" }, data.models[m].name), ...questions.map((q) => mapCell(data, m, q))));
-  const made = el("table", { "aria-label": `Share of correct attempts, ${data.name}` },
+    el("th", { scope: "row" }, named(data.models[m].name)), ...questions.map((q) => mapCell(data, m, q))));
+  const made = el("table", { "aria-label": visible(`Share of correct attempts, ${data.name}`) },
     el("thead", {}, head), el("tbody", {}, ...rows));
   const first = made.querySelector("tbody a");
   if (first) first.tabIndex = 0;
@@ -40,15 +40,26 @@ function mapCell(data, m, q) {
   const found = share(data, m, q);
   const model = data.models[m];
   const counts = `${data.correct[m][q]} of ${data.graded[m][q]} correct`;
-  const label = `${model.name}, ${data.questions[q]}: ${counts}`;
+  const label = visible(`${model.name}, ${data.questions[q]}: ${counts}`);
   const text = found === null ? "–" : String(Math.round(100 * found));
-  const attributes = { title: label, "aria-label": label, class: found > 0.55 ? "strong" : null };
+  const attributes = { title: label, "aria-label": label };
   const made = model.side
     ? el("a", { ...attributes, tabindex: -1, href: address(data.name, model.name, data.questions[q], 0) }, text)
     : el("span", { ...attributes, role: "img" }, text);
-  if (model.side) made.addEventListener("click", () => { reading.only = q; });
+  if (model.side) {
+    made.addEventListener("click", () => {
+      Object.assign(reading, { only: q, cell: made, entering: true });
+      rove(made);
+    });
+  }
   made.style.setProperty("--share", String(Math.round(100 * (found ?? 0))));
   return el("td", {}, made);
+}
+
+// Tab reaches one cell of a map; arrows move it.
+function rove(cell) {
+  for (const one of cell.closest("table").querySelectorAll("a[tabindex='0']")) one.tabIndex = -1;
+  cell.tabIndex = 0;
 }
 
 function moveInMap(place, event) {
@@ -60,7 +71,6 @@ function moveInMap(place, event) {
   const row = rows[cell.parentElement.sectionRowIndex + step[0]];
   const next = row?.cells[cell.cellIndex + step[1]]?.querySelector("a");
   if (!next) return;
-  place.querySelector("a[tabindex='0']").tabIndex = -1;
-  next.tabIndex = 0;
+  rove(next);
   next.focus();
 }

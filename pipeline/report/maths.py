@@ -34,7 +34,13 @@ ATTRIBUTES = frozenset(
         " width"
     )
 )
-_VALUE = re.compile(r"[A-Za-z0-9 .%+-]{0,60}")
+# Keywords, or numbers with or without a unit; a length beyond 20 em, or a negative level, which
+# enlarges, would let one expression fill the page. The page's `mathValue` does the same.
+_WORDS = re.compile(r"[A-Za-z-]{1,30}")
+_LENGTH = re.compile(r"([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))(em|ex|px|pt|pc|mm|cm|in|mu|%|)")
+_EM = {"em": 1.0, "ex": 0.5, "px": 1 / 16, "pt": 1 / 12, "pc": 1.0, "mm": 0.24, "cm": 2.4}
+_EM |= {"in": 6.0, "mu": 1 / 18, "%": 0.01, "": 1.0}
+LONGEST = 20.0  # em
 _NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
 _SPANS = re.compile(
     r"\$\$(?P<a>[^$]{1,600})\$\$"
@@ -114,6 +120,24 @@ def final_part(text: str, reasoning_end: str | None) -> int:
     return at + len(reasoning_end or "") if at >= 0 else 0
 
 
+def sound_value(name: str, value: str) -> bool:
+    """Whether an attribute's value is a keyword, or lengths of at most 20 em.
+
+    >>> sound_value("width", "2em"), sound_value("width", "9999em"), sound_value("depth", "1e9em")
+    (True, False, False)
+    """
+    for part in value.split():
+        length = _LENGTH.fullmatch(part)
+        if length:
+            if abs(float(length[1]) * _EM[length[2]]) > LONGEST:
+                return False
+            if name == "scriptlevel" and part.startswith("-"):
+                return False
+        elif not _WORDS.fullmatch(part):
+            return False
+    return len(value) <= 60
+
+
 def _copy(node: ET.Element, nodes: list[int], depth: int) -> list[Any]:
     nodes[0] += 1
     tag = node.tag.removeprefix(_NAMESPACE)
@@ -122,7 +146,7 @@ def _copy(node: ET.Element, nodes: list[int], depth: int) -> list[Any]:
     kept = {
         name: value
         for name, value in node.attrib.items()
-        if name in ATTRIBUTES and _VALUE.fullmatch(value)
+        if name in ATTRIBUTES and sound_value(name, value)
     }
     out: list[Any] = [tag, kept]
     if node.text:

@@ -57,27 +57,50 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
     Returns:
         T lengths that add up to at most n.
     """
-    pieces = _pieces(decoder)
+    singles, special = _singles(decoder, token_ids)
+    plain = [singles[token] for token in token_ids]
+    bare = ["" if token in special else singles[token] for token in token_ids]
+    if "".join(bare) == text:  # as most do
+        return list(map(len, bare))
     found: list[int] = []
-    at = 0
-    waiting: list[int] = []
-    for token in token_ids:
-        waiting.append(token)
-        piece = pieces(tuple(waiting))
-        if "\ufffd" in piece and not text.startswith(piece, at) and len(waiting) < _MOST_JOINED:
-            found.append(0)
-            continue
+    at = i = 0
+    while i < len(plain):
+        piece, joined = plain[i], 1
+        if "\ufffd" in piece:
+            piece, joined = _join(text, at, token_ids[i : i + _MOST_JOINED], plain[i:], decoder)
         if text.startswith(piece, at):
-            found.append(len(piece))
+            length = len(piece)
         elif not at and text.startswith(piece.lstrip(" ")):  # some decoders drop the first space
-            found.append(len(piece.lstrip(" ")))
-        elif decoder.decode([token], skip_special_tokens=True) == "":
-            found.append(0)
+            length = len(piece.lstrip(" "))
+        elif decoder.decode([token_ids[i]], skip_special_tokens=True) == "":
+            length, joined = 0, 1
         else:
             return None
-        at += found[-1]
-        waiting = []
+        found += [0] * (joined - 1) + [length]
+        at += length
+        i += joined
     return None if text[at:].strip() else found
+
+
+def _join(
+    text: str, at: int, token_ids: Sequence[int], plain: Sequence[str], decoder: Any
+) -> tuple[str, int]:
+    """What the first tokens, each a part of a character, are together, and how many they are.
+
+    The fewest that make whole characters; where the text itself holds U+FFFD, those that leave the
+    fewest of it, and of these the most: a U+FFFD that was written may have three tokens, too.
+    """
+    best, fewest = (plain[0], 1), len(text) + 1
+    for joined in range(1, len(token_ids) + 1):
+        if "\ufffd" not in plain[joined - 1]:
+            break
+        piece = str(decoder.decode(list(token_ids[:joined]), skip_special_tokens=False))
+        marks = piece.count("\ufffd")
+        if marks <= fewest and text.startswith(piece, at):
+            best, fewest = (piece, joined), marks
+        if not fewest:
+            break
+    return best
 
 
 def levels(logprobs: npt.ArrayLike) -> str:
@@ -110,13 +133,20 @@ def utf16(text: str, positions: Sequence[int]) -> list[int]:
     return [int(p + before[p]) for p in positions]
 
 
-@lru_cache(maxsize=4)
-def _pieces(decoder: Any) -> Any:
-    @lru_cache(maxsize=1 << 18)
-    def piece(ids: tuple[int, ...]) -> str:
-        return str(decoder.decode(list(ids), skip_special_tokens=False))
+def _singles(decoder: Any, token_ids: Sequence[int]) -> tuple[dict[int, str], set[int]]:
+    """What each token is alone, kept since most come again; and the special tokens."""
+    known, special = _known(decoder)
+    new = list(set(token_ids) - known.keys())
+    texts = decoder.decode_batch([[token] for token in new], skip_special_tokens=False)
+    known.update(zip(new, texts, strict=True))
+    return known, special
 
-    return piece
+
+@lru_cache(maxsize=4)
+def _known(decoder: Any) -> tuple[dict[int, str], set[int]]:
+    """Nothing yet, and the special tokens of a decoder."""
+    added = decoder.get_added_tokens_decoder()
+    return {}, {number for number, token in added.items() if token.special}
 
 
 def _tokenizer_file(model_id: str, revision: str | None) -> Path | None:

@@ -1,9 +1,11 @@
 // The attempt reader: which attempts are listed, and moving between them.
 
-const reading = { dataset: null, model: null, index: null, rows: [], row: -1, hash: null, shown: 0 };
+// `cell`: of the map, from which an attempt was opened; `entering`: it is being opened from there.
+const reading = { dataset: null, model: null, index: null, rows: [], row: -1, hash: null, shown: 0,
+  cell: null, entering: false };
 const PAGE = 200; // rows of the list that are made at a time
 const GLYPHS = { correct: ["✓", "good"], wrong: ["✗", "bad"], no_answer: ["∅", "dim"],
-  unparsable: ["?", "dim"], timeout: ["⧗", "dim"] };
+  unparsable: ["?", "dim"], timeout: ["…", "dim"] };
 const words = (text) => text.replaceAll("_", " ");
 const fixed = (number, digits) => (number === null ? "–" : number.toFixed(digits));
 
@@ -14,7 +16,7 @@ function firstAddress(dataset) {
 }
 
 function fill(select, names, chosen) {
-  select.replaceChildren(...names.map((name, i) => new Option(name, String(i))));
+  select.replaceChildren(...names.map((name, i) => new Option(visible(name), String(i))));
   select.value = String(chosen);
 }
 
@@ -24,33 +26,34 @@ function coded(column, row) {
   return code < 0 ? null : column.values[code];
 }
 
+// Pickers and list are filled as far as an address is known, before what is wrong with it is said.
 async function openAttempt(datasetName, modelName, questionName, trialText) {
   const token = {};
   reading.token = token;
-  const dataset = page.datasets.findIndex((data) => data.name === datasetName);
+  const known = page.datasets.findIndex((data) => data.name === datasetName);
+  const dataset = Math.max(known, 0);
   const data = page.datasets[dataset];
-  const model = data ? data.models.findIndex((one) => one.name === modelName) : -1;
-  if (model < 0) return complain(`There is no model ${modelName ?? ""} in ${datasetName} here.`);
+  const model = known < 0 ? -1 : data.models.findIndex((one) => one.name === modelName);
   fill(byId("pick-dataset"), page.datasets.map((one) => one.name), dataset);
   fill(byId("pick-model"), data.models.map((one) => one.name), model);
-  if (!data.models[model].side) {
-    reading.index = null;
-    byId("list").replaceChildren();
-    return complain(`${modelName} has outcomes only: no attempts were kept to read.`);
+  if (reading.dataset !== dataset) pickQuestions(data);
+  if (model < 0 || !data.models[model].side) {
+    clear(dataset, model);
+    return complain(model < 0 ? `There is no model ${modelName ?? ""} in ${datasetName} here.`
+      : `${modelName} has outcomes only: no attempts were kept to read.`);
   }
   if (reading.dataset !== dataset || reading.model !== model || !reading.index) {
+    clear(dataset, model);
     try {
-      const index = await side(`${dataset}-${model}`);
+      const index = await side(`${dataset}-${model}`, (value) => soundIndex(value, data.questions.length));
       if (reading.token !== token) return null;
-      if (reading.dataset !== dataset) pickQuestions(data);
-      Object.assign(reading, { dataset, model, index });
+      reading.index = index;
       fillOutcomes();
     } catch (error) {
-      return complain(error.message);
+      return reading.token === token ? complain(error.message) : null;
     }
   }
   const question = data.questions.indexOf(questionName ?? data.questions[0]);
-  if (question < 0) return complain(`There is no question ${questionName} in ${datasetName} here.`);
   const wanted = Number(trialText ?? 0);
   const { q, t } = reading.index;
   reading.row = q.findIndex((one, i) => one === question && t[i] === wanted);
@@ -58,22 +61,36 @@ async function openAttempt(datasetName, modelName, questionName, trialText) {
   if (reading.only !== undefined) byId("pick-question").value = String(reading.only);
   delete reading.only;
   const only = byId("pick-question").value;
-  if (only !== "-1" && only !== String(question)) byId("pick-question").value = String(question);
+  if (question < 0) byId("pick-question").value = "-1";
+  else if (only !== "-1" && only !== String(question)) byId("pick-question").value = String(question);
   list();
+  if (question < 0) return complain(`There is no question ${questionName} in ${datasetName} here.`);
   if (reading.row < 0) {
     return complain(`${modelName} has no trial ${trialText ?? 0} of ${questionName}: it is owed, or out of range.`);
   }
   return drawAttempt(token);
 }
 
+// Nothing of another model may stay: neither its list nor its attempt.
+function clear(dataset, model) {
+  reading.entering ||= ["list", "attempt"].some((id) => byId(id).contains(document.activeElement));
+  Object.assign(reading, { dataset, model: Math.max(model, 0), index: null, rows: [], row: -1, shown: 0, redraw: null });
+  byId("list").replaceChildren();
+  byId("list-count").textContent = "";
+  byId("more").hidden = true;
+  byId("attempt").replaceChildren();
+}
+
 function complain(text) {
-  byId("attempt").replaceChildren(el("section", {}, el("p", { role: "alert" }, text)));
+  reading.redraw = null;
+  document.title = ownTitle;
+  showAttempt(el("section", {}, el("h3", { tabindex: -1 }, "Not shown"), el("p", { role: "alert" }, visible(text))));
 }
 
 function pickQuestions(data) {
   const select = byId("pick-question");
   select.replaceChildren(new Option("all questions", "-1"),
-    ...data.questions.map((name, i) => new Option(name, String(i))));
+    ...data.questions.map((name, i) => new Option(visible(name), String(i))));
 }
 
 function fillOutcomes() {
@@ -121,11 +138,14 @@ function list() {
   const rows = reading.index.q.map((_, row) => row).filter(matches);
   reading.rows = rows;
   byId("list-count").textContent = `${rows.length} of ${reading.index.q.length} attempts`;
+  const held = byId("list").contains(document.activeElement);
   byId("list").replaceChildren();
   reading.shown = 0;
   const at = rows.indexOf(reading.row);
   do moreRows(); while (reading.shown <= at && reading.shown < rows.length);
-  keepInSight(byId("list").querySelector("[aria-current]"));
+  const current = byId("list").querySelector("[aria-current]");
+  if (held) current?.focus({ preventScroll: true });
+  keepInSight(current);
 }
 
 // Scroll the list and nothing else, so that an item can be seen.
@@ -152,11 +172,12 @@ function addressOf(row, model = reading.model) {
 function listItem(row) {
   const { q, t, outcome, tokens, bits } = reading.index;
   const name = coded(outcome, row) ?? "not graded";
+  const question = page.datasets[reading.dataset].questions[q[row]];
   const [glyph, kind] = GLYPHS[name] ?? ["·", "dim"];
   const facts = [tokens[row] === null ? null : `${tokens[row]} tok`, bits[row] === null ? null : `${bits[row].toFixed(2)} b`];
   return el("li", {}, el("a", { href: addressOf(row), "aria-current": row === reading.row ? "true" : null },
     el("span", { class: kind, role: "img", "aria-label": words(name), title: words(name) }, glyph),
-    el("span", {}, `${page.datasets[reading.dataset].questions[q[row]]} · ${t[row]}`),
+    el("span", { title: visible(question) }, named(question)), el("span", {}, `· ${t[row]}`),
     el("span", {}, facts.filter(Boolean).join(" · "))));
 }
 
@@ -179,7 +200,7 @@ function stepQuestion(by) {
 }
 function stepModel(by) {
   const next = reading.model + by;
-  if (reading.row < 0 || !page.datasets[reading.dataset].models[next]?.side) return;
+  if (!reading.index || reading.row < 0 || !page.datasets[reading.dataset].models[next]?.side) return;
   location.hash = addressOf(reading.row, next);
 }
 const readerKeys = { j: () => step(1), k: () => step(-1), n: () => stepQuestion(1), p: () => stepQuestion(-1),
@@ -189,8 +210,9 @@ const readerKeys = { j: () => step(1), k: () => step(-1), n: () => stepQuestion(
 if (page.readable) {
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("filters").addEventListener("reset", () => setTimeout(() => {
-    fill(byId("pick-dataset"), page.datasets.map((one) => one.name), reading.dataset);
-    fill(byId("pick-model"), page.datasets[reading.dataset].models.map((one) => one.name), reading.model);
+    const dataset = reading.dataset ?? 0;
+    fill(byId("pick-dataset"), page.datasets.map((one) => one.name), dataset);
+    fill(byId("pick-model"), page.datasets[dataset].models.map((one) => one.name), reading.model ?? 0);
     byId("pick-question").value = "-1";
     list();
   }));
@@ -198,7 +220,7 @@ if (page.readable) {
   byId("pick-model").addEventListener("change", (event) => {
     const data = page.datasets[reading.dataset ?? 0];
     const row = Math.max(reading.row, 0);
-    const question = reading.index ? data.questions[reading.index.q[row]] : data.questions[0];
+    const question = data.questions[reading.index?.q[row] ?? 0];
     location.hash = address(data.name, data.models[Number(event.target.value)].name, question, reading.index?.t[row] ?? 0);
   });
   byId("pick-question").addEventListener("change", (event) => {

@@ -15,32 +15,52 @@ function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+// Names come from folders and data files. Controls of writing direction are shown, not obeyed.
+const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+function visible(name) {
+  return name.replace(DIRECTIONS, (one) => `⟨U+${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+}
+function named(name) {
+  return el("bdi", {}, visible(name));
+}
+
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 const mathTags = new Set(page.math_tags);
 const mathAttributes = new Set(page.math_attributes);
 
+// Keywords, or lengths of at most 20 em, as `sound_value` of maths.py has it.
+const EM = { em: 1, ex: 0.5, px: 1 / 16, pt: 1 / 12, pc: 1, mm: 0.24, cm: 2.4, in: 6, mu: 1 / 18, "%": 0.01, "": 1 };
+function mathValue(name, value) {
+  return typeof value === "string" && value.length <= 60 && value.split(" ").every((part) => {
+    const length = part.match(/^([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))(em|ex|px|pt|pc|mm|cm|in|mu|%|)$/);
+    if (!length) return /^[A-Za-z-]{0,30}$/.test(part);
+    return Math.abs(Number(length[1]) * EM[length[2]]) <= 20 && !(name === "scriptlevel" && part[0] === "-");
+  });
+}
+
 // A tree of nested lists as MathML; unknown elements and attributes are left out here, too.
 function math(tree) {
   if (typeof tree === "string") return document.createTextNode(tree);
+  if (!Array.isArray(tree)) return document.createTextNode("");
   const [tag, attributes, ...children] = tree;
   if (!mathTags.has(tag)) return document.createTextNode("");
   const made = document.createElementNS(MATHML, tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (mathAttributes.has(name)) made.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (mathAttributes.has(name) && mathValue(name, value)) made.setAttribute(name, value);
   }
   made.append(...children.map(math));
   return made;
 }
 
 // Side files are scripts that hand over one value under their name: files on disk cannot be
-// fetched. The newest forty are kept.
+// fetched. What is not sound is refused. The newest forty are kept.
 const loaded = new Map();
 const waiting = new Map();
 window.bayesReport = (name, value) => {
   const promise = waiting.get(name);
   if (promise) promise.value = value;
 };
-function side(name) {
+function side(name, sound) {
   if (loaded.has(name)) {
     const found = loaded.get(name);
     loaded.delete(name);
@@ -52,7 +72,7 @@ function side(name) {
   const promise = new Promise((resolve, reject) => {
     const script = el("script", { src: `attempts/${page.stamp}/${name}.js` });
     const end = (action) => { script.remove(); waiting.delete(name); action(); };
-    script.onload = () => end(() => ("value" in holder ? resolve(holder.value)
+    script.onload = () => end(() => ("value" in holder && sound(holder.value) ? resolve(holder.value)
       : reject(new Error(`attempts/${page.stamp}/${name}.js is damaged`))));
     script.onerror = () => end(() => reject(new Error(
       `attempts/${page.stamp}/${name}.js is missing; keep the folder “attempts” beside this page`)));
@@ -86,14 +106,22 @@ function show(number) {
   if (dataset !== undefined && dataset !== null) drawMap(dataset);
 }
 let overview = 0; // the tab to come back to from an attempt
+const ownTitle = document.title;
 function route() {
   const [name, ...rest] = parts();
-  const reading = rest.length > 0 && page.readable;
+  const reader = rest.length > 0 && page.readable;
   const found = tabs.findIndex((tab) => name !== undefined && tab.dataset.name === name);
   overview = found >= 0 ? found : overview;
-  if (!reading) return show(found >= 0 ? found : 0);
-  show(tabs.length - 1);
-  return openAttempt(name, ...rest);
+  if (reader) {
+    show(tabs.length - 1);
+    return openAttempt(name, ...rest);
+  }
+  const leaving = page.readable && !byId("reader").hidden && !tabs.includes(document.activeElement);
+  reading.token = null; // an attempt that is still on its way comes too late
+  document.title = ownTitle;
+  show(found >= 0 ? found : 0);
+  if (leaving) (reading.cell?.closest(".panel:not([hidden])") ? reading.cell : byId("main")).focus();
+  return null;
 }
 byId("skip").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
 document.querySelector("[role=tablist]").addEventListener("keydown", (event) => {
@@ -136,6 +164,16 @@ function sortBy(head) {
 }
 for (const head of document.querySelectorAll(".sortable thead th")) {
   head.firstElementChild.addEventListener("click", () => sortBy(head));
+}
+
+// What goes on beyond the right edge of its box fades there.
+const scrolling = [...document.querySelectorAll(".scroll")];
+const edges = (box) => box.classList.toggle("on-right",
+  Math.abs(box.scrollLeft) + box.clientWidth < box.scrollWidth - 1);
+const sizes = new ResizeObserver((changed) => changed.forEach((one) => edges(one.target)));
+for (const box of scrolling) {
+  sizes.observe(box);
+  box.addEventListener("scroll", () => edges(box), { passive: true });
 }
 
 const THEMES = ["system", "light", "dark"];

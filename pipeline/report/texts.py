@@ -1,6 +1,5 @@
 """Problems, prompts and responses of a run, in side files of about half a megabyte."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS
 
 FILE_BYTES = 1 << 19
+BYTES_OF_A_LETTER = 16  # of an expression, as a tree; about: it only says when a file is full
 _COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
 
 
@@ -38,7 +38,7 @@ class Page:
                 self.places[key] = -1 if drawn is None else len(self.trees)
                 if drawn is not None:
                     self.trees.append(drawn)
-                    self.size += len(json.dumps(drawn))
+                    self.size += BYTES_OF_A_LETTER * len(one.source)
             if self.places[key] >= 0:
                 drawable.append((one, self.places[key]))
         ends = pieces.utf16(text, [at for one, _ in drawable for at in (one.start, one.end)])
@@ -142,7 +142,7 @@ def _response(page: Page, text: str, answer: str | None, marker: str | None) -> 
 
 def _tokens(text: str, token_ids: Any, logprobs: Any, decoder: Any) -> dict[str, Any]:
     """Lengths of tokens in UTF-16 and their surprisal; null and "" where not known."""
-    ids = [int(token) for token in token_ids]
+    ids = np.asarray(token_ids, np.int64).tolist()
     if len(logprobs) != len(ids) or not ids:
         return {"lengths": None, "levels": pieces.levels(logprobs) if len(logprobs) else ""}
     found = None if decoder is None else pieces.lengths(text, ids, decoder)

@@ -1,0 +1,60 @@
+"""Categories of those runs of a cohort that have signals: a damaged one costs the others none."""
+
+from dataclasses import replace
+
+from pipeline import categorize, cohort_rubrics, rubrics
+from pipeline.analysis import AnalysisConfig
+from pipeline.cohort import Cohort
+from pipeline.errors import UserError
+from pipeline.report.attempts import Categories
+
+
+def categories(
+    cohort: Cohort, cfg: AnalysisConfig, notices: list[str]
+) -> tuple[Cohort, Categories]:
+    """The runs that categories can be made of, and their categories under common thresholds.
+
+    Args:
+        cohort: L models.
+        cfg: settings.
+        notices: why a run, or all of them, or a rubric is left out is added.
+
+    Returns:
+        The part of the cohort that has categories, and for it what
+        :func:`pipeline.cohort_rubrics.categories` returns.
+    """
+    part = cohort
+    if not cohort.members:
+        return part, {}
+    try:
+        try:
+            found = cohort_rubrics.categories(part, cfg)
+        except UserError:
+            part = _with_signals(cohort, notices)
+            if not 0 < len(part.members) < len(cohort.members):
+                raise
+            found = cohort_rubrics.categories(part, cfg)
+        wanted = rubrics.load(replace(part.members[0].run.cfg, schema=cfg.schema))
+    except UserError as error:
+        notices.append(f"No categories: {error}")
+        return part, {}
+    if left := [name for name in wanted if name not in found]:
+        notices.append(f"Not all runs have the signals for {', '.join(left)}: left out.")
+    return part, found
+
+
+def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
+    """The part of a cohort whose runs have current signals; the others are named."""
+    kept = []
+    for place, member in enumerate(cohort.members):
+        try:
+            categorize.scored(member.run)
+            kept.append(place)
+        except UserError as error:
+            notices.append(f"{member.name} has no categories: {error}")
+    return replace(
+        cohort,
+        members=[cohort.members[place] for place in kept],
+        outcomes=cohort.outcomes[kept],
+        truncated=cohort.truncated[kept] if cohort.truncated.size else cohort.truncated,
+    )
