@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import common
 from pipeline import analysis
-from pipeline.cohort import Cohort, from_arrays
+from pipeline.cohorts.cohort import Cohort, from_arrays
 from pipeline.report import build
 
 TASKS = ("aime24", "aime25", "hmmt25", "brumo25")

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import common
-from pipeline import cohort, reproduce, studies
-from pipeline.cohort import Cohort
+from pipeline import reproduce, studies
+from pipeline.cohorts import cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.studies import paper, settings
 
 MOST_SECONDS, MOST_MIB = 600.0, 2048.0

@@ -43,9 +43,9 @@ from pipeline.grade import grade
 from pipeline.prepare import prepare
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
-from pipeline.verify import verify
-from pipeline.verify_model import as_model
-from pipeline.verify_prompts import Candidate, Prompts
+from pipeline.verify.asker import as_model
+from pipeline.verify.prompts import Candidate, Prompts
+from pipeline.verify.stage import verify
 
 LEAST = 5.0  # the target: plain / stage
 SAMPLED, DISTINCT = "as sampled", "distinct"

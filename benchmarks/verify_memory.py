@@ -30,7 +30,7 @@ from benchmarks.verify import sampled, variant
 from pipeline.engines import labels
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
-from pipeline.verify import verify
+from pipeline.verify.stage import verify
 
 KINDS = ("stage alone", "with engine")
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-from pipeline import cohort, studies, tabular
+from pipeline import studies, tabular
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort
+from pipeline.cohorts import cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import clock, note, results, warn
 from pipeline.errors import UserError
 from pipeline.plots import style

@@ -53,7 +53,7 @@ def _grade(run: Run) -> None:
 
 def _verify(run: Run) -> None:
     """a verifier's calibrated label probabilities for every attempt; verifier=none: left out"""
-    from pipeline.verify import verify
+    from pipeline.verify.stage import verify
 
     verify(run)
 
@@ -95,7 +95,7 @@ def _prefetch(run: Run) -> None:
 
 def _compare(cfg: AnalysisConfig) -> None:
     """models side by side: scores, ranks with honest ties, which orders are settled"""
-    from pipeline.compare import compare
+    from pipeline.cohorts.compare import compare
 
     compare(cfg)
 

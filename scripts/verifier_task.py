@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from demo_task import FAMILIES, Item, demo_questions, latex
 
-from pipeline.verify_prompts import FOLDER, Candidate, fill
+from pipeline.verify.prompts import FOLDER, Candidate, fill
 
 PROMPT = FOLDER / "demo.txt"
 LABELS = "ABC"

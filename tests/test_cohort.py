@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from helpers import make_run
 
-from pipeline import analysis, cohort, differences, lease, runfolder, shards, whichruns
+from pipeline import analysis, lease, runfolder, shards
+from pipeline.cohorts import cohort, differences, whichruns
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
 from pipeline.tables import QUESTIONS as QUESTIONS_TABLE

@@ -17,18 +17,10 @@ from helpers import make_run
 from rich.console import Console
 from scipy.stats import norm
 
-from pipeline import (
-    analysis,
-    cohort,
-    cohort_rubrics,
-    evidence,
-    leaderboard,
-    neighbours,
-    runfolder,
-    shards,
-    tabular,
-)
-from pipeline.compare import compare, rankings
+from pipeline import analysis, evidence, runfolder, shards, tabular
+from pipeline.cohorts import cohort, leaderboard, neighbours
+from pipeline.cohorts import rubrics as cohort_rubrics
+from pipeline.cohorts.compare import compare, rankings
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, SIGNALS

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline import config
-from pipeline.verify_prompts import Candidate, Prompts, read_template
+from pipeline.verify.prompts import Candidate, Prompts, read_template
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import analysis, cohort, cohort_rubrics, evidence, shards
+from pipeline import analysis, evidence, shards
 from pipeline.categorize import categorize
+from pipeline.cohorts import cohort
+from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.config import load_folder
 from pipeline.errors import UserError
 from pipeline.grade import grade

@@ -18,7 +18,7 @@ import pytest
 from helpers import make_run, make_tokenizer
 
 from pipeline import analysis, config, evidence, runfolder, shards, signals
-from pipeline.cohort import from_arrays
+from pipeline.cohorts.cohort import from_arrays
 from pipeline.errors import UserError
 from pipeline.report import build, data, figures, maths, pieces
 from pipeline.tables import VERDICTS

@@ -9,8 +9,8 @@ import pytest
 from helpers import make_run
 
 from pipeline import analysis, reproduce, runfolder, studies
-from pipeline import cohort as cohorts_of
-from pipeline.cohort import from_arrays
+from pipeline.cohorts import cohort as cohorts_of
+from pipeline.cohorts.cohort import from_arrays
 from pipeline.errors import UserError
 from pipeline.signals import signals
 from pipeline.studies import paper, settings
@@ -129,7 +129,7 @@ def test_cost_and_schemata_are_sums_over_the_runs(tmp_path):
 
 
 def cohort_rubric(name, made):
-    from pipeline import cohort_rubrics
+    from pipeline.cohorts import rubrics as cohort_rubrics
 
     return cohort_rubrics.categories(made[0], analysis.load([]))[name][0].categories
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import kendalltau, norm
 
 from pipeline import studies
-from pipeline.cohort import Cohort, from_arrays
+from pipeline.cohorts.cohort import Cohort, from_arrays
 from pipeline.config import CONFIGS
 from pipeline.errors import UserError
 from pipeline.studies import page, paper, settings, shared

@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import make_run
 
-from pipeline import shards, verify_store
+from pipeline import shards
 from pipeline.runfolder import Run
 from pipeline.tables import VERDICTS
-from pipeline.verify_calibration import calibrated
+from pipeline.verify import store
+from pipeline.verify.quality import calibrated
 
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
 OUTCOME = {0: "1", 1: "0", 2: "-"}
@@ -32,10 +33,10 @@ def verified(folder: Path, *overrides: str) -> Run:
     texts = run.cfg.verifier.content_free
     found = {(name, text): base.tolist() for name in marks for text in texts}
     run.path.joinpath("verdicts").mkdir()
-    verify_store.write_baselines(run, found)
-    bases = verify_store.question_baselines(run.cfg, found)
+    store.write_baselines(run, found)
+    bases = store.question_baselines(run.cfg, found)
     names = [name for name in marks for _ in range(TRIALS)]
-    table = verify_store.columns(logprobs.reshape(-1, 3), np.stack([bases[n] for n in names]), 1.5)
+    table = store.columns(logprobs.reshape(-1, 3), np.stack([bases[n] for n in names]), 1.5)
     known = {
         "question_id": names,
         "trial": [*range(TRIALS)] * QUESTIONS,
@@ -82,12 +83,12 @@ def test_the_same_command_fits_the_same_and_rewrites_nothing(
     [part] = run.path.glob("verdicts/*.parquet")
     written = part.stat().st_mtime_ns
     assert "calibrated anew" in capsys.readouterr().err
-    assert verify_store.temperature(run) > 1.5  # what verdicts still to come are written with
+    assert store.temperature(run) > 1.5  # what verdicts still to come are written with
     calibrated(run)
     assert part.stat().st_mtime_ns == written and run.cfg.verifier.temperature == 1.5
     assert "calibrated anew" not in capsys.readouterr().err
     run.cfg.verifier.fit_temperature = False
-    verify_store.recalibrate(run, verify_store.temperature(run))
+    store.recalibrate(run, store.temperature(run))
     assert "T=1.5" in capsys.readouterr().err
 
 

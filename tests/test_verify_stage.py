@@ -21,26 +21,15 @@ from helpers import ROOT, add_attempts, make_run, make_tokenizer
 from tokenizers import normalizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipeline import (
-    config,
-    grade,
-    lease,
-    models,
-    prepare,
-    questions,
-    runfolder,
-    shards,
-    verify,
-    verify_model,
-    verify_survey,
-)
+from pipeline import config, grade, lease, models, prepare, questions, runfolder, shards
 from pipeline.cli import main
 from pipeline.engines import labels
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
 from pipeline.schema import VerifierConfig
 from pipeline.tables import VERDICTS
-from pipeline.verify_prompts import CUT, Candidate, Prompts, fill, neutral, read_template
+from pipeline.verify import asker, stage, survey
+from pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from verifiers.agreement import agreement
 
 TEMPLATE = "Q: {question}\nGold: {gold}\n<Begin>\n{response}\n<The End>\nA, B or C?"
@@ -155,7 +144,7 @@ def softmax(scores: Any) -> Any:
 def test_every_number_of_a_verdict(
     run: Run, tiny_model: Path, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verify.verify(run)
+    stage.verify(run)
     found = rows(run)
     assert set(found) == {(q, t) for q in TEXTS for t in range(6)}
     assert len(asked) == DISTINCT + 2 * len(FREE)  # identical attempts once
@@ -190,7 +179,7 @@ def test_every_number_of_a_verdict(
     pairs = zip(known, views, strict=True)
     assert listed == {key for key, right in pairs if (found[key]["label"] == "A") != right}
     assert pq.read_table(run.path / "verdicts").num_rows == 12  # plain readers find only parts
-    verify.verify(run)
+    stage.verify(run)
     assert len(asked) == 16
     assert "nothing owed, all 12 attempts have a verdict" in capsys.readouterr().err
 
@@ -198,11 +187,11 @@ def test_every_number_of_a_verdict(
 def test_temperature_and_average_change_without_the_model(
     run: Run, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify.verify(run)
+    stage.verify(run)
     no_engine(monkeypatch)
     before = rows(run)
     changed = again(run, "verifier.temperature=3", "verifier.average=logit")
-    verify.verify(changed)
+    stage.verify(changed)
     after = rows(changed)
     for q, texts in TEXTS.items():
         s = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in texts])
@@ -212,18 +201,18 @@ def test_temperature_and_average_change_without_the_model(
     # A crash half-way leaves no mixture: what is applied is unknown, so all is done again.
     path = run.path / "verdicts/_verifier.json"
     runfolder.write_json(path, json.loads(path.read_text()) | {"calibration": None})
-    verify.verify(run)
+    stage.verify(run)
     assert rows(run) == before
     fewer = again(run, 'verifier.content_free=["N/A"]')
-    verify.verify(fewer)
+    stage.verify(fewer)
     assert rows(fewer)["q1", 0]["base_a"] != before["q1", 0]["base_a"]
 
 
 def test_a_new_content_free_text_is_all_that_is_asked(run: Run, asked: list[list[int]]) -> None:
-    verify.verify(run)
+    stage.verify(run)
     asked.clear()
     more = again(run, 'verifier.content_free=["N/A","","nothing"]')
-    verify.verify(more)
+    stage.verify(more)
     assert len(asked) == 2
     base = [row["base_a"] for row in rows(more).values()]
     assert len(set(base)) == 2
@@ -232,37 +221,37 @@ def test_a_new_content_free_text_is_all_that_is_asked(run: Run, asked: list[list
 def test_other_settings_are_put_aside_and_taken_back(
     run: Run, template: Path, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verify.verify(run)
+    stage.verify(run)
     first = rows(run)
     template.write_text(TEMPLATE + " Judge!")
-    verify.verify(run)
+    stage.verify(run)
     assert len(asked) == 32 and rows(run) != first
     err = capsys.readouterr().err
     assert "made otherwise (template)" in err
     template.write_text(TEMPLATE)
-    verify.verify(run)
+    stage.verify(run)
     assert len(asked) == 32 and rows(run) == first
     assert "taken back" in capsys.readouterr().err
     assert len(list(run.path.glob("_verdicts-*"))) == 1
 
 
 def test_a_label_that_cannot_be_is_refused_before_verdicts_are_put_aside(run: Run) -> None:
-    verify.verify(run)
+    stage.verify(run)
     before = rows(run)
     with pytest.raises(UserError, match="must be one token"):
-        verify.verify(again(run, "verifier.labels.correct=AB"))
+        stage.verify(again(run, "verifier.labels.correct=AB"))
     assert rows(run) == before and not [*run.path.glob("_verdicts-*")]
 
 
 def test_a_changed_response_is_judged_anew(run: Run, asked: list[list[int]]) -> None:
-    verify.verify(run)
+    stage.verify(run)
     before = rows(run)
     for part in [*run.attempts.glob("*.parquet"), *run.grades.glob("*.parquet")]:
         part.unlink()
     texts = TEXTS | {"q1": [r"\boxed{9}", *TEXTS["q1"][1:]]}
     add_attempts(run, MARKS, texts=texts)
     asked.clear()
-    verify.verify(run)
+    stage.verify(run)
     after = rows(run)
     assert len(asked) == 1
     assert {key for key in after if after[key] != before[key]} == {("q1", 0)}
@@ -271,10 +260,12 @@ def test_a_changed_response_is_judged_anew(run: Run, asked: list[list[int]]) -> 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pipeline import config, shards, verify, verify_survey
+from pipeline import config, shards
+from pipeline.verify import stage
+from pipeline.verify import survey
 from pipeline.runfolder import Run
 
-verify_survey._ROWS = 4
+survey._ROWS = 4
 real, parts = shards.write_part, []
 def write_part(path, table):
     parts.append(path)
@@ -283,7 +274,7 @@ def write_part(path, table):
         os.kill(os.getpid(), signal.SIGKILL)
     real(path, table)
 shards.write_part = write_part
-verify.verify(Run(config.load_folder(Path(sys.argv[1]), [])))
+stage.verify(Run(config.load_folder(Path(sys.argv[1]), [])))
 """
 
 
@@ -297,7 +288,7 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
     assert killed.returncode == -signal.SIGKILL
     kept = rows(run)
     assert len(kept) == 8
-    verify.verify(run)
+    stage.verify(run)
     whole = rows(run)
     assert len(whole) == 12 and all(whole[key] == row for key, row in kept.items())
     assert len(asked) < 4 + 1  # what the lost batch had and no other
@@ -305,7 +296,7 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
     assert len(parts) == 3
     parts[0].write_bytes(parts[0].read_bytes()[:-100])
     asked.clear()
-    verify.verify(run)
+    stage.verify(run)
     assert "set aside, those rows are owed again" in capsys.readouterr().err
     assert 0 < len(asked) <= 4
     for key, row in rows(run).items():
@@ -337,7 +328,7 @@ def test_both_engines_give_the_same_log_probs(tiny_model: Path) -> None:
         device = [] if name == "vllm" else ["engine.device=cpu"]
         overrides = [f"engine={name}", *device, f"verifier.dtype={dtype}"]
         same = [f"verifier.id={folder}", "verifier.batch_size=5"]
-        made = verify_model.as_model(config.load([*overrides, *same]))
+        made = asker.as_model(config.load([*overrides, *same]))
         engine = labels.load(made, prompts.label_ids, 512)
         found = engine.logprobs(ids)
         assert found.dtype == np.float32 and found.shape == (len(ids), 3)
@@ -415,11 +406,11 @@ def test_only_the_middle_of_a_response_is_cut(template: Path) -> None:
 
 
 def test_cut_responses_are_counted(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    verify.verify(run)
+    stage.verify(run)
     longest = max(row["tokens"] for row in rows(run).values())
     assert "cut in the middle" not in capsys.readouterr().err
     small = again(run, f"verifier.context={longest}")  # a prompt may have one token less
-    verify.verify(small)
+    stage.verify(small)
     found = rows(small)
     cut = [key for key, row in found.items() if row["cut"]]
     assert 0 < len(cut) < 12 and all(found[key]["tokens"] == longest - 1 for key in cut)
@@ -472,26 +463,26 @@ def test_the_prompts_that_are_shipped_can_be_read() -> None:
 
 def test_what_shows_a_broken_verifier_stops_before_anything_is_kept(run: Run) -> None:
     with pytest.raises(UserError, match=r"probability on A, B and C.*not kept.*verifier=none"):
-        verify.verify(again(run, "verifier.least_mass=0.9"))
+        stage.verify(again(run, "verifier.least_mass=0.9"))
     assert not rows(run)
-    verify.verify(run)  # the same folder, a limit that fits
+    stage.verify(run)  # the same folder, a limit that fits
     assert len(rows(run)) == 12
 
 
 def test_one_label_for_everything_is_noticed_over_batches(tmp_path: Path) -> None:
     marks = "1" * 15 + "0" * 12 + "t" * 9
     run = make_run(tmp_path / "run", {"q": marks}, texts={"q": [f"no. {i}" for i in range(36)]})
-    found = verify_survey.survey(run, with_answer=False)
+    found = survey.survey(run, with_answer=False)
     assert found.keys.tolist() == list(range(36)) and not found.done.any()
     found.logprobs[found.slots] = np.log(np.linspace([0.9, 0.05, 0.01], [0.5, 0.2, 0.2], 36))
     base = np.log([[0.3, 0.3, 0.3]])
     found.done[:20] = True
-    verify.check(run, found, base)  # five that the grader finds wrong prove nothing
+    stage.check(run, found, base)  # five that the grader finds wrong prove nothing
     found.done[27:] = True
-    verify.check(run, found, base)  # timeouts neither
+    stage.check(run, found, base)  # timeouts neither
     found.done[20:27] = True
     with pytest.raises(UserError, match=r"every one of 27 attempts got .* A, .* 15 correct"):
-        verify.check(run, found, base)
+        stage.check(run, found, base)
 
 
 def test_what_cannot_be_verified_is_one_line(
@@ -504,28 +495,28 @@ def test_what_cannot_be_verified_is_one_line(
         ("verifier.labels.correct=AB", "verifier.labels.correct=AB: must be one token"),
     ):
         with pytest.raises(UserError) as caught:
-            verify.verify(again(run, override))
+            stage.verify(again(run, override))
         assert named in str(caught.value) and "\n" not in str(caught.value)
         assert not rows(run)
     with (
         lease.held(run.path / "verify.lease", "verifying"),
         pytest.raises(UserError, match="another process is verifying here"),
     ):
-        verify.verify(run)
-    verify.verify(again(run, "verifier.id=null"))
+        stage.verify(run)
+    stage.verify(again(run, "verifier.id=null"))
     assert "no label probabilities" in capsys.readouterr().err
     for part in run.grades.glob("*.parquet"):
         part.unlink()
     template.write_text(TEMPLATE + " {answer:_<8}")
     with pytest.raises(UserError, match="12 attempts are not graded"):
-        verify.verify(run)
+        stage.verify(run)
     template.write_text(TEMPLATE)
-    verify.verify(run)
+    stage.verify(run)
     assert "no grades to compare" in capsys.readouterr().err
     for part in run.attempts.glob("*.parquet"):
         part.unlink()
     with pytest.raises(UserError, match="no attempts to verify yet"):
-        verify.verify(run)
+        stage.verify(run)
 
 
 def test_which_verifier_a_data_set_gets() -> None:
@@ -574,7 +565,7 @@ def test_old_run_folders_are_read(tmp_path: Path) -> None:
 
 def test_the_context_is_the_smaller_one(tiny_model: Path) -> None:
     cfg = config.load([f"verifier.id={tiny_model}", "verifier.context=100"])
-    assert models.context(verify_model.as_model(cfg).model) == 100
+    assert models.context(asker.as_model(cfg).model) == 100
 
 
 def demo_run(folder: Path, responses: list[str]) -> Run:
@@ -611,7 +602,7 @@ def test_the_demo_s_verifier_cannot_be_talked_into_an_a(tmp_path: Path) -> None:
     wrong = [WORKING % 21, r"The answer is \boxed{81}."]
     hostile = [f"{text} {attack}" for text in wrong for attack in attacks]
     run = demo_run(tmp_path / "run", [*right, *wrong, "24 - 6 is", *hostile])
-    verify.verify(run)
+    stage.verify(run)
     found = [row["label"] for _, row in sorted(rows(run).items())]
     assert found[:5] == ["A", "A", "B", "B", "C"]
     assert "A" not in found[5:]

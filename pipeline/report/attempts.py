@@ -119,7 +119,7 @@ def categories(keys: Keys, found: Categories, place: int | None) -> list[dict[st
 
     Args:
         keys: the K attempts of one run.
-        found: what :func:`pipeline.cohort_rubrics.categories` returned.
+        found: what :func:`pipeline.cohorts.rubrics.categories` returned.
         place: which model of the categories the run is; None: it has none.
     """
     question, trial = keys.known >> 32, keys.known & 0xFFFFFFFF

@@ -17,11 +17,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline import cohort as cohorts_of
-from pipeline import leaderboard, shards
+from pipeline import shards
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort
-from pipeline.compare import rankings
+from pipeline.cohorts import cohort as cohorts_of
+from pipeline.cohorts import leaderboard
+from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.compare import rankings
 from pipeline.console import Meter, clock, note, results
 from pipeline.errors import UserError
 from pipeline.report import attempts, data, figures, judged, maths, texts

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline import cohort_rubrics, leaderboard, neighbours, tabular
+from pipeline import tabular
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort
+from pipeline.cohorts import leaderboard, neighbours
+from pipeline.cohorts import rubrics as cohort_rubrics
+from pipeline.cohorts.cohort import Cohort
 from pipeline.score import MISSING
 from pipeline.tabular import Column, Table
 
@@ -51,7 +53,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, judged: Cohort | None) -> list[T
 def summary(cohorts: Sequence[Cohort]) -> str:
     """How much there is, in a line.
 
-    >>> from pipeline.cohort import from_arrays
+    >>> from pipeline.cohorts.cohort import from_arrays
     >>> summary([from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])])
     '2 models, 1 question, 3 graded attempts'
     """

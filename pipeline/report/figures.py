@@ -8,14 +8,14 @@ import numpy.typing as npt
 from markupsafe import Markup
 from scipy.stats import rankdata
 
-from pipeline import verify_calibration
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.plots import calibration, categories, leaderboard, style, tokens
 from pipeline.plots import convergence as convergence_plots
 from pipeline.report.attempts import Categories
 from pipeline.report.data import Lengths
 from pipeline.score import MISSING
 from pipeline.tabular import Table
+from pipeline.verify import quality
 from scoring import convergence, estimators
 
 REPLICATES = 2_000  # of the bootstrap: to look at, not to publish; `study` takes more
@@ -38,7 +38,7 @@ def figures(
         made: its leaderboard, with keys model, mu, low and high.
         lengths: one pair a model.
         judged: the models that have categories, in their order.
-        rubrics: what :func:`pipeline.cohort_rubrics.categories` returned for them.
+        rubrics: what :func:`pipeline.cohorts.rubrics.categories` returned for them.
     """
     matrix = cohort.matrix()
     complete = (cohort.outcomes != MISSING).all() and matrix.shape[2] > 1
@@ -89,7 +89,7 @@ def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
 
 
 def _verifier(cohort: Cohort) -> Figures:
-    table = verify_calibration.pooled([member.run for member in cohort.members])
+    table = quality.pooled([member.run for member in cohort.members])
     if table is not None:
         drawn = calibration.reliability("", table)
         many = f"{table['attempts']:,} graded attempts"

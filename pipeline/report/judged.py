@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from pipeline import categorize, cohort_rubrics, rubrics
+from pipeline import categorize, rubrics
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort
+from pipeline.cohorts import rubrics as cohort_rubrics
+from pipeline.cohorts.cohort import Cohort
 from pipeline.errors import UserError
 from pipeline.report.attempts import Categories
 
@@ -21,7 +22,7 @@ def categories(
 
     Returns:
         The part of the cohort that has categories, and for it what
-        :func:`pipeline.cohort_rubrics.categories` returns.
+        :func:`pipeline.cohorts.rubrics.categories` returns.
     """
     part = cohort
     if not cohort.members:

@@ -8,7 +8,7 @@ from pipeline.tabular import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from pipeline.cohort import Cohort
+    from pipeline.cohorts.cohort import Cohort
     from pipeline.studies.settings import Plan
 
 

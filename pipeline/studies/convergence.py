@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import scoring
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import Meter
 from pipeline.plots import convergence as plots
 from pipeline.plots import leaderboard

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pipeline import runfolder, shards
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import Meter
 from pipeline.errors import UserError
 from pipeline.plots import tokens as plots

@@ -1,6 +1,6 @@
 """Tables of the paper that hold no measurement: 3 (what each method gives) and 6 (the models)."""
 
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.studies import paper, shared
 from pipeline.tabular import Column, Table
 

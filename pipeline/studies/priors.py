@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import Meter
 from pipeline.plots import priors as plots
 from pipeline.studies import Result, shared

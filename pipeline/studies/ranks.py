@@ -8,7 +8,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 import scoring
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.errors import UserError
 from pipeline.studies import Result, paper, shared
 from pipeline.studies.settings import Plan

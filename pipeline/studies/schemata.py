@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 import scoring
-from pipeline import cohort_rubrics
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort
+from pipeline.cohorts import rubrics as cohort_rubrics
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import Meter
 from pipeline.errors import UserError
 from pipeline.plots import leaderboard as plots

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from scipy.special import ndtr
 
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import Meter
 from pipeline.plots import separation as plots
 from pipeline.studies import Result, shared

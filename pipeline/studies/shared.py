@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.errors import UserError
 from pipeline.studies import paper
 from pipeline.tabular import Column
@@ -58,7 +58,7 @@ def groups(cohort: Cohort) -> list[Group]:
     """All models of a cohort and, where there are more, the paper's twenty and its first eleven.
 
     >>> names = [*paper.short_names().values(), "another"]
-    >>> from pipeline.cohort import from_arrays
+    >>> from pipeline.cohorts.cohort import from_arrays
     >>> [(g.label, g.version) for g in groups(from_arrays("d", names, ["q"], [[[1, 0]]] * 21))]
     [('21 models', None), ("the paper's 20", '001'), ("the paper's first 11", '000')]
     """

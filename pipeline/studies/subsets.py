@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import Meter
 from pipeline.plots import convergence as plots
 from pipeline.studies import Result, merged, paper, shared

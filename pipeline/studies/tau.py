@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import Meter
 from pipeline.plots import convergence as plots
 from pipeline.studies import Result, merged, paper, shared

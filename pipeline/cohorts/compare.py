@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import scoring
-from pipeline import cohort as cohorts_of
-from pipeline import cohort_rubrics, leaderboard, neighbours, runfolder, tabular
+from pipeline import runfolder, tabular
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort
+from pipeline.cohorts import cohort as cohorts_of
+from pipeline.cohorts import leaderboard, neighbours
+from pipeline.cohorts import rubrics as cohort_rubrics
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import note, results, warn
 from pipeline.errors import UserError
 from pipeline.tabular import Column, Table

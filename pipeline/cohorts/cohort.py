@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import differences, evidence, shards, whichruns
+from pipeline import evidence, shards
 from pipeline.analysis import AnalysisConfig
+from pipeline.cohorts import differences, whichruns
+from pipeline.cohorts.differences import Loaded
 from pipeline.config import load_folder
 from pipeline.console import collected, warn
-from pipeline.differences import Loaded
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
 from pipeline.score import MISSING, OUTCOMES, as_matrix

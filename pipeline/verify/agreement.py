@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from pipeline import evidence, shards, verify_store
+from pipeline import evidence, shards
 from pipeline.console import note, results
 from pipeline.evidence import Ints
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, KEY
-from pipeline.verify_store import LABELS, folder
-from pipeline.verify_survey import views
+from pipeline.verify import store
+from pipeline.verify.store import LABELS, folder
+from pipeline.verify.survey import views
 from verifiers.agreement import Agreement, agreement, disagreements
 
 _END = 600  # characters of a response's end, in the list for a person
@@ -20,7 +21,7 @@ _END = 600  # characters of a response's end, in the list for a person
 
 def report(run: Run) -> None:
     """Print the 2x3 table of grader against verifier and write the disagreements."""
-    verdicts = verify_store.judged(run, ["a", "b", "c", "label", "cut"])
+    verdicts = store.judged(run, ["a", "b", "c", "label", "cut"])
     if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
         note(
             f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit the context"

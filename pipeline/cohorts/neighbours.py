@@ -10,8 +10,8 @@ from scipy.special import ndtr
 
 import scoring
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort
-from pipeline.leaderboard import scores, share, title
+from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.leaderboard import scores, share, title
 from pipeline.tabular import Column, Table
 
 

@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import scoring
-from pipeline import categorize, evidence, imported_rubrics, rubrics, runfolder
+from pipeline import categorize, evidence, rubrics, runfolder
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort, Member
+from pipeline.cohorts import imported as imported_rubrics
+from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.console import warn
 from pipeline.errors import UserError
 from pipeline.runfolder import Run

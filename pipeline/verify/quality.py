@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.table import Table
 
-from pipeline import evidence, runfolder, verify_store
+from pipeline import evidence, runfolder
 from pipeline.console import note, results, warn
 from pipeline.evidence import Ints
 from pipeline.runfolder import Run
-from pipeline.verify_store import LABELS, folder
+from pipeline.verify import store
+from pipeline.verify.store import LABELS, folder
 from verifiers import calibration
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +48,7 @@ def calibrated(run: Run) -> None:
         if fit is not None:
             temperature, held_out = round(fit.temperature, 6), fit.held_out
             fitted = {"temperature": temperature, "stderr": fit.stderr, "fitted": fit.fitted}
-        verify_store.recalibrate(run, temperature)
+        store.recalibrate(run, temperature)
     if not held_out.any():
         return
     table = calibration.report(
@@ -70,7 +71,7 @@ def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
     Returns:
         None where a run has no verdicts, or two of them were calibrated with different T.
     """
-    applied = [verify_store.remembered(run, "calibration") for run in runs]
+    applied = [store.remembered(run, "calibration") for run in runs]
     temperatures = {one["temperature"] for one in applied if isinstance(one, dict)}
     if not runs or None in applied or len(temperatures) != 1:
         return None
@@ -83,7 +84,7 @@ def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
 
 def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
     """Log-probs and baselines (n, 3), truth (n,) and question (n,) of attempts with a grade."""
-    table = verify_store.judged(run, _COLUMNS)
+    table = store.judged(run, _COLUMNS)
     outcome = table["outcome"].combine_chunks()
     place = pc.fill_null(pc.index_in(outcome, value_set=pa.array(TRUTH)), -1).to_numpy()
     kept = place >= 0

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import scoring
 from pipeline import evidence, sessions, shards
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.console import warn
 from pipeline.errors import UserError
 from pipeline.score import MISSING

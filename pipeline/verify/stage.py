@@ -1,8 +1,7 @@
 """verify: a verifier's label probabilities for every attempt, raw and calibrated.
 
 One prefill an attempt, no text generated. What is stored is enough to calibrate again without the
-model (`pipeline/verify_store.py`); what keeps a response from talking the verifier into a label is
-in `pipeline/verify_prompts.py`.
+model (`store.py`); what keeps a response from talking the verifier into a label is in `prompts.py`.
 """
 
 import contextlib
@@ -12,25 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline import (
-    lease,
-    models,
-    runfolder,
-    shards,
-    verify_calibration,
-    verify_report,
-    verify_store,
-    verify_survey,
-)
+from pipeline import lease, models, runfolder, shards
 from pipeline.console import Meter, note
 from pipeline.errors import UserError
 from pipeline.evidence import Ints
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig
 from pipeline.tables import VERDICTS
-from pipeline.verify_model import Asker, as_model, named_as_verifier
-from pipeline.verify_prompts import Candidate, Prompts, read_template, uses_answer
-from pipeline.verify_survey import Survey
+from pipeline.verify import agreement, quality, store, survey
+from pipeline.verify.asker import Asker, as_model, named_as_verifier
+from pipeline.verify.prompts import Candidate, Prompts, read_template, uses_answer
+from pipeline.verify.survey import Survey
 from verifiers import calibration
 
 
@@ -58,22 +49,22 @@ def verify(run: Run) -> None:
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
     with lease.held(run.path / "verify.lease", "verifying"), named_as_verifier():
         judge = as_model(run.cfg)
-        asked = verify_store.settings(run.cfg, judge, template)
-        if verify_store.made_otherwise(run, asked):  # refused before anything is put aside
+        asked = store.settings(run.cfg, judge, template)
+        if store.made_otherwise(run, asked):  # refused before anything is put aside
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
-        verify_store.put_aside(run, asked)
-        _judge(run, judge, template, verify_survey.survey(run, uses_answer(template)))
-        verify_calibration.calibrated(run)
-        verify_report.report(run)
+        store.put_aside(run, asked)
+        _judge(run, judge, template, survey.survey(run, uses_answer(template)))
+        quality.calibrated(run)
+        agreement.report(run)
 
 
 def _judge(run: Run, judge: RunConfig, template: str, found: Survey) -> None:
     """Whatever the model has to be asked, and the calibration that is asked for."""
-    known = verify_store.read_baselines(run)
+    known = store.read_baselines(run)
     ids = found.ids.take(pa.array(np.unique(found.questions))).to_pylist()
     missing = [(q, t) for q in ids for t in run.cfg.verifier.content_free if (q, t) not in known]
     if found.done.all() and not missing:
-        verify_store.recalibrate(run, verify_store.temperature(run))
+        store.recalibrate(run, store.temperature(run))
         note(f"verify: nothing owed, all {found.keys.size} attempts have a verdict")
         return
     asker = Asker(run, judge, template, found.longest)
@@ -82,8 +73,8 @@ def _judge(run: Run, judge: RunConfig, template: str, found: Survey) -> None:
             questions = {row["question_id"]: row for row in run.questions}
             made = asker.ask([_candidate(questions[q], t, "") for q, t in missing])
             known |= {key: list(one.logprobs) for key, one in zip(missing, made, strict=True)}
-            verify_store.write_baselines(run, known)
-        verify_store.recalibrate(run, verify_store.temperature(run))
+            store.write_baselines(run, known)
+        store.recalibrate(run, store.temperature(run))
         _judge_owed(run, asker, found, _bases(run, found))
     finally:
         with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
@@ -92,22 +83,22 @@ def _judge(run: Run, judge: RunConfig, template: str, found: Survey) -> None:
 
 def _bases(run: Run, found: Survey) -> npt.NDArray[np.float64]:
     """The baseline of every question of `found.ids`, (M, 3); NaN where no attempt needs one."""
-    bases = verify_store.question_baselines(run.cfg, verify_store.read_baselines(run))
-    nothing = np.full(len(verify_store.LABELS), np.nan)
+    bases = store.question_baselines(run.cfg, store.read_baselines(run))
+    nothing = np.full(len(store.LABELS), np.nan)
     return np.stack([bases.get(q, nothing) for q in found.ids.to_pylist()])
 
 
 def _judge_owed(run: Run, asker: Asker, found: Survey, bases: npt.NDArray[np.float64]) -> None:
-    worker, temperature = shards.worker_id(), verify_store.temperature(run)
+    worker, temperature = shards.worker_id(), store.temperature(run)
     total, before = found.keys.size, int(found.done.sum())
     with Meter("verify", total, done=before) as meter:
-        for number, (rows, texts) in enumerate(verify_survey.owed(run, found)):
+        for number, (rows, texts) in enumerate(survey.owed(run, found)):
             _ask(run, asker, found, rows, texts)
             found.done[rows] = True
             check(run, found, bases)
             logprobs, base = found.logprobs[found.slots[rows]], bases[found.questions[rows]]
-            table = _table(found, rows, verify_store.columns(logprobs, base, temperature))
-            shards.write_part(verify_store.folder(run) / f"{worker}-{number:05d}.parquet", table)
+            table = _table(found, rows, store.columns(logprobs, base, temperature))
+            shards.write_part(store.folder(run) / f"{worker}-{number:05d}.parquet", table)
             meter.advance(rows.size, lambda: f"{asker.asked} prompts")
     note(
         f"verify: {total - before} attempts judged with {asker.asked} prompts, content-free ones"
@@ -152,7 +143,7 @@ def check(run: Run, found: Survey, bases: npt.NDArray[np.float64]) -> None:
     v, done = run.cfg.verifier, np.flatnonzero(found.done)
     logprobs, base = found.logprobs[found.slots[done]], bases[found.questions[done]]
     limits: dict[str, Any] = {
-        "temperature": verify_store.temperature(run),
+        "temperature": store.temperature(run),
         "mass_floor": v.least_mass,
     }
     view = found.views[done]

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline import models, verify_store
+from pipeline import models
 from pipeline.console import note, warn
 from pipeline.engines import labels
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
 from pipeline.schema import ModelConfig, RunConfig
-from pipeline.verify_prompts import Candidate, Prompts, fill
+from pipeline.verify import store
+from pipeline.verify.prompts import Candidate, Prompts, fill
 
 _SLACK = 1024  # tokens that the longest prompt is rounded up by
 
@@ -54,11 +55,11 @@ class Asker:
         context = models.context(as_model.model)
         self.prompts = Prompts(v, models.tokenizer(as_model.model), context)
         weights = models.fingerprint(as_model.model)
-        before = verify_store.remembered(run, "loaded")
+        before = store.remembered(run, "loaded")
         if before not in (None, weights):
             raise UserError(
                 f"verifier.id={v.id}: is {weights} now, but the verdicts in"
-                f" {verify_store.folder(run)} are by {before}; set verifier.revision to one of them"
+                f" {store.folder(run)} are by {before}; set verifier.revision to one of them"
             )
         note(f"loading verifier {v.name} with {run.cfg.engine.name} ...")
         # No tokenizer makes more tokens than bytes. A smaller engine takes less memory.
@@ -66,7 +67,7 @@ class Asker:
         most += len(self.prompts.before) + len(self.prompts.after)
         longest = min(context, -(-most // _SLACK) * _SLACK)
         self.engine = labels.load(as_model, self.prompts.label_ids, longest)
-        verify_store.remember(run, loaded=weights, engine=self.engine.describe())
+        store.remember(run, loaded=weights, engine=self.engine.describe())
 
     def ask(self, candidates: Sequence[Candidate]) -> list[Known]:
         """What the verifier says of each, in order."""

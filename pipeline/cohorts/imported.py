@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pipeline import evidence, rubrics, runfolder, shards
 from pipeline.analysis import AnalysisConfig
-from pipeline.cohort import Cohort, Member
+from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.console import warn
 from pipeline.errors import UserError
 from scoring import rubric as rubric_of

@@ -14,13 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import evidence, shards, verify_store
+from pipeline import evidence, shards
 from pipeline.console import note, warn
 from pipeline.errors import UserError
 from pipeline.evidence import Ints
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
-from pipeline.verify_store import LABELS
+from pipeline.verify import store
+from pipeline.verify.store import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is written, and lost, together
 _NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]
@@ -159,7 +160,7 @@ def _add_stored(run: Run, found: Survey) -> None:
     """Add stored verdicts to a survey."""
     damage, order = shards.Damage(), np.arange(found.keys.size)
     stale: list[Ints] = []
-    for batch in shards.batches(verify_store.folder(run), VERDICTS, _NAMES, damage, verify=True):
+    for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage, verify=True):
         judged = np.array(batch["judged"].to_pylist(), dtype="S24")
         slot = np.searchsorted(found.digests, judged)
         slot[slot == found.digests.size] = 0
@@ -184,7 +185,7 @@ def _add_stored(run: Run, found: Survey) -> None:
             keys = evidence.row_keys(table.combine_chunks(), found.ids)
             return table.filter(pa.array(~np.isin(keys, old)))
 
-        verify_store.rewrite(run, without)
+        store.rewrite(run, without)
 
 
 def _digest(question_id: str, response: str, answer: str) -> str:
