@@ -47,9 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
         The exit status: 0 done, 1 damaged data set aside, 2 an error of the user's, 128 + n
         stopped by signal n.
     """
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
     if args.verb is None:
-        _parser().print_help()
+        parser.print_help()
         return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
@@ -84,6 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _several(args: argparse.Namespace, combinations: list[list[str]]) -> int:
     """model=a,b and the like: one process after the other."""
+    if vars(args).get("file") or vars(args).get("out"):
+        raise UserError("--file and --out grade one file: give every setting one value")
     if len(combinations) > sweep.MOST:
         raise UserError(f"these settings make more than {sweep.MOST} runs; name fewer values")
     for settings in combinations:
@@ -159,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    settings, of_analyses = _settings_help(), _analysis_help()
     verbs = parser.add_subparsers(dest="verb", metavar="VERB SETTING", title="verbs")
     for name, function in VERBS.items():
         summary = (function.__doc__ or "").strip()
@@ -167,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
-            epilog=f"{more}examples:\n{EXAMPLES}\n\n{_settings_help()}",
+            epilog=f"{more}examples:\n{EXAMPLES}\n\n{settings}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.add_argument(
@@ -196,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
-            epilog=f"{ANALYSIS_HELP[name]}\n\n{_analysis_help()}",
+            epilog=f"{ANALYSIS_HELP[name]}\n\n{of_analyses}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.add_argument("settings", nargs="*", metavar="SETTING", help="KEY=VALUE, or run folders")

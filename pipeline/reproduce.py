@@ -37,7 +37,7 @@ def study(cfg: AnalysisConfig) -> None:
     failed = dict.fromkeys(_without_runs(names, cohorts), lacking)
     for section, found in _each(names, plan, cohorts, folder, failed):
         for table in found.tables.values():
-            results.print(tabular.to_rich(table))
+            tabular.show(table)
         for line in found.notes:
             note(line)
         saved.append(section.name)

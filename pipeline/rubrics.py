@@ -21,7 +21,7 @@ from rich import box
 from rich.table import Table
 
 import scoring
-from pipeline import config, evidence, runfolder, shards
+from pipeline import config, evidence, joins, runfolder, shards
 from pipeline.console import results, warn
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
@@ -153,7 +153,7 @@ def draw(run: Run, found: dict[str, Any]) -> list[Path]:
     """
     from pipeline.plots import categories, style  # matplotlib takes half a second
 
-    here, made, ids = run.path / "categories", [], evidence.question_ids(run).to_pylist()
+    here, made, ids = run.path / "categories", [], joins.question_ids(run).to_pylist()
     before = runfolder.read_json(here / _DRAWN)
     now: dict[str, str] = {}
     for name, one in found.items():
@@ -231,12 +231,11 @@ def _scores(run: Run, mapped: Mapped) -> dict[str, Any]:
 
 def _counts(run: Run, table: pa.Table, categories: int) -> npt.NDArray[np.int64]:
     """How often each question got each category, of the trials that are scored: (M, C + 1)."""
-    ids = evidence.question_ids(run)
-    keys = evidence.row_keys(table, ids)
-    category = table["category"].to_numpy().astype(np.int64)
-    kept = (keys >= 0) & ((keys & 0xFFFFFFFF) < run.cfg.sampling.trials)
-    cells = (keys[kept] >> 32) * categories + category[kept]
-    return np.bincount(cells, minlength=len(ids) * categories).reshape(len(ids), categories)
+    ids = joins.question_ids(run)
+    keys = joins.row_keys(table, ids)
+    kept, (question, _) = joins.cells(keys, run.cfg.sampling.trials)
+    place = question * categories + table["category"].to_numpy()[kept]
+    return np.bincount(place, minlength=len(ids) * categories).reshape(len(ids), categories)
 
 
 def _bayes(run: Run, counts: Any, weights: Any) -> dict[str, float]:

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from rich.table import Table
 
 import scoring
-from pipeline import rubrics, runfolder, sessions, shards
+from pipeline import joins, rubrics, runfolder, sessions, shards
 from pipeline.config import load_folder
 from pipeline.console import clock, count, note, results, warn
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, GRADES
+from pipeline.tables import ATTEMPTS, GRADES, KEY
 
 OUTCOMES = ("correct", "wrong", "no_answer", "unparsable", "timeout")
 MISSING = "owed"
@@ -79,15 +79,12 @@ def _draw(run: Run, found: dict[str, Any]) -> None:
 
 def outcome_matrix(run: Run) -> npt.NDArray[np.str_]:
     """Outcomes as an M×N array of words, "owed" where there is no grade; dtype str."""
-    index = {row["question_id"]: i for i, row in enumerate(run.questions)}
-    shape = (len(index), run.cfg.sampling.trials)
-    found = np.full(shape, MISSING, dtype="U16")
-    columns = ["question_id", "trial", "outcome"]
+    ids, trials = joins.question_ids(run), run.cfg.sampling.trials
+    found = np.full((len(ids), trials), MISSING, dtype="U16")
     damage = shards.Damage()
-    for batch in shards.batches(run.grades, GRADES, columns, damage):
-        for row in batch.to_pylist():
-            if row["question_id"] in index and 0 <= row["trial"] < shape[1]:
-                found[index[row["question_id"]], row["trial"]] = row["outcome"]
+    for batch in shards.batches(run.grades, GRADES, [*KEY, "outcome"], damage):
+        kept, at = joins.cells(joins.row_keys(batch, ids), trials)
+        found[at] = batch["outcome"].to_numpy(zero_copy_only=False)[kept]
     if damage.lines:
         warn(f"grades: {damage}; run `grade` to make them again")
     return found
@@ -196,7 +193,7 @@ def _cost(run: Run) -> dict[str, Any]:
         "prompt_tokens": prompt,
         "sessions": spent.sessions,
         "wall_s": round(spent.wall_s, 3),
-        "gpu_hours": round((spent.gpu_s or 0.0) / 3600, 4),
+        "gpu_hours": None if spent.gpu_s is None else round(spent.gpu_s / 3600, 4),
         "tokens_per_s": round(spent.completion_tokens / spent.wall_s, 1) if spent.wall_s else None,
     }
 

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import evidence, runfolder, shards
+from pipeline import evidence, joins, runfolder, shards
 from pipeline.console import Meter, note, warn
 from pipeline.errors import UserError
-from pipeline.evidence import Ints
+from pipeline.joins import Ints
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, GRADES, KEY, MEANS, SIGNALS, VERDICTS
 
@@ -51,7 +51,7 @@ def signals(run: Run) -> None:
     Source: arXiv 2510.04265, appendix D, base signals.
     """
     runfolder.check_same(run, runfolder.settings(run.cfg))
-    ids = evidence.question_ids(run)
+    ids = joins.question_ids(run)
     now = evidence.sources(run)
     if not now["attempts"]:
         raise UserError(f"{run.path}: no attempts yet; run `python -m pipeline generate`")
@@ -127,7 +127,7 @@ def _measured(run: Run, ids: pa.Array) -> _Measured:
                 "repeated_pattern": 1 - _floats(ended),
                 "completion_bpt": bits,
             }
-            found.append(_Measured(evidence.row_keys(batch, ids), measured, left_out))
+            found.append(_Measured(joins.row_keys(batch, ids), measured, left_out))
             meter.advance(batch.num_rows)
     runfolder.set_aside_attempts(run, damage)
     if not found:
@@ -144,7 +144,7 @@ def _measured(run: Run, ids: pa.Array) -> _Measured:
 def _known(table: pa.Table, ids: pa.Array) -> _Measured:
     """What stored signals tell of attempts that have not changed."""
     columns = {name: _floats(table[name].combine_chunks()) for name in _MEASURED}
-    return _Measured(evidence.row_keys(table.combine_chunks(), ids), columns)
+    return _Measured(joins.row_keys(table.combine_chunks(), ids), columns)
 
 
 def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
@@ -155,10 +155,10 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
         note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
     question = keys >> 32
     means = _means(run, ids, keys)
-    grade = evidence.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
+    grade = joins.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
     outcome = pc.equal(grade["outcome"], "correct")
     judged = run.path / "verdicts"
-    verdict = evidence.aligned(judged, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
+    verdict = joins.aligned(judged, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
     return pa.table(
         {
             "question_id": ids.take(pa.array(question)),
@@ -180,7 +180,7 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
 def _means(run: Run, ids: pa.Array, keys: Ints) -> dict[str, Floats]:
     """Bits per token from the means of imported records, in the order of `keys`; else NaN."""
     names = MEANS.names[len(KEY) :]
-    found = evidence.aligned(run.path / "means", MEANS, names, keys, ids, "import")
+    found = joins.aligned(run.path / "means", MEANS, names, keys, ids, "import")
     with np.errstate(invalid="ignore"):
         bits = {name: -_floats(found[name]) / math.log(2) + 0.0 for name in names}
     return {name: np.where(np.isfinite(one), one, np.nan) for name, one in bits.items()}

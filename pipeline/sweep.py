@@ -53,7 +53,8 @@ def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
         combinations: what :func:`expand` returned.
         flags: options that all of them get.
     """
-    varying = {s for one in combinations for s in one if any(s not in o for o in combinations)}
+    sets = [set(one) for one in combinations]
+    varying = sets[0].union(*sets) - sets[0].intersection(*sets)
     failed: list[str] = []
     status = 0
     for i, settings in enumerate(combinations, 1):

@@ -22,7 +22,7 @@ def _run(run: Run) -> None:
         _stages(run)
     except DamagedData as error:
         note(f"{error} - doing so now")
-        _stages(Run(run.cfg))
+        _stages(run)
 
 
 def _stages(run: Run) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import evidence, shards
+from pipeline import joins, shards
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohorts import differences, whichruns
 from pipeline.cohorts.differences import Loaded
@@ -225,12 +225,11 @@ def _read(name: str, folder: Path) -> Loaded:
         at[f"{mark} {times[mark]}" if times[mark] > 1 else mark] = i
     shape = (len(at), run.cfg.sampling.trials)
     codes, truncated = np.full(shape, -1, np.int8), np.full(shape, -1, np.int8)
-    ids, damage = evidence.question_ids(run), shards.Damage()
+    ids, damage = joins.question_ids(run), shards.Damage()
     columns = ["question_id", "trial", "outcome", "box"]
     for batch in shards.batches(run.grades, GRADES, columns, damage):
-        keys = evidence.row_keys(batch, ids)
-        good = (keys >= 0) & ((keys & 0xFFFFFFFF) < shape[1])
-        cell = (keys[good] >> 32, keys[good] & 0xFFFFFFFF)
+        keys = joins.row_keys(batch, ids)
+        good, cell = joins.cells(keys, shape[1])
         codes[cell] = _codes(batch["outcome"], OUTCOMES)[good]
         truncated[cell] = _codes(pc.equal(batch["box"], "truncated"), (False, True))[good]
     if damage.lines:

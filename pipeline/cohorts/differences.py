@@ -51,9 +51,9 @@ def found(kept: Sequence[Loaded], shared: int, codes: npt.NDArray[np.int8]) -> l
     """One line for each thing that is not alike among runs that are compared."""
     lines = []
     names = [one.name for one in kept]
-    for name, one in zip(names, kept, strict=True):
+    for one in kept:
         if len(one.at) > shared:
-            lines.append(f"questions: {name} has {len(one.at)}, {shared} are compared")
+            lines.append(f"questions: {one.name} has {len(one.at)}, {shared} are compared")
     lines += _unlike("trials", dict(zip(names, (o.outcomes.shape[1] for o in kept), strict=True)))
     for i, one in enumerate(kept):
         owed = shared * one.outcomes.shape[1] - int((codes[i] >= 0).sum())

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import evidence, rubrics, runfolder, shards
+from pipeline import joins, rubrics, runfolder, shards
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.console import warn
@@ -106,7 +106,7 @@ def _read(found: Categories, member: Member, name: str, number: int) -> None:
             table = file.read().cast(rubrics.CATEGORIES)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path}: unreadable ({shards.first_line(error)}); import again") from error
-    keys = evidence.row_keys(table, pa.array(member.question_ids, pa.string()))
+    keys = joins.row_keys(table, pa.array(member.question_ids, pa.string()))
     category = table["category"].to_numpy()
     trials = min(found.shape[1], member.run.cfg.sampling.trials)
     kept = (keys >= 0) & ((keys & 0xFFFFFFFF) < trials) & (category >= 0) & (category < number)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import scoring
-from pipeline import evidence, sessions, shards
+from pipeline import joins, sessions, shards
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohorts.cohort import Cohort
 from pipeline.console import warn
@@ -245,8 +245,7 @@ def _usage(cohort: Cohort, i: int) -> dict[str, Any]:
     tokens, generated, damage = 0, 0, shards.Damage()
     columns = ["question_id", "trial", "completion_tokens"]
     for batch in shards.batches(member.run.attempts, ATTEMPTS, columns, damage):
-        keys = evidence.row_keys(batch, ids)
-        counted = (keys >= 0) & ((keys & 0xFFFFFFFF) < trials)
+        counted, _ = joins.cells(joins.row_keys(batch, ids), trials)
         known = batch["completion_tokens"].filter(pa.array(counted))
         tokens += pc.sum(known).as_py() or 0
         generated += pc.count(known).as_py()

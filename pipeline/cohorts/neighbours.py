@@ -1,6 +1,6 @@
 """What separates models: the order of neighbours, posterior ranks, groups that are not apart.
 
-All of it is made from avg and its sigma, as the ranks of :mod:`pipeline.leaderboard` are.
+All of it is made from avg and its sigma, as the ranks of :mod:`pipeline.cohorts.leaderboard` are.
 """
 
 from typing import Any

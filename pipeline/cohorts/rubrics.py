@@ -3,7 +3,7 @@
 What `categorize` left in the run folders may come from thresholds of one run each, and categories
 of different thresholds are never mixed. So a comparison takes the signals, computes the thresholds
 of all models together (or takes frozen ones) and assigns categories again, in memory. Labels that
-were imported rest on no signals: they are read as they are (`imported_rubrics.py`).
+were imported rest on no signals: they are read as they are (`imported.py`).
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import scoring
-from pipeline import categorize, evidence, rubrics, runfolder
+from pipeline import categorize, joins, rubrics, runfolder
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohorts import imported as imported_rubrics
 from pipeline.cohorts.cohort import Cohort, Member
@@ -86,7 +86,9 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             for key in ("sigma", "low", "high")
         ]
         columns.append(Column(f"{name}_rank", f"{name} rank", wide=True))
-    rows.sort(key=lambda row: [-row[name] for name in list(found)[:1]])
+    if found:
+        first = next(iter(found))
+        rows.sort(key=lambda row: -row[first])
     return Table(f"rubrics: {cohort.dataset}", columns, rows, _notes(cohort, cfg, judged))
 
 
@@ -159,7 +161,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, judged: bool | None) -> list[str
 def _signals(member: Member) -> tuple[npt.NDArray[np.int64], Signals]:
     """The signals of the attempts that are compared, and where in the cohort each belongs."""
     table, signals = categorize.scored(member.run)
-    keys = evidence.row_keys(table, pa.array(member.question_ids, pa.string()))
+    keys = joins.row_keys(table, pa.array(member.question_ids, pa.string()))
     kept = keys >= 0
     return keys[kept], {name: values[kept] for name, values in signals.items()}
 

@@ -225,8 +225,7 @@ def _verdicts(batch: Batch, key: dict[str, pa.Array], troubles: Troubles) -> pa.
     with np.errstate(invalid="ignore"):
         sound = (values >= 0).all(axis=1) & (abs(values.sum(axis=1) - 1) <= _GROUPS_SUM)
     given = np.isfinite(values).any(axis=1)
-    if (given & ~sound & (batch.runs >= 0)).any():
-        lost = int((given & ~sound).sum())
+    if lost := int((given & ~sound & (batch.runs >= 0)).sum()):
         troubles.add("verdicts left out, no three probabilities", batch.place, lost)
     trial = pc.if_else(pa.array(sound), key["trial"], pa.scalar(None, pa.int32()))
     columns = key | {"trial": trial, "label": pa.array(np.array(_LABELS)[values.argmax(axis=1)])}

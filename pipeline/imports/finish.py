@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline import config, evidence, runfolder, shards
+from pipeline import config, evidence, joins, runfolder, shards
 from pipeline.environment import describe
 from pipeline.errors import UserError
 from pipeline.imports import labels as label
@@ -165,8 +165,8 @@ def _outcomes_as_signals(run: Run) -> None:
     """Signals of a run that has outcomes and no attempts: only whether they are correct."""
     if not run.grades.is_dir():
         return
-    grades = evidence.streamed(run.grades, GRADES, ["question_id", "trial", "outcome"], "import")
-    order = np.argsort(evidence.row_keys(grades, evidence.question_ids(run)))
+    grades = joins.streamed(run.grades, GRADES, ["question_id", "trial", "outcome"], "import")
+    order = np.argsort(joins.row_keys(grades, joins.question_ids(run)))
     grades = grades.take(pa.array(order))
     correct = [outcome == "correct" for outcome in grades["outcome"].to_pylist()]
     columns = {name: grades[name] for name in ("question_id", "trial")}

@@ -172,9 +172,10 @@ def _say(plan: Plan) -> None:
     for dataset, questions in plan.questions.items():
         found = [run for run in plan.runs if run.dataset == dataset]
         most, seeded = max(run.trials for run in found), sum(run.by_seed for run in found)
+        by_seed = f"; trials of {seeded} models numbered by the paper's seeds" if seeded else ""
         note(
             f"import: {dataset}: {len(found)} models, {len(questions)} questions, up to {most}"
-            f" trials; of {seeded} models by the paper's seeds, else in their order"
+            f" trials{by_seed}"
         )
         unknown = sum(not question.gold for question in questions)
         if unknown and any(question.prompts for question in questions):

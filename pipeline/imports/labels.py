@@ -36,7 +36,7 @@ def shared(cfg: ImportConfig, found: dict[str, Columns]) -> dict[str, Labels]:
     most: dict[str, int] = {}
     for run, columns in found.items():
         dataset = run.split("/")[0]
-        most[dataset] = max(most.get(dataset, 1), *columns["category"])
+        most[dataset] = max(most.get(dataset, 1), max(columns["category"]))
     made = {}
     for run, columns in found.items():
         number = len(cfg.category_names) or most[run.split("/")[0]] + 1

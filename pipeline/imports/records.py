@@ -31,16 +31,13 @@ def read_keys(rows: Rows, plan: Plan, troubles: Troubles, counted: bool) -> None
     kept: list[tuple[int, int, int, int, int]] = []
     for row in rows(troubles):
         run = plan.run_of(row.task, row.model)
-        if run < 0:
-            kept.append((-1, -1, -1, -1, -1))
-        else:
-            question = plan.question_of(plan.runs[run].dataset, row.question)
-            known = plan.learn(run, question, row.gold, row.prompt, troubles)
-            known.problem = known.problem or row.problem
-            seed = NO_SEED if row.seed is None else row.seed
-            trial = -1 if row.trial is None else row.trial
-            answer = hash((row.outcome, row.category, row.answer)) >> 1
-            kept.append((run, question, seed, answer, trial))
+        question = plan.question_of(plan.runs[run].dataset, row.question)
+        known = plan.learn(run, question, row.gold, row.prompt, troubles)
+        known.problem = known.problem or row.problem
+        seed = NO_SEED if row.seed is None else row.seed
+        trial = -1 if row.trial is None else row.trial
+        answer = hash((row.outcome, row.category, row.answer)) >> 1
+        kept.append((run, question, seed, answer, trial))
         if len(kept) == _NOTED:
             plan.add(*zip(*kept, strict=True))
             kept = []

@@ -108,6 +108,8 @@ def _download(cfg: ImportConfig) -> tuple[Path, str]:
 
 def _recognised(where: Path, kind: str) -> tuple[list[Path], str, str]:
     if where.is_dir():
+        if kind not in ("auto", "trace", "lm_eval"):
+            raise UserError(f"{where}: kind={kind} reads one file; name it")
         for one, pattern in (("trace", "*.parquet"), ("lm_eval", "samples_*.jsonl")):
             files = sorted(p for p in where.rglob(pattern) if p.is_file())
             if files and kind in ("auto", one):

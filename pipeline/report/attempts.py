@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import evidence, shards
+from pipeline import evidence, joins, shards
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
@@ -37,11 +37,11 @@ class Keys(NamedTuple):
 
     def rows(self, table: Any) -> Ints:
         """For each attempt its row in a table of the run, or -1."""
-        return evidence.rows_of(self.known, evidence.row_keys(table, self.ids))
+        return joins.rows_of(self.known, joins.row_keys(table, self.ids))
 
     def places(self, table: Any) -> Ints:
         """For each row of a table its attempt, or -1."""
-        return evidence.rows_of(evidence.row_keys(table, self.ids), self.known)
+        return joins.rows_of(joins.row_keys(table, self.ids), self.known)
 
 
 def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[str, Any]]:
@@ -58,10 +58,10 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     """
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
-    grades = evidence.streamed(run.grades, GRADES, [*KEY, *graded], "grade")
+    grades = joins.streamed(run.grades, GRADES, [*KEY, *graded], "grade")
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
-    attempts = evidence.streamed(run.attempts, ATTEMPTS, [*KEY, *sampled], "generate")
-    found = np.concatenate([evidence.row_keys(grades, ids), evidence.row_keys(attempts, ids)])
+    attempts = joins.streamed(run.attempts, ATTEMPTS, [*KEY, *sampled], "generate")
+    found = np.concatenate([joins.row_keys(grades, ids), joins.row_keys(attempts, ids)])
     known = np.unique(found[found >= 0])
     keys = Keys(ids, known[(known & 0xFFFFFFFF) < run.cfg.sampling.trials])
     made: dict[str, Any] = {
@@ -79,7 +79,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     seconds = pc.subtract(_taken(attempts["finished"], rows), _taken(attempts["started"], rows))
     made["seconds"] = _numbers("seconds", seconds)
     made |= _signals(run, keys, made["notes"])
-    verdicts = evidence.streamed(run.path / "verdicts", VERDICTS, [*KEY, *_LOGS.values()], "verify")
+    verdicts = joins.streamed(run.path / "verdicts", VERDICTS, [*KEY, *_LOGS.values()], "verify")
     rows = keys.rows(verdicts)
     made |= {name: _numbers(name, _taken(verdicts[of], rows)) for name, of in _LOGS.items()}
     return keys, made

@@ -28,6 +28,7 @@ from pipeline.errors import UserError
 from pipeline.report import attempts, data, figures, judged, maths, texts
 from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown, visible
+from pipeline.tabular import Table
 
 FOLDER = Path(__file__).parent
 SCRIPTS = (
@@ -109,6 +110,7 @@ def _parts(cohorts: list[Cohort], cfg: AnalysisConfig, side: Path) -> list[dict[
                     "tables": [data.table(table) for table in tables],
                     "figures": figures.figures(cohort, tables[0], lengths, sound.names, mapped),
                     "notices": notices,
+                    "board": tables[0],
                 }
             )
     return made
@@ -168,7 +170,7 @@ def _page(
         for number, (cohort, part) in enumerate(zip(cohorts, parts, strict=True))
     ]
     if len(cohorts) > 1:
-        panels.insert(0, _pooled(cohorts, cfg, len(panels)))
+        panels.insert(0, _pooled(cohorts, cfg, [part["board"] for part in parts], len(panels)))
     names = [cohort.dataset for cohort in cohorts]
     listed = Markup(", ").join(bdi(name) for name in names)
     readable = any(model["side"] for part in parts for model in part["counts"]["models"])
@@ -202,16 +204,17 @@ def _page(
     return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
 
 
-def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, index: int) -> dict[str, Any]:
+def _pooled(
+    cohorts: list[Cohort], cfg: AnalysisConfig, boards: list[Table], index: int
+) -> dict[str, Any]:
     """The panel of all data sets together; a notice where no model is in all of them."""
     notices = [f"{one.dataset}: {line}" for one in cohorts for line in _notices(one)]
     tables, drawn = [], []
     try:
         together = cohorts_of.pooled(cohorts)
-        board = leaderboard.leaderboard(together, cfg)
-        boards = [leaderboard.leaderboard(one, cfg) for one in cohorts]
-        board = leaderboard.pooled_usage(board, boards)
-        found = [board, rankings(cohorts, cfg), leaderboard.attempts(board, cfg)]
+        board = leaderboard.pooled_usage(leaderboard.leaderboard(together, cfg), boards)
+        ranked = rankings([*cohorts, together], cfg)
+        found = [board, ranked, leaderboard.attempts(board, cfg)]
         tables = [data.table(one) for one in found]
         drawn = figures.figures(together, board, [], [], {})
     except UserError as error:

@@ -8,18 +8,19 @@ import numpy.typing as npt
 from markupsafe import Markup
 from scipy.stats import rankdata
 
+import scoring
 from pipeline.cohorts.cohort import Cohort
 from pipeline.plots import calibration, categories, leaderboard, style, tokens
 from pipeline.plots import convergence as convergence_plots
 from pipeline.report.attempts import Categories
 from pipeline.report.data import Lengths
 from pipeline.score import MISSING
+from pipeline.studies import shared
 from pipeline.tabular import Table
 from pipeline.verify import quality
-from scoring import convergence, estimators
+from scoring import convergence
 
 REPLICATES = 2_000  # of the bootstrap: to look at, not to publish; `study` takes more
-_KS = (2, 4, 8)
 
 Figures = Iterator[dict[str, Any]]
 
@@ -67,8 +68,7 @@ def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
     said = f"They do not change from n = {settled} on." if settled else ""
     drawn = leaderboard.rank_trajectories(names, n, ranks, settled)
     yield _figure(drawn, f"Ranks by Bayes@n after the first n trials. {said}")
-    judged = [estimators.bayes(), *(estimators.pass_at_k(k) for k in _KS)]
-    judged = [one for one in judged if one.first <= len(n)]
+    judged = shared.showcase(len(n))
     stack = outcomes.astype(np.uint8)
     curves = convergence.tau_curve(stack, judged, REPLICATES)
     drawn = convergence_plots.tau_curves(n, {c.label: c.tau for c in curves})
@@ -97,9 +97,9 @@ def _verifier(cohort: Cohort) -> Figures:
 
 
 def _rubrics(judged: list[str], rubrics: Categories) -> Figures:
-    if len(judged) > 1 and len(rubrics) > 1:
-        titles = [rubric.name for rubric, _ in rubrics.values()]
-        drawn = leaderboard.rank_lines(titles, judged, rubric_ranks(rubrics))
+    ranks = rubric_ranks(rubrics)
+    if len(judged) > 1 and len(ranks) > 1:
+        drawn = leaderboard.rank_lines([*ranks], judged, np.stack([*ranks.values()], axis=1))
         yield _figure(drawn, "Ranks by the mean weight under each rubric.")
     for rubric, codes in rubrics.values():
         names = [f"{c.index} {c.name.replace('_', ' ')}" for c in rubric.categories]
@@ -110,16 +110,18 @@ def _rubrics(judged: list[str], rubrics: Categories) -> Figures:
         yield _figure(drawn, rubric.description, "Categories of every rubric")
 
 
-def rubric_ranks(rubrics: Categories) -> npt.NDArray[np.int64]:
-    """Competition ranks of L models by their mean weight under each of K rubrics: (L, K)."""
-    columns = []
+def rubric_ranks(rubrics: Categories) -> dict[str, npt.NDArray[np.int64]]:
+    """Competition ranks (L,) of the models by avg with each rubric's weights, by its title.
+
+    A rubric is left out where a model has a question without any category.
+    """
+    found = {}
     for rubric, codes in rubrics.values():
-        known = codes >= 0
-        weights = np.array([part.weight for part in rubric.categories], float)
-        total = np.where(known, weights[codes], 0.0).sum(axis=(1, 2))
-        mean = total / np.maximum(known.sum(axis=(1, 2)), 1)
-        columns.append(rankdata(-mean.round(12), method="min"))
-    return np.array(columns).astype(np.int64).T
+        counts = np.stack([(codes == c.index).sum(axis=2) for c in rubric.categories], axis=-1)
+        if counts.any(axis=-1).all():
+            averages, _ = scoring.avg(scoring.Counts(counts), rubric.weights)
+            found[rubric.name] = scoring.ranks(averages, method="competition")
+    return found
 
 
 def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray[Any], int | None]:

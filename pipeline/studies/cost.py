@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from pipeline import runfolder, shards
+from pipeline import sessions, shards
 from pipeline.cohorts.cohort import Cohort
 from pipeline.console import Meter
 from pipeline.errors import UserError
@@ -72,11 +72,8 @@ def _cost(run: Run) -> Cost:
         attempts += int(scored.sum())
         prompt += _sum(batch["prompt_tokens"], scored)
         completion += _sum(batch["completion_tokens"], scored)
-    sessions = [
-        runfolder.read_json(path) for path in sorted((run.path / "sessions").glob("*.json"))
-    ]
-    seconds = [s["gpu_s"] for s in sessions if isinstance(s.get("gpu_s"), int | float)]
-    return Cost(attempts, prompt, completion, sum(seconds) / 3600 if seconds else None)
+    seconds = sessions.totals(run).gpu_s
+    return Cost(attempts, prompt, completion, None if seconds is None else seconds / 3600)
 
 
 def _sum(column: Any, scored: Any) -> int:

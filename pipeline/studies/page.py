@@ -1,5 +1,6 @@
 """Printed numbers beside ours, and the page that shows them with every table and figure."""
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -178,12 +179,8 @@ PREAMBLE = (
 
 def _heads(table: Table) -> list[tuple[str, int]]:
     """Groups of columns with how many columns each spans; empty when there is none."""
-    spans: list[tuple[str, int]] = []
-    for column in table.columns:
-        if spans and spans[-1][0] == column.group:
-            spans[-1] = (column.group, spans[-1][1] + 1)
-        else:
-            spans.append((column.group, 1))
+    grouped = itertools.groupby(table.columns, key=lambda column: column.group)
+    spans = [(group, len(list(those))) for group, those in grouped]
     return spans if any(name for name, _ in spans) else []
 
 

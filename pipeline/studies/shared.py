@@ -84,8 +84,7 @@ def paper_numbers(cohort: Cohort) -> list[int | None]:
     """Each model's number in Table 6, by its folder's or its model's name; None for others."""
     names = [[name] for name in cohort.names]
     for candidates, member in zip(names, cohort.members, strict=False):
-        if member.run is not None:
-            candidates += [member.run.cfg.model.name, member.run.cfg.model.id]
+        candidates += [member.run.cfg.model.name, member.run.cfg.model.id]
     return paper.numbers_of(names)
 
 

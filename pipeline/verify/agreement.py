@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from pipeline import evidence, shards
+from pipeline import joins, shards
 from pipeline.console import note, results
-from pipeline.evidence import Ints
+from pipeline.joins import Ints
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, KEY
 from pipeline.verify import store
@@ -45,7 +45,7 @@ def report(run: Run) -> None:
 
 def _for_a_person(run: Run, differ: pa.Table) -> Iterable[dict[str, object]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    ends = _ends(run, evidence.row_keys(differ.combine_chunks(), evidence.question_ids(run)))
+    ends = _ends(run, joins.row_keys(differ.combine_chunks(), joins.question_ids(run)))
     for i, end in enumerate(ends):
         [row] = differ.slice(i, 1).to_pylist()
         yield {
@@ -63,10 +63,10 @@ def _for_a_person(run: Run, differ: pa.Table) -> Iterable[dict[str, object]]:
 
 def _ends(run: Run, wanted: Ints) -> list[str]:
     """The last characters of the responses of some attempts."""
-    found, order, ids = [""] * wanted.size, np.argsort(wanted), evidence.question_ids(run)
+    found, order, ids = [""] * wanted.size, np.argsort(wanted), joins.question_ids(run)
     if wanted.size:
         for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
-            at = evidence.rows_of(evidence.row_keys(batch, ids), wanted, order)
+            at = joins.rows_of(joins.row_keys(batch, ids), wanted, order)
             for i in np.flatnonzero(at >= 0):
                 found[at[i]] = (batch["text"][i].as_py() or "")[-_END:]
     return found

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipeline import lease, models, runfolder, shards
 from pipeline.console import Meter, note
 from pipeline.errors import UserError
-from pipeline.evidence import Ints
+from pipeline.joins import Ints
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig
 from pipeline.tables import VERDICTS

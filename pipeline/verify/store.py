@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import evidence, models, runfolder, shards
+from pipeline import joins, models, runfolder, shards
 from pipeline.console import note
 from pipeline.questions import find_local
 from pipeline.runfolder import Run
@@ -140,12 +140,12 @@ def read_baselines(run: Run) -> dict[tuple[str, str], list[float]]:
 
 def judged(run: Run, columns: list[str]) -> pa.Table:
     """Columns of every verdict on the run's questions, with the grader's `outcome` and `answer`."""
-    table = evidence.streamed(folder(run), VERDICTS, [*KEY, *columns], "verify")
-    ids = evidence.question_ids(run)
-    keys = evidence.row_keys(table, ids)
+    table = joins.streamed(folder(run), VERDICTS, [*KEY, *columns], "verify")
+    ids = joins.question_ids(run)
+    keys = joins.row_keys(table, ids)
     table = table.filter(pa.array(keys >= 0)).combine_chunks()
     names = ["outcome", "answer"]
-    grades = evidence.aligned(run.grades, GRADES, names, keys[keys >= 0], ids, "grade")
+    grades = joins.aligned(run.grades, GRADES, names, keys[keys >= 0], ids, "grade")
     for name in names:
         table = table.append_column(name, grades[name])
     return table
