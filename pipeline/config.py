@@ -21,7 +21,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.errors import UserError
-from pipeline.schema import RunConfig, problems
+from pipeline.problems import problems
+from pipeline.schema import RunConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"

@@ -16,7 +16,6 @@ from verifiers.calibration import (
     baseline,
     brier,
     calibrate,
-    check_verdicts,
     direct,
     ece,
     fit_temperature,
@@ -24,6 +23,7 @@ from verifiers.calibration import (
     reliability,
     report,
 )
+from verifiers.guards import check_verdicts
 
 INF = math.inf
 RNG = np.random.default_rng(20261121)

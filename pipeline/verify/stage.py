@@ -22,13 +22,13 @@ from pipeline.verify import agreement, quality, store, survey
 from pipeline.verify.asker import Asker, as_model, named_as_verifier
 from pipeline.verify.prompts import Candidate, Prompts, read_template, uses_answer
 from pipeline.verify.survey import Survey
-from verifiers import calibration
+from verifiers import guards
 
 
 def verify(run: Run) -> None:
     """Judge every attempt that has no verdict, and calibrate; nothing with verifier=none.
 
-    A batch that shows a broken verifier, prompt or label (`calibration.check_verdicts`, over all
+    A batch that shows a broken verifier, prompt or label (`verifiers.guards`, over all
     verdicts so far) is not written; what was written before it stays.
 
     Raises:
@@ -148,8 +148,8 @@ def check(run: Run, found: Survey, bases: npt.NDArray[np.float64]) -> None:
     }
     view = found.views[done]
     seen = view >= 0
-    problems = calibration.check_verdicts(logprobs, base, **limits) or (
-        calibration.check_verdicts(logprobs[seen], base[seen], view[seen] == 1, **limits)
+    problems = guards.check_verdicts(logprobs, base, **limits) or (
+        guards.check_verdicts(logprobs[seen], base[seen], view[seen] == 1, **limits)
     )
     if problems:
         raise UserError(
