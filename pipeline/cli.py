@@ -3,8 +3,10 @@
 import argparse
 import os
 import textwrap
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pipeline import analysis, config, sweep
 from pipeline.console import count, fail, results
@@ -155,25 +157,18 @@ def _preview(run: Run) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    settings, of_analyses = _settings_help(), _analysis_help()
     parser = argparse.ArgumentParser(
         prog="python -m pipeline",
         description="Evaluate reasoning models: N trials of every question, graded and scored with"
         " credible intervals.",
-        epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}",
+        epilog=f"examples:\n{EXAMPLES}\n\n{settings}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    settings, of_analyses = _settings_help(), _analysis_help()
     verbs = parser.add_subparsers(dest="verb", metavar="VERB SETTING", title="verbs")
     for name, function in VERBS.items():
-        summary = (function.__doc__ or "").strip()
         more = _GRADE_HELP if name == "grade" else ""
-        sub = verbs.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=f"{more}examples:\n{EXAMPLES}\n\n{settings}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        sub = _add(verbs, name, function, f"{more}examples:\n{EXAMPLES}\n\n{settings}")
         sub.add_argument(
             "settings",
             nargs="*",
@@ -195,16 +190,24 @@ def _parser() -> argparse.ArgumentParser:
                 help="list disagreements with plain math_verify in the run's review.jsonl, too",
             )
     for name, analyse in ANALYSES.items():
-        summary = (analyse.__doc__ or "").strip()
-        sub = verbs.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=f"{ANALYSIS_HELP[name]}\n\n{of_analyses}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        sub = _add(verbs, name, analyse, f"{ANALYSIS_HELP[name]}\n\n{of_analyses}")
         sub.add_argument("settings", nargs="*", metavar="SETTING", help="KEY=VALUE, or run folders")
     return parser
+
+
+def _add(
+    verbs: Any, name: str, function: Callable[..., None], epilog: str
+) -> argparse.ArgumentParser:
+    """The parser of a verb, whose help is its function's docstring."""
+    summary = (function.__doc__ or "").strip()
+    added: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return added
 
 
 def _analysis_help() -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,23 +56,34 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
         OSError: when the disk is full; a half-written file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     names = set(table.column_names)
+    with replacing(path) as file:
+        pq.write_table(
+            table,
+            file,
+            row_group_size=rows_per_group,
+            compression="zstd",
+            use_dictionary=sorted(names & _FEW),
+            column_encoding={
+                name: "BYTE_STREAM_SPLIT"
+                for name in ("logprobs.list.element", "prompt_logprobs.list.element")
+                if name.split(".")[0] in names
+            },
+            write_page_checksum=True,
+        )
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when the block ends well, and else is gone.
+
+    Raises:
+        OSError: when it could not be written; what was there stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            pq.write_table(
-                table,
-                file,
-                row_group_size=rows_per_group,
-                compression="zstd",
-                use_dictionary=sorted(names & _FEW),
-                column_encoding={
-                    name: "BYTE_STREAM_SPLIT"
-                    for name in ("logprobs.list.element", "prompt_logprobs.list.element")
-                    if name.split(".")[0] in names
-                },
-                write_page_checksum=True,
-            )
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -88,16 +99,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Replace a text file atomically by lines that bring their own line ends."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        journal.sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.writelines(line.encode() for line in lines)
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:

@@ -1,5 +1,6 @@
 """Fixtures that several test modules share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,17 @@ from pipeline import config
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.load_profile("fixed")
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """A model this small gains nothing from a second one, and waits for it on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -159,6 +159,29 @@ def make_run(
     return run
 
 
+THREE = {"a": "1100", "b": "10~-", "c": "0000"}  # marks of three questions
+
+
+def run_of(
+    root: Path,
+    name: str,
+    marks: Mapping[str, str] = THREE,
+    *overrides: str,
+    dataset: str = "sums",
+    gold: Mapping[str, str] | None = None,
+) -> Run:
+    """A model's run among the runs of a data set: `root/dataset/name`, as `make_run` makes it."""
+    return make_run(
+        root / dataset / name,
+        marks,
+        f"dataset.name={dataset}",
+        f"model.name={name}",
+        f"model.id=/nowhere/{name}",
+        *overrides,
+        gold=gold,
+    )
+
+
 def add_attempts(
     run: Run,
     marks: Mapping[str, str],

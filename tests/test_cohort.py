@@ -1,40 +1,17 @@
 """Which runs of a data set can be compared, and what is said of those that cannot."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import make_run
+from helpers import THREE, make_run, run_of
 
 from pipeline import analysis, lease, runfolder, shards
 from pipeline.cohorts import cohort, differences, whichruns
 from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.tables import QUESTIONS as QUESTIONS_TABLE
-
-QUESTIONS = {"a": "1100", "b": "10~-", "c": "0000"}
-
-
-def run_of(
-    root: Path,
-    name: str,
-    marks: Mapping[str, str] = QUESTIONS,
-    *overrides: str,
-    dataset: str = "sums",
-    gold: Mapping[str, str] | None = None,
-) -> Run:
-    return make_run(
-        root / dataset / name,
-        marks,
-        f"dataset.name={dataset}",
-        f"model.name={name}",
-        f"model.id=/nowhere/{name}",
-        *overrides,
-        gold=gold,
-    )
+from pipeline.tables import QUESTIONS
 
 
 def load(root: Path, *arguments: str) -> list[cohort.Cohort]:
@@ -111,7 +88,7 @@ def test_questions_are_matched_by_text_and_gold_not_by_name(
     run_of(tmp_path, "x")
     run_of(tmp_path, "y")
     run_of(tmp_path, "other", gold={"b": "17"})
-    run_of(tmp_path, "more", QUESTIONS | {"d": "1111"})
+    run_of(tmp_path, "more", THREE | {"d": "1111"})
     (one,) = load(tmp_path)
     assert one.names == ["more", "x", "y"]
     assert one.question_ids == ["a", "b", "c"]
@@ -189,12 +166,12 @@ def test_a_folder_without_runs(tmp_path: Path) -> None:
 
 def test_differences_name_protocol_grader_and_a_model_that_occurs_twice(tmp_path: Path) -> None:
     for name, extra in {"x": [], "y": [], "z": ["sampling.temperature=1.0"]}.items():
-        run = run_of(tmp_path, name, QUESTIONS, *extra)
+        run = run_of(tmp_path, name, THREE, *extra)
         grader = {"grader": 2 if name == "y" else 1, "reasoning_end": f"<{name}>"}
         runfolder.write_json(run.grades / "_grader.json", grader)
     make_run(
         tmp_path / "sums" / "x-again",
-        QUESTIONS,
+        THREE,
         "dataset.name=sums",
         "model.name=x",
         "model.id=/nowhere/x",
@@ -238,7 +215,7 @@ def test_a_broken_folder_named_outright_is_left_out_unless_nothing_is_left(
 
 def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Path) -> None:
     for name, known in {"x": None, "seeded": True, "told": False}.items():
-        run = run_of(tmp_path, name, QUESTIONS, f"sampling.temperature=0.{len(name)}")
+        run = run_of(tmp_path, name, THREE, f"sampling.temperature=0.{len(name)}")
         if known is not None:
             manifest = runfolder.read_json(run.manifest)
             imported = {"imported": {"sampling_known": known}}
@@ -288,7 +265,7 @@ def test_arrays_that_do_not_fit(models: list[str], outcomes: Any, said: str) -> 
 
 
 def test_long_values_are_shortened_in_differences(tmp_path: Path) -> None:
-    run = run_of(tmp_path, "x", QUESTIONS, "prompt.template='{problem} " + "long " * 30 + "'")
+    run = run_of(tmp_path, "x", THREE, "prompt.template='{problem} " + "long " * 30 + "'")
     run_of(tmp_path, "y")
     (one,) = load(tmp_path)
     (line,) = [line for line in one.differences if line.startswith("prompt.template")]
@@ -297,7 +274,7 @@ def test_long_values_are_shortened_in_differences(tmp_path: Path) -> None:
 
 
 def test_trials_that_nobody_has_yet_take_no_room(tmp_path: Path) -> None:
-    run_of(tmp_path, "x", QUESTIONS, "sampling.trials=900000")
+    run_of(tmp_path, "x", THREE, "sampling.trials=900000")
     (one,) = load(tmp_path)
     assert one.outcomes.shape == (1, 3, 4)
     assert one.differences == ["attempts: x lacks 2699988 of 2700000"]
@@ -310,7 +287,7 @@ def test_a_problem_that_occurs_twice_is_two_questions(
         ids = {f"{name}{i}": "10" for i in range(3)}
         run = run_of(tmp_path, name, ids)
         rows = [row | {"question_hash": h} for row, h in zip(run.questions, hashes, strict=False)]
-        table = pa.Table.from_pylist(rows, schema=QUESTIONS_TABLE)
+        table = pa.Table.from_pylist(rows, schema=QUESTIONS)
         shards.write_part(run.path / "questions.parquet", table)
     (one,) = load(tmp_path)
     assert one.names == ["x", "y"]

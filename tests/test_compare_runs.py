@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run
+from helpers import run_of
 from rich.console import Console
 from scipy.stats import norm
 
@@ -31,16 +31,6 @@ MARKS = {
     "near": {"a": "11111011", "b": "11011110", "c": "01-101u1"},
     "poor": {"a": "1000", "b": "0~~0", "c": "0100"},
 }
-
-
-def run_of(root: Path, name: str, marks: dict[str, str], dataset: str = "sums") -> Run:
-    return make_run(
-        root / dataset / name,
-        marks,
-        f"dataset.name={dataset}",
-        f"model.name={name}",
-        f"model.id=/nowhere/{name}",
-    )
 
 
 @pytest.fixture
@@ -163,7 +153,7 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
         "new": {"d": "10", "e": "10"},
     }
     for name, marks in more.items():
-        run_of(root, name, marks, "more")
+        run_of(root, name, marks, dataset="more")
     found = compared(root, "dataset=sums,more", "scoring.method=competition")
     assert [row["model"] for row in found["rankings"]] == ["good", "near", "poor", "new"]
     near = found["rankings"][1]
@@ -185,8 +175,8 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
 
 
 def test_a_data_set_called_pooled_is_not_the_pooled_stack(root: Path) -> None:
-    run_of(root, "good", {"d": "00", "e": "01"}, "pooled")
-    run_of(root, "near", {"d": "11", "e": "11"}, "pooled")
+    run_of(root, "good", {"d": "00", "e": "01"}, dataset="pooled")
+    run_of(root, "near", {"d": "11", "e": "11"}, dataset="pooled")
     found = compared(root, "dataset=sums,pooled")
     assert len(found["datasets"][1]["question_ids"]) == 2
     for place, questions in {"pooled": 2, "_pooled": 5}.items():
@@ -212,7 +202,7 @@ def files_in(folder: Path) -> set[str]:
 
 
 def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
-    run_of(root, "good", {"d": "10"}, "more")
+    run_of(root, "good", {"d": "10"}, dataset="more")
     out = root / "out"
     out.mkdir()
     for name in ("neighbours.csv", "questions.pdf", "notes.csv"):
@@ -341,7 +331,7 @@ def test_default_folders_and_a_disk_that_cannot_be_written(
 ) -> None:
     compare(analysis.load([f"runs={root}"]))
     assert (root / "sums" / "_compare" / "compare.json").is_file()
-    run_of(root, "good", {"d": "10"}, "more")
+    run_of(root, "good", {"d": "10"}, dataset="more")
     compare(analysis.load([f"runs={root}"]))  # _compare is no run
     assert (root / "_compare" / "rankings.json").is_file()
     (root / "file").write_text("")

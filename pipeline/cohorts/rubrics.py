@@ -64,18 +64,15 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     rows: list[dict[str, Any]] = [{"model": name} for name in cohort.names]
     columns = [Column("model", "model", align="left")]
     for name, (rubric, given) in found.items():
-        counts = np.stack([(given == k).sum(axis=2) for k in range(len(rubric.weights))], axis=-1)
+        counted = counts(rubric, given)
         ends = (min(rubric.weights), max(rubric.weights))
         made = scoring.bayes_ci(
-            scoring.Counts(counts),
+            scoring.Counts(counted),
             rubric.weights,
             confidence=cfg.scoring.confidence,
             bounds=ends if ends[0] < ends[1] else None,
         )
-        places = None
-        if (counts.sum(axis=-1) > 0).all():
-            averages, _ = scoring.avg(scoring.Counts(counts), rubric.weights)
-            places = scoring.ranks(averages, method="competition")
+        places = ranks(rubric, counted)
         for i, row in enumerate(rows):
             keys = (name, *(f"{name}_{key}" for key in ("sigma", "low", "high")))
             row |= {key: float(part[i]) for key, part in zip(keys, made, strict=True)}
@@ -90,6 +87,24 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         first = next(iter(found))
         rows.sort(key=lambda row: -row[first])
     return Table(f"rubrics: {cohort.dataset}", columns, rows, _notes(cohort, cfg, judged))
+
+
+def counts(rubric: Rubric, given: Categories) -> npt.NDArray[np.int64]:
+    """How often each category was given: (L, M, N) codes, -1 for none, become (L, M, C + 1)."""
+    return np.stack([(given == c.index).sum(axis=2) for c in rubric.categories], axis=-1)
+
+
+def ranks(rubric: Rubric, counted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    """Competition ranks (L,) by avg with the rubric's weights; None if a question has no category.
+
+    Args:
+        rubric: of which the weights.
+        counted: what :func:`counts` returned.
+    """
+    if not counted.any(axis=-1).all():
+        return None
+    averages, _ = scoring.avg(scoring.Counts(counted), rubric.weights)
+    return scoring.ranks(averages, method="competition")
 
 
 def _made(

@@ -11,7 +11,6 @@ that goes into an HTML page.
 
 import hashlib
 import io
-import os
 import re
 import textwrap
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from pipeline import journal
+from pipeline import shards
 
 Numbers = npt.NDArray[np.float64]
 
@@ -254,7 +253,9 @@ def save(figure: Figure, path: Path) -> list[Path]:
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
         made.append(path.with_name(f"{path.name}.{kind}"))
-        _replace(made[-1], buffer.getvalue())
+        made[-1].parent.mkdir(parents=True, exist_ok=True)
+        with shards.replacing(made[-1]) as file:
+            file.write(buffer.getvalue())
     return made
 
 
@@ -280,18 +281,3 @@ def svg(figure: Figure) -> str:
     text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{key}-", text)
     text = re.sub(r'\sd="[^"]+"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
     return re.sub(rf"(stroke|fill): {INK}", r"\1: currentColor", text).strip()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        journal.sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)

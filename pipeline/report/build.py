@@ -213,7 +213,7 @@ def _pooled(
     try:
         together = cohorts_of.pooled(cohorts)
         board = leaderboard.pooled_usage(leaderboard.leaderboard(together, cfg), boards)
-        ranked = rankings([*cohorts, together], cfg)
+        ranked = rankings(cohorts, cfg, together)
         found = [board, ranked, leaderboard.attempts(board, cfg)]
         tables = [data.table(one) for one in found]
         drawn = figures.figures(together, board, [], [], {})

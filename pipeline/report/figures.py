@@ -8,7 +8,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 from scipy.stats import rankdata
 
-import scoring
+from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.plots import calibration, categories, leaderboard, style, tokens
 from pipeline.plots import convergence as convergence_plots
@@ -103,7 +103,7 @@ def _rubrics(judged: list[str], rubrics: Categories) -> Figures:
         yield _figure(drawn, "Ranks by the mean weight under each rubric.")
     for rubric, codes in rubrics.values():
         names = [f"{c.index} {c.name.replace('_', ' ')}" for c in rubric.categories]
-        counts = np.stack([(codes == c.index).sum(axis=(1, 2)) for c in rubric.categories], axis=1)
+        counts = cohort_rubrics.counts(rubric, codes).sum(axis=1)
         drawn = categories.category_shares(
             rubric.name, names, counts, rubric.weights, judged, what="model, from best"
         )
@@ -117,10 +117,9 @@ def rubric_ranks(rubrics: Categories) -> dict[str, npt.NDArray[np.int64]]:
     """
     found = {}
     for rubric, codes in rubrics.values():
-        counts = np.stack([(codes == c.index).sum(axis=2) for c in rubric.categories], axis=-1)
-        if counts.any(axis=-1).all():
-            averages, _ = scoring.avg(scoring.Counts(counts), rubric.weights)
-            found[rubric.name] = scoring.ranks(averages, method="competition")
+        ranks = cohort_rubrics.ranks(rubric, cohort_rubrics.counts(rubric, codes))
+        if ranks is not None:
+            found[rubric.name] = ranks
     return found
 
 

@@ -60,12 +60,11 @@ def _stacked(
     made: list[tuple[Cohort, Made]], names: list[str], rubric: str
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Bayes@N of each model, mean and sigma, over the questions of all data sets."""
-    weights = made[0][1][rubric][0].weights
     counts = []
     for cohort, found in made:
         rows = [cohort.names.index(name) for name in names]
-        category = found[rubric][1][rows]  # (L, M, N), -1 where there is none
-        counts.append(np.stack([(category == c).sum(axis=2) for c in range(len(weights))], axis=-1))
+        counts.append(cohort_rubrics.counts(found[rubric][0], found[rubric][1][rows]))
+    weights = made[0][1][rubric][0].weights
     stacked = np.concatenate(counts, axis=1)  # (L, all M, C + 1)
     found_scores = [scoring.bayes(scoring.Counts(model), weights) for model in stacked]
     mu, sigma = np.array(found_scores).T
