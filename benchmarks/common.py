@@ -20,7 +20,7 @@ from rich.table import Table
 
 from pipeline import config, engines, runfolder
 from pipeline.errors import Interrupted, UserError
-from pipeline.generate import generate
+from pipeline.generate.stage import generate
 from pipeline.prepare import prepare
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig

@@ -38,7 +38,7 @@ from benchmarks import common
 from pipeline import console, models, shards
 from pipeline.engines import labels
 from pipeline.errors import UserError
-from pipeline.generate import generate
+from pipeline.generate.stage import generate
 from pipeline.grade import grade
 from pipeline.prepare import prepare
 from pipeline.runfolder import Run

@@ -93,6 +93,10 @@ class AttemptWriter:
             self._journal = Journal(self.folder / name, ATTEMPTS)
             self._sequence += 1
         self._journal.append(rows)
+        if not self._journal.path.exists():  # this process was thought dead, and its journal taken
+            self._hand_over()
+            self._append(rows)
+            return
         self.written += len(rows)
         if self._journal.size >= SEAL_AT:
             self._hand_over()
@@ -129,7 +133,6 @@ class AttemptWriter:
     def _seal(self, journal: Journal) -> None:
         journal.sync()
         journal.close()
-        if (
-            self.error is None
-        ):  # on a full disk the journal is what is left: the next start seals it
+        # On a full disk the journal is what is left: the next start seals it.
+        if self.error is None and journal.path.exists():
             shards.seal(journal.path, ATTEMPTS)

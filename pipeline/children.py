@@ -2,7 +2,8 @@
 
 Killed with `kill -9`, a parent cannot stop its children, and an orphan would go on holding a GPU.
 Linux can stop it: the parent-death signal. And a terminal sends Ctrl-C to a whole process group:
-children in a group of their own are stopped in good order by us instead.
+children in a group of their own are stopped in good order by us instead. A scheduler's warning goes
+to every process of a job: theirs is ignored.
 """
 
 import contextlib
@@ -10,22 +11,48 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from multiprocessing import util
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _taming = False
 _parent = 0
+_spawn_untamed = util.spawnv_passfds
 
 
 @contextlib.contextmanager
 def tamed() -> Iterator[None]:
-    """Processes forked inside die with their parent and do not see the terminal's Ctrl-C."""
+    """Processes forked inside die with their parent and do not see the terminal's Ctrl-C.
+
+    The same for those that `multiprocessing` starts afresh ("spawn"): no fork hook runs in them.
+    """
     global _taming
-    _taming = True
+    _taming, util.spawnv_passfds = True, _spawn
     try:
         yield
     finally:
-        _taming = False
+        _taming, util.spawnv_passfds = False, _spawn_untamed
+
+
+def _spawn(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    args = list(args)
+    if "--multiprocessing-fork" in args and sys.platform == "linux":
+        program = args.index("-c") + 1
+        args[program] = (
+            "import ctypes, os, signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN);"
+            f" ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)});"
+            f" os.getppid() == {os.getpid()} or os._exit(1); os.setpgrp(); {args[program]}"
+        )
+    return _spawn_untamed(path, args, passfds)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when `parent`, which started this process, ends in whatever way (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:  # it died before the signal was asked for
+            os._exit(1)
 
 
 def _before_fork() -> None:
@@ -36,10 +63,8 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     if not _taming:
         return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != _parent:  # it died before the signal was asked for
-            os._exit(1)
+    die_with(_parent)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.setpgrp()  # last, so that who sees the group knows the rest to be done
 
 

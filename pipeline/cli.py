@@ -13,7 +13,7 @@ from pipeline.console import count, fail, results
 from pipeline.errors import DamagedData, Interrupted, UserError
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig
-from pipeline.verbs import ANALYSES, ANALYSIS_HELP, VERBS
+from pipeline.verbs import ANALYSES, ANALYSIS_HELP, VERBS, submit
 
 EXAMPLES = """\
   python -m pipeline run
@@ -26,6 +26,14 @@ EXAMPLES = """\
       every combination, one after the other; a failure does not stop the rest"""
 
 
+_SUBMIT_HELP = """\
+examples:
+  python -m pipeline submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
+      four runs, one array of workers; then grades, verdicts, scores and a report
+  python -m pipeline submit model=qwen3-4b dataset=aime25 cluster.gpus=4 --dry-run
+      show the scripts; nothing is written or submitted
+  python -m pipeline submit runs/aime25
+      what these runs owe, with the settings they have; safe at any time"""
 _DRY = ("run", "prepare", "generate")
 _GRADE_HELP = """\
 grade completions from elsewhere, without a run:
@@ -38,6 +46,15 @@ grade completions from elsewhere, without a run:
 see why a number differs from another harness's, and what to look at:
   python -m pipeline grade RUN_FOLDER grading.compat=math_verify
   python -m pipeline grade RUN_FOLDER --review
+
+"""
+_STATUS_HELP = """\
+one run, or all runs in a folder; once, or as a display that follows the workers:
+  python -m pipeline status RUN_FOLDER
+  python -m pipeline status runs/aime25
+  python -m pipeline status runs --watch
+  python -m pipeline status runs --json
+      for programs: a JSON object a run
 
 """
 
@@ -60,7 +77,13 @@ def main(arguments: list[str] | None = None) -> int:
         if args.verb in ANALYSES:
             ANALYSES[args.verb](analysis.load(args.settings))
             return 0
+        if args.verb == "submit":
+            submit(args.settings, args.dry_run)
+            return 0
         combinations = sweep.expand(args.settings)
+        if args.verb == "status":
+            _status(args, combinations)
+            return 0
         if len(combinations) > 1:
             return _several(args, combinations)
         run = Run(_load(args.settings))
@@ -114,6 +137,27 @@ def _load(settings: list[str]) -> RunConfig:
     return config.load_folder(Path(folders[0]), overrides)
 
 
+def _status(args: argparse.Namespace, combinations: list[list[str]]) -> None:
+    """status of one run, or of several: those in folders, or every combination of settings."""
+    from pipeline.cohorts import whichruns
+    from pipeline.status import watch
+
+    if args.every is not None and (not args.watch or not 0.5 <= args.every <= 86400):
+        raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
+    folders = [Path(setting).expanduser() for setting in args.settings]
+    sources: list[Path | RunConfig] = [*folders]
+    if not folders or not all(folder.is_dir() for folder in folders):
+        sources = [_load(settings) for settings in combinations]
+    first = sources[0]
+    alone = len(sources) == 1 and (isinstance(first, RunConfig) or whichruns.is_run(first))
+    if args.watch:
+        watch.watch(sources, args.every or watch.EVERY_S, args.json)
+    elif args.json or not alone:
+        watch.show(sources, args.json)
+    else:
+        VERBS["status"](Run(_load(args.settings)))
+
+
 def _grade_as(run: Run, args: argparse.Namespace) -> None:
     """grade with its flags: a file instead of a run, or a longer review list."""
     if args.file is None and args.out is None:
@@ -134,7 +178,7 @@ def _grade_as(run: Run, args: argparse.Namespace) -> None:
 def _preview(run: Run) -> None:
     """--dry-run: the first prompt, what is owed, and what that may cost; writes nothing."""
     from pipeline import prepare, runfolder, shards
-    from pipeline.generate import mean_tokens
+    from pipeline.generate.stage import mean_tokens
     from pipeline.tables import ATTEMPTS
 
     rows = prepare.build(run)
@@ -167,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB SETTING", title="verbs")
     for name, function in VERBS.items():
-        more = _GRADE_HELP if name == "grade" else ""
+        more = {"grade": _GRADE_HELP, "status": _STATUS_HELP}.get(name, "")
         sub = _add(verbs, name, function, f"{more}examples:\n{EXAMPLES}\n\n{settings}")
         sub.add_argument(
             "settings",
@@ -181,6 +225,21 @@ def _parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="show the first prompt, what is owed and what it may cost; write nothing",
             )
+        if name == "status":
+            sub.add_argument(
+                "--watch",
+                action="store_true",
+                help="go on until nothing is owed and nobody works on it, or until Ctrl-C",
+            )
+            sub.add_argument(
+                "--every",
+                type=float,
+                metavar="SECONDS",
+                help="between two reports of --watch where there is no terminal (default 30)",
+            )
+            sub.add_argument(
+                "--json", action="store_true", help="one JSON object a run, on one line"
+            )
         if name == "grade":
             sub.add_argument("--file", metavar="IN", help="JSON Lines to grade instead of a run")
             sub.add_argument("--out", metavar="OUT", help="where its graded lines go")
@@ -189,6 +248,9 @@ def _parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="list disagreements with plain math_verify in the run's review.jsonl, too",
             )
+    sub = _add(verbs, "submit", submit, f"{_SUBMIT_HELP}\n\n{settings}")
+    sub.add_argument("settings", nargs="*", metavar="SETTING", help="as of run, or folders of runs")
+    sub.add_argument("--dry-run", action="store_true", help="show the scripts; write nothing")
     for name, analyse in ANALYSES.items():
         sub = _add(verbs, name, analyse, f"{ANALYSIS_HELP[name]}\n\n{of_analyses}")
         sub.add_argument("settings", nargs="*", metavar="SETTING", help="KEY=VALUE, or run folders")
@@ -196,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(
-    verbs: Any, name: str, function: Callable[..., None], epilog: str
+    verbs: Any, name: str, function: Callable[..., object], epilog: str
 ) -> argparse.ArgumentParser:
     """The parser of a verb, whose help is its function's docstring."""
     summary = (function.__doc__ or "").strip()

@@ -120,7 +120,11 @@ class Meter:
 
     def advance(self, by: int, detail: Callable[[], str] = str) -> None:
         """Count `by` more done; `detail` makes the text behind the numbers, when it is drawn."""
-        self.done += by
+        self.reach(self.done + by, detail)
+
+    def reach(self, done: int, detail: Callable[[], str] = str) -> None:
+        """So many are done by now, whoever did them."""
+        self.done = done
         self.detail = detail
         now = time.monotonic()
         if self.bar:

@@ -1,5 +1,8 @@
 """The errors a user can cause or mend; the command line prints them as one line."""
 
+import os
+import signal
+
 
 class UserError(Exception):
     """Something the user can put right: the message names the place, what was found, what to do.
@@ -10,15 +13,28 @@ class UserError(Exception):
     exit_code = 2
 
 
-class Interrupted(Exception):
-    """A stage was asked to stop (SIGINT, SIGTERM) and did: finished work is kept.
+class EngineFailure(UserError):
+    """An engine that cannot be loaded or that broke: it may work elsewhere, or the next time."""
 
-    The command line exits with `exit_code`, 128 plus the signal's number as a shell expects.
+    exit_code = 1
+
+
+AGAIN = 85  # exit status: saved; start the same command again
+
+
+class Interrupted(Exception):
+    """A stage was asked to stop (SIGINT, SIGTERM, SIGUSR1) and did: finished work is kept.
+
+    The command line exits with `exit_code`: 128 plus the signal's number as a shell expects, or
+    `AGAIN` where a scheduler asks (its warning before the time limit, its preemption).
     """
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
-        self.exit_code = 128 + signal_number
+        by_scheduler = signal_number == signal.SIGUSR1 or (
+            signal_number == signal.SIGTERM and "SLURM_JOB_ID" in os.environ
+        )
+        self.exit_code = AGAIN if by_scheduler else 128 + signal_number
 
 
 class DamagedData(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from pipeline import runfolder, shards
+from pipeline import atomic, runfolder, shards
 from pipeline.console import note, results, warn
 from pipeline.runfolder import Run
 from pipeline.tables import GRADES, KEY
@@ -59,7 +59,7 @@ def report(run: Run) -> None:
         warn(f"grades of before: {damage}; those attempts are not compared")
     flips = _flips(run, old)
     path = run.grades / "_flips.jsonl"
-    shards.write_jsonl(path, flips)
+    atomic.write_jsonl(path, flips)
     shutil.rmtree(before)
     if not flips:
         note(f"grade: no outcome changed in {len(old)} attempts graded before")

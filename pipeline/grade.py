@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline import flips, review, runfolder, shards, verdicts
+from pipeline import flips, lease, review, runfolder, shards, verdicts
 from pipeline.console import Meter, note
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
@@ -34,6 +34,11 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     if run.grades.exists() and not run.attempts.exists():
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
+    with lease.held(run.path / "grade.lease", "grading", wait=True):
+        _grade(run, golds, ask_math_verify)
+
+
+def _grade(run: Run, golds: dict[str, str], ask_math_verify: bool) -> None:
     if run.grades.exists() or run.attempts.exists():
         decides = verdicts.settings(run.cfg) | verdicts.extraction(run.cfg)
         flips.put_aside(run, decides)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import shards
+from pipeline import atomic
 from pipeline.console import Meter, note, warn
 from pipeline.errors import UserError
 from pipeline.schema import RunConfig
@@ -39,7 +39,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
                 meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
         if clash := sorted({name for row in rows for name in _ADDED if name in row}):
             warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
-        shards.write_lines(
+        atomic.write_lines(
             target,
             (
                 _line({**row, "answer": g.found.answer, **g.verdict._asdict()})

@@ -106,6 +106,20 @@ def read(path: Path, schema: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]
     return batches, damage
 
 
+def read_on(path: Path, schema: pa.Schema, start: int) -> tuple[list[pa.RecordBatch], int]:
+    """The sound frames from byte `start` on, and where to read on when the journal has grown."""
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read()
+    batches, sound = [], 0
+    for _, end, payload in _frames(data):
+        batch = None if payload is None else _decode(payload, schema)
+        if batch is not None:
+            batches.append(batch)
+            sound = end  # what follows may be the beginning of a frame
+    return batches, start + sound
+
+
 def _frames(data: bytes) -> Iterator[tuple[int, int, memoryview | None]]:
     """(start, end, payload) of each frame; the payload is None for a damaged stretch."""
     view, at = memoryview(data), 0

@@ -22,54 +22,65 @@ from pathlib import Path
 
 import psutil
 
+from pipeline.console import note
 from pipeline.errors import UserError
 
 RENEW_S = 10.0
 EXPIRE_S = 120.0
+WAIT_S = 2.0
 
 
 @contextmanager
-def held(path: Path, work: str) -> Iterator[None]:
+def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     """Hold the lease file `path` while the block runs.
 
     Args:
         path: the lease file; its folder exists.
         work: what the holder does, for the message to whoever comes second.
+        wait: until the other holder is done, however long that takes.
 
     Raises:
         UserError: when somebody else holds it.
         OSError: when the folder cannot be written.
     """
-    token = _token()
-    with _draft(path, token) as draft:
-        other = _acquire(path, draft)
+    mine = token()
+    other = _try(path, mine)
     if other is not None:
-        who = _fields(other)
-        raise UserError(
+        who = fields(other)
+        whose = (
             f"{path.parent}: another process is {work} here (host {who.get('host')}, pid"
-            f" {who.get('pid')}, since {who.get('since')}); wait for it or stop it."
-            f" If it is gone for good, delete {path}"
+            f" {who.get('pid')}, since {who.get('since')})"
         )
+        if not wait:
+            raise UserError(
+                f"{whose}; wait for it or stop it. If it is gone for good, delete {path}"
+            )
+        note(f"{whose}; waiting for it")
+        while other is not None:
+            time.sleep(WAIT_S)
+            other = _try(path, mine)
     stop = threading.Event()
-    renewing = threading.Thread(target=_renew, args=(path, token, stop), daemon=True)
+    renewing = threading.Thread(target=_renew, args=(path, mine, stop), daemon=True)
     renewing.start()
     try:
         yield
     finally:
         stop.set()
         renewing.join()
-        _release(path, token)
+        _release(path, mine)
 
 
 def holder(path: Path) -> dict[str, object] | None:
     """Who holds the lease now, or None."""
-    found = _read(path)
-    return None if found is None or _expired(path, found) else _fields(found)
+    found = read(path)
+    return None if found is None or _expired(path, found) else fields(found)
 
 
-def _token() -> str:
+def token(**more: object) -> str:
+    """What a lease of this process says: host, process and since when, never the same twice."""
     return json.dumps(
-        {
+        more
+        | {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "born": _born(psutil.Process()),
@@ -79,8 +90,13 @@ def _token() -> str:
     )
 
 
+def _try(path: Path, mine: str) -> str | None:
+    with draft_of(path, mine) as draft:
+        return _acquire(path, draft)
+
+
 @contextmanager
-def _draft(path: Path, token: str) -> Iterator[Path]:
+def draft_of(path: Path, token: str) -> Iterator[Path]:
     """The token in a file of its own, to be linked: a lease is never seen half-written."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -92,18 +108,18 @@ def _draft(path: Path, token: str) -> Iterator[Path]:
 
 def _acquire(path: Path, draft: Path) -> str | None:
     """Make `path` a link of `draft`; returns the live holder's token where there is one."""
-    while not _link(draft, path):
-        found = _read(path)
+    while not link(draft, path):
+        found = read(path)
         if found is None:
             continue  # let go between our two looks
         if not _expired(path, found):
             return found
         claim = _claim(path, found)
         if (other := _acquire(claim, draft)) is not None:
-            if _read(path) == found:
+            if read(path) == found:
                 return other  # about to replace the lost lease
             continue
-        if _read(path) == found:  # only the holder of this claim may change that
+        if read(path) == found:  # only the holder of this claim may change that
             claim.rename(path)
             return None
         claim.unlink(missing_ok=True)
@@ -112,10 +128,10 @@ def _acquire(path: Path, draft: Path) -> str | None:
 
 def _release(path: Path, token: str) -> None:
     """Remove the lease if it is still this holder's; whoever is replacing it may go on."""
-    with suppress(OSError), _draft(path, token) as draft:
+    with suppress(OSError), draft_of(path, token) as draft:
         claim = _claim(path, token)
-        if _link(draft, claim):
-            if _read(path) == token:
+        if link(draft, claim):
+            if read(path) == token:
                 path.unlink()
             claim.unlink()
 
@@ -125,7 +141,8 @@ def _claim(path: Path, token: str) -> Path:
     return path.with_name(f"{path.name}.{hashlib.sha256(token.encode()).hexdigest()[:16]}")
 
 
-def _link(draft: Path, path: Path) -> bool:
+def link(draft: Path, path: Path) -> bool:
+    """Make `path` a second name of the file `draft`; False when the name is taken by another."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -136,14 +153,15 @@ def _link(draft: Path, path: Path) -> bool:
     return True
 
 
-def _read(path: Path) -> str | None:
+def read(path: Path) -> str | None:
+    """What a lease holds, or None where there is none."""
     try:
         return path.read_text(errors="replace")
     except FileNotFoundError:
         return None
 
 
-def _fields(token: str) -> dict[str, object]:
+def fields(token: str) -> dict[str, object]:
     """What a lease says; nothing if it is damaged: then only its age tells."""
     try:
         found = json.loads(token)
@@ -152,24 +170,35 @@ def _fields(token: str) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _expired(path: Path, token: str) -> bool:
-    who = _fields(token)
+def gone(token: str) -> bool | None:
+    """Whether the process of a token has ended; None when that cannot be known on this host."""
+    who = fields(token)
     pid, born = who.get("pid"), who.get("born")
     if (
-        who.get("host") == socket.gethostname()
-        and isinstance(pid, int)
-        and isinstance(born, int | float)
+        who.get("host") != socket.gethostname()
+        or not isinstance(pid, int)
+        or not isinstance(born, int | float)
     ):
-        try:
-            process = psutil.Process(pid)
-            dead = process.status() == psutil.STATUS_ZOMBIE
-            return dead or abs(_born(process) - born) > 2
-        except (psutil.NoSuchProcess, ValueError):
-            return True
+        return None
     try:
-        return _now_of(path.parent) - path.stat().st_mtime > EXPIRE_S
+        process = psutil.Process(pid)
+        dead = process.status() == psutil.STATUS_ZOMBIE
+        return dead or abs(_born(process) - born) > 2
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        return True
+
+
+def silent(path: Path, now: float) -> bool:
+    """Whether a lease was not renewed for `EXPIRE_S`, or is not there; `now` as of `now_of`."""
+    try:
+        return now - path.stat().st_mtime > EXPIRE_S
     except FileNotFoundError:
         return True
+
+
+def _expired(path: Path, token: str) -> bool:
+    known = gone(token)  # of a process here the time says nothing: it may have been suspended
+    return silent(path, now_of(path.parent)) if known is None else known
 
 
 def _born(process: psutil.Process) -> float:
@@ -177,7 +206,7 @@ def _born(process: psutil.Process) -> float:
     return float(process.create_time() - psutil.boot_time())
 
 
-def _now_of(folder: Path) -> float:
+def now_of(folder: Path) -> float:
     """The file server's clock, so that the clocks of two nodes are never compared."""
     probe = folder / f".clock-{socket.gethostname()}-{secrets.token_hex(8)}"
     try:
@@ -192,5 +221,5 @@ def _now_of(folder: Path) -> float:
 def _renew(path: Path, token: str, stop: threading.Event) -> None:
     while not stop.wait(RENEW_S):
         with suppress(OSError):
-            if _read(path) == token:
+            if read(path) == token:
                 os.utime(path)

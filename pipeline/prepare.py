@@ -123,11 +123,12 @@ def _row(cfg: Any, question: questions.Question, tokenizer: Any, context: int) -
 
 
 def _write_questions(run: Run, rows: list[dict[str, Any]]) -> None:
+    """Write the table if it says something new: a worker may be adding log-probs to it."""
     path = run.path / "questions.parquet"
-    if path.exists():
-        known = {row["question_id"]: row["prompt_logprobs"] for row in _readable(path)}
-        rows = [row | {"prompt_logprobs": known.get(row["question_id"])} for row in rows]
-    write(path, rows)
+    there = _readable(path) if path.exists() else []
+    known = {row["question_id"]: row["prompt_logprobs"] for row in there}
+    if [row | {"prompt_logprobs": None} for row in there] != rows:
+        write(path, [row | {"prompt_logprobs": known.get(row["question_id"])} for row in rows])
 
 
 def _readable(path: Path) -> list[dict[str, Any]]:

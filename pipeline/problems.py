@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Iterator
 from typing import get_args, get_type_hints
 
+from pipeline.cluster import settings as cluster
 from pipeline.schema import DTYPES, MOST_TRIALS, STAGES, RunConfig, VerifierConfig
 from verifiers import Conventions, Policy
 
@@ -16,6 +17,7 @@ def problems(cfg: RunConfig) -> Iterator[str]:
         "sampling.max_tokens": s.max_tokens,
         "engine.batch_size": e.batch_size,
         "engine.in_flight": e.in_flight,
+        "engine.replicas": e.replicas,
         "engine.tensor_parallel_size": e.tensor_parallel_size,
         "dataset.limit": cfg.dataset.limit,
         "prior.trials": cfg.prior.trials,
@@ -75,6 +77,7 @@ def problems(cfg: RunConfig) -> Iterator[str]:
     yield from _bad_grading(cfg)
     yield from _bad_rubrics(cfg)
     yield from _bad_verifier(cfg.verifier)
+    yield from cluster.problems(cfg.cluster)
 
 
 def _bad_text(cfg: RunConfig) -> Iterator[str]:

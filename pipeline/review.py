@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import shards, verdicts
+from pipeline import atomic, shards, verdicts
 from pipeline.console import note
 from pipeline.runfolder import Run
 from pipeline.tables import GRADES, KEY
@@ -56,7 +56,7 @@ def write(run: Run, ask_math_verify: bool) -> None:
     order = (*KINDS[1:], KINDS[0])
     entries.sort(key=lambda e: (not e.get("gold_in_doubt"), order.index(e["kind"])))
     rows = (_with_gold(entry, golds) for entry in entries)
-    shards.write_jsonl(path(run), rows)
+    atomic.write_jsonl(path(run), rows)
     if not entries:
         note("review: nothing to look at")
         return

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline import shards
+from pipeline import atomic, shards
 from pipeline.config import dump
 from pipeline.console import warn
 from pipeline.errors import DamagedData, UserError
@@ -163,7 +163,7 @@ def forget_grades(run: Run) -> None:
 
 def save_config(run: Run) -> None:
     """Write the resolved configuration that the run is used with now."""
-    shards.write_text(run.path / "config.yaml", dump(run.cfg))
+    atomic.write_text(run.path / "config.yaml", dump(run.cfg))
 
 
 def write_manifest(run: Run, manifest: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ def write_manifest(run: Run, manifest: dict[str, Any]) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file atomically, indented for people."""
-    shards.write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    atomic.write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -100,7 +100,8 @@ class EngineConfig:
     name: str = MISSING
     batch_size: int = 256  # sequences that run at once
     in_flight: int | None = None  # requests with the engine; vLLM only, default three batches
-    tensor_parallel_size: int = 1
+    replicas: int = 1  # processes that share the run, each with GPUs of its own (data parallel)
+    tensor_parallel_size: int = 1  # GPUs of one replica
     gpu_memory_utilization: float = 0.9
     device: str | None = None  # transformers only: cpu, cuda, cuda:1, mps
     args: dict[str, Any] = field(default_factory=dict)
@@ -182,6 +183,37 @@ class VerifierConfig:
 
 
 @dataclass
+class CpuJobs:
+    """What jobs that need no GPU ask for: grade, score, report."""
+
+    partition: str | None = None  # default: the site's own
+    time: str | None = "08:00:00"
+    cpus: int = 8
+    memory: str | None = "32G"
+    options: list[str] = field(default_factory=list)
+
+
+@dataclass
+class ClusterConfig:
+    """What `submit` asks Slurm for; a resource, it never changes what a run *is*."""
+
+    name: str = "default"
+    partition: str | None = None  # default: the site's own
+    account: str | None = None
+    qos: str | None = None  # of jobs with GPUs
+    time: str | None = "24:00:00"  # of one task: HH:MM:SS or D-HH:MM:SS; null: the partition's
+    gpus: int = 1  # of one task; 0: engines on the CPU
+    cpus: int = 8  # of one task
+    memory: str | None = "64G"  # of one task; "0": all of the node
+    workers: int = 1  # array tasks a run is shared by
+    max_running: int | None = None  # array tasks at once, over all runs
+    warn_s: int = 300  # a task is told so long before its time is up
+    setup: str = ""  # shell lines before the program: module loads, environments, LAUNCH=
+    options: list[str] = field(default_factory=list)  # of sbatch, for jobs with GPUs
+    cpu_jobs: CpuJobs = field(default_factory=CpuJobs)
+
+
+@dataclass
 class RunConfig:
     """One run: a data set, a model and a sampling protocol, and how to execute it."""
 
@@ -196,6 +228,7 @@ class RunConfig:
     prior: PriorConfig = field(default_factory=PriorConfig)
     schema: SchemaConfig = field(default_factory=SchemaConfig)
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     stages: list[str] = field(default_factory=lambda: list(STAGES))
     tag: str | None = None  # tells protocols of one model and data set apart
     run_dir: str = MISSING

@@ -1,12 +1,12 @@
 """What the processes that generated a run cost, added up from its `sessions/`."""
 
+import time
 from typing import Any, NamedTuple
 
 from pipeline import runfolder
 from pipeline.console import warn
 from pipeline.runfolder import Run
-
-_MOST = 1e15  # seconds or tokens; beyond it, and below 0, no number is one
+from pipeline.workers import is_amount, workers
 
 
 class Totals(NamedTuple):
@@ -29,7 +29,7 @@ def totals(run: Run) -> Totals:
             continue
         count += 1
         for key, values in told.items():
-            if _number(session.get(key)):
+            if is_amount(session.get(key)):
                 values.append(session[key])
             elif key in session:
                 faults.append(f"{path.name} has no number as {key}")
@@ -44,10 +44,34 @@ def totals(run: Run) -> Totals:
     )
 
 
-def _number(value: Any) -> bool:
-    """Whether a value from a file is a finite amount.
+def write_summary(run: Run) -> None:
+    """Put what generating took into manifest.json, under "generated"; all else in it stays.
 
-    >>> [_number(v) for v in (0, 1.5, None, "x", True, float("nan"), float("inf"), 10**400, -1)]
-    [True, True, False, False, False, False, False, False, False]
+    Attempts and tokens are what the workers made: one that two of them made counts twice.
+
+    Raises:
+        UserError: when the manifest is damaged.
+        OSError: when it cannot be written.
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST
+    found = workers(run.path)
+    began = [w.started for w in found if w.started]
+    latest = [w.updated or (w.started or 0.0) + w.wall_s for w in found]
+    summary: dict[str, Any] = {
+        "attempts": sum(w.attempts for w in found),
+        "completion_tokens": sum(w.tokens for w in found),
+        "workers": len(found),
+        "workers_killed": sum(w.state == "dead" for w in found),
+        "wall_s": round(sum(w.wall_s for w in found), 3),
+        "gpu_hours": round(sum(w.gpu_s for w in found) / 3600, 4),
+        "first": _moment(min(began, default=0.0)),
+        "last": _moment(max(latest, default=0.0)),
+    }
+    runfolder.write_manifest(run, runfolder.read_manifest(run) | {"generated": summary})
+
+
+def _moment(seconds: float) -> str | None:
+    """A time as ISO 8601 with its zone, or None for one that nobody knows."""
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds)) if seconds else None
+    except (OverflowError, ValueError, OSError):
+        return None

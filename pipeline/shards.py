@@ -6,25 +6,26 @@ same attempt, readers keep the first in the order of file names, so every key oc
 """
 
 import contextlib
-import json
 import os
+import re
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import journal
+from pipeline import atomic, journal
 from pipeline.tables import KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
 HIDDEN, DAMAGED = "_", ".damaged"
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason"}  # values, often
+_TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
 SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
 
 
@@ -57,7 +58,7 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     names = set(table.column_names)
-    with replacing(path) as file:
+    with atomic.replacing(path) as file:
         pq.write_table(
             table,
             file,
@@ -73,41 +74,6 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
         )
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when the block ends well, and else is gone.
-
-    Raises:
-        OSError: when it could not be written; what was there stays.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        journal.sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a small text file atomically."""
-    write_lines(path, (text,))
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Replace a text file atomically by lines that bring their own line ends."""
-    with replacing(path) as file:
-        file.writelines(line.encode() for line in lines)
-
-
-def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
-    """Replace a file atomically by one JSON value a line."""
-    write_lines(path, (json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
 def seal(path: Path, schema: pa.Schema) -> list[str]:
     """Turn a journal into a part and remove it; returns what was damaged in it, in words.
 
@@ -117,7 +83,7 @@ def seal(path: Path, schema: pa.Schema) -> list[str]:
     found, damage = journal.read(path, schema)
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():
-        found = [*_read(part, schema, schema.names, Damage()), *found]
+        found = [*read(part, schema, schema.names, Damage()), *found]
         seen: set[tuple[str, int]] = set()
         found = [_new_rows(batch, seen) for batch in found]
     if found:
@@ -130,14 +96,49 @@ def seal(path: Path, schema: pa.Schema) -> list[str]:
     return damage
 
 
-def seal_leftovers(folder: Path, schema: pa.Schema) -> list[str]:
+def seal_leftovers(
+    folder: Path, schema: pa.Schema, is_dead: Callable[[str], bool] = lambda worker: True
+) -> list[str]:
     """Seal every journal that dead workers left, and drop their half-written parts.
 
-    Only for a caller that knows that no other writer is alive.
+    A worker that wakes up after all finds its journal gone, and writes into a new one what it has
+    appended since (`AttemptWriter`): the journal gets another name before it is read.
+
+    Args:
+        folder: the table's.
+        schema: its schema.
+        is_dead: whether the worker of that name, as of `worker_id`, will write no more.
     """
     for temporary in folder.glob(".*.tmp"):
-        temporary.unlink(missing_ok=True)
-    return [line for path in sorted(folder.glob("*.journal")) for line in seal(path, schema)]
+        if is_dead(worker_of(temporary)):
+            temporary.unlink(missing_ok=True)
+    damage = []
+    for path in sorted(folder.glob("*.journal")):
+        if is_dead(worker_of(path)):
+            if not path.stem.endswith(_TAKEN):
+                path = path.rename(path.with_name(f"{path.stem}{_TAKEN}.journal"))
+            damage += seal(path, schema)
+    return damage
+
+
+def worker_of(path: Path) -> str:
+    """The worker whose file of a table this is; nothing if its name does not say.
+
+    >>> worker_of(Path("_0000000000000007-n1-42-00003.journal"))
+    '0000000000000007-n1-42'
+    """
+    found = re.match(r"[_.]?(\d{16}-.+?-\d+)-\d{5}", path.name)
+    return found[1] if found else ""
+
+
+def made_by(worker: str, folder: Path, schema: pa.Schema, damage: Damage) -> set[tuple[str, int]]:
+    """The (question_id, trial) of every readable row of one worker."""
+    found: set[tuple[str, int]] = set()
+    for path in files(folder):
+        if worker_of(path) == worker:
+            for batch in read(path, schema, list(KEY), damage):
+                found.update(_keys(batch))
+    return found
 
 
 def batches(
@@ -153,12 +154,12 @@ def batches(
     wanted = list(dict.fromkeys([*KEY, *columns]))
     seen: set[tuple[str, int]] = set()
     done: set[str] = set()
-    while fresh := [path for path in _files(folder) if stem(path) not in done]:
+    while fresh := [path for path in files(folder) if stem(path) not in done]:
         for path in fresh:
             done.add(stem(path))
             try:
-                read = _verified if verify else _read
-                for batch in read(path, schema, wanted, damage):
+                reader = _verified if verify else read
+                for batch in reader(path, schema, wanted, damage):
                     kept = _new_rows(batch, seen)
                     if kept.num_rows:
                         yield kept.select(columns)
@@ -172,8 +173,12 @@ def keys(
     """The (question_id, trial) of every readable row; for `verify` see `batches`."""
     found: set[tuple[str, int]] = set()
     for batch in batches(folder, schema, KEY, damage, verify):
-        found.update(zip(*(batch[name].to_pylist() for name in KEY), strict=True))
+        found.update(_keys(batch))
     return found
+
+
+def _keys(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+    return zip(*(batch[name].to_pylist() for name in KEY), strict=True)
 
 
 def set_aside(damage: Damage, schema: pa.Schema) -> None:
@@ -181,7 +186,7 @@ def set_aside(damage: Damage, schema: pa.Schema) -> None:
     for path in damage.lines:
         if path.suffix != ".parquet" or not path.exists():
             continue
-        sound = list(_read(path, schema, schema.names, Damage()))
+        sound = list(read(path, schema, schema.names, Damage()))
         if sound:
             write_part(
                 path.with_name(f"{path.stem}-sound.parquet"), pa.Table.from_batches(sound, schema)
@@ -201,12 +206,12 @@ def stem(path: Path) -> str:
 def _verified(
     path: Path, schema: pa.Schema, columns: list[str], damage: Damage
 ) -> Iterator[pa.RecordBatch]:
-    """As `_read`, after reading all columns of a part that is not known to be sound."""
+    """As `read`, after reading all columns of a part that is not known to be sound."""
     now, before = _fingerprint(path), len(damage.lines.get(path, ()))
     if path.suffix == ".parquet" and _known_sound(path, now):
-        yield from _read(path, schema, columns, damage)
+        yield from read(path, schema, columns, damage)
         return
-    for batch in _read(path, schema, schema.names, damage):
+    for batch in read(path, schema, schema.names, damage):
         yield batch.select(columns)
     if path.suffix == ".parquet" and len(damage.lines.get(path, ())) == before:
         _mark_sound(path, now)
@@ -238,7 +243,7 @@ def _set_aside(path: Path) -> None:
     path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{DAMAGED}"))
 
 
-def _files(folder: Path) -> list[Path]:
+def files(folder: Path) -> list[Path]:
     """Parts and journals in name order; of a part and a journal of one stem, only the part."""
     by_stem: dict[str, Path] = {}
     for path in (*folder.glob("*.journal"), *folder.glob("*.parquet")):  # the part wins
@@ -247,9 +252,10 @@ def _files(folder: Path) -> list[Path]:
     return [by_stem[name] for name in sorted(by_stem)]
 
 
-def _read(
+def read(
     path: Path, schema: pa.Schema, columns: list[str], damage: Damage
 ) -> Iterator[pa.RecordBatch]:
+    """Stream the columns of one part or journal; what cannot be read is added to `damage`."""
     if path.suffix == ".journal":
         found, lines = journal.read(path, schema)
         for line in lines:
@@ -285,7 +291,7 @@ def _subset(schema: pa.Schema, columns: list[str]) -> pa.Schema:
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
-    found = list(zip(*(batch[name].to_pylist() for name in KEY), strict=True))
+    found = list(_keys(batch))
     fresh = [i for i, key in enumerate(found) if key not in seen]
     if len(set(found)) < len(found):  # twice within one batch: keep the first
         first = {key: i for i, key in reversed(list(enumerate(found)))}

@@ -22,7 +22,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from tabulate import tabulate
 
-from pipeline import shards
+from pipeline import atomic
 from pipeline.console import results
 from pipeline.tex import escaped
 
@@ -218,7 +218,7 @@ def save(table: Table, folder: Path, stem: str) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for ending, form in _FORMS.items():
-        shards.write_text(folder / f"{stem}.{ending}", form(table))
+        atomic.write_text(folder / f"{stem}.{ending}", form(table))
     return [folder / f"{stem}.{ending}" for ending in _FORMS]
 
 

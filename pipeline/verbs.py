@@ -27,7 +27,9 @@ def _run(run: Run) -> None:
 
 def _stages(run: Run) -> None:
     for stage in run.cfg.stages:
-        VERBS[stage](Run(run.cfg))
+        if VERBS[stage](Run(run.cfg)) is False:
+            note(f"the last of them does what comes after {stage}; or give the same command later")
+            return
 
 
 def _prepare(run: Run) -> None:
@@ -37,11 +39,11 @@ def _prepare(run: Run) -> None:
     prepare(run)
 
 
-def _generate(run: Run) -> None:
-    """sample every attempt that is owed; Ctrl-C keeps what is finished"""
-    from pipeline.generate import generate
+def _generate(run: Run) -> bool:
+    """sample every attempt that is owed, beside other workers too; Ctrl-C keeps what is done"""
+    from pipeline.generate.stage import generate
 
-    generate(run)
+    return generate(run)
 
 
 def _grade(run: Run) -> None:
@@ -80,8 +82,8 @@ def _score(run: Run) -> None:
 
 
 def _status(run: Run) -> None:
-    """where a run stands, one character per trial; works while another process generates"""
-    from pipeline.status import status
+    """where runs stand: every trial, workers, cost, score so far; --watch follows the workers"""
+    from pipeline.status.page import status
 
     status(run)
 
@@ -128,7 +130,15 @@ def _report(cfg: AnalysisConfig) -> None:
     report(cfg)
 
 
-VERBS: dict[str, Callable[[Run], None]] = {
+# What returns False has left work to other processes: what comes after must wait for them.
+def submit(settings: list[str], dry_run: bool) -> None:
+    """queue all of it on a Slurm cluster: one array over models and data sets, then the rest"""
+    from pipeline.cluster import submit
+
+    submit.submit(settings, dry_run)
+
+
+VERBS: dict[str, Callable[[Run], bool | None]] = {
     "run": _run,
     "prepare": _prepare,
     "generate": _generate,

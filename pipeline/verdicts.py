@@ -79,9 +79,10 @@ class Verdicts:
     Args:
         cfg: the settings; with `grading.compat` math_verify judges whole texts.
         folder: the cache, or None to remember only in memory.
+        keep: whether new verdicts go to the cache; else it is only read.
     """
 
-    def __init__(self, cfg: RunConfig, folder: Path | None) -> None:
+    def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
         self.cfg = cfg
         self.plain = cfg.grading.compat is not None
         self.conventions = verifiers.Conventions(**asdict(cfg.dataset.conventions))
@@ -93,8 +94,8 @@ class Verdicts:
         if folder is not None:
             decides = settings(cfg)
             name = runfolder.short_hash(json.dumps(decides, sort_keys=True))
-            self.folder = folder / name
-            self.known = _load(self.folder)
+            self.known = _load(folder / name)
+            self.folder = folder / name if keep else None
             self._keep(lambda at: _introduce(at, decides))
 
     def attempts(self, attempts: Sequence[Attempt]) -> list[Graded]:

@@ -98,7 +98,7 @@ def test_as_programs() -> None:
     [
         (["run", "model=qwen3-31b"], ["model=qwen3-31b", "qwen3-30b"]),
         (["status", "no/such/folder"], ["no/such/folder", "KEY=VALUE"]),
-        (["status", "tests", "docs"], ["tests docs", "one run folder"]),
+        (["score", "tests", "docs"], ["tests docs", "one run folder"]),
         (["status", "tests"], ["tests", "no run folder"]),
         (["run", "~model"], ["~model", "KEY=VALUE"]),
         (["score", "tests", "model=demo"], ["no run folder"]),

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from helpers import THREE, make_run, run_of
 
-from pipeline import analysis, lease, runfolder, shards
+from pipeline import analysis, runfolder, shards
 from pipeline.cohorts import cohort, differences, whichruns
 from pipeline.errors import UserError
+from pipeline.generate.heartbeat import Heartbeat
 from pipeline.tables import QUESTIONS
 
 
@@ -120,7 +121,7 @@ def test_what_is_unfinished_damaged_or_empty_is_named_and_the_rest_is_shown(
     (tmp_path / "sums" / "broken" / "config.yaml").write_text("a: [")
     (part,) = run_of(tmp_path, "damaged").grades.glob("*.parquet")
     part.write_bytes(b"PAR1 nothing of worth PAR1")
-    with lease.held(busy.path / "generate.lease", "generate"):
+    with Heartbeat(busy.path, "w", lambda: None):
         (one,) = load(tmp_path)
     told = capsys.readouterr().err
     assert one.names == ["busy", "second", "sound"]

@@ -78,6 +78,28 @@ def test_the_second_is_refused_and_told_why(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
+def test_the_second_may_wait(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lease, "WAIT_S", 0.02)
+    let_go = threading.Event()
+
+    def first() -> None:
+        with lease.held(path, "grading"):
+            let_go.wait()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    while lease.holder(path) is None:
+        time.sleep(0.01)
+    threading.Timer(0.3, let_go.set).start()
+    with lease.held(path, "grading", wait=True):
+        assert let_go.is_set()
+    thread.join()
+    assert "another process is grading here" in capsys.readouterr().err
+    assert list(path.parent.iterdir()) == []
+
+
 @pytest.mark.parametrize("reaped", [True, False])
 def test_a_killed_holder_is_followed_at_once(path: Path, reaped: bool) -> None:
     other = start(HOLDER, path)

@@ -1,4 +1,4 @@
-"""score and status on run folders made by hand: every number against a computation of its own."""
+"""score on run folders made by hand: every number against a computation of its own."""
 
 import json
 import math
@@ -10,13 +10,10 @@ import pytest
 from helpers import add_attempts, make_run
 
 import scoring
-from pipeline import lease
-from pipeline.cli import main
 from pipeline.config import load_folder
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
 from pipeline.score import outcome_matrix, score
-from pipeline.status import status
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 
@@ -282,33 +279,3 @@ def test_costs_come_from_attempts_and_sessions(tmp_path: Path) -> None:
 def test_the_outcome_matrix_keeps_the_words(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "1u", "b": "t."})
     assert outcome_matrix(run).tolist() == [["correct", "unparsable"], ["timeout", "owed"]]
-
-
-def test_status_shows_every_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(tmp_path / "run", {"q1": "10-~ut+.", "long-id": "1111(", "q3": ""})
-    status(run)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "q1      10-~??+.   1/7"
-    assert lines[2] == "long-id 1111-...   4/5"
-    assert lines[3] == "q3      ........   0/0"
-    assert lines[4] == (
-        "1 correct 5  0 wrong 1  - no_answer 2  ~ truncated 1  ? undecided 2"
-        "  + generated, not graded 1  . owed 12"
-    )
-    assert lines[5] == "12/24 attempts, 60 tokens; 12 owed, nobody is generating"
-
-
-def test_status_of_a_run_that_is_complete_or_being_generated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = make_run(tmp_path / "run", MARKS)
-    assert main(["status", str(run.path)]) == 0
-    assert "12/12 attempts, 60 tokens; nothing is owed" in capsys.readouterr().out
-    before = {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.is_file()}
-    assert main(["status", str(run.path), "sampling.trials=6"]) == 0
-    assert before == {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.is_file()}
-    assert "6 owed, nobody is generating" in capsys.readouterr().out
-    with lease.held(run.path / "generate.lease", "generating"):
-        assert main(["status", str(run.path), "sampling.trials=6"]) == 0
-        out = capsys.readouterr().out
-    assert "6 owed, generating on" in out and " left" in out

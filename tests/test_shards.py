@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import journal, shards
+from pipeline import atomic, journal, shards
 from pipeline.config import ROOT
 from pipeline.journal import Journal
 from pipeline.tables import ATTEMPTS
@@ -80,7 +80,7 @@ def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
         import itertools, os, sys
         from pathlib import Path
         import pyarrow as pa
-        from pipeline import shards
+        from pipeline import atomic, shards
         folder = Path(sys.argv[1])
         schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
                             ("text", pa.string())])
@@ -293,7 +293,7 @@ def test_a_damaged_journal_is_sealed_and_kept_for_inspection(tmp_path: Path) -> 
     path = write_journal(tmp_path / "a.journal", rows(30), per_frame=10)
     flip(path, path.stat().st_size // 2)
     [line] = shards.seal_leftovers(tmp_path, SMALL)
-    assert "a.journal" in line and "bytes" in line
+    assert "a-taken.journal" in line and "bytes" in line
     assert len(stored(tmp_path)[0]) == 20
     assert (tmp_path / "_a.journal.damaged").exists() and not path.exists()
 
@@ -302,7 +302,7 @@ WRITER = """
     import os, sys, time
     from pathlib import Path
     import pyarrow as pa
-    from pipeline import shards
+    from pipeline import atomic, shards
     from pipeline.journal import Journal
     schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
     folder, seal = Path(sys.argv[1]), sys.argv[2] == "seal"
@@ -386,7 +386,7 @@ def _name(_: int) -> str:
 
 def test_small_text_files_are_replaced_whole(tmp_path: Path) -> None:
     path, stop, seen = tmp_path / "manifest.json", threading.Event(), set[str]()
-    shards.write_text(path, "0" * 50_000)
+    atomic.write_text(path, "0" * 50_000)
 
     def read() -> None:
         while not stop.is_set():
@@ -395,7 +395,7 @@ def test_small_text_files_are_replaced_whole(tmp_path: Path) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for n in range(1, 20):
-        shards.write_text(path, str(n % 10) * 50_000)
+        atomic.write_text(path, str(n % 10) * 50_000)
     stop.set()
     reader.join()
     assert all(len(text) == 50_000 and len(set(text)) == 1 for text in seen)

@@ -20,7 +20,7 @@ from helpers import ROOT, add_attempts, make_run, make_tokenizer
 from tokenizers import normalizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipeline import config, grade, lease, models, prepare, questions, runfolder, shards
+from pipeline import config, grade, models, prepare, questions, runfolder, shards
 from pipeline.cli import main
 from pipeline.engines import labels
 from pipeline.errors import UserError
@@ -492,11 +492,6 @@ def test_what_cannot_be_verified_is_one_line(
             stage.verify(again(run, override))
         assert named in str(caught.value) and "\n" not in str(caught.value)
         assert not rows(run)
-    with (
-        lease.held(run.path / "verify.lease", "verifying"),
-        pytest.raises(UserError, match="another process is verifying here"),
-    ):
-        stage.verify(run)
     stage.verify(again(run, "verifier.id=null"))
     assert "no label probabilities" in capsys.readouterr().err
     for part in run.grades.glob("*.parquet"):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import lease, runfolder
+from pipeline import runfolder
+from pipeline.generate import heartbeat
 from pipeline.runfolder import Run
 
 _PROTOCOL = ("sampling.", "prompt.", "engine.")
@@ -58,7 +59,7 @@ def found(kept: Sequence[Loaded], shared: int, codes: npt.NDArray[np.int8]) -> l
     for i, one in enumerate(kept):
         owed = shared * one.outcomes.shape[1] - int((codes[i] >= 0).sum())
         if owed:
-            busy = lease.holder(one.run.path / "generate.lease") is not None
+            busy = heartbeat.alive(one.run.path)
             lines.append(
                 f"attempts: {one.name} lacks {owed} of {shared * one.outcomes.shape[1]}"
                 + (" and is being generated now" if busy else "")

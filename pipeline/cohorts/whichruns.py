@@ -63,8 +63,28 @@ def _in_root(cfg: AnalysisConfig) -> dict[str, list[Path]]:
     return {name: runs for name, runs in found.items() if runs}
 
 
+def within(folder: Path) -> list[Path]:
+    """The run folders in a folder: in `runs/DATASET`, in `runs` with its data sets; or itself.
+
+    Raises:
+        UserError: there is none.
+    """
+    if is_run(folder):
+        return [folder]
+    found = list(_runs(folder).values())
+    found = found or [run for part in _folders(folder) for run in _runs(part).values()]
+    if not found:
+        raise UserError(f"{folder} is no run folder, and holds none")
+    return found
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run's configuration."""
+    return (folder / "config.yaml").is_file()
+
+
 def _runs(dataset: Path) -> dict[str, Path]:
-    return {path.name: path for path in _folders(dataset) if (path / "config.yaml").is_file()}
+    return {path.name: path for path in _folders(dataset) if is_run(path)}
 
 
 def _folders(root: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import UserError
+from pipeline.errors import EngineFailure, UserError
 from pipeline.schema import RunConfig
 
 
@@ -47,10 +47,11 @@ class Completion:
 class Engine(Protocol):
     """What the generate stage needs of an engine."""
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion | None]:
+    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
         """Yield completions as they finish, and None after every step, so that the caller can stop.
 
-        Takes requests lazily, at most `engine.in_flight` ahead of what is finished.
+        Takes requests lazily, at most `engine.in_flight` ahead of what is finished; None among
+        them means that there is none right now, and that it should ask again later.
         """
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
@@ -82,6 +83,26 @@ def load(cfg: RunConfig, longest: int) -> Engine:
     return TransformersEngine(cfg)
 
 
+def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], bool]:
+    """Up to so many requests that are there now, and whether more may come later.
+
+    >>> pull(iter([None, None]), 2)
+    ([], True)
+    >>> pull(iter([]), 2)
+    ([], False)
+    """
+    taken: list[Request] = []
+    while len(taken) < most:
+        try:
+            request = next(requests)
+        except StopIteration:
+            return taken, False
+        if request is None:
+            break
+        taken.append(request)
+    return taken, True
+
+
 def text_of(tokenizer: Any, token_ids: list[int], stopped: bool, cfg: RunConfig) -> str:
     """The text of a completion, without the end token if it stopped at one, special or not.
 
@@ -105,7 +126,7 @@ def load_errors(cfg: RunConfig) -> Iterator[None]:
         raise
     except Exception as error:  # engines raise whatever their parts raise
         reason = " ".join(str(error).split())[:400] or type(error).__name__
-        raise UserError(
+        raise EngineFailure(
             f"engine={cfg.engine.name}: could not load {cfg.model.id}: {reason}"
             + _remedy(reason, cfg)
         ) from error

@@ -6,7 +6,6 @@ log-probs of what top-p left over, not those of the model.
 """
 
 import gc
-import itertools
 import queue
 import threading
 import time
@@ -20,7 +19,7 @@ import transformers
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from pipeline import models
-from pipeline.engines import Completion, Request, load_errors, text_of
+from pipeline.engines import Completion, Request, load_errors, pull, text_of
 from pipeline.errors import UserError
 from pipeline.schema import RunConfig, SamplingConfig
 
@@ -57,10 +56,14 @@ class TransformersEngine:
         # Inputs go where the first layer is, should device_map have split the model.
         self.device = self.model.get_input_embeddings().weight.device
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion | None]:
-        waiting = iter(requests)
-        while taken := list(itertools.islice(waiting, self.cfg.engine.batch_size)):
-            yield from self._run(taken)
+    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
+        waiting, more = iter(requests), True
+        while more:
+            taken, more = pull(waiting, self.cfg.engine.batch_size)
+            if taken:
+                yield from self._run(taken)
+            else:
+                yield None
 
     def _run(self, requests: list[Request]) -> Iterator[Completion | None]:
         """One batch: `model.generate` returns only at its end, so it runs in a thread."""

@@ -9,7 +9,6 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from pipeline import models
 from pipeline.children import tamed
-from pipeline.engines import Completion, Request, load_errors, text_of
+from pipeline.engines import Completion, Request, load_errors, pull, text_of
 from pipeline.errors import UserError
 from pipeline.schema import RunConfig
 
@@ -78,22 +77,23 @@ class VllmEngine:
             del args["gpu_memory_utilization"]
         return args | dict(cfg.model.engine_args) | dict(cfg.engine.args)
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion | None]:
-        waiting = iter(requests)
+    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
+        waiting, more = iter(requests), True
         flying: dict[str, tuple[Request, float]] = {}
         parts: dict[str, list[tuple[float, Any]]] = {}  # of each request: when, what
         params = self._sampling_params()
         most = self.cfg.engine.in_flight or 3 * self.cfg.engine.batch_size
         try:
             while True:
-                if 3 * len(flying) <= 2 * most:  # many at a time is cheaper than one by one
-                    for request in islice(waiting, most - len(flying)):
+                if more and 3 * len(flying) <= 2 * most:  # many at a time is cheaper
+                    taken, more = pull(waiting, most - len(flying))
+                    for request in taken:
                         name = f"{request.question_id}/{request.trial}"
                         self._add(name, request, params)
                         flying[name] = (request, time.time())
-                if not flying:
+                if not flying and not more:
                     return
-                for output in self.engine.step():
+                for output in self.engine.step() if flying else ():
                     [made] = output.outputs
                     parts.setdefault(output.request_id, []).append((time.time(), made))
                     if output.finished:

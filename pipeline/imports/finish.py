@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline import config, evidence, joins, runfolder, shards
+from pipeline import atomic, config, evidence, joins, runfolder, shards
 from pipeline.environment import describe
 from pipeline.errors import UserError
 from pipeline.imports import labels as label
@@ -83,7 +83,7 @@ def write(
         "model.weights": f"imported: {plan.called}",
         "questions": {row["question_id"]: row["question_hash"] for row in rows},
     }
-    shards.write_text(folder / "config.yaml", config.dump(replace(run.cfg, run_dir=str(target))))
+    atomic.write_text(folder / "config.yaml", config.dump(replace(run.cfg, run_dir=str(target))))
     runfolder.write_manifest(
         run,
         {

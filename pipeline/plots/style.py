@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from pipeline import shards
+from pipeline import atomic
 
 Numbers = npt.NDArray[np.float64]
 
@@ -254,7 +254,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
         made.append(path.with_name(f"{path.name}.{kind}"))
         made[-1].parent.mkdir(parents=True, exist_ok=True)
-        with shards.replacing(made[-1]) as file:
+        with atomic.replacing(made[-1]) as file:
             file.write(buffer.getvalue())
     return made
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import evidence, joins, shards
+from pipeline import atomic, evidence, joins
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
@@ -93,7 +93,7 @@ def write(stem: Path, ending: str, value: Any) -> None:
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     name = f"{stem.name}{ending}"
-    shards.write_text(stem.with_name(f"{name}.js"), f"bayesReport({json.dumps(name)},{text});\n")
+    atomic.write_text(stem.with_name(f"{name}.js"), f"bayesReport({json.dumps(name)},{text});\n")
 
 
 def _signals(run: Run, keys: Keys, notes: list[str]) -> dict[str, Any]:

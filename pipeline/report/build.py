@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline import shards
+from pipeline import atomic
 from pipeline.analysis import AnalysisConfig
 from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import leaderboard
@@ -75,7 +75,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         parts = _parts(cohorts, cfg, side)
         page = _page(cohorts, cfg, parts, stamp)
-        shards.write_text(out / "index.html", page)
+        atomic.write_text(out / "index.html", page)
         _drop_others(out / "attempts", stamp)
     except OSError as error:
         shutil.rmtree(side, ignore_errors=True)

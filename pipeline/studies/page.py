@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline import shards, tabular
+from pipeline import atomic, tabular
 from pipeline.studies import paper, shared
 from pipeline.studies.paper import Printed
 from pipeline.tabular import Column, Table
@@ -165,8 +165,8 @@ def write(folder: Path, sections: Sequence[Section], compared: Table, left_out: 
         left_out=left_out,
         preamble=PREAMBLE,
     )
-    shards.write_text(folder / "index.html", text)
-    shards.write_lines(folder / "index.md", _markdown(sections, compared, left_out))
+    atomic.write_text(folder / "index.html", text)
+    atomic.write_lines(folder / "index.md", _markdown(sections, compared, left_out))
 
 
 PREAMBLE = (

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from pipeline import joins, shards
+from pipeline import atomic, joins, shards
 from pipeline.console import note, results
 from pipeline.joins import Ints
 from pipeline.runfolder import Run
@@ -38,7 +38,7 @@ def report(run: Run) -> None:
     found = agreement(correct, prob.argmax(axis=1))
     _print(found, seen.size, len(verdicts) - seen.size)
     differ = verdicts.take(pa.array(seen[disagreements(correct, prob.astype(np.float64))]))
-    shards.write_jsonl(path, _for_a_person(run, differ))
+    atomic.write_jsonl(path, _for_a_person(run, differ))
     if len(differ):
         note(f"verify: {len(differ)} disagreements, the surest first, are in {path}")
 

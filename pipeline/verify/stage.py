@@ -47,7 +47,7 @@ def verify(run: Run) -> None:
     template = read_template(run.cfg.verifier)
     if not run.questions or not run.attempts.exists():
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
-    with lease.held(run.path / "verify.lease", "verifying"), named_as_verifier():
+    with lease.held(run.path / "verify.lease", "verifying", wait=True), named_as_verifier():
         judge = as_model(run.cfg)
         asked = store.settings(run.cfg, judge, template)
         if store.made_otherwise(run, asked):  # refused before anything is put aside

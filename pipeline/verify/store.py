@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import joins, models, runfolder, shards
+from pipeline import atomic, joins, models, runfolder, shards
 from pipeline.console import note
 from pipeline.questions import find_local
 from pipeline.runfolder import Run
@@ -154,7 +154,7 @@ def judged(run: Run, columns: list[str]) -> pa.Table:
 def write_baselines(run: Run, found: dict[tuple[str, str], list[float]]) -> None:
     """Replace the file of baselines."""
     rows = ({"question_id": q, "text": t, "logprobs": v} for (q, t), v in found.items())
-    shards.write_jsonl(_baselines(run), rows)
+    atomic.write_jsonl(_baselines(run), rows)
 
 
 def question_baselines(

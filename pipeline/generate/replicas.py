@@ -1,0 +1,215 @@
+"""engine.replicas > 1: one worker a GPU (or a group of them) on this node, watched by this process.
+
+Replicas share the run by claims like any workers, so nothing is divided here, and one that dies
+disturbs nobody. They are processes of their own rather than vLLM's data parallel ranks, which
+start, step and fail together.
+
+Signals are this process's business. A terminal's Ctrl-C does not reach the replicas, which are in
+process groups of their own; Slurm's signals reach everyone. So a replica takes any number of
+requests to stop for one, and only this process quits at the second, and then kills.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from pipeline import runfolder, shards
+from pipeline.console import Meter, count, note, warn
+from pipeline.errors import EngineFailure, Interrupted, UserError
+from pipeline.generate import devices, heartbeat, stopping
+from pipeline.generate.team import COUNTS, Replica, wait
+from pipeline.generate.worker import writable
+from pipeline.runfolder import Run
+
+BARREN = 3  # processes in a row, of one replica, that made no attempt: it is given up
+STOP_S = 60.0  # for writing what is finished; journals hold it already
+LOOK_S = 0.25
+
+
+def supervise(run: Run) -> None:
+    """Generate with `engine.replicas` workers, each a process with devices of its own.
+
+    A replica that dies or hangs is started again, until three processes in a row have made
+    nothing; the others go on.
+
+    Raises:
+        UserError: when there are too few GPUs, for what a replica raises, or when all are given up
+            and attempts are still owed.
+        Interrupted: after a signal; finished attempts are kept.
+    """
+    folder, name = run.path / "logs", shards.worker_id()
+    team = [
+        Replica(number, share, folder / f"{name}-{number}.stderr")
+        for number, share in enumerate(devices.shares(run.cfg))
+    ]
+    total, owed = len(run.wanted), _owed(run)
+    note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(team)} replicas ...")
+    with (
+        writable(run),
+        stopping.requests() as stop,
+        _logs(team),
+        Meter("generate", total, total - owed) as meter,
+    ):
+        try:
+            left, before = owed, None
+            while left != before and not stop.signal_number:  # once more if a healthy one had left
+                before = left
+                _generate(run, team, stop, meter)
+                left = _owed(run)
+                meter.reach(total - left, lambda: _detail(team, meter.started))
+                if not left or heartbeat.alive(run.path):
+                    break
+        finally:
+            for replica in team:
+                replica.end()
+    if stop.signal_number:
+        raise Interrupted(
+            f"stopped: {total - left} of {total} attempts are kept in {run.path}; the same command"
+            f" makes the other {left}",
+            stop.signal_number,
+        )
+    _conclude(run, team, left)
+
+
+def _owed(run: Run) -> int:
+    return len(runfolder.owed(run, shards.Damage()))
+
+
+def _generate(run: Run, team: list[Replica], stop: stopping.StopFlag, meter: Meter) -> None:
+    """Let every replica work that is not given up, until all have ended."""
+    watch = _Watch(run)
+    first = meter.done - sum(one.total("attempts") for one in team)
+    for replica in team:
+        if replica.failed is None:
+            replica.start(run)
+    asked = 0.0
+    while any(one.running for one in team):
+        wait(team, LOOK_S)
+        if stop.signal_number and not asked:
+            asked = time.monotonic()
+            _stop(team, stop.signal_number)
+        for replica in team:
+            code = replica.ended()
+            if code is None:
+                continue
+            if asked and code == UserError.exit_code:
+                warn(f"replica {replica.number}: {replica.error}")
+            elif not asked and code != 0:
+                _died(run, replica, code)
+        if asked and time.monotonic() - asked > STOP_S:
+            for replica in team:
+                replica.kill("it did not stop")
+        if not asked:
+            _again_who_failed_alone(run, team)
+            watch.look(team)
+        made = sum(one.total("attempts") for one in team)
+        if not made:
+            meter.started = time.monotonic()  # loading tells nothing about the time left
+        others = len(run.wanted) - min(one.told.get("left", len(run.wanted)) for one in team)
+        meter.reach(max(meter.done, first + made, others), lambda: _detail(team, meter.started))
+
+
+def _stop(team: list[Replica], number: int) -> None:
+    for replica in team:
+        if replica.state == "loading":
+            replica.kill("nothing to save yet")
+        else:
+            replica.signal(number)
+
+
+def _died(run: Run, replica: Replica, code: int) -> None:
+    """Start it again, unless that has been in vain before or the user must do something."""
+    replica.code = code
+    if code == UserError.exit_code or (replica.lost_while == "loading" and replica.error):
+        replica.failed = replica.error or "a user error"
+        return
+    if replica.barren >= BARREN:
+        replica.failed = (
+            f"{replica.obituary(code)}\n  given up after {BARREN} times without an attempt"
+        )
+        return
+    warn(f"{replica.obituary(code)}\n  starting it again")
+    replica.start(run)
+
+
+class _Watch:
+    """Finds replicas that live and do nothing: their heartbeat has stopped."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.looked = run, time.monotonic()
+        self.seen: set[str] = set()
+
+    def look(self, team: list[Replica]) -> None:
+        """Kill those that were silent too long; looks as often as hearts beat."""
+        now = time.monotonic()
+        if now - self.looked < heartbeat.HEARTBEAT_S:
+            return
+        self.looked, alive = now, heartbeat.alive(self.run.path)
+        self.seen |= alive
+        for replica in team:
+            beats = replica.of(self.seen)
+            if not beats or beats <= alive or replica.exit is not None:
+                replica.silent_since = None
+            elif replica.silent_since is None:
+                # A whole machine may have slept: then the heartbeat is back in a moment. And a
+                # worker that has done its work takes its heartbeat away before it ends.
+                replica.silent_since = now
+            elif now - replica.silent_since > 2 * heartbeat.HEARTBEAT_S:
+                replica.kill("its heartbeat stopped")
+
+
+def _again_who_failed_alone(run: Run, team: list[Replica]) -> None:
+    """An error while loading that the others do not have is no error of the user's.
+
+    Memory of a GPU that is not free yet, two processes that met in a cache: worth another try.
+    """
+    if all(one.state in ("loading", "ended") for one in team):
+        return
+    for replica in team:
+        if replica.failed and replica.lost_while == "loading" and 0 < replica.barren < BARREN:
+            warn(f"replica {replica.number}: {replica.failed}\n  others could load: once more")
+            replica.start(run)
+
+
+def _detail(team: list[Replica], since: float) -> str:
+    """Rates and shares for the progress line."""
+    attempts, tokens, boxed, truncated = (sum(one.total(what) for one in team) for what in COUNTS)
+    running = [one for one in team if one.running]
+    loading = sum(one.state == "loading" for one in running)
+    parts = []
+    if attempts:
+        rate = sum(one.told.get("tokens_per_s", 0.0) for one in running)
+        rate = rate if running else tokens / max(time.monotonic() - since, 1e-9)
+        shares = f"{boxed / attempts:.0%} boxed, {truncated / attempts:.0%} truncated"
+        parts = [f"{count(rate)} tokens/s, {shares}"]
+    if running:
+        parts.append(f"{len(running) - loading} of {len(team)} replicas")
+    return ", ".join(parts + [f"{loading} loading"] * bool(loading))
+
+
+@contextlib.contextmanager
+def _logs(team: list[Replica]) -> Iterator[None]:
+    """Logs in which nothing was written are taken away at the end."""
+    try:
+        yield
+    finally:
+        for replica in team:
+            with contextlib.suppress(OSError):
+                if not replica.log.stat().st_size:
+                    replica.log.unlink()
+
+
+def _conclude(run: Run, team: list[Replica], left: int) -> None:
+    """Say what was not in order; an error where attempts are owed that nobody makes."""
+    reasons = list(dict.fromkeys(one.failed for one in team if one.failed))
+    given_up = sum(one.failed is not None for one in team)
+    others = heartbeat.alive(run.path)
+    if left and (given_up == len(team) or not others):
+        kind = UserError if all(one.code == 2 for one in team) else EngineFailure
+        raise kind(
+            "; ".join(reasons or ["no replica found anything to do"])
+            + f" ({given_up} of {len(team)} replicas were given up; {left} of {len(run.wanted)}"
+            " attempts are still owed)"
+        )
+    for reason in reasons:
+        warn(f"{given_up} of {len(team)} replicas were given up: {reason}")

@@ -1,0 +1,54 @@
+"""generate: sample every attempt that is owed, with one worker or several."""
+
+from pathlib import Path
+
+from pipeline import models, runfolder, shards
+from pipeline.console import note
+from pipeline.generate import heartbeat
+from pipeline.generate.worker import missing_prompt_logprobs, work
+from pipeline.runfolder import Run
+from pipeline.tables import ATTEMPTS
+
+
+def generate(run: Run) -> bool:
+    """Sample what the run owes: every (question_id, trial) without a readable attempt.
+
+    Any number of processes may do so in one run folder, on any number of machines that share it.
+
+    Returns:
+        Whether nothing is owed any more; if not, other live workers are making the rest.
+
+    Raises:
+        UserError: when the folder was made with other settings, the engine cannot be loaded, or
+            the disk is full.
+        Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
+    """
+    weights = {"model.weights": models.fingerprint(run.cfg.model)}
+    runfolder.check_same(run, runfolder.settings(run.cfg) | weights)
+    damage = shards.Damage()
+    if not runfolder.owed(run, damage) and not damage.lines and not missing_prompt_logprobs(run):
+        note(
+            f"generate: nothing owed, all {len(run.wanted)} attempts are there"
+            " (sampling.trials=N adds more)"
+        )
+        return True
+    if run.cfg.engine.replicas > 1:
+        from pipeline.generate.replicas import supervise
+
+        supervise(run)
+    else:
+        work(run)
+    left = len(runfolder.owed(run, shards.Damage()))
+    if left:
+        others = len(heartbeat.alive(run.path))
+        note(f"generate: {left} attempts are being made by {others} other workers")
+    return not left
+
+
+def mean_tokens(folder: Path) -> float | None:
+    """Mean completion tokens of the attempts that are there."""
+    tokens = attempts = 0
+    for batch in shards.batches(folder, ATTEMPTS, ["completion_tokens"], shards.Damage()):
+        tokens += sum(batch["completion_tokens"].to_pylist())
+        attempts += batch.num_rows
+    return tokens / attempts if attempts else None

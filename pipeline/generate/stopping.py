@@ -1,0 +1,55 @@
+"""Signals that ask a worker to stop: it keeps what is finished and ends."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+from pipeline.console import note
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last: a scheduler's warning
+
+
+class StopFlag:
+    """Set by the first of `SIGNALS`."""
+
+    signal_number: int = 0
+    loading: bool = False  # there is nothing to save yet
+
+
+class StopNow(BaseException):
+    """A signal came while an engine was loading, which takes minutes and has nothing to save."""
+
+
+@contextlib.contextmanager
+def requests() -> Iterator[StopFlag]:
+    """Inside, a signal sets the flag; a second Ctrl-C or SIGTERM ends the process at once."""
+    flag = StopFlag()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if flag.signal_number and number != signal.SIGUSR1:
+            raise KeyboardInterrupt
+        if not flag.signal_number:
+            flag.signal_number = number
+            if flag.loading:
+                raise StopNow
+            note("stopping: writing what is finished (once more to quit at once) ...")
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def at_once(flag: StopFlag) -> Iterator[None]:
+    """Inside, the first signal raises StopNow."""
+    flag.loading = True
+    try:
+        if flag.signal_number:
+            raise StopNow
+        yield
+    finally:
+        flag.loading = False

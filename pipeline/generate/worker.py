@@ -1,0 +1,316 @@
+"""One worker: it loads the engine, claims attempts, samples them and makes each durable."""
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pipeline import engines, prepare, runfolder, sessions, shards
+from pipeline.attempts import AttemptWriter
+from pipeline.console import Meter, note
+from pipeline.errors import EngineFailure, Interrupted, UserError
+from pipeline.generate import heartbeat, stopping
+from pipeline.generate.claims import Claims
+from pipeline.generate.heartbeat import Heartbeat
+from pipeline.generate.record import Session
+from pipeline.generate.stopping import StopFlag, StopNow
+from pipeline.generate.tidy import tidy
+from pipeline.runfolder import Run
+from pipeline.tables import ATTEMPTS
+
+HUNG = 86  # exit status of a worker whose engine does not answer
+LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
+PROGRESS_S = 0.5
+_IDLE_S = 0.2
+_PROMPTS = "prompts"  # the claim on the prompts' log-probs
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def work(
+    run: Run,
+    progress: Progress | None = None,
+    stop: StopFlag | None = None,
+    replica: int | None = None,
+) -> None:
+    """Make attempts that the run owes until none is left that nobody else is at.
+
+    Args:
+        run: a prepared run folder.
+        progress: gets the session's record about twice a second, instead of a progress line.
+        stop: set by the caller when the worker is to stop; without it signals do that.
+        replica: the number of this worker among those of one parent.
+
+    Raises:
+        UserError: the disk is full or read-only.
+        EngineFailure: the engine cannot be loaded, or broke.
+        Interrupted: the worker was asked to stop; finished attempts are kept.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(writable(run))
+        flag = stop or stack.enter_context(stopping.requests())
+        run.path.joinpath(heartbeat.FOLDER).mkdir(parents=True, exist_ok=True)
+        session = Session(run, shards.worker_id(), replica)
+        beat = stack.enter_context(Heartbeat(run.path, session.worker, lambda: _give_up(session)))
+        try:
+            _Worker(run, session, beat, flag, progress).work()
+        except BaseException as error:
+            state = "stopped" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+            session.end(state, str(error) or type(error).__name__)
+            raise
+        session.end("done")
+    _leave(run)
+
+
+def _give_up(session: Session) -> None:
+    """The engine hangs: nothing but the end of the process frees its GPU."""
+    session.end("failed", f"the engine did not answer for {heartbeat.HANG_S:.0f} s")
+    os._exit(HUNG)
+
+
+def _leave(run: Run) -> None:
+    """The last one out sums up, and leaves no claims behind."""
+    if heartbeat.alive(run.path) or runfolder.owed(run, shards.Damage()):
+        return
+    tidy(run)
+    sessions.write_summary(run)
+    folder = run.path / heartbeat.FOLDER
+    with contextlib.suppress(OSError):  # another worker may just have come
+        for path in folder.iterdir():
+            if path.suffix != heartbeat.SUFFIX or heartbeat.surely_dead(run.path, path.stem):
+                path.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+class _Worker:
+    """The engine, the claims and the writer of one process, while it samples."""
+
+    def __init__(
+        self,
+        run: Run,
+        session: Session,
+        beat: Heartbeat,
+        stop: StopFlag,
+        progress: Progress | None,
+    ) -> None:
+        self.run, self.session, self.beat, self.stop = run, session, beat, stop
+        self.progress, self.reported = progress, 0.0
+        self.rows = {row["question_id"]: row for row in run.questions}
+        self.wanted = run.wanted
+        self.place = {key: position for position, key in enumerate(self.wanted)}
+        self.claims = Claims(beat, self._owed, self._made_by)
+        self.flying: set[int] = set()
+        self.unsafe: deque[int] = deque()  # finished, not yet durable, in the writer's order
+        self.safe = 0  # durable attempts of this worker
+        self.busy = time.monotonic()  # when there was last something to do
+        self.rounds = 3  # of looking for what markers of before wrongly call done
+
+    def work(self) -> None:
+        run = self.run
+        tidy(run)
+        runfolder.save_config(run)
+        if not heartbeat.alive(run.path) - {self.session.worker}:
+            self.claims.board.clear()
+        owed = self.claims.read()
+        if not owed and not missing_prompt_logprobs(run):
+            return
+        if self.progress is None:
+            note(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
+        longest = max(len(r["prompt_token_ids"]) + r["max_tokens"] for r in self.rows.values())
+        try:
+            with stopping.at_once(self.stop):
+                engine = engines.load(run.cfg, longest)
+        except StopNow:
+            raise self._interrupted() from None
+        self.session.loaded(owed, engine.describe())
+        try:
+            self._add_prompt_logprobs(engine)
+            self._sample(engine)
+            if not self.stop.signal_number:
+                self._add_prompt_logprobs(engine)  # whose claimant may have died
+        finally:
+            self.beat.rest()
+            with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
+                engine.close()
+
+    def _owed(self) -> Iterator[int]:
+        """What the table lacks and this worker is not at."""
+        owed = runfolder.owed(self.run, shards.Damage())
+        mine = self.flying.union(self.unsafe)
+        return (self.place[key] for key in owed if self.place[key] not in mine)
+
+    def _made_by(self, worker: str) -> set[int]:
+        made = shards.made_by(worker, self.run.attempts, ATTEMPTS, shards.Damage())
+        self.session.log("took over", worker=worker, attempts=len(made))
+        return {self.place[key] for key in made if key in self.place}
+
+    def _add_prompt_logprobs(self, engine: engines.Engine) -> None:
+        """One request a question, apart from its trials, which the prefix cache then serves."""
+        missing = missing_prompt_logprobs(self.run)
+        if not missing or not self.claims.seize(_PROMPTS):
+            return
+        with _engine_errors(self.run):
+            found = engine.prompt_logprobs([row["prompt_token_ids"] for row in missing])
+        for row, logprobs in zip(missing, found, strict=True):
+            row["prompt_logprobs"] = logprobs
+        prepare.write(self.run.path / "questions.parquet", self.run.questions)
+        self.claims.board.drop(_PROMPTS)
+
+    def _sample(self, engine: engines.Engine) -> None:
+        self.writer = AttemptWriter(self.run.attempts, self.session.worker)
+        total = len(self.wanted)
+        show = Meter("generate", total, total - self.claims.left) if not self.progress else None
+        try:
+            with show or contextlib.nullcontext(), _engine_errors(self.run, self._excused):
+                for completion in engine.generate(self._requests()):
+                    if completion is not None:
+                        self._finished(completion)
+                        continue
+                    self._settle(self.writer.tick)
+                    if self.stop.signal_number:
+                        break
+                    self._report(show)
+        finally:
+            self.beat.rest()
+            try:
+                self._settle(self.writer.close)
+            finally:
+                with contextlib.suppress(OSError):  # then they are found to be a dead worker's
+                    self.claims.release()
+        if self.stop.signal_number:
+            raise self._interrupted()
+
+    def _interrupted(self) -> Interrupted:
+        total, left = len(self.wanted), self.claims.left
+        return Interrupted(
+            f"stopped: {total - left} of {total} attempts are kept in {self.run.path}; the same"
+            f" command makes the other {left}",
+            self.stop.signal_number,
+        )
+
+    def _requests(self) -> Iterator[engines.Request | None]:
+        """What to make next, as long as there is something; None: nothing right now."""
+        e, seed = self.run.cfg.engine, self.run.cfg.sampling.seed
+        room = e.in_flight or 3 * e.batch_size
+        while True:
+            position = self.claims.take(len(self.flying), room, e.batch_size)
+            if position is None:
+                if not self.flying and self._nothing_left():
+                    return
+                yield None
+                continue
+            self.flying.add(position)
+            self.busy = time.monotonic()
+            question_id, trial = self.wanted[position]
+            row = self.rows[question_id]
+            yield engines.Request(
+                question_id=question_id,
+                trial=trial,
+                prompt_token_ids=row["prompt_token_ids"],
+                max_tokens=row["max_tokens"],
+                seed=None if seed is None else seed + trial,
+            )
+
+    def _nothing_left(self) -> bool:
+        """Whether this worker may leave; waits a moment if not."""
+        self._settle(self.writer.flush)
+        if self.claims.left:  # others are at it
+            if time.monotonic() - self.busy > LINGER_S:
+                note(f"{self.claims.left} attempts are left to other workers, who are at them")
+                return True
+            time.sleep(_IDLE_S)
+            return False
+        # What claims call done may have been damaged since: the table has the last word.
+        if self.rounds and not heartbeat.alive(self.run.path) - {self.session.worker}:
+            self.rounds -= 1
+            self.claims.board.clear()
+            return not self.claims.read()
+        return True
+
+    def _finished(self, completion: engines.Completion) -> None:
+        position = self.place[completion.request.question_id, completion.request.trial]
+        self.flying.discard(position)
+        if self.claims.lost(position):
+            self.session.log("dropped", question=completion.request.question_id)
+            return
+        self.writer.put(_row(completion))
+        self.session.add(completion)
+        self.unsafe.append(position)
+
+    def _settle(self, write: Callable[[], None]) -> None:
+        """Hand what is finished to the disk, and only then call it done."""
+        write()
+        while self.safe < self.writer.written:
+            self.claims.durable(self.unsafe.popleft())
+            self.safe += 1
+
+    def _report(self, show: Meter | None) -> None:
+        self.beat.tick()
+        self.session.tick(len(self.flying), "sampling" if self.flying else "waiting")
+        if show:
+            show.reach(len(self.wanted) - self.claims.left, self.session.detail)
+        elif self.progress and time.monotonic() - self.reported > PROGRESS_S:
+            self.reported = time.monotonic()
+            self.progress(self.session.now() | {"left": self.claims.left})
+
+    def _excused(self, error: Exception) -> bool:
+        """Ctrl-C reaches the engine's own processes too, which may fail before we stop."""
+        if self.writer.error is not None:
+            raise self.writer.error from error
+        return bool(self.stop.signal_number)
+
+
+@contextlib.contextmanager
+def _engine_errors(
+    run: Run, excused: Callable[[Exception], bool] = lambda error: False
+) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # engines raise whatever their parts raise
+        if not excused(error):
+            raise EngineFailure(
+                f"engine={run.cfg.engine.name} failed while generating:"
+                f" {' '.join(str(error).split())[:400] or type(error).__name__}. Finished attempts"
+                " are kept; the same command continues"
+            ) from error
+
+
+@contextlib.contextmanager
+def writable(run: Run) -> Iterator[None]:
+    """Turn what the disk refuses into one readable line."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{run.path}: {error.strerror or error}. Finished attempts that were written are kept;"
+            " mend the disk (free space, permissions), then the same command continues"
+        ) from error
+
+
+def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
+    """The questions whose prompt log-probs are owed."""
+    if not run.cfg.sampling.prompt_logprobs:
+        return []
+    return [row for row in run.questions if row["prompt_logprobs"] is None]
+
+
+def _row(done: engines.Completion) -> dict[str, Any]:
+    return {
+        "question_id": done.request.question_id,
+        "trial": done.request.trial,
+        "seed": done.request.seed,
+        "text": done.text,
+        "finish_reason": done.finish_reason,
+        "prompt_tokens": len(done.request.prompt_token_ids),
+        "completion_tokens": len(done.token_ids),
+        # Typed arrays: eight times smaller than lists, should attempts wait for the disk.
+        "token_ids": np.asarray(done.token_ids, dtype=np.int32),
+        "logprobs": None if done.logprobs is None else np.asarray(done.logprobs, dtype=np.float32),
+        "started": done.started,
+        "first_token": done.first_token,
+        "finished": done.finished,
+    }

@@ -1,0 +1,190 @@
+"""Where a run stands: what is done and owed, who works on it, what it costs and when it is done."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from pipeline.cluster.jobs import UNKNOWN, Job
+from pipeline.status.tally import Score, Tally
+from pipeline.workers import Worker, workers
+
+_RECENT_S = 1800  # the rate is that of the latest attempts, none from days ago
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The figures of one run at one moment."""
+
+    name: str
+    path: str
+    model: str = ""
+    dataset: str = ""
+    done: int = 0
+    total: int = 0
+    unread: int = 0  # attempts whose outcome is not known yet
+    tokens: int = 0  # sampled, of the attempts that are there
+    rate: float = 0.0  # attempts a second, of workers that are alive
+    workers: list[Worker] = field(default_factory=list)
+    score: Score | None = None
+    jobs: list[Job] = field(default_factory=list)  # of Slurm
+    fault: str | None = None  # why there are no figures
+
+    @property
+    def owed(self) -> int:
+        return self.total - self.done
+
+    @property
+    def alive(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.alive]
+
+    @property
+    def dead(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.state == "dead"]
+
+    @property
+    def in_flight(self) -> int:
+        return min(sum(worker.in_flight for worker in self.alive), self.owed)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return sum(worker.tokens_per_s for worker in self.alive)
+
+    @property
+    def gpu_h(self) -> float:
+        return sum(worker.gpu_s for worker in self.workers) / 3600
+
+    @property
+    def gpu_h_left(self) -> float | None:
+        """What is owed at the GPU time of an attempt so far; None while that is not known."""
+        made = sum(worker.attempts for worker in self.workers)
+        if not self.owed:
+            return 0.0
+        return self.owed * self.gpu_h / made if made and self.gpu_h else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until all is done, at the latest rate; None while nobody finishes anything."""
+        if not self.owed:
+            return 0.0
+        return self.owed / self.rate if self.rate else None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.fault is None and not (self.owed or self.alive or self.unread)
+
+
+def of(name: str, tally: Tally, jobs: list[Job]) -> Standing:
+    """The figures of a run from what was read of it.
+
+    Raises:
+        OSError: when a folder is there and cannot be read.
+    """
+    run = tally.run
+    found = workers(run.path)
+    done = tally.done
+    return Standing(
+        name=name,
+        path=str(run.path),
+        model=run.cfg.model.name,
+        dataset=run.cfg.dataset.name,
+        done=int(done.sum()),
+        total=done.size,
+        unread=tally.unread,
+        tokens=int(tally.tokens.sum()),
+        rate=_rate(tally, found),
+        workers=found,
+        score=tally.score(),
+        jobs=jobs,
+    )
+
+
+def _rate(tally: Tally, found: Iterable[Worker]) -> float:
+    """Attempts a second of the workers that are alive, each over its own part of the last while."""
+    now = max(time.time(), float(tally.finished.max(initial=0.0)))  # nodes' clocks may be ahead
+    rate = 0.0
+    for worker in found:
+        if not worker.alive:
+            continue
+        times = tally.finish_times(worker.name)
+        times = times[times > now - _RECENT_S]
+        if times.size:
+            began = (worker.updated or now) - worker.wall_s if worker.wall_s else times.min()
+            seconds = now - max(now - _RECENT_S, min(began, times.min()))
+            rate += times.size / max(seconds, 1.0)
+    return rate
+
+
+class Figures(NamedTuple):
+    """Sums over runs."""
+
+    done: int
+    total: int
+    owed: int
+    in_flight: int
+    alive: int
+    dead: int
+    tokens: int
+    tokens_per_s: float
+    gpu_h: float
+    gpu_h_left: float | None  # None while it is unknown for one of them
+    left_s: float | None
+
+
+def figures(standings: Sequence[Standing]) -> Figures:
+    """Add up runs; they end together if the workers of one go on to the next."""
+    known = [s.gpu_h_left for s in standings if s.fault is None]
+    rate, owed = sum(s.rate for s in standings), sum(s.owed for s in standings)
+    return Figures(
+        done=sum(s.done for s in standings),
+        total=sum(s.total for s in standings),
+        owed=owed,
+        in_flight=sum(s.in_flight for s in standings),
+        alive=sum(len(s.alive) for s in standings),
+        dead=sum(len(s.dead) for s in standings),
+        tokens=sum(s.tokens for s in standings),
+        tokens_per_s=sum(s.tokens_per_s for s in standings),
+        gpu_h=sum(s.gpu_h for s in standings),
+        gpu_h_left=None if None in known else sum(hours or 0.0 for hours in known),
+        left_s=0.0 if not owed else owed / rate if rate else None,
+    )
+
+
+def as_json(standing: Standing) -> dict[str, Any]:
+    """A standing as plain JSON values."""
+    s = standing
+    return {
+        "run": s.path,
+        "model": s.model,
+        "dataset": s.dataset,
+        "done": s.done,
+        "total": s.total,
+        "owed": s.owed,
+        "in_flight": s.in_flight,
+        "workers_alive": len(s.alive),
+        "workers_dead": len(s.dead),
+        "tokens": s.tokens,
+        "tokens_per_s": round(s.tokens_per_s, 1),
+        "seconds_left": None if s.left_s is None else round(s.left_s),
+        "gpu_hours": round(s.gpu_h, 4),
+        "gpu_hours_left": None if s.gpu_h_left is None else round(s.gpu_h_left, 4),
+        "score": None if s.score is None else s.score._asdict(),
+        "workers": [asdict(worker) for worker in s.workers],
+        "jobs": [asdict(job) for job in s.jobs],
+        "fault": s.fault,
+    }
+
+
+def by_state(standings: Iterable[Standing]) -> str:
+    """How many Slurm jobs are in which state, each job once; or why nobody knows.
+
+    >>> by_state([Standing("a", "runs/a", jobs=[Job("generate", "7_0", "RUNNING", "n1", "", "")])])
+    '1 running'
+    """
+    jobs = {job.id: job for s in standings for job in s.jobs}
+    if lost := [job.reason for job in jobs.values() if job.state == UNKNOWN]:
+        return lost[0]
+    counts = Counter(job.state.lower() for job in jobs.values())
+    return ", ".join(f"{number} {state}" for state, number in counts.most_common())

@@ -1,0 +1,237 @@
+"""status of many runs, or again and again: a table that follows whatever works on them."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.live import Live
+from rich.text import Text
+
+from pipeline import config
+from pipeline.cluster import jobs
+from pipeline.cluster.jobs import Job
+from pipeline.cohorts import whichruns
+from pipeline.console import note, results
+from pipeline.errors import UserError
+from pipeline.runfolder import Run
+from pipeline.schema import RunConfig
+from pipeline.status import board
+from pipeline.status.standing import Standing, as_json, of
+from pipeline.status.tally import Judges, Tally
+
+EVERY_S = 30.0  # between two blocks of plain text
+_LOOK_S, _DRAW_S = 2.0, 0.5
+_TEXTS_S = 5.0  # of reading texts before the figures are looked at again
+_JOBS_S = 20.0  # between two questions to Slurm
+_MANY = 2000  # attempts whose answers take a while to read
+
+
+class Observer:
+    """Reads any number of runs, each file of them once.
+
+    Args:
+        sources: run folders, folders of them in which others may appear, or settings of runs.
+
+    Raises:
+        UserError: a folder that is no run and holds none.
+    """
+
+    def __init__(self, sources: Sequence[Path | RunConfig]) -> None:
+        self._sources = sources
+        self._runs()
+        self._judges: Judges = {}
+        self._tallies: dict[Path, Tally] = {}
+        self._configs: dict[Path, tuple[str, RunConfig]] = {}
+        self._questions: dict[Path, tuple[int, int]] = {}
+        self._jobs: dict[Path, list[Job]] = {}
+        self._asked = -_JOBS_S
+
+    def look(self) -> list[Standing]:
+        """The figures of every run now; scores are of the answers read so far."""
+        found = self._runs()
+        paths = list(found)
+        names = (
+            whichruns.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
+        )
+        if time.monotonic() - self._asked >= _JOBS_S or not self._jobs.keys() >= set(paths):
+            self._jobs, self._asked = jobs.of(paths), time.monotonic()
+        standings = []
+        for name, path, cfg in zip(names, paths, found.values(), strict=True):
+            try:
+                tally = self._tally(path, cfg)
+                tally.look()
+                standings.append(of(name, tally, self._jobs[path]))
+            except (UserError, OSError) as error:
+                standings.append(Standing(name, str(path), fault=str(error)))
+        return standings
+
+    def read_texts(self, stop: Callable[[], bool]) -> bool:
+        """Read the answers that nobody has graded; False when `stop` said so before the end."""
+        for tally in self._tallies.values():
+            try:
+                if not (tally.read_texts(stop) and tally.judge(stop)):
+                    return False
+            except (UserError, OSError):
+                continue  # the next look meets the same, and says so
+        return True
+
+    def _runs(self) -> dict[Path, RunConfig | None]:
+        """Run folders, and settings other than those of their config.yaml."""
+        found: dict[Path, RunConfig | None] = {}
+        for source in self._sources:
+            if isinstance(source, RunConfig):
+                found[Path(source.run_dir).expanduser()] = source
+            else:
+                found |= dict.fromkeys(whichruns.within(source))
+        return found
+
+    def _tally(self, path: Path, cfg: RunConfig | None) -> Tally:
+        cfg = cfg or self._config(path)
+        known, changed = self._tallies.get(path), _changed(path / "questions.parquet")
+        if known is None or known.run.cfg != cfg or self._questions[path] != changed:
+            run = Run(cfg)
+            if known is None or known.run.cfg != cfg or known.run.questions != run.questions:
+                self._tallies[path] = known = Tally(run, self._judges)
+            self._questions[path] = changed
+        return known
+
+    def _config(self, path: Path) -> RunConfig:
+        text = (path / "config.yaml").read_text(errors="replace")  # workers write the same again
+        if path not in self._configs or self._configs[path][0] != text:
+            self._configs[path] = (text, config.load_folder(path, []))
+        return self._configs[path][1]
+
+
+def show(sources: Sequence[Path | RunConfig], as_json_lines: bool = False) -> None:
+    """Print the figures of several runs once, when every answer has been read.
+
+    Raises:
+        UserError: as `Observer`.
+    """
+    observer = Observer(sources)
+    standings = observer.look()
+    if unread := sum(s.unread for s in standings):
+        if unread > _MANY:
+            note(f"reading the answers of {unread} attempts that are not graded yet ...")
+        observer.read_texts(lambda: False)
+        standings = observer.look()
+    if results.is_terminal and not as_json_lines:
+        results.print(board.table(standings, results.width), soft_wrap=False)
+    else:
+        _print_block(standings, as_json_lines)
+
+
+def watch(
+    sources: Sequence[Path | RunConfig], every: float = EVERY_S, as_json_lines: bool = False
+) -> None:
+    """Show runs until nothing is owed and nobody is alive, or until Ctrl-C.
+
+    Args:
+        sources: which runs, see `Observer`.
+        every: seconds between two blocks of plain text, where there is no terminal.
+        as_json_lines: print a JSON object a run instead, terminal or not.
+
+    Raises:
+        UserError: as `Observer`.
+    """
+    with _reading(Observer(sources)) as reader:
+        try:
+            if results.is_terminal and not as_json_lines:
+                _draw(reader)
+            else:
+                _print_now_and_then(reader, every, as_json_lines)
+        except KeyboardInterrupt:
+            return
+
+
+class _Reader(threading.Thread):
+    """Looks again and again, so that a long look never holds up what is drawn."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(name="status-reader", daemon=True)  # a hard answer may not hold up the end
+        self.observer = observer
+        self.standings: list[Standing] = []
+        self.ready, self.stop = threading.Event(), threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stop.is_set():
+                self.standings = self.observer.look()
+                self.ready.set()
+                if self.observer.read_texts(self._enough(time.monotonic() + _TEXTS_S)):
+                    self.stop.wait(_LOOK_S)
+        except BaseException as error:
+            self.error = error
+            self.ready.set()
+
+    def _enough(self, until: float) -> Callable[[], bool]:
+        return lambda: self.stop.is_set() or time.monotonic() > until
+
+    def latest(self) -> list[Standing]:
+        """The figures of the last look.
+
+        Raises:
+            Exception: whatever ended the looking.
+        """
+        self.ready.wait()
+        if self.error is not None:
+            raise self.error
+        return self.standings
+
+    @property
+    def over(self) -> bool:
+        return bool(self.standings) and all(s.over for s in self.standings)
+
+
+@contextmanager
+def _reading(observer: Observer) -> Iterator[_Reader]:
+    reader = _Reader(observer)
+    reader.start()
+    try:
+        yield reader
+    finally:
+        reader.stop.set()
+
+
+def _draw(reader: _Reader) -> None:
+    with Live(console=results, auto_refresh=False, vertical_overflow="crop") as live:
+        live.update(Text("reading the runs ..."), refresh=True)
+        while True:
+            over, found = reader.over, reader.latest()
+            width, height = results.size
+            live.update(board.table(found, width, height), refresh=True)
+            if over:
+                return
+            time.sleep(_DRAW_S)
+
+
+def _print_now_and_then(reader: _Reader, every: float, as_json_lines: bool) -> None:
+    printed = float("-inf")
+    while True:
+        over, found = reader.over, reader.latest()
+        if over or time.monotonic() - printed >= every:
+            _print_block(found, as_json_lines)
+            printed = time.monotonic()
+        if over:
+            return
+        time.sleep(min(_DRAW_S, every))
+
+
+def _print_block(standings: list[Standing], as_json_lines: bool) -> None:
+    found = [json.dumps(as_json(s)) for s in standings] if as_json_lines else board.lines(standings)
+    for line in found:
+        results.print(line, markup=False)
+    results.file.flush()  # or a log stays empty for hours
+
+
+def _changed(path: Path) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,224 @@
+"""The real command with the real vLLM engine, in processes that can be killed, many a minute.
+
+Importing vLLM takes longer than everything else, so the command runs in a child that is forked
+after the import and before anything is loaded: a real engine, killed for real.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline import shards
+from pipeline.config import ROOT
+from pipeline.tables import ATTEMPTS
+
+# A line of input starts a child, or waits for one; each is answered with one line.
+FORKER = """
+import contextlib, importlib, json, os, sys
+from pipeline import cli
+from pipeline.engines import vllm as engine
+vllm, _ = engine._import()
+vllm.LLM  # imported on first use
+HEAVY = ("pipeline", "torch", "transformers", "vllm", "verifiers", "scoring", "math_verify")
+print("ready", flush=True)
+for line in sys.stdin:
+    order = json.loads(line)
+    if "wait" in order:
+        print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
+        warm = order["log"] + ".modules"
+        if os.path.exists(warm):  # what a whole run imports, once for all later children
+            for name in json.load(open(warm)):
+                if name.split(".")[0] in HEAVY:
+                    with contextlib.suppress(Exception):
+                        importlib.import_module(name)
+            os.remove(warm)
+        continue
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        file = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.environ.update(order["environment"])
+        code = 99
+        try:
+            exec(order["before"])
+            code = cli.main(order["arguments"])
+            sys.stdout.flush()
+            with open(order["log"] + ".modules", "w") as list_of_modules:
+                json.dump(list(sys.modules), list_of_modules)
+        finally:
+            os._exit(code)
+    with contextlib.suppress(OSError):
+        os.setpgid(child, child)  # whichever of the two comes first
+    print(child, flush=True)
+"""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+Key = tuple[str, int]
+Attempts = dict[Key, dict[str, Any]]
+
+
+class Forker:
+    """A process that has imported everything and forks commands.
+
+    Args:
+        one_thread: for commands that run at the same time: engines with more threads than there
+            are cores wait for each other all the time.
+    """
+
+    def __init__(self, one_thread: bool = False) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", FORKER],
+            cwd=ROOT,
+            env=os.environ | (ONE_THREAD if one_thread else {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout and self.process.stdout.readline() == "ready\n"
+
+    def ask(self, **order: Any) -> int:
+        assert self.process.stdin and self.process.stdout
+        print(json.dumps(order), file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline())
+
+
+@contextmanager
+def forking(one_thread: bool = False) -> Iterator[Forker]:
+    """A forker, for a while."""
+    forker = Forker(one_thread)
+    try:
+        yield forker
+    finally:
+        assert forker.process.stdin
+        forker.process.stdin.close()
+        forker.process.wait()
+
+
+class Command:
+    """`python -m pipeline` in a process group of its own, or the same in a forked child.
+
+    Args:
+        folder: the run folder.
+        forker: None starts the command as a person types it.
+        arguments: settings, or flags.
+        verb: what to do.
+        environment: for a forked child, on top of this process's.
+        before: for a forked child, Python that runs first.
+        logs: where what it prints goes; none: beside the run folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        forker: Forker | None,
+        *arguments: str,
+        verb: str = "run",
+        environment: dict[str, str] | None = None,
+        before: str = "",
+        logs: Path | None = None,
+    ) -> None:
+        self.folder, self.forker = folder, forker
+        self.log = (logs or folder.parent) / f"{folder.name}-{time.time_ns()}.log"
+        self.code: int | None = None
+        line = [verb, f"run_dir={folder}", *arguments]
+        if forker is not None:
+            self.pid = forker.ask(
+                log=str(self.log), arguments=line, environment=environment or {}, before=before
+            )
+            return
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline", *line],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.pid = self.process.pid
+
+    def alive(self) -> bool:
+        if self.forker is None:
+            return self.process.poll() is None
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        return state != "Z"
+
+    def signal(self, number: int) -> None:
+        """To the whole process group, as a terminal does."""
+        os.killpg(self.pid, number)
+
+    def wait(self) -> int:
+        """The exit status, negative if a signal ended it."""
+        if self.code is None:
+            if self.forker is None:
+                self.code = self.process.wait()
+            else:
+                self.code = self.forker.ask(wait=self.pid, log=str(self.log))
+        return self.code
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        assert self.wait() == -signal.SIGKILL
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def finish(self) -> str:
+        """Let it run to its end, which must be a good one; returns what it printed."""
+        code = self.wait()
+        assert code == 0, self.text()[-3000:]
+        return self.text()
+
+    def wait_for_more_than(self, attempts: float) -> Attempts:
+        """What is stored, once it is that much; nothing if the command ended before."""
+        while len(found := stored(self.folder)) <= attempts:
+            if not self.alive():
+                return {}
+            time.sleep(0.02)
+        return found
+
+
+def stored(folder: Path) -> Attempts:
+    """What a reader finds; fails if a key comes twice."""
+    found: Attempts = {}
+    columns = ["question_id", "trial", "seed", "text", "token_ids"]
+    for batch in shards.batches(folder / "attempts", ATTEMPTS, columns, shards.Damage()):
+        for row in batch.to_pylist():
+            key = (row["question_id"], row["trial"])
+            assert key not in found
+            found[key] = row
+    return found
+
+
+def rows(folder: Path) -> int:
+    """Attempts in the sealed parts, with those that were made twice."""
+    return sum(pq.read_metadata(path).num_rows for path in (folder / "attempts").glob("*.parquet"))
+
+
+def assert_whole(folder: Path, expected: Attempts, twice: bool = False) -> None:
+    """Exactly M×N unique attempts in sealed parts, the right seeds, and the reference's texts.
+
+    Args:
+        folder: of the run.
+        expected: the reference's attempts.
+        twice: some may have been made twice; a reader must see one.
+    """
+    found = stored(folder)
+    assert found == expected
+    assert rows(folder) == len(expected) or (twice and rows(folder) > len(expected))
+    assert all(row["seed"] == 1234 + row["trial"] for row in found.values())
+    attempts = folder / "attempts"
+    assert not list(attempts.glob("*.journal")) and not list(attempts.glob(".*"))
+    assert not (folder / "claims").exists() and not list(folder.glob("*.lease"))

@@ -1,0 +1,242 @@
+"""engine.replicas with real engines: work shared, and replicas and parents that are killed, hang,
+are stopped, or cannot start."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline import cli, config
+from pipeline.config import ROOT
+from pipeline.errors import UserError
+from pipeline.generate import devices
+
+QUESTIONS = 30
+SHORT_EXPIRY = """
+import sys
+from pipeline import lease
+from pipeline.generate import heartbeat
+heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
+"""
+REPLICA = f"{SHORT_EXPIRY}\nfrom pipeline.generate import replica\nsys.exit(replica.main())"
+PARENT = f"""{SHORT_EXPIRY}
+from pipeline import cli
+from pipeline.generate import team
+team.PROGRAM = [sys.executable, "-c", {REPLICA!r}]
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+class Command:
+    """`generate` with two replicas, in a process group of its own as under a shell."""
+
+    def __init__(self, folder: Path, *more: str, program: str = "", **environment: str) -> None:
+        start = ["-c", program] if program else ["-m", "pipeline"]
+        self.folder, self.log = folder, folder.with_name(f"{time.time_ns()}.log")
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *start, "generate", str(folder), "engine.replicas=2", *more],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
+
+    def replicas(self) -> dict[int, int]:
+        """Process ids of the replicas that have made some attempts durable, by number."""
+        found = {}
+        children = {p.pid for p in psutil.Process(self.process.pid).children()}
+        for path in (self.folder / "sessions").glob("*.json"):
+            session = json.loads(path.read_text())
+            journals = (self.folder / "attempts").glob(f"_{path.stem}-*.journal")
+            if session["pid"] in children and any(one.stat().st_size > 1000 for one in journals):
+                found[session["replica"]] = session["pid"]
+        return found
+
+    def both(self) -> dict[int, int]:
+        """The same, of both at once: the first to load must not make everything alone."""
+        [first] = self.until(lambda: list(self.replicas().values())[:1])
+        os.kill(first, signal.SIGSTOP)
+        self.until(lambda: len(self.replicas()) == 2)
+        os.kill(first, signal.SIGCONT)
+        return self.replicas()
+
+    def until(self, true: Callable[[], Any], seconds: float = 300) -> Any:
+        """The first value that is true; the command must not end before."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if found := true():
+                return found
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.02)
+        raise AssertionError(self.said())
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def ends(self, code: int) -> str:
+        assert self.process.wait(300) == code, self.said()
+        assert "Traceback" not in self.said()
+        return self.said()
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(tmp_path: Path) -> Iterator[None]:
+    """A test that fails leaves no engines behind."""
+    yield
+    for process in psutil.process_iter(["cmdline"]):
+        if str(tmp_path) in " ".join(process.info["cmdline"] or []):
+            process.kill()  # the parent; the others end with it
+
+
+def prepared(folder: Path, trials: int, *more: str) -> Path:
+    settings = [f"run_dir={folder}", f"sampling.trials={trials}", *more]
+    # Few at a time: sampling takes long enough to be hit.
+    settings += ["engine.batch_size=8", "engine.in_flight=12"]
+    assert cli.main(["prepare", *settings]) == 0
+    return folder
+
+
+def rows(folder: Path) -> list[tuple[str, int]]:
+    keys = []
+    for part in (folder / "attempts").glob("*.parquet"):
+        table = pq.read_table(part, columns=["question_id", "trial"])
+        keys += list(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+    return keys
+
+
+def sessions(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(p.read_text()) for p in (folder / "sessions").glob("*.json")]
+
+
+def assert_whole(folder: Path, trials: int) -> None:
+    """Every attempt exactly once, in sealed parts, and nothing of the workers left."""
+    found = rows(folder)
+    assert len(found) == len(set(found)) == QUESTIONS * trials
+    assert {trial for _, trial in found} == set(range(trials))
+    assert not list((folder / "attempts").glob("*.journal"))
+    assert not (folder / "claims").exists()
+
+
+@pytest.mark.slow
+def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = prepared(tmp_path / "run", 30)
+    command = Command(folder)
+    killed = command.both()[0]
+    os.kill(killed, signal.SIGKILL)
+    said = command.ends(0)
+    assert "replica 0 was killed by SIGKILL" in said and said.count("starting it again") == 1
+    assert said.count("generate: 900/900") == 1 and "loading demo-step-3900 with vllm" in said
+    assert_whole(folder, 30)
+    made = sessions(folder)
+    assert sorted(s["replica"] for s in made) == [0, 0, 1]
+    assert [s["pid"] for s in made if not s["ended"]] == [killed]
+    parts = [path.name for path in (folder / "attempts").glob("*.parquet")]
+    at_work = {s["replica"] for s in made if any(p.startswith(s["worker"]) for p in parts)}
+    assert at_work == {0, 1}
+
+
+def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> None:
+    """Processes of an engine die with their replica: tests/test_children.py."""
+    folder = prepared(tmp_path / "run", 8, "engine=transformers")
+    command = Command(folder)
+    command.both()
+    family = psutil.Process(command.process.pid).children(recursive=True)
+    command.process.kill()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    command.process.wait()
+    Command(folder).ends(0)
+    assert_whole(folder, 8)
+
+
+def test_a_replica_that_hangs_is_replaced(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 8, "engine=transformers")
+    command = Command(folder, program=PARENT)
+    [(number, hung)] = command.until(lambda: list(command.replicas().items())[:1])
+    os.kill(hung, signal.SIGSTOP)
+    said = command.ends(0)
+    assert f"replica {number} was killed: its heartbeat stopped" in said
+    assert not psutil.pid_exists(hung)
+    assert_whole(folder, 8)
+
+
+@pytest.mark.parametrize(("slurm", "number", "code"), [("", "SIGINT", 130), ("7", "SIGTERM", 85)])
+def test_a_signal_to_the_parent_or_to_everyone_stops_all_once(
+    tiny_model: Path, tmp_path: Path, slurm: str, number: str, code: int
+) -> None:
+    """A terminal signals the parent's group, Slurm every process of a step."""
+    folder = prepared(tmp_path / "run", 16, "engine=transformers")
+    command = Command(folder, **({"SLURM_JOB_ID": slurm} if slurm else {}))
+    command.both()
+    time.sleep(1)  # until they have told the parent
+    everyone = [command.process.pid]
+    if slurm:
+        everyone = [*psutil.Process(command.process.pid).children(recursive=True), *everyone]
+    for process in everyone:
+        os.kill(getattr(process, "pid", process), signal.Signals[number])
+    said = command.ends(code)
+    found, total = rows(folder), QUESTIONS * 16
+    assert 0 < len(found) == len(set(found)) < total
+    assert f"stopped: {len(found)} of {total} attempts are kept" in said
+    assert f"the other {total - len(found)}" in said
+    assert all(s["ended"] and s["state"] == "stopped" for s in sessions(folder))
+    assert sum(s["attempts"] for s in sessions(folder)) == len(found)
+
+
+def test_replicas_that_can_never_start_are_one_error(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 1, "engine=transformers")
+    command = Command(folder, "engine.args.nonsense=1")
+    said = command.ends(1)
+    assert said.count("nonsense") <= 2 and said.count("could not load") == 1
+    assert "2 of 2 replicas were given up; 30 of 30 attempts are still owed" in said
+    assert len(sessions(folder)) == 2  # nobody was started again
+
+
+def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 1)
+    dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
+    parent = PARENT.replace(repr(REPLICA), repr(dying))
+    said = Command(folder, program=parent).ends(1)
+    assert said.count("starting it again") == 2 * 2 and said.count("last words") == 2 * 3
+    assert "was killed by SIGABRT" in said and "30 of 30 attempts are still owed" in said
+
+
+def test_gpus_are_split_as_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.environment, "version", lambda name: None)  # a build for GPUs
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-8f,MIG-5a,3")
+    cfg = config.load(["engine.replicas=2", "engine.tensor_parallel_size=2"])
+    found = [share.environment for share in devices.shares(cfg)]
+    assert found == [{"CUDA_VISIBLE_DEVICES": "0,GPU-8f"}, {"CUDA_VISIBLE_DEVICES": "MIG-5a,3"}]
+    cfg = config.load(["engine.replicas=3", "engine.tensor_parallel_size=2"])
+    with pytest.raises(UserError, match=r"needs 6 GPUs, and 4 can be .* engine\.replicas=2, or"):
+        devices.shares(cfg)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match=r"none can be used here .* a node with more GPUs"):
+        devices.shares(cfg)
+
+
+def test_cores_are_split_and_threads_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 7, 8, 9})
+    cfg = config.load(["engine=transformers", "engine.device=cpu", "engine.replicas=3"])
+    found = devices.shares(cfg)
+    assert sorted(core for share in found for core in share.cores) == [3, 4, 5, 6, 7, 8, 9]
+    assert [s.environment["OMP_NUM_THREADS"] for s in found] == ["2", "2", "3"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert {s.environment["OMP_NUM_THREADS"] for s in devices.shares(cfg)} == {"1"}
+    cfg = config.load(["engine=transformers", "engine.device=cuda:1", "engine.replicas=2"])
+    with pytest.raises(UserError, match=r"write engine\.device=cuda"):
+        devices.shares(cfg)

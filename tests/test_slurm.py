@@ -1,0 +1,180 @@
+"""Submissions to a real Slurm: preemption, lost nodes, signals, and what must not be restarted."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import slurm_cluster
+from slurm_cluster import Cluster, wait_for
+
+from pipeline import shards
+from pipeline.cli import main
+from pipeline.cluster import jobs
+from pipeline.tables import ATTEMPTS
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(slurm_cluster.missing()), reason=str(slurm_cluster.missing())),
+]
+QUESTIONS, TRIALS = 30, 8
+# One thread each: the nodes share the cores of one machine.
+SITE = [
+    "cluster.partition=low",
+    "cluster.gpus=1",
+    "cluster.cpus=3",
+    "cluster.memory=1G",
+    "cluster.time=00:30:00",
+    "cluster.cpu_jobs.partition=low",
+    "cluster.cpu_jobs.cpus=1",
+    "cluster.cpu_jobs.memory=1G",
+]
+RUN = ["model=demo", "dataset=demo", "engine=transformers", "schema=exact-match"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with slurm_cluster.running() as found, pytest.MonkeyPatch.context() as patch:
+        for key, value in {**found.env, "OMP_NUM_THREADS": "1"}.items():
+            patch.setenv(key, value)
+        yield found
+
+
+def _submit(*settings: str) -> int:
+    return main(["submit", *RUN, *SITE, *settings])
+
+
+def _pointer(run: Path, submission: int = -1) -> dict[str, str]:
+    """The ids of a run's jobs, by kind."""
+    found = sorted((run / "_slurm").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    told = json.loads(found[submission].read_text())["jobs"]
+    return {kind: job["id"] for kind, job in told.items()}
+
+
+def _output(folder: Path, pattern: str) -> str:
+    """What jobs of the submissions in a folder printed."""
+    files = sorted((folder / "_slurm").glob(f"*/{pattern}"))
+    return "".join(path.read_text(errors="replace") for path in files)
+
+
+def _rows(run: Path) -> Counter[tuple[str, int]]:
+    """How often each attempt was made: rows in all files, duplicates too."""
+    made: Counter[tuple[str, int]] = Counter()
+    for part in (run / "attempts").glob("*.parquet"):
+        table = pq.read_table(part, columns=["question_id", "trial"]).to_pydict()
+        made.update(zip(table["question_id"], table["trial"], strict=True))
+    return made
+
+
+def _complete(run: Path, trials: int) -> None:
+    """Exactly the attempts that are wanted, all of them scored."""
+    damage = shards.Damage()
+    found = [
+        key
+        for batch in shards.batches(run / "attempts", ATTEMPTS, ["question_id", "trial"], damage)
+        for key in zip(*(batch[name].to_pylist() for name in ("question_id", "trial")), strict=True)
+    ]
+    assert not damage.lines and not list((run / "attempts").glob("*.journal"))
+    assert len(found) == len(set(found)) == QUESTIONS * trials
+    assert {trial for _, trial in found} == set(range(trials))
+    assert json.loads((run / "scores.json").read_text())["attempts"] == QUESTIONS * trials
+
+
+def test_everything_goes_wrong_and_every_attempt_is_made_once(
+    cluster: Cluster, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "it's 100% $1"
+    judged, plain = root / "demo", root / "none"
+    other = tmp_path / "other"
+    doomed, sound = other / "doomed", other / "sound"
+    named = f'run_dir="{root}/${{verifier.name}}"'
+    work = [f"sampling.trials={TRIALS}", "engine.batch_size=8"]
+
+    # Two runs, two workers each; a second submission of one of them; a run that cannot work, and
+    # one beside it that can.
+    assert _submit(*work, named, "verifier=demo,none", "cluster.workers=2") == 0
+    assert _submit(*work, named, "verifier=none") == 0
+    assert "are still there; all workers share the work" in capsys.readouterr().err
+    crash = '[ "$SLURM_JOB_NAME-$task" != generate-0 ] || LAUNCH="timeout -s KILL 1"'
+    crash = f"task=$SLURM_ARRAY_TASK_ID; {crash}"
+    small = [f"run_dir={doomed},{sound}", "verifier=none", "sampling.trials=1", "cluster.cpus=1"]
+    assert _submit(*small, f"cluster.setup='{crash}'") == 0
+    first, second, third = _pointer(judged), _pointer(plain), _pointer(doomed)
+    array = first["generate"]
+    assert array == _pointer(plain, 0)["generate"] != second["generate"]
+
+    # A warning for one task, preemption of another, and the node of a third loses its power.
+    wait_for(lambda: list(cluster.states(array).values()).count("RUNNING") == 4, 30, "four tasks")
+    wait_for(lambda: all(list(run.glob("attempts/*")) for run in (judged, plain)), 60, "attempts")
+    seen = {job.id: job for job in jobs.jobs(judged)}
+    assert {f"{array}_0", f"{array}_2"} <= set(seen) and f"{array}_1" not in seen
+    assert {job.kind for job in seen.values()} == set(first)
+    assert seen[f"{array}_0"].state == "RUNNING" and seen[f"{array}_0"].node in slurm_cluster.NODES
+    node = {job.id: job.node for run in (judged, plain) for job in jobs.jobs(run)}
+    cluster.ask("scancel", "--signal=USR1", f"{array}_0")
+    urgent = ["sbatch", "-p", "high", "-c", "3", "-w", node[f"{array}_1"], "-o", "/dev/null"]
+    assert "Submitted" in cluster.ask(*urgent, "--wrap", "sleep 1")
+    cluster.kill_node(node[f"{array}_2"])
+    lost = f"nodename={node[f'{array}_2']}"
+    cluster.ask("scontrol", "update", lost, "state=down", "reason=power")
+
+    every = [*first.values(), *second.values(), *third.values()]
+    wait_for(lambda: not cluster.ask("squeue", "-h", "-j", ",".join(every)).strip(), 400, "the end")
+    for run in (judged, plain):
+        _complete(run, TRIALS)
+    again = sum(times - 1 for run in (judged, plain) for times in _rows(run).values())
+    assert again <= 16  # of the node that was lost, at most what was claimed there
+    assert (root / "_report" / "index.html").is_file()
+    for task in (0, 1):
+        assert "ended with status 85" in _output(root, f"generate-{array}_{task}.out")
+    for task in (0, 1, 2):
+        assert "restart 1" in _output(root, f"generate-{array}_{task}.out")
+    assert "restart 2" not in _output(root, f"generate-{array}_*.out")
+
+    # Three starts in a row that made nothing end the run that cannot work, and what would follow;
+    # the other one of that submission goes on.
+    log = _output(other, "generate-*_0.out")
+    assert log.count("ended with status 137") == 3 and "3 starts in a row made nothing" in log
+    assert "30 attempts are owed, so nothing is graded" in _output(other, "grade-*_0.out")
+    assert not list((other / "_slurm").glob("*/score-*_0.out"))  # cancelled, never begun
+    _complete(sound, 1)
+    assert (other / "_report" / "index.html").is_file()
+
+    # Submitting again does what is owed: nothing here, everything there.
+    capsys.readouterr()
+    assert _submit(*work, named, "verifier=demo,none") == 0
+    assert "nothing to submit: 2 runs complete" in capsys.readouterr().err
+    cluster.start_node(node[f"{array}_2"])
+
+
+def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
+    cluster: Cluster, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    settings = ["verifier=none", f"run_dir={run}", "sampling.trials=80"]
+    assert _submit(*settings, "cluster.partition=nowhere") == 2
+    err = capsys.readouterr().err
+    assert "invalid partition" in err and "nothing was queued" in err
+    assert jobs.jobs(run) == []
+
+    assert _submit(*settings, "cluster.cpu_jobs.partition=nowhere") == 2
+    err = capsys.readouterr().err
+    [(kind, array)] = _pointer(run).items()
+    assert kind == "generate" and f"queued before that and going on: {array} (" in err
+    [record] = [
+        told
+        for path in (run / "_slurm").glob("*/submission.json")
+        if (told := json.loads(path.read_text()))["jobs"]
+    ]
+    assert record["jobs"] == {"generate": {"id": array, "tasks": 1}} and "grade" in record["error"]
+
+    # Its signals reach the worker, too; but nobody wants that job back.
+    wait_for(lambda: list(run.glob("attempts/*")), 60, "attempts")
+    cluster.ask("scancel", array)
+    wait_for(lambda: not jobs.jobs(run), 30, "the end")
+    assert "restart 1" not in _output(run, "generate-*.out")
+    assert set(cluster.states(array).values()) <= {"CANCELLED"}
+    assert len(_rows(run)) < QUESTIONS * 80

@@ -1,0 +1,289 @@
+"""Scripts of a submission, and what `submit` refuses; nothing here needs a Slurm."""
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from helpers import make_run
+
+from pipeline import config, runfolder
+from pipeline.cli import main
+from pipeline.cluster import jobs, scripts
+from pipeline.cluster.scripts import Plan
+from pipeline.runfolder import Run
+
+ODD = 'it\'s a $HOME "folder"\nof `two` lines; %A {{ kind }} #'
+
+
+def _plan(folder: Path, *settings: str, names: tuple[str, ...] = ("a", "b")) -> Plan:
+    runs = [Run(config.load([*settings, "verifier=demo"])) for _ in names]
+    for run, name in zip(runs, names, strict=True):
+        run.cfg.run_dir = str(folder / name)
+    return Plan(runs, runs, runs, folder / "_report", folder / "_slurm" / "1")
+
+
+def _directives(script: str) -> list[str]:
+    return [line[8:] for line in script.splitlines() if line.startswith("#SBATCH ")]
+
+
+def _bash(script: str, *more: str) -> str:
+    """What bash prints for a part of a script."""
+    done = subprocess.run(["bash", "-c", script, "bash", *more], capture_output=True, check=True)
+    return done.stdout.decode()
+
+
+def _demo(folder: Path, *settings: str) -> list[str]:
+    return [
+        "submit",
+        "model=demo",
+        "dataset=demo",
+        f"run_dir={folder}/run",
+        "sampling.trials=2",
+        *settings,
+    ]
+
+
+def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
+    plan = _plan(
+        tmp_path,
+        "cluster=h200-8",
+        "cluster.account=lab",
+        "cluster.qos=long",
+        "cluster.options=['--constraint=h200','--comment=\"two words\"']",
+        "engine.replicas=8",
+    )
+    assert plan.kinds == ["generate", "grade", "verify", "score", "report"]
+    texts = {kind: scripts.render(plan, kind) for kind in plan.kinds}
+    for kind, text in texts.items():
+        subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+        assert text.startswith("#!/bin/bash\n") and "{{" not in text and "\n\n\n" not in text
+        told = _directives(text)
+        assert f"--job-name={kind}" in told and "--account=lab" in told
+        assert {"--requeue", "--open-mode=append", "--kill-on-invalid-dep=yes"} <= set(told)
+        assert ("--partition=gpu" in told) == (kind in ("generate", "verify"))
+        assert ("--constraint=h200" in told) == (kind in ("generate", "verify"))
+        assert ("--qos=long" in told) == (kind in ("generate", "verify"))
+        assert "module load cuda\nexport HF_HUB_OFFLINE=1\n" in text
+    generate = _directives(texts["generate"])
+    assert {"--array=0-3%16", "--gres=gpu:8", "--cpus-per-task=96", "--mem=1000G"} <= set(generate)
+    assert "--signal=USR1@300" in generate  # without B:, for the step
+    assert {"--gres=gpu:1", "--cpus-per-task=12", "--mem=128000M", "--array=0-1%16"} <= set(
+        _directives(texts["verify"])
+    )
+    assert "--array=0-1" in _directives(texts["score"])
+    assert not any("array" in line for line in _directives(texts["report"]))
+    assert "srun --cpus-per-task=96 --time=1438 $LAUNCH" in texts["generate"]
+    assert "(status == 85 || status == 143) && SECONDS < 86010" in texts["generate"]
+
+
+def test_a_site_without_limits_states_none(tmp_path: Path) -> None:
+    off = ["time=null", "memory=null", "gpus=0", "cpu_jobs.time=null", "cpu_jobs.memory=null"]
+    plan = _plan(tmp_path, *(f"cluster.{one}" for one in off))
+    for kind in plan.kinds:
+        text = scripts.render(plan, kind)
+        subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+        words = ("--time", "--mem", "--gres", "--partition", "--account", "--qos", "SECONDS <")
+        assert not [word for word in words if word in text]
+
+
+def test_any_path_survives_the_shell(tmp_path: Path) -> None:
+    plan = _plan(tmp_path / ODD, names=("x y", "z\n'"))
+    text = scripts.render(plan, "generate")
+    head = text[: text.index("replicas=")]
+    got = _bash(f'{head}\nprintf "%s\\0" "$here" "${{runs[@]}}"').split("\0")[:-1]
+    assert got == [str(plan.folder), *(run.cfg.run_dir for run in plan.runs)]
+    subprocess.run(["bash", "-n"], input=scripts.render(plan, "report").encode(), check=True)
+
+
+def _played(script: str, folder: Path, srun: str) -> tuple[int, str]:
+    """Run a script with an `srun` of our own and an `scontrol` that only says so.
+
+    The commands of Slurm are what this test has no use for: tests/test_slurm.py has the real ones.
+    """
+    bin_ = folder / "bin"
+    bin_.mkdir(exist_ok=True)
+    for name, text in {"srun": srun, "scontrol": 'echo "scontrol $*"'}.items():
+        (bin_ / name).write_text(f"#!/bin/bash\n{text}\n")
+        (bin_ / name).chmod(0o755)
+    env = {"PATH": f"{bin_}:/usr/bin:/bin", "SLURM_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "1"}
+    done = subprocess.run(["bash"], input=script, env=env, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_restarts_end_when_three_in_a_row_made_nothing(tmp_path: Path) -> None:
+    plan = _plan(tmp_path / "it's")
+    plan.folder.mkdir(parents=True)
+    attempts = plan.runs[1].attempts
+    attempts.mkdir(parents=True)
+    script = scripts.render(plan, "generate")
+    requeued = "scontrol requeue 77"
+
+    def start(srun: str) -> tuple[int, bool, str]:
+        status, out = _played(script, tmp_path, srun)
+        return status, requeued in out, out
+
+    mine = f"echo x >{shlex.quote(str(attempts))}/_0001-$(hostname -s)-1-00000.journal"
+    other = f"echo x >{shlex.quote(str(attempts))}/_0001-elsewhere-1-00000.journal"
+    assert start("exit 0")[:2] == (0, False)
+    assert start("exit 2")[:2] == (2, False)
+    assert start("exit 1")[:2] == (1, True)
+    assert start(f"{other}; exit 1")[:2] == (1, True)
+    assert start(f"{mine}; kill -9 $$")[:2] == (137, True)  # it made something: counted anew
+    assert start("exit 86")[:2] == (86, True)
+    assert start("exit 85")[:2] == (85, True)  # preempted: not counted
+    assert start("exit 143")[:2] == (143, True)
+    assert start("exit 1")[:2] == (1, True)
+    status, again, out = start(f"{other}; exit 1")
+    assert (status, again) == (1, False) and "3 starts in a row made nothing" in out
+
+
+def test_a_stop_at_the_time_limit_counts(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, "cluster.time=00:02:00", "cluster.warn_s=30")
+    plan.folder.mkdir(parents=True)
+    script = scripts.render(plan, "generate").replace("SECONDS <", "SECONDS + 9999 <")
+    found = [_played(script, tmp_path, "exit 85") for _ in range(3)]
+    assert ["scontrol requeue" in out for _, out in found] == [True, True, False]
+
+
+def test_dry_run_shows_the_scripts_and_writes_nothing(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = _demo(tmp_path, "cluster.workers=2", "--dry-run")
+    settings[3] = f"run_dir={tmp_path}/a,{tmp_path}/b"
+    assert main(settings) == 0
+    out, err = capsys.readouterr()
+    for kind in scripts.KINDS:
+        assert f"{kind}.sbatch" in out and f"--job-name={kind}" in out
+    assert f"  {tmp_path}/a\n  {tmp_path}/b\n" in out and "--array=0-3" in out
+    assert f"# ---- sbatch --parsable --chdir={tmp_path}/_slurm/" in out
+    for how in ("afterany:ID_OF_GENERATE", "aftercorr:ID_OF_VERIFY", "afterany:ID_OF_SCORE"):
+        assert f"--dependency={how}" in out
+    assert "nothing was written or submitted" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_engines_fill_the_gpus_of_a_task(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for settings, engines in (
+        (["cluster.gpus=8"], 8),
+        (["cluster.gpus=8", "engine.tensor_parallel_size=2"], 4),
+        (["cluster.gpus=8", "engine.replicas=1"], 1),
+        (["cluster.gpus=0", "engine.replicas=2"], 2),
+        (["cluster.gpus=0"], 1),
+    ):
+        assert main(_demo(tmp_path, *settings, "--dry-run")) == 0
+        assert f"\nreplicas=({engines}) #" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["model=demo,qwen3-30"], "model=qwen3-30: no such choice"),
+        (["cluster=nowhere"], "cluster=nowhere: no such choice"),
+        (["cluster.tim=1"], "cluster.tim: no such key"),
+        (["cluster.time=24"], 'cluster.time=24: write "HH:MM:SS"'),
+        (["cluster.cpu_jobs.time=soon"], "cluster.cpu_jobs.time=soon: write"),
+        (["cluster.memory=much"], "cluster.memory=much: write a number"),
+        (["cluster.options=[constraint]"], "cluster.options: 'constraint' is no option"),
+        (["cluster.partition='a b'"], "cluster.partition='a b': must be one word"),
+        (["cluster.workers=0"], "cluster.workers=0: must be at least 1"),
+        (["cluster.time=00:04:00"], "cluster.warn_s=300: a task of 240 s"),
+        (["cluster.gpus=4", "engine.tensor_parallel_size=3"], "cluster.gpus=4: demo-step-3900"),
+        (["cluster.gpus=4", "engine.replicas=5"], "engine.replicas=5: demo-step-3900"),
+        (["cluster=default,h200-8"], "cluster: must be the same for all runs"),
+        (["sampling.trials=range(0,5000)"], "more than 1000 runs"),
+        (["dataset=demo,demo"], "two of these runs share this folder"),
+        (["run_dir='/tmp/a=b'"], "/tmp/a=b: jobs cannot name a folder with = in its path"),
+        (["/nowhere/at/all"], "/nowhere/at/all: neither a run folder nor a setting"),
+    ],
+)
+def test_what_cannot_work_is_one_line_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: list[str], says: str
+) -> None:
+    assert main([*_demo(tmp_path), *settings, "--dry-run"]) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_slurm_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(_demo(tmp_path)) == 2
+    err = capsys.readouterr().err
+    assert "sbatch: no such command" in err and "--dry-run" in err and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_that_are_done_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [make_run(tmp_path / name, {"q": "11"}, "verifier=none") for name in ("a", "b", "c")]
+    for run in made[:2]:
+        runfolder.write_json(run.path / "scores.json", {"attempts": 2})
+    more = make_run(tmp_path / "d", {"q": "1."}, "verifier=none", "sampling.prompt_logprobs=false")
+    from pipeline.cluster.submit import _plan as planned
+
+    off = [Run(config.load_folder(r.path, ["sampling.prompt_logprobs=false"])) for r in made]
+    plan = planned([*off, more])
+    assert [r.path.name for r in plan.owing] == ["d"]
+    assert [r.path.name for r in plan.unscored] == ["c", "d"]
+    assert plan.kinds == ["generate", "grade", "score", "report"]  # no verifier
+    assert plan.folder.parent == tmp_path / "_slurm"
+    assert planned([off[2]]).kinds == ["grade", "score", "report"]
+    assert planned(off[:2]).kinds == []
+    assert planned([off[0]]).folder.parent == tmp_path / "a" / "_slurm"
+
+
+def test_folders_of_runs_keep_their_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pipeline.cluster.submit import _configurations
+
+    runs = tmp_path / "runs" / "sums"
+    made = ["engine.replicas=8", "cluster.gpus=8", "cluster.setup=module load x", "verifier=none"]
+    for name in ("a", "b"):
+        make_run(runs / name, {"q": "1."}, *made)
+    (runs / "_grading").mkdir()
+    every = [str(path) for path in sorted(runs.iterdir())]
+    for named in ([str(tmp_path / "runs")], [str(runs)], every):
+        found = _configurations(named)
+        assert [cfg.run_dir for cfg in found] == [f"{runs}/a", f"{runs}/b"]
+        assert {(c.cluster.setup, c.cluster.gpus) for c in found} == {("module load x", 8)}
+    [cfg] = _configurations([f"{runs}/a", "cluster=default", "cluster.gpus=4"])
+    assert (cfg.cluster.setup, cfg.cluster.gpus, cfg.engine.replicas) == ("", 4, 4)
+    [cfg] = _configurations([f"{runs}/a", "cluster.gpus=2", "engine.replicas=1"])
+    assert (cfg.cluster.setup, cfg.engine.replicas) == ("module load x", 1)
+    assert main(["submit", str(runs / "_grading"), "--dry-run"]) == 2
+    assert "is no run folder, and holds none" in capsys.readouterr().err
+
+
+def test_only_a_complete_run_is_graded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipeline.cluster import complete
+
+    make_run(tmp_path / "done", {"q": "11"})
+    make_run(tmp_path / "owing", {"q": "1.", "r": ".."})
+    assert complete.main([str(tmp_path / "done")]) == 0
+    assert complete.main([str(tmp_path / "owing")]) == 2
+    assert "3 attempts are owed" in capsys.readouterr().err
+
+
+def test_jobs_without_submissions_or_slurm_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert jobs.jobs(tmp_path) == []
+    (tmp_path / "_slurm").mkdir()
+    told = {"generate": {"id": "12", "tasks": [0, 2]}, "report": {"id": "15", "tasks": None}}
+    (tmp_path / "_slurm" / "x.json").write_text(json.dumps({"folder": "/x", "jobs": told}))
+    (tmp_path / "_slurm" / "torn.json").write_text('{"jobs": ')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert jobs.jobs(tmp_path) == []
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho slurm_load_jobs error: Unable to contact >&2\nexit 1\n")
+    squeue.chmod(0o755)
+    [lost] = jobs.jobs(tmp_path)
+    assert lost.state == jobs.UNKNOWN and "Unable to contact" in lost.reason
