@@ -12,8 +12,12 @@ from pipeline import journal
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     """A file to write that takes the place of `path` when the block ends well, and else is gone.
+
+    Args:
+        path: the file.
+        sync: whether a power cut must not take it back; that may wait for a busy disk.
 
     Raises:
         OSError: when it could not be written; what was there stays.
@@ -22,17 +26,20 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with temporary.open("wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
-        journal.sync_folder(path.parent)
+        if sync:
+            journal.sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a small text file atomically."""
-    write_lines(path, (text,))
+def write_text(path: Path, text: str, sync: bool = True) -> None:
+    """Replace a small text file atomically; for `sync` see `replacing`."""
+    with replacing(path, sync) as file:
+        file.write(text.encode())
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -11,7 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline import shards
+from pipeline.engines import Completion
 from pipeline.journal import Journal
 from pipeline.tables import ATTEMPTS
 
@@ -136,3 +139,22 @@ class AttemptWriter:
         # On a full disk the journal is what is left: the next start seals it.
         if self.error is None and journal.path.exists():
             shards.seal(journal.path, ATTEMPTS)
+
+
+def row_of(done: Completion) -> dict[str, Any]:
+    """A finished attempt as a row of the table."""
+    return {
+        "question_id": done.request.question_id,
+        "trial": done.request.trial,
+        "seed": done.request.seed,
+        "text": done.text,
+        "finish_reason": done.finish_reason,
+        "prompt_tokens": len(done.request.prompt_token_ids),
+        "completion_tokens": len(done.token_ids),
+        # Typed arrays: eight times smaller than lists, should attempts wait for the disk.
+        "token_ids": np.asarray(done.token_ids, dtype=np.int32),
+        "logprobs": None if done.logprobs is None else np.asarray(done.logprobs, dtype=np.float32),
+        "started": done.started,
+        "first_token": done.first_token,
+        "finished": done.finished,
+    }

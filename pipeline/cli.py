@@ -1,62 +1,17 @@
-"""The command line: verbs, their help, and errors as one readable line."""
+"""The command line: what a command does, and errors as one readable line."""
 
 import argparse
 import os
 import textwrap
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pipeline import analysis, config, sweep
+from pipeline.arguments import parser
 from pipeline.console import count, fail, results
 from pipeline.errors import DamagedData, Interrupted, UserError
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig
-from pipeline.verbs import ANALYSES, ANALYSIS_HELP, VERBS, submit
-
-EXAMPLES = """\
-  python -m pipeline run
-      the demo: a tiny embedded model, 30 questions, 80 trials each, on this machine
-  python -m pipeline run model=qwen3-30b dataset=aime25
-      a real evaluation on a GPU; the same command again continues where it stopped
-  python -m pipeline run model=custom model.id=FOLDER_OR_HUB_ID dataset=jsonl dataset.path=FILE
-      your model on your questions: one JSON object a line with id, problem and answer
-  python -m pipeline run model=qwen3-4b,limo-v2 dataset=aime24,aime25
-      every combination, one after the other; a failure does not stop the rest"""
-
-
-_SUBMIT_HELP = """\
-examples:
-  python -m pipeline submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
-      four runs, one array of workers; then grades, verdicts, scores and a report
-  python -m pipeline submit model=qwen3-4b dataset=aime25 cluster.gpus=4 --dry-run
-      show the scripts; nothing is written or submitted
-  python -m pipeline submit runs/aime25
-      what these runs owe, with the settings they have; safe at any time"""
-_DRY = ("run", "prepare", "generate")
-_GRADE_HELP = """\
-grade completions from elsewhere, without a run:
-  python -m pipeline grade --file in.jsonl --out out.jsonl
-      each line in is {"completion": ..., "gold": ...}, with "truncated": true or "finish_reason":
-      "length" where it was cut off; the same line comes out with answer, outcome, layer and reason
-  python -m pipeline grade --file in.jsonl --out out.jsonl model=gpt-oss-20b-high
-      a model says where its reasoning ends (default </think>); dataset.conventions.KEY=VALUE says
-      what counts as the same
-see why a number differs from another harness's, and what to look at:
-  python -m pipeline grade RUN_FOLDER grading.compat=math_verify
-  python -m pipeline grade RUN_FOLDER --review
-
-"""
-_STATUS_HELP = """\
-one run, or all runs in a folder; once, or as a display that follows the workers:
-  python -m pipeline status RUN_FOLDER
-  python -m pipeline status runs/aime25
-  python -m pipeline status runs --watch
-  python -m pipeline status runs --json
-      for programs: a JSON object a run
-
-"""
+from pipeline.verbs import ANALYSES, VERBS, submit
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,10 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
         The exit status: 0 done, 1 damaged data set aside, 2 an error of the user's, 128 + n
         stopped by signal n.
     """
-    parser = _parser()
-    args = parser.parse_args(arguments)
+    whole = parser()
+    args = whole.parse_args(arguments)
     if args.verb is None:
-        parser.print_help()
+        whole.print_help()
         return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
@@ -198,133 +153,3 @@ def _preview(run: Run) -> None:
         f"estimate: {count(cost['tokens'])} tokens ({basis}), {count(cost['bytes'])}B on disk"
         " before compression"
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    settings, of_analyses = _settings_help(), _analysis_help()
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline",
-        description="Evaluate reasoning models: N trials of every question, graded and scored with"
-        " credible intervals.",
-        epilog=f"examples:\n{EXAMPLES}\n\n{settings}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB SETTING", title="verbs")
-    for name, function in VERBS.items():
-        more = {"grade": _GRADE_HELP, "status": _STATUS_HELP}.get(name, "")
-        sub = _add(verbs, name, function, f"{more}examples:\n{EXAMPLES}\n\n{settings}")
-        sub.add_argument(
-            "settings",
-            nargs="*",
-            metavar="SETTING",
-            help="GROUP=CHOICE or KEY=VALUE, or one existing run folder to take the settings from",
-        )
-        if name in _DRY:
-            sub.add_argument(
-                "--dry-run",
-                action="store_true",
-                help="show the first prompt, what is owed and what it may cost; write nothing",
-            )
-        if name == "status":
-            sub.add_argument(
-                "--watch",
-                action="store_true",
-                help="go on until nothing is owed and nobody works on it, or until Ctrl-C",
-            )
-            sub.add_argument(
-                "--every",
-                type=float,
-                metavar="SECONDS",
-                help="between two reports of --watch where there is no terminal (default 30)",
-            )
-            sub.add_argument(
-                "--json", action="store_true", help="one JSON object a run, on one line"
-            )
-        if name == "grade":
-            sub.add_argument("--file", metavar="IN", help="JSON Lines to grade instead of a run")
-            sub.add_argument("--out", metavar="OUT", help="where its graded lines go")
-            sub.add_argument(
-                "--review",
-                action="store_true",
-                help="list disagreements with plain math_verify in the run's review.jsonl, too",
-            )
-    sub = _add(verbs, "submit", submit, f"{_SUBMIT_HELP}\n\n{settings}")
-    sub.add_argument("settings", nargs="*", metavar="SETTING", help="as of run, or folders of runs")
-    sub.add_argument("--dry-run", action="store_true", help="show the scripts; write nothing")
-    for name, analyse in ANALYSES.items():
-        sub = _add(verbs, name, analyse, f"{ANALYSIS_HELP[name]}\n\n{of_analyses}")
-        sub.add_argument("settings", nargs="*", metavar="SETTING", help="KEY=VALUE, or run folders")
-    return parser
-
-
-def _add(
-    verbs: Any, name: str, function: Callable[..., object], epilog: str
-) -> argparse.ArgumentParser:
-    """The parser of a verb, whose help is its function's docstring."""
-    summary = (function.__doc__ or "").strip()
-    added: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return added
-
-
-def _analysis_help() -> str:
-    """Every key of the verbs that look at many runs, with its default."""
-    lines = [
-        "settings, KEY=VALUE, with their defaults (a key that only one group has may be short):"
-    ]
-    for name, value in asdict(analysis.AnalysisConfig()).items():
-        if name == "folders":
-            continue
-        group = value if isinstance(value, dict) else None
-        shown = (
-            [f"{name}={_default(value)}"]
-            if group is None
-            else [f"{name}.{key}={_default(part)}" for key, part in group.items()]
-        )
-        lines.append(
-            textwrap.fill(
-                "  ".join(shown),
-                96,
-                initial_indent="  ",
-                subsequent_indent="      ",
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
-        )
-    return "\n".join(lines)
-
-
-def _default(value: object) -> str:
-    if isinstance(value, list):
-        return f"[{','.join(map(str, value))}]"
-    return (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
-
-
-def _settings_help() -> str:
-    lines = ["settings, GROUP=CHOICE (each a file in configs/GROUP/):"]
-    for group in config.groups():
-        names = ", ".join(config.choices(group))
-        lines.append(
-            textwrap.fill(
-                names,
-                96,
-                initial_indent=f"  {group}=",
-                subsequent_indent="      ",
-                break_on_hyphens=False,
-            )
-        )
-    lines += [
-        "settings, KEY=VALUE (any key of those files; an unknown key is an error):",
-        "  sampling.trials=80  sampling.max_tokens=32768  sampling.temperature=0.6",
-        "  engine.batch_size=256  engine.tensor_parallel_size=1  dataset.limit=5",
-        "  tag=NAME      a run folder of its own for other settings of one model and data set",
-        "  run_dir=DIR   the run folder (default runs/DATASET/MODEL[-TAG])",
-    ]
-    return "\n".join(lines)

@@ -171,9 +171,9 @@ def write_manifest(run: Run, manifest: dict[str, Any]) -> None:
     write_json(run.manifest, manifest)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file atomically, indented for people."""
-    atomic.write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def write_json(path: Path, value: Any, sync: bool = True) -> None:
+    """Replace a JSON file atomically, indented for people; for `sync` see `atomic.replacing`."""
+    atomic.write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", sync)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -65,9 +65,15 @@ class Board:
         self.workers = sum(not self._is_silent(name) for name in workers) or 1
 
     def win(self, piece: str) -> bool:
-        """Claim a piece that is free or whose holder is dead; False when another was faster."""
-        before = self._names.get(piece)
-        name = piece if before is None else f"{piece}~{int(before.partition('~')[2] or 0) + 1}"
+        """Claim a free piece; False when another was faster."""
+        return piece not in self._names and self._claim(piece, piece)
+
+    def supersede(self, piece: str) -> bool:
+        """Claim a piece whose holder is dead; False when another was faster."""
+        before = self._names[piece]
+        return self._claim(piece, f"{piece}~{int(before.partition('~')[2] or 0) + 1}")
+
+    def _claim(self, piece: str, name: str) -> bool:
         try:
             won = lease.link(self.heartbeat.path, self.folder / name)
         except FileNotFoundError:
@@ -78,7 +84,7 @@ class Board:
         return won
 
     def split_free(self, piece: str) -> bool:
-        """Mark a piece that nobody has claimed as split; False when somebody has."""
+        """Mark a piece that nobody has claimed as split; False when somebody has claimed it."""
         self._make(SPLIT)
         free = lease.link(self.folder / SPLIT, self.folder / piece)
         if free:

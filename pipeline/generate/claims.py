@@ -112,9 +112,10 @@ class Claims:
     def seize(self, piece: str) -> bool:
         """Claim a piece of work of any other name; False when somebody has it or did it."""
         self._look(now=True)
-        what = self.board.what.get(piece)
-        taken = what is not None and (what == DONE or not self.board.is_dead(what))
-        return not taken and self.board.win(piece)
+        holder = self.board.what.get(piece)
+        if holder is None:
+            return self.board.win(piece)
+        return holder != DONE and self.board.is_dead(holder) and self.board.supersede(piece)
 
     def release(self) -> None:
         """Leave what is not finished to others."""
@@ -183,22 +184,20 @@ class Claims:
             block = self._free.pop(random.randrange(min(len(self._free), spread)))
             if not self.alone and len(self._free) < self.board.workers:
                 if self.board.split_free(_block(block)):
-                    self._open += self._owed.get(block, ())
+                    # A listing is no snapshot: others may have split it, and claimed parts of it.
+                    found = self._owed.get(block, ())
+                    self._open += [p for p in found if _one(p) not in self.board.what]
             elif self.board.win(_block(block)):
                 self._mine[block] = set(self._owed[block])
                 self._ready.extend(sorted(self._owed[block]))
                 return
         while self._open:
-            if self._take_one(self._open.pop(random.randrange(len(self._open)))):
+            position = self._open.pop(random.randrange(len(self._open)))
+            if self.board.win(_one(position)):
+                self._singles.add(position)
+                self._ready.append(position)
                 return
         self._bury()
-
-    def _take_one(self, position: int) -> bool:
-        won = self.board.win(_one(position))
-        if won:
-            self._singles.add(position)
-            self._ready.append(position)
-        return won
 
     def _bury(self) -> None:
         """Take over what dead workers had claimed, once nothing else is left."""
@@ -215,7 +214,9 @@ class Claims:
             holder = what.get(_one(position))
             if holder in dead and position in self._made_by_dead(holder):
                 self.board.mark(_one(position), DONE)
-            elif holder in dead and self._take_one(position):
+            elif holder in dead and self.board.supersede(_one(position)):
+                self._singles.add(position)
+                self._ready.append(position)
                 break
         self._look(now=True)
 

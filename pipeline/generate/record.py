@@ -76,7 +76,7 @@ class Session:
     def tick(self, in_flight: int, state: str) -> None:
         """Save the record every few seconds; call it often."""
         self.in_flight = in_flight
-        if state != self.record["state"] or time.time() - self._saved > SAVE_S:
+        if time.time() - self._saved > SAVE_S:
             self.save(state)
 
     def end(self, state: str, error: str | None = None) -> None:
@@ -93,7 +93,7 @@ class Session:
         self.record.setdefault("ended", False)
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(exist_ok=True)
-            runfolder.write_json(self._path, self.now(now))
+            runfolder.write_json(self._path, self.now(now), sync=self.record["ended"])
 
     def now(self, at: float | None = None) -> dict[str, Any]:
         """The record with its latest figures."""

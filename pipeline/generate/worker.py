@@ -7,10 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from pipeline import engines, prepare, runfolder, sessions, shards
-from pipeline.attempts import AttemptWriter
+from pipeline.attempts import AttemptWriter, row_of
 from pipeline.console import Meter, note
 from pipeline.errors import EngineFailure, Interrupted, UserError
 from pipeline.generate import heartbeat, stopping
@@ -237,7 +235,7 @@ class _Worker:
         if self.claims.lost(position):
             self.session.log("dropped", question=completion.request.question_id)
             return
-        self.writer.put(_row(completion))
+        self.writer.put(row_of(completion))
         self.session.add(completion)
         self.unsafe.append(position)
 
@@ -296,21 +294,3 @@ def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
     if not run.cfg.sampling.prompt_logprobs:
         return []
     return [row for row in run.questions if row["prompt_logprobs"] is None]
-
-
-def _row(done: engines.Completion) -> dict[str, Any]:
-    return {
-        "question_id": done.request.question_id,
-        "trial": done.request.trial,
-        "seed": done.request.seed,
-        "text": done.text,
-        "finish_reason": done.finish_reason,
-        "prompt_tokens": len(done.request.prompt_token_ids),
-        "completion_tokens": len(done.token_ids),
-        # Typed arrays: eight times smaller than lists, should attempts wait for the disk.
-        "token_ids": np.asarray(done.token_ids, dtype=np.int32),
-        "logprobs": None if done.logprobs is None else np.asarray(done.logprobs, dtype=np.float32),
-        "started": done.started,
-        "first_token": done.first_token,
-        "finished": done.finished,
-    }
