@@ -46,6 +46,7 @@ class Claims:
         self._mine: dict[int, set[int]] = {}  # by block that is mine: what is not durable yet
         self._singles: set[int] = set()  # positions claimed one by one
         self._ready: deque[int] = deque()  # mine and not begun
+        self._begun: set[int] = set()  # taken, and neither durable nor lost
         self._free: list[int] = []  # blocks that nobody has claimed
         self._open: list[int] = []  # positions of split blocks that nobody has claimed
         self._filling = True
@@ -86,7 +87,10 @@ class Claims:
             return None
         if not self._ready:
             self._claim()
-        return self._ready.popleft() if self._ready else None
+        if not self._ready:
+            return None
+        self._begun.add(self._ready[0])
+        return self._ready.popleft()
 
     def lost(self, position: int) -> bool:
         """Whether somebody else makes what this worker took; then its own attempt must not count.
@@ -94,7 +98,16 @@ class Claims:
         Readers of the table may have seen the other one by now.
         """
         self._look()
-        return not self._holds(position)
+        if self._holds(position):
+            return False
+        block = position // BLOCK
+        holder = self.board.what.get(_block(block))
+        if holder in (None, SPLIT):
+            holder = self.board.what.get(_one(position))
+        gone = holder is not None or position not in self._owed.get(block, ())
+        if gone:
+            self._begun.discard(position)
+        return gone
 
     def durable(self, position: int) -> None:
         """An attempt that this worker took is safe on the disk."""
@@ -108,6 +121,7 @@ class Claims:
                 del self._mine[block]
                 self.board.mark(_block(block), DONE)
         self._forget(block, {position})
+        self._begun.discard(position)
 
     def seize(self, piece: str) -> bool:
         """Claim a piece of work of any other name; False when somebody has it or did it."""
@@ -155,7 +169,7 @@ class Claims:
             for block, positions in self._owed.items()
             if what.get(_block(block)) == SPLIT
             for position in positions
-            if _one(position) not in what
+            if _one(position) not in what and position not in self._begun
         ]
         self._looked = time.monotonic()
 
@@ -186,11 +200,13 @@ class Claims:
                 if self.board.split_free(_block(block)):
                     # A listing is no snapshot: others may have split it, and claimed parts of it.
                     found = self._owed.get(block, ())
-                    self._open += [p for p in found if _one(p) not in self.board.what]
+                    taken = self._begun.union(p for p in found if _one(p) in self.board.what)
+                    self._open += [p for p in found if p not in taken]
             elif self.board.win(_block(block)):
                 self._mine[block] = set(self._owed[block])
-                self._ready.extend(sorted(self._owed[block]))
-                return
+                self._ready.extend(sorted(self._owed[block] - self._begun))
+                if self._ready:
+                    return
         while self._open:
             position = self._open.pop(random.randrange(len(self._open)))
             if self.board.win(_one(position)):

@@ -136,10 +136,7 @@ class _Worker:
                 engine.close()
 
     def _owed(self) -> Iterator[int]:
-        """What the table lacks and this worker is not at."""
-        owed = runfolder.owed(self.run, shards.Damage())
-        mine = self.flying.union(self.unsafe)
-        return (self.place[key] for key in owed if self.place[key] not in mine)
+        return (self.place[key] for key in runfolder.owed(self.run, shards.Damage()))
 
     def _made_by(self, worker: str) -> set[int]:
         made = shards.made_by(worker, self.run.attempts, ATTEMPTS, shards.Damage())
