@@ -1,5 +1,6 @@
 """Fixtures that several test modules share."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import pytest
 from hypothesis import settings
 
 from pipeline import config
+
+# A shell that starts tests in the background has them ignore Ctrl-C, and all their children, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every machine: a check that fails by luck tells nobody what they broke.
 # To look for new ones: pytest --hypothesis-profile=explore

@@ -295,7 +295,7 @@ def test_a_damaged_journal_is_sealed_and_kept_for_inspection(tmp_path: Path) -> 
     [line] = shards.seal_leftovers(tmp_path, SMALL)
     assert "a-taken.journal" in line and "bytes" in line
     assert len(stored(tmp_path)[0]) == 20
-    assert (tmp_path / "_a.journal.damaged").exists() and not path.exists()
+    assert (tmp_path / "_a-taken.journal.damaged").exists() and not path.exists()
 
 
 WRITER = """

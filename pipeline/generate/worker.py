@@ -145,14 +145,15 @@ class _Worker:
 
     def _add_prompt_logprobs(self, engine: engines.Engine) -> None:
         """One request a question, apart from its trials, which the prefix cache then serves."""
-        missing = missing_prompt_logprobs(self.run)
-        if not missing or not self.claims.seize(_PROMPTS):
+        if not missing_prompt_logprobs(self.run) or not self.claims.seize(_PROMPTS):
             return
-        with _engine_errors(self.run):
-            found = engine.prompt_logprobs([row["prompt_token_ids"] for row in missing])
-        for row, logprobs in zip(missing, found, strict=True):
-            row["prompt_logprobs"] = logprobs
-        prepare.write(self.run.path / "questions.parquet", self.run.questions)
+        run = Run(self.run.cfg)  # another worker may have written them since
+        if missing := missing_prompt_logprobs(run):
+            with _engine_errors(run):
+                found = engine.prompt_logprobs([row["prompt_token_ids"] for row in missing])
+            for row, logprobs in zip(missing, found, strict=True):
+                row["prompt_logprobs"] = logprobs
+            prepare.write(run.path / "questions.parquet", run.questions)
         self.claims.board.drop(_PROMPTS)
 
     def _sample(self, engine: engines.Engine) -> None:
