@@ -53,6 +53,7 @@ def main() -> None:
     with common.workdir(args) as folder:
         base = Run(common.run_config(args, folder / "prepared"))
         prepare(base)
+        wanted = len(base.wanted)
         sides = {
             name: _side(args, base, folder / "run", replicas) for name, replicas in _SIDES.items()
         }
@@ -63,7 +64,7 @@ def main() -> None:
         [name, *(statistics.median(m[key] for m in ms) for key in ("sampling_s", "seconds"))]
         for name, ms in found.items()
     ]
-    title = f"{len(base.wanted)} attempts, {len(os.sched_getaffinity(0))} cores in all"
+    title = f"{wanted} attempts, {len(os.sched_getaffinity(0))} cores in all"
     common.table(title, ["median s", "sampling", "whole command"], rows)
     record: dict[str, Any] = {"rounds": found, "parts": parts}
     for key, what in (("sampling_s", "sampling"), ("seconds", "whole command")):
