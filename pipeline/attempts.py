@@ -30,12 +30,14 @@ class AttemptWriter:
     def __init__(self, folder: Path, worker: str) -> None:
         self.folder, self.worker = folder, worker
         self.error: OSError | None = None
-        self.written = 0
+        self.written = 0  # attempts in journals: a dead process does not lose them
+        self.synced = 0  # of those, flushed to the disk: nothing does
         self._sequence = 0
         self._rows: list[dict[str, Any]] = []
         self._flushed = 0.0
         self._journal: Journal | None = None
-        self._full: queue.SimpleQueue[Journal | None] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[tuple[Journal, int] | None] = queue.SimpleQueue()
+        self._handed = self._sealed = 0  # journals for the thread; those it is done with
         self._thread = threading.Thread(target=self._work, name="attempt-writer")
         self._thread.start()
 
@@ -75,6 +77,15 @@ class AttemptWriter:
         if self.error is not None:
             raise self.error
 
+    def sync(self) -> None:
+        """Flush, and wait for the disk.
+
+        Raises:
+            OSError: as `flush`.
+        """
+        self.flush()
+        self._sync()
+
     def close(self) -> None:
         """Write what waits and seal the journal.
 
@@ -106,7 +117,8 @@ class AttemptWriter:
 
     def _hand_over(self) -> None:
         if self._journal is not None:
-            self._full.put(self._journal)
+            self._handed += 1
+            self._full.put((self._journal, self.written))
             self._journal = None
 
     def _work(self) -> None:
@@ -118,7 +130,8 @@ class AttemptWriter:
                 continue
             if full is None:
                 return
-            self._try(self._seal, full)
+            self._try(self._seal, *full)
+            self._sealed += 1
 
     def _try(self, work: Any, *args: Any) -> None:
         try:
@@ -129,12 +142,16 @@ class AttemptWriter:
             self.error = OSError(f"attempts cannot be sealed ({type(error).__name__}: {error})")
 
     def _sync(self) -> None:
-        journal = self._journal  # only this thread closes it, so it stays open meanwhile
+        # Only the thread closes a journal, after it was handed over: this one stays open meanwhile.
+        written, journal, handed = self.written, self._journal, self._handed
         if journal is not None:
             journal.sync()
+            if handed == self._sealed:  # else attempts before these are still to be flushed
+                self.synced = max(self.synced, written)
 
-    def _seal(self, journal: Journal) -> None:
+    def _seal(self, journal: Journal, written: int) -> None:
         journal.sync()
+        self.synced = max(self.synced, written)
         journal.close()
         # On a full disk the journal is what is left: the next start seals it.
         if self.error is None and journal.path.exists():

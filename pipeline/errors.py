@@ -13,8 +13,8 @@ class UserError(Exception):
     exit_code = 2
 
 
-class EngineFailure(UserError):
-    """An engine that cannot be loaded or that broke: it may work elsewhere, or the next time."""
+class TryAgain(UserError):
+    """An engine or a disk that fails: it may work elsewhere, or the next time."""
 
     exit_code = 1
 

@@ -9,6 +9,8 @@ slip in. Whoever wants to replace or remove a lease first takes a lease on exact
 named after the content it replaces, and then renames over it.
 """
 
+import errno
+import functools
 import hashlib
 import json
 import os
@@ -82,6 +84,7 @@ def token(**more: object) -> str:
         more
         | {
             "host": socket.gethostname(),
+            "where": _where(),
             "pid": os.getpid(),
             "born": _born(psutil.Process()),
             "since": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -157,7 +160,9 @@ def read(path: Path) -> str | None:
     """What a lease holds, or None where there is none."""
     try:
         return path.read_text(errors="replace")
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
         return None
 
 
@@ -176,6 +181,7 @@ def gone(token: str) -> bool | None:
     pid, born = who.get("pid"), who.get("born")
     if (
         who.get("host") != socket.gethostname()
+        or who.get("where") != _where()
         or not isinstance(pid, int)
         or not isinstance(born, int | float)
     ):
@@ -186,14 +192,28 @@ def gone(token: str) -> bool | None:
         return dead or abs(_born(process) - born) > 2
     except (psutil.NoSuchProcess, ValueError, OverflowError):
         return True
+    except psutil.AccessDenied:
+        return None
 
 
 def silent(path: Path, now: float) -> bool:
     """Whether a lease was not renewed for `EXPIRE_S`, or is not there; `now` as of `now_of`."""
     try:
         return now - path.stat().st_mtime > EXPIRE_S
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
         return True
+
+
+@functools.cache
+def _where() -> str:
+    """The boot and the process namespace: elsewhere the same number is another process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
 
 
 def _expired(path: Path, token: str) -> bool:

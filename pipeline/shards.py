@@ -6,6 +6,7 @@ same attempt, readers keep the first in the order of file names, so every key oc
 """
 
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -25,6 +26,7 @@ ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
 HIDDEN, DAMAGED = "_", ".damaged"
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason"}  # values, often
+GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
 _TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
 SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
 
@@ -43,8 +45,13 @@ class Damage:
 
 
 def worker_id() -> str:
-    """A name for this process that no other process on any node has: host, pid, start time."""
-    return f"{time.time_ns() // 1000:016d}-{socket.gethostname().split('.')[0]}-{os.getpid()}"
+    """A name for this process that no other process on any node has: start time, node, pid."""
+    return f"{time.time_ns() // 1000:016d}-{node()}-{os.getpid()}"
+
+
+def node() -> str:
+    """This machine's short name; as Slurm calls it, where it does, whatever a container says."""
+    return (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
 
 
 def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
@@ -124,31 +131,29 @@ def seal_leftovers(
 def worker_of(path: Path) -> str:
     """The worker whose file of a table this is; nothing if its name does not say.
 
-    >>> worker_of(Path("_0000000000000007-n1-42-00003.journal"))
+    >>> worker_of(Path("_0000000000000007-gpu-01-12345-00003.journal"))
+    '0000000000000007-gpu-01-12345'
+    >>> worker_of(Path(".0000000000000007-n1-42-00003-taken.parquet.0a1b.tmp"))
     '0000000000000007-n1-42'
     """
-    found = re.match(r"[_.]?(\d{16}-.+?-\d+)-\d{5}", path.name)
+    found = re.match(r"[_.]?(\d{16}-.+-\d+)-\d{5}(-[a-z]+)*\.[a-z]", path.name)
     return found[1] if found else ""
 
 
-def made_by(worker: str, folder: Path, schema: pa.Schema, damage: Damage) -> set[tuple[str, int]]:
-    """The (question_id, trial) of every readable row of one worker."""
-    found: set[tuple[str, int]] = set()
-    for path in files(folder):
-        if worker_of(path) == worker:
-            for batch in read(path, schema, list(KEY), damage):
-                found.update(_keys(batch))
-    return found
-
-
 def batches(
-    folder: Path, schema: pa.Schema, columns: Iterable[str], damage: Damage, verify: bool = False
+    folder: Path,
+    schema: pa.Schema,
+    columns: Iterable[str],
+    damage: Damage,
+    verify: bool = False,
+    of: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Stream the columns of all rows of a table, every key once, in bounded memory.
 
     What cannot be read is left out and added to `damage`. Safe while other processes write: a
     journal that is sealed meanwhile is read from its part. With `verify` the other columns are
-    read and checked, too, of every part that has changed since that was last done.
+    read and checked, too, of every part that has changed since that was last done; with `of` only
+    what that worker wrote is read.
     """
     columns = list(columns)
     wanted = list(dict.fromkeys([*KEY, *columns]))
@@ -157,22 +162,30 @@ def batches(
     while fresh := [path for path in files(folder) if stem(path) not in done]:
         for path in fresh:
             done.add(stem(path))
+            if of is not None and worker_of(path) != of:
+                continue
             try:
                 reader = _verified if verify else read
                 for batch in reader(path, schema, wanted, damage):
                     kept = _new_rows(batch, seen)
                     if kept.num_rows:
                         yield kept.select(columns)
-            except FileNotFoundError:
+            except OSError as error:
+                if error.errno not in GONE:
+                    raise
                 done.discard(stem(path))  # sealed or set aside since the listing: list again
 
 
 def keys(
-    folder: Path, schema: pa.Schema, damage: Damage, verify: bool = False
+    folder: Path,
+    schema: pa.Schema,
+    damage: Damage,
+    verify: bool = False,
+    of: str | None = None,
 ) -> set[tuple[str, int]]:
-    """The (question_id, trial) of every readable row; for `verify` see `batches`."""
+    """The (question_id, trial) of every readable row; for `verify` and `of` see `batches`."""
     found: set[tuple[str, int]] = set()
-    for batch in batches(folder, schema, KEY, damage, verify):
+    for batch in batches(folder, schema, KEY, damage, verify, of):
         found.update(_keys(batch))
     return found
 

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -259,6 +260,53 @@ def test_somebody_deletes_the_files_of_live_workers(
     assert set(everything(made)) == set(range(OWED)) and len(everything(made)) <= OWED + 8
 
 
+def test_an_attempt_of_its_own_that_a_sleeper_ends_late_does_not_count(
+    tmp_path: Path, made: dict[str, set[int]]
+) -> None:
+    """As above, where single attempts were claimed."""
+    sleeper, other = (Worker(tmp_path, name, made, owed=6) for name in "ab")
+    while sleeper.begin(room=8, batch=8) is not None:
+        pass
+    assert sleeper.claims._singles
+    os.utime(sleeper.beat.path, (1, 1))
+    finish([other])
+    os.utime(sleeper.beat.path)
+    while sleeper.flying:
+        sleeper.end_one()
+    assert made["b"] == set(range(6)) and "a" not in made
+
+
+def test_what_is_marked_done_and_is_not_there_is_made_again(
+    tmp_path: Path, made: dict[str, set[int]]
+) -> None:
+    """A node lost its power, or a part was damaged; other workers are alive all the time."""
+    workers = [Worker(tmp_path, name, made) for name in "ab"]
+    finish(workers)
+    lost = {3, 4, 5, 40, 41, OWED - 1}
+    for positions in made.values():
+        positions -= lost
+    assert [worker.claims.left for worker in workers] == [0, 0]
+    assert workers[0].claims.reopen() == len(lost)
+    workers[0].begin()
+    assert workers[1].claims.reopen() == len(lost)  # and leaves the other's new claim alone
+    finish(workers)
+    assert everything(made) == list(range(OWED))
+
+
+def test_a_listing_that_lacks_a_worker_s_own_claims(
+    tmp_path: Path, made: dict[str, set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Worker(tmp_path, "one", made)
+    for _ in range(4):
+        one.begin()
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: [e for e in real(folder) if e.name > "1"])
+    one.begin()
+    monkeypatch.setattr(os, "scandir", real)
+    finish([one])
+    assert everything(made) == list(range(OWED))
+
+
 def test_a_listing_is_no_snapshot(
     tmp_path: Path, made: dict[str, set[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +369,34 @@ def test_a_heartbeat_stops_when_the_main_loop_does(
         time.sleep(0.3)
         assert beat.path.stat().st_mtime == 1
     assert not beat.path.exists()
+
+
+def test_a_worker_that_was_suspended_is_not_thought_to_hang(
+    tmp_path: Path,
+) -> None:
+    program = """
+        import time
+        from pathlib import Path
+        from pipeline.generate import heartbeat
+        heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.1, 1.0
+        with heartbeat.Heartbeat(Path("."), "w", lambda: print("hung", flush=True)) as beat:
+            print("ready", flush=True)
+            for _ in range(6):
+                beat.tick()
+                time.sleep(0.5)
+        """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.read() == ""
 
 
 def test_who_is_alive(tmp_path: Path, made: dict[str, set[int]]) -> None:

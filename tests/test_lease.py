@@ -47,6 +47,7 @@ def forge(path: Path, **changed: Any) -> None:
     """A lease as some other process would have left it."""
     born = psutil.Process().create_time() - psutil.boot_time()
     fields = {"host": socket.gethostname(), "pid": os.getpid(), "born": born, "since": "then"}
+    fields["where"] = lease._where()
     path.write_text(json.dumps(fields | changed))
 
 
@@ -138,6 +139,14 @@ def test_a_changed_clock_does_not_kill_the_holder(
         assert lease.holder(path) is not None
 
 
+def test_a_process_number_of_another_namespace_says_nothing(path: Path) -> None:
+    """Two containers of one host's name: the holder's process cannot be looked up here."""
+    forge(path, pid=2**22 + 1, where="another boot or namespace")
+    assert lease.holder(path) is not None
+    forge(path, pid=2**22 + 1)
+    assert lease.holder(path) is None
+
+
 def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> None:
     forge(path, host="elsewhere", pid=1)
     with pytest.raises(UserError, match="elsewhere"), lease.held(path, "generating"):
@@ -159,7 +168,9 @@ def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> Non
 )
 def test_a_damaged_lease_expires_too(path: Path, content: str) -> None:
     if content.startswith('{"pid"'):
-        content = content[:-1] + f', "host": "{socket.gethostname()}"}}'
+        content = (
+            content[:-1] + f', "host": "{socket.gethostname()}", "where": "{lease._where()}"}}'
+        )
     path.write_text(content)
     with pytest.raises(UserError, match="delete"), lease.held(path, "generating"):
         pass

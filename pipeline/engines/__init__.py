@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import EngineFailure, UserError
+from pipeline.errors import TryAgain, UserError
 from pipeline.schema import RunConfig
 
 
@@ -126,7 +126,7 @@ def load_errors(cfg: RunConfig) -> Iterator[None]:
         raise
     except Exception as error:  # engines raise whatever their parts raise
         reason = " ".join(str(error).split())[:400] or type(error).__name__
-        raise EngineFailure(
+        raise TryAgain(
             f"engine={cfg.engine.name}: could not load {cfg.model.id}: {reason}"
             + _remedy(reason, cfg)
         ) from error

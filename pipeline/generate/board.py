@@ -62,7 +62,7 @@ class Board:
             for piece, (_, name, inode) in found.items()
         }
         workers = {name for name in meaning.values() if name not in (DONE, SPLIT)} | {self.me}
-        self.workers = sum(not self._is_silent(name) for name in workers) or 1
+        self.workers = sum(not self.is_silent(name) for name in workers) or 1
 
     def win(self, piece: str) -> bool:
         """Claim a free piece; False when another was faster."""
@@ -99,11 +99,14 @@ class Board:
         try:
             os.link(self.folder / what, temporary)
         except OSError as error:
-            if error.errno not in (errno.EMLINK, errno.ENOENT):
+            if error.errno not in (errno.EMLINK, errno.ENOENT, errno.EEXIST):
                 raise
             temporary.write_text(what)  # the marker has as many links as the file system allows
         try:
             temporary.rename(self.folder / name)
+        except FileNotFoundError:  # NFS repeats a lost request and then says that it is gone
+            if not (self.folder / name).exists():
+                raise
         finally:
             temporary.unlink(missing_ok=True)  # renamed to its own twin a file stays as it was
         self.what[piece] = what
@@ -115,7 +118,7 @@ class Board:
 
     def clear(self) -> None:
         """Forget every claim, and heartbeats of the dead. Only for a worker that is alone."""
-        for path in self.folder.iterdir():
+        for path in self.folder.glob("[!.]*"):  # what starts with a dot is about to be renamed
             if path.suffix != SUFFIX or self.is_dead(path.name.removesuffix(SUFFIX)):
                 path.unlink(missing_ok=True)
         self.look()
@@ -129,8 +132,9 @@ class Board:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.heartbeat.appear()
 
-    def _is_silent(self, worker: str) -> bool:
-        return lease.silent(self.folder / f"{worker}{SUFFIX}", self.heartbeat.now)
+    def is_silent(self, worker: str, ahead: float = 0.0) -> bool:
+        """Whether a worker's heartbeat has stopped, or will count as that so many seconds later."""
+        return lease.silent(self.folder / f"{worker}{SUFFIX}", self.heartbeat.now + ahead)
 
     def _content(self, name: str, inode: int) -> str:
         """What a claim says whose inode is nobody's: in a copied folder, or of one who left."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pipeline import lease
 from pipeline.generate.board import DONE, SPLIT, Board
-from pipeline.generate.heartbeat import Heartbeat, alive
+from pipeline.generate.heartbeat import HEARTBEAT_S, Heartbeat, alive
 
 __all__ = ["BLOCK", "Claims", "alive"]
 
@@ -158,11 +158,7 @@ class Claims:
             elif state == SPLIT:
                 made = {p for p in self._owed[block] if what.get(_one(p)) == DONE}
                 self._forget(block, made)
-        for block in [b for b in self._mine if what.get(_block(b)) != self.board.me]:
-            del self._mine[block]  # this worker was thought dead
-        self._ready = deque(
-            p for p in self._ready if p // BLOCK in self._mine or p in self._singles
-        )
+        self._keep_mine()
         self._free = [block for block in self._owed if _block(block) not in what]
         self._open = [
             position
@@ -172,6 +168,47 @@ class Claims:
             if _one(position) not in what and position not in self._begun
         ]
         self._looked = time.monotonic()
+
+    def _keep_mine(self) -> None:
+        """Lose what somebody else has by now, and take up what a listing had left out."""
+        what, me = self.board.what, self.board.me  # where another is: this worker was thought dead
+        self._mine = {b: left for b, left in self._mine.items() if what.get(_block(b)) == me}
+        self._singles = {p for p in self._singles if what.get(_one(p)) == me}
+        self._ready = deque(filter(self._holds, self._ready))
+        for block, positions in self._owed.items():
+            if what.get(_block(block)) == me and block not in self._mine:
+                self._mine[block] = set(positions)
+                self._ready.extend(sorted(positions - self._begun))
+            elif what.get(_block(block)) == SPLIT:
+                found = {p for p in positions - self._singles if what.get(_one(p)) == me}
+                self._singles |= found
+                self._ready.extend(sorted(found - self._begun))
+
+    def reopen(self) -> int:
+        """Believe the table where a mark says that an attempt is done; how much is owed after all.
+
+        A mark may outlive its attempt: a part was damaged, a node lost its power. Only for the
+        holder of a lease on doing this.
+        """
+        self.board.look()
+        what = self.board.what
+        self._read_table()  # after the look: attempts are durable before they are marked
+        for block, missing in self._owed.items():
+            state = what.get(_block(block))
+            if state not in (DONE, SPLIT):
+                continue
+            for position in missing:
+                if what.get(_one(position)) == DONE:
+                    self.board.drop(_one(position))
+            if state == DONE:
+                self._split(block, missing)
+        self._look(now=True)
+        return self.left
+
+    def steady(self) -> bool:
+        """Whether those who are at what is left have shown a sign of life just now."""
+        late = lease.EXPIRE_S - 3 * HEARTBEAT_S
+        return not any(self.board.is_silent(who, late) for who in set(self._holders()))
 
     def _read_table(self) -> None:
         self._owed = {}

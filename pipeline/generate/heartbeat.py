@@ -86,8 +86,13 @@ class Heartbeat:
         self._ahead = self.path.stat().st_mtime - self._touched
 
     def _renew(self) -> None:
+        awake = time.monotonic()
         while not self._stop.wait(HEARTBEAT_S):
-            if self._watched and time.monotonic() - self._moved > HANG_S:
+            now = time.monotonic()
+            if now - awake > 3 * HEARTBEAT_S:  # all of this process was suspended
+                self._moved = now
+            awake = now
+            if self._watched and now - self._moved > HANG_S:
                 self._hung()
                 return
             with suppress(OSError):

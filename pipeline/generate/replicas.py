@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from pipeline import runfolder, shards
 from pipeline.console import Meter, count, note, warn
-from pipeline.errors import EngineFailure, Interrupted, UserError
+from pipeline.errors import Interrupted, TryAgain, UserError
 from pipeline.generate import devices, heartbeat, stopping
 from pipeline.generate.team import COUNTS, Replica, wait
 from pipeline.generate.worker import writable
@@ -205,7 +205,7 @@ def _conclude(run: Run, team: list[Replica], left: int) -> None:
     given_up = sum(one.failed is not None for one in team)
     others = heartbeat.alive(run.path)
     if left and (given_up == len(team) or not others):
-        kind = UserError if all(one.code == 2 for one in team) else EngineFailure
+        kind = UserError if all(one.code == 2 for one in team) else TryAgain
         raise kind(
             "; ".join(reasons or ["no replica found anything to do"])
             + f" ({given_up} of {len(team)} replicas were given up; {left} of {len(run.wanted)}"

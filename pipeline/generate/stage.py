@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pipeline import models, runfolder, shards
 from pipeline.console import note
+from pipeline.errors import TryAgain
 from pipeline.generate import heartbeat
 from pipeline.generate.worker import missing_prompt_logprobs, work
 from pipeline.runfolder import Run
@@ -19,8 +20,8 @@ def generate(run: Run) -> bool:
         Whether nothing is owed any more; if not, other live workers are making the rest.
 
     Raises:
-        UserError: when the folder was made with other settings, the engine cannot be loaded, or
-            the disk is full.
+        UserError: when the folder was made with other settings, or the disk is full.
+        TryAgain: when the engine cannot be loaded or broke, or attempts are owed that nobody makes.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
     weights = {"model.weights": models.fingerprint(run.cfg.model)}
@@ -39,8 +40,10 @@ def generate(run: Run) -> bool:
     else:
         work(run)
     left = len(runfolder.owed(run, shards.Damage()))
+    others = len(heartbeat.alive(run.path))
+    if left and not others:
+        raise TryAgain(f"{run.path}: {left} attempts are owed still; the same command makes them")
     if left:
-        others = len(heartbeat.alive(run.path))
         note(f"generate: {left} attempts are being made by {others} other workers")
     return not left
 

@@ -27,9 +27,10 @@ def requests() -> Iterator[StopFlag]:
     flag = StopFlag()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if flag.signal_number and number != signal.SIGUSR1:
+        warned = flag.signal_number == signal.SIGUSR1  # and the real signal follows
+        if flag.signal_number and number != signal.SIGUSR1 and not warned:
             raise KeyboardInterrupt
-        if not flag.signal_number:
+        if not flag.signal_number or warned:
             flag.signal_number = number
             if flag.loading:
                 raise StopNow

@@ -6,7 +6,6 @@ import os
 import pickle
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline import shards
 from pipeline.config import ROOT
 from pipeline.console import warn
 from pipeline.generate.devices import Share
@@ -44,6 +44,7 @@ class Replica:
     code: int = 0  # the status of the latest process that ended badly
     failed: str | None = None  # why nobody works here now
     lost_while: str = ""  # the state in which the process before this one ended
+    since: str = ""  # names of workers that begin later are greater
     logged: int = 0  # bytes in the log before this process
     silent_since: float | None = None
     killed_because: str | None = None
@@ -70,8 +71,8 @@ class Replica:
         """Those of the workers that are this process: at most one, while it runs."""
         if self.process is None:
             return set()
-        mine = f"-{socket.gethostname().split('.')[0]}-{self.process.pid}"  # as in worker_id
-        return {name for name in workers if name.endswith(mine)}
+        mine = f"-{shards.node()}-{self.process.pid}"  # as in worker_id
+        return {name for name in workers if name.endswith(mine) and name > self.since}
 
     def start(self, run: Run) -> None:
         """Start a process.
@@ -82,6 +83,7 @@ class Replica:
         self.told, self.exit, self.error, self._heard = {}, None, None, b""
         self.failed = self.silent_since = self.killed_because = None
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.since = f"{time.time_ns() // 1000:016d}"
         order = Order(run.cfg, self.number, os.getpid(), self.share.cores)
         with self.log.open("ab") as log:
             self.logged = log.tell()
@@ -107,7 +109,10 @@ class Replica:
                 self._heard += data
         *lines, self._heard = self._heard.split(b"\n")
         for line in lines:
-            said = json.loads(line)
+            try:
+                said = json.loads(line)
+            except ValueError:  # torn: longer than a pipe takes at once
+                continue
             if "warning" in said:
                 warn(f"replica {self.number}: {said['warning']}")
             elif "exit" in said:

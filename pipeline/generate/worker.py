@@ -1,16 +1,17 @@
 """One worker: it loads the engine, claims attempts, samples them and makes each durable."""
 
 import contextlib
+import errno
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipeline import engines, prepare, runfolder, sessions, shards
+from pipeline import engines, lease, prepare, runfolder, sessions, shards
 from pipeline.attempts import AttemptWriter, row_of
 from pipeline.console import Meter, note
-from pipeline.errors import EngineFailure, Interrupted, UserError
+from pipeline.errors import Interrupted, TryAgain, UserError
 from pipeline.generate import heartbeat, stopping
 from pipeline.generate.claims import Claims
 from pipeline.generate.heartbeat import Heartbeat
@@ -24,7 +25,11 @@ HUNG = 86  # exit status of a worker whose engine does not answer
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
 PROGRESS_S = 0.5
 _IDLE_S = 0.2
+_PROMPTS_AT_ONCE = 64
 _PROMPTS = "prompts"  # the claim on the prompts' log-probs
+
+# What a disk says that waiting does not mend.
+_FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -45,7 +50,7 @@ def work(
 
     Raises:
         UserError: the disk is full or read-only.
-        EngineFailure: the engine cannot be loaded, or broke.
+        TryAgain: the engine cannot be loaded, or broke.
         Interrupted: the worker was asked to stop; finished attempts are kept.
     """
     with contextlib.ExitStack() as stack:
@@ -66,8 +71,10 @@ def work(
 
 def _give_up(session: Session) -> None:
     """The engine hangs: nothing but the end of the process frees its GPU."""
-    session.end("failed", f"the engine did not answer for {heartbeat.HANG_S:.0f} s")
-    os._exit(HUNG)
+    try:
+        session.end("failed", f"the engine did not answer for {heartbeat.HANG_S:.0f} s")
+    finally:
+        os._exit(HUNG)
 
 
 def _leave(run: Run) -> None:
@@ -78,7 +85,7 @@ def _leave(run: Run) -> None:
     sessions.write_summary(run)
     folder = run.path / heartbeat.FOLDER
     with contextlib.suppress(OSError):  # another worker may just have come
-        for path in folder.iterdir():
+        for path in folder.glob("[!.]*"):
             if path.suffix != heartbeat.SUFFIX or heartbeat.surely_dead(run.path, path.stem):
                 path.unlink(missing_ok=True)
         folder.rmdir()
@@ -105,7 +112,7 @@ class _Worker:
         self.unsafe: deque[int] = deque()  # finished, not yet durable, in the writer's order
         self.safe = 0  # durable attempts of this worker
         self.busy = time.monotonic()  # when there was last something to do
-        self.rounds = 3  # of looking for what markers of before wrongly call done
+        self.rounds = 3  # of asking the table whether all that is marked done is there
 
     def work(self) -> None:
         run = self.run
@@ -125,6 +132,7 @@ class _Worker:
         except StopNow:
             raise self._interrupted() from None
         self.session.loaded(owed, engine.describe())
+        self.beat.tick()  # from here on it must answer
         try:
             self._add_prompt_logprobs(engine)
             self._sample(engine)
@@ -139,7 +147,7 @@ class _Worker:
         return (self.place[key] for key in runfolder.owed(self.run, shards.Damage()))
 
     def _made_by(self, worker: str) -> set[int]:
-        made = shards.made_by(worker, self.run.attempts, ATTEMPTS, shards.Damage())
+        made = shards.keys(self.run.attempts, ATTEMPTS, shards.Damage(), of=worker)
         self.session.log("took over", worker=worker, attempts=len(made))
         return {self.place[key] for key in made if key in self.place}
 
@@ -149,10 +157,15 @@ class _Worker:
             return
         run = Run(self.run.cfg)  # another worker may have written them since
         if missing := missing_prompt_logprobs(run):
-            with _engine_errors(run):
-                found = engine.prompt_logprobs([row["prompt_token_ids"] for row in missing])
-            for row, logprobs in zip(missing, found, strict=True):
-                row["prompt_logprobs"] = logprobs
+            with _engine_errors(run, lambda error: bool(self.stop.signal_number)):
+                for start in range(0, len(missing), _PROMPTS_AT_ONCE):
+                    some = missing[start : start + _PROMPTS_AT_ONCE]
+                    found = engine.prompt_logprobs([row["prompt_token_ids"] for row in some])
+                    for row, logprobs in zip(some, found, strict=True):
+                        row["prompt_logprobs"] = logprobs
+                    self.beat.tick()
+            if self.stop.signal_number:
+                raise self._interrupted()
             prepare.write(run.path / "questions.parquet", run.questions)
         self.claims.board.drop(_PROMPTS)
 
@@ -213,19 +226,22 @@ class _Worker:
 
     def _nothing_left(self) -> bool:
         """Whether this worker may leave; waits a moment if not."""
-        self._settle(self.writer.flush)
+        self._settle(self.writer.sync)
         if self.claims.left:  # others are at it
-            if time.monotonic() - self.busy > LINGER_S:
+            if time.monotonic() - self.busy > LINGER_S and self.claims.steady():
                 note(f"{self.claims.left} attempts are left to other workers, who are at them")
                 return True
             time.sleep(_IDLE_S)
             return False
-        # What claims call done may have been damaged since: the table has the last word.
-        if self.rounds and not heartbeat.alive(self.run.path) - {self.session.worker}:
-            self.rounds -= 1
-            self.claims.board.clear()
-            return not self.claims.read()
-        return True
+        if not self.rounds:
+            return True
+        try:
+            with lease.held(self.run.path / "reopen.lease", "looking for lost attempts"):
+                self.rounds -= 1
+                return not self.claims.reopen()
+        except UserError:  # another worker is at it
+            time.sleep(_IDLE_S)
+            return False
 
     def _finished(self, completion: engines.Completion) -> None:
         position = self.place[completion.request.question_id, completion.request.trial]
@@ -240,7 +256,7 @@ class _Worker:
     def _settle(self, write: Callable[[], None]) -> None:
         """Hand what is finished to the disk, and only then call it done."""
         write()
-        while self.safe < self.writer.written:
+        while self.safe < self.writer.synced:
             self.claims.durable(self.unsafe.popleft())
             self.safe += 1
 
@@ -267,8 +283,10 @@ def _engine_errors(
     try:
         yield
     except Exception as error:  # engines raise whatever their parts raise
+        if isinstance(error, OSError) and error.errno in _FOR_A_PERSON:
+            raise  # of the folder of claims, say
         if not excused(error):
-            raise EngineFailure(
+            raise TryAgain(
                 f"engine={run.cfg.engine.name} failed while generating:"
                 f" {' '.join(str(error).split())[:400] or type(error).__name__}. Finished attempts"
                 " are kept; the same command continues"
@@ -281,7 +299,8 @@ def writable(run: Run) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
+        kind = UserError if error.errno in _FOR_A_PERSON else TryAgain
+        raise kind(
             f"{run.path}: {error.strerror or error}. Finished attempts that were written are kept;"
             " mend the disk (free space, permissions), then the same command continues"
         ) from error
