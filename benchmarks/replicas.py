@@ -138,7 +138,7 @@ def _timed(role: str, times: str, arguments: list[str]) -> int:
     watch = _Watch()
     for name in ("read", "take", "lost", "durable", "seize", "release"):
         watch.time(claims.Claims, name, "claims")
-    for name in ("tidy", "_leave"):
+    for name in ("tidy", "leave"):
         watch.time(worker, name, "tidying")
     for name in ("put", "tick", "flush", "close"):
         watch.time(attempts.AttemptWriter, name, "writer")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import atomic, shards
-from pipeline.config import dump
+from pipeline.config import dump, load_folder
 from pipeline.console import warn
 from pipeline.errors import DamagedData, UserError
 from pipeline.schema import RunConfig
@@ -164,6 +164,14 @@ def forget_grades(run: Run) -> None:
 def save_config(run: Run) -> None:
     """Write the resolved configuration that the run is used with now."""
     atomic.write_text(run.path / "config.yaml", dump(run.cfg))
+
+
+def save_trials(run: Run) -> None:
+    """Let later stages know how many trials there are; other settings are this command's own."""
+    there = load_folder(run.path, [])
+    if there.sampling.trials != run.cfg.sampling.trials:
+        there.sampling.trials = run.cfg.sampling.trials
+        atomic.write_text(run.path / "config.yaml", dump(there))
 
 
 def write_manifest(run: Run, manifest: dict[str, Any]) -> None:

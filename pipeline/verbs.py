@@ -130,7 +130,6 @@ def _report(cfg: AnalysisConfig) -> None:
     report(cfg)
 
 
-# What returns False has left work to other processes: what comes after must wait for them.
 def submit(settings: list[str], dry_run: bool) -> None:
     """queue all of it on a Slurm cluster: one array over models and data sets, then the rest"""
     from pipeline.cluster import submit
@@ -138,6 +137,7 @@ def submit(settings: list[str], dry_run: bool) -> None:
     submit.submit(settings, dry_run)
 
 
+# What returns False has left work to other processes: what comes after must wait for them.
 VERBS: dict[str, Callable[[Run], bool | None]] = {
     "run": _run,
     "prepare": _prepare,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import runfolder
-from pipeline.generate import claims
+from pipeline.generate import heartbeat
 from pipeline.generate.heartbeat import FOLDER, SUFFIX
 
 _MOST = 1e15  # seconds or tokens; beyond it, and below 0, no number is one
@@ -50,14 +50,14 @@ def workers(folder: Path) -> list[Worker]:
 
     Reads only. What a session file does not say, or says in a form that is none, counts nothing.
     """
-    alive = claims.alive(folder)
+    alive = heartbeat.alive(folder)
     sessions = dict(_sessions(folder / "sessions"))
     now = time.time()
     if any(
         not _ended(told) and name not in alive and _amount(told.get("updated")) > now - _FRESH_S
         for name, told in sessions.items()
     ):
-        alive |= claims.alive(folder)  # begun between our two looks, or just killed
+        alive |= heartbeat.alive(folder)  # begun between our two looks, or just killed
     return [
         _worker(name, sessions.get(name, {}), alive, _beat(folder, name))
         for name in sorted({*sessions, *alive})

@@ -31,7 +31,7 @@ class Worker:
 
     def __init__(self, run: Path, name: str, made: dict[str, set[int]], owed: int = OWED) -> None:
         self.name, self.made = name, made
-        self.beat = Heartbeat(run, name, lambda: None)
+        self.beat = Heartbeat(run, name, lambda seconds: None)
         self.beat.__enter__()
         self.flying: list[int] = []
         self.owed = owed
@@ -356,7 +356,7 @@ def test_a_heartbeat_stops_when_the_main_loop_does(
     monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(heartbeat, "HANG_S", 0.5)
     told: list[float] = []
-    with Heartbeat(tmp_path, "w", lambda: told.append(time.monotonic())) as beat:
+    with Heartbeat(tmp_path, "w", told.append) as beat:
         time.sleep(0.8)  # loading may take as long as it likes
         assert not told
         os.utime(beat.path, (1, 1))
@@ -379,7 +379,7 @@ def test_a_worker_that_was_suspended_is_not_thought_to_hang(
         from pathlib import Path
         from pipeline.generate import heartbeat
         heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.1, 1.0
-        with heartbeat.Heartbeat(Path("."), "w", lambda: print("hung", flush=True)) as beat:
+        with heartbeat.Heartbeat(Path("."), "w", lambda seconds: print("hung", flush=True)) as beat:
             print("ready", flush=True)
             for _ in range(6):
                 beat.tick()
@@ -419,7 +419,7 @@ RACER = """
     folder, name, owed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     print("ready", flush=True)
     sys.stdin.readline()
-    with Heartbeat(folder, name, lambda: None) as beat:
+    with Heartbeat(folder, name, lambda seconds: None) as beat:
         mine = Claims(beat, lambda: range(owed), lambda worker: set())
         mine.read()
         with open(folder / f"{name}.made", "w") as file:

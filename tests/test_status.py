@@ -33,7 +33,7 @@ BEAT = """
 import sys, time
 from pathlib import Path
 from pipeline.generate.heartbeat import Heartbeat
-with Heartbeat(Path(sys.argv[1]), sys.argv[2], lambda: None):
+with Heartbeat(Path(sys.argv[1]), sys.argv[2], lambda seconds: None):
     print("beating", flush=True)
     time.sleep(600)
 """
@@ -46,7 +46,7 @@ def session(run: Run, name: str, /, **told: Any) -> None:
 
 
 def beating(run: Run, worker: str) -> Heartbeat:
-    return Heartbeat(run.path, worker, lambda: None)
+    return Heartbeat(run.path, worker, lambda seconds: None)
 
 
 def killed(run: Run, worker: str) -> None:

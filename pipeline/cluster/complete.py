@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline import config, runfolder, shards
 from pipeline.console import fail
 from pipeline.errors import UserError
-from pipeline.generate.claims import alive
+from pipeline.generate.heartbeat import alive
 from pipeline.runfolder import Run
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import config, prepare, runfolder, shards, sweep
+from pipeline import atomic, config, prepare, runfolder, shards, sweep
 from pipeline.cluster import jobs, scripts
 from pipeline.cluster.client import ask
 from pipeline.cluster.scripts import Plan
@@ -249,6 +249,7 @@ def _point(run: Run, plan: Plan, record: dict[str, Any]) -> None:
     place = run.path / jobs.FOLDER
     place.mkdir(exist_ok=True)
     runfolder.write_json(place / f"{plan.folder.name}.json", pointer)
+    atomic.write_text(place / f"{plan.folder.name}.yaml", config.dump(run.cfg))
 
 
 def _show_jobs(plan: Plan, record: dict[str, Any]) -> None:

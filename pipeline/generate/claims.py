@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pipeline import lease
 from pipeline.generate.board import DONE, SPLIT, Board
-from pipeline.generate.heartbeat import HEARTBEAT_S, Heartbeat, alive
-
-__all__ = ["BLOCK", "Claims", "alive"]
+from pipeline.generate.heartbeat import HEARTBEAT_S, Heartbeat
 
 BLOCK = 16  # attempts
 LOOK_S = 1.0  # between two looks at the folder, half of it while there is nothing to do

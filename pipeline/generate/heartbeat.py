@@ -17,6 +17,7 @@ from typing import Self
 from pipeline import lease
 
 HEARTBEAT_S = 10.0
+LOAD_S = 3600.0  # nor the loading of one
 PATIENCE_S = 3600.0
 HANG_S = 600.0  # no step of an engine takes that long
 SUFFIX = ".lease"
@@ -29,15 +30,16 @@ class Heartbeat:
     Args:
         run: the run folder.
         worker: the worker's name.
-        hung: called by the thread that touches the file when the main loop did not call `tick`
-            for `HANG_S` seconds; the file is not touched any more.
+        hung: called by the thread that touches the file, with the seconds, when the main loop
+            did not call `tick` for `HANG_S`, or for `LOAD_S` before the first time and after
+            `rest`; the file is not touched any more.
     """
 
-    def __init__(self, run: Path, worker: str, hung: Callable[[], None]) -> None:
+    def __init__(self, run: Path, worker: str, hung: Callable[[float], None]) -> None:
         self.path = run / FOLDER / f"{worker}{SUFFIX}"
         self._token = lease.token(worker=worker)
         self._hung = hung
-        self._watched = False
+        self._limit = LOAD_S
         self._moved = self._touched = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="heartbeat", daemon=True)
@@ -69,11 +71,11 @@ class Heartbeat:
 
     def tick(self) -> None:
         """The main loop moves; from the first call on it must go on doing so."""
-        self._watched, self._moved = True, time.monotonic()
+        self._limit, self._moved = HANG_S, time.monotonic()
 
     def rest(self) -> None:
-        """What follows may take as long as it likes."""
-        self._watched = False
+        """What follows may take as long as loading did."""
+        self._limit, self._moved = LOAD_S, time.monotonic()
 
     @property
     def now(self) -> float:
@@ -92,8 +94,8 @@ class Heartbeat:
             if now - awake > 3 * HEARTBEAT_S:  # all of this process was suspended
                 self._moved = now
             awake = now
-            if self._watched and now - self._moved > HANG_S:
-                self._hung()
+            if now - self._moved > self._limit:
+                self._hung(self._limit)
                 return
             with suppress(OSError):
                 if self.path.exists():

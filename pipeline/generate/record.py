@@ -11,6 +11,7 @@ from pipeline import runfolder
 from pipeline.console import count
 from pipeline.engines import Completion
 from pipeline.environment import describe
+from pipeline.generate.devices import on_gpus
 from pipeline.runfolder import Run
 
 SAVE_S = 5.0
@@ -37,7 +38,7 @@ class Session:
             "replica": replica,
             "slurm": _slurm(),
             "owed": None,
-            "gpus": run.cfg.engine.tensor_parallel_size,
+            "gpus": run.cfg.engine.tensor_parallel_size if on_gpus(run.cfg) else 0,
             "state": "loading",
             "started": self._began,
             "error": None,
@@ -61,8 +62,6 @@ class Session:
             "load_s": round(self._sampling - self._began, 3),
             "engine": engine,
         }
-        if engine.get("device") == "cpu":
-            self.record["gpus"] = 0
         self.log("loaded", owed=owed, seconds=self.record["load_s"], engine=engine)
         self.save("sampling")
 

@@ -6,6 +6,7 @@ from pipeline import models, runfolder, shards
 from pipeline.console import note
 from pipeline.errors import TryAgain
 from pipeline.generate import heartbeat
+from pipeline.generate.tidy import leave
 from pipeline.generate.worker import missing_prompt_logprobs, work
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS
@@ -32,6 +33,8 @@ def generate(run: Run) -> bool:
             f"generate: nothing owed, all {len(run.wanted)} attempts are there"
             " (sampling.trials=N adds more)"
         )
+        if (run.path / heartbeat.FOLDER).exists():
+            leave(run)  # the last worker may have been killed
         return True
     if run.cfg.engine.replicas > 1:
         from pipeline.generate.replicas import supervise

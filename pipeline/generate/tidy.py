@@ -1,6 +1,8 @@
 """What dead workers left: journals become parts, damaged parts are set aside."""
 
-from pipeline import lease, runfolder, shards
+import contextlib
+
+from pipeline import lease, runfolder, sessions, shards
 from pipeline.console import warn
 from pipeline.errors import UserError
 from pipeline.generate import heartbeat
@@ -8,22 +10,45 @@ from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS
 
 
-def tidy(run: Run) -> None:
-    """Seal journals of dead workers and set damaged parts aside; left out while another does it."""
+def tidy(run: Run, patience: bool = True) -> None:
+    """Seal journals of dead workers and set damaged parts aside; left out while another does it.
+
+    Args:
+        run: the run folder.
+        patience: wait for workers elsewhere that may wake up; without it all that are not alive
+            count as dead, which is right when nothing is owed any more.
+    """
     try:
         with lease.held(run.path / "tidy.lease", "tidying up"):
-            _seal(run)
+            _seal(run, patience)
             _set_aside(run)
     except UserError:
         return
 
 
-def _seal(run: Run) -> None:
+def leave(run: Run) -> None:
+    """The last one out sums up, and leaves neither journals nor claims behind."""
+    if heartbeat.alive(run.path) or runfolder.owed(run, shards.Damage()):
+        return
+    tidy(run, patience=False)
+    sessions.write_summary(run)
+    folder = run.path / heartbeat.FOLDER
+    with contextlib.suppress(OSError):  # another worker may just have come
+        for path in folder.glob("[!.]*"):
+            name = path.name.removesuffix(heartbeat.SUFFIX)
+            if name == path.name or name not in heartbeat.alive(run.path):
+                path.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _seal(run: Run, patience: bool) -> None:
     dead: dict[str, bool] = {}
+    alive = heartbeat.alive(run.path)
 
     def is_dead(worker: str) -> bool:
         if worker not in dead:
-            dead[worker] = heartbeat.surely_dead(run.path, worker)
+            certain = not patience or heartbeat.surely_dead(run.path, worker)
+            dead[worker] = certain and worker not in alive
         return dead[worker]
 
     for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipeline import engines, lease, prepare, runfolder, sessions, shards
+from pipeline import engines, lease, prepare, runfolder, shards
 from pipeline.attempts import AttemptWriter, row_of
 from pipeline.console import Meter, note
 from pipeline.errors import Interrupted, TryAgain, UserError
@@ -17,7 +17,7 @@ from pipeline.generate.claims import Claims
 from pipeline.generate.heartbeat import Heartbeat
 from pipeline.generate.record import Session
 from pipeline.generate.stopping import StopFlag, StopNow
-from pipeline.generate.tidy import tidy
+from pipeline.generate.tidy import leave, tidy
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS
 
@@ -58,7 +58,9 @@ def work(
         flag = stop or stack.enter_context(stopping.requests())
         run.path.joinpath(heartbeat.FOLDER).mkdir(parents=True, exist_ok=True)
         session = Session(run, shards.worker_id(), replica)
-        beat = stack.enter_context(Heartbeat(run.path, session.worker, lambda: _give_up(session)))
+        beat = stack.enter_context(
+            Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds))
+        )
         try:
             _Worker(run, session, beat, flag, progress).work()
         except BaseException as error:
@@ -66,29 +68,15 @@ def work(
             session.end(state, str(error) or type(error).__name__)
             raise
         session.end("done")
-    _leave(run)
+    leave(run)
 
 
-def _give_up(session: Session) -> None:
+def _give_up(session: Session, seconds: float) -> None:
     """The engine hangs: nothing but the end of the process frees its GPU."""
     try:
-        session.end("failed", f"the engine did not answer for {heartbeat.HANG_S:.0f} s")
+        session.end("failed", f"the engine did not answer for {seconds:.0f} s")
     finally:
         os._exit(HUNG)
-
-
-def _leave(run: Run) -> None:
-    """The last one out sums up, and leaves no claims behind."""
-    if heartbeat.alive(run.path) or runfolder.owed(run, shards.Damage()):
-        return
-    tidy(run)
-    sessions.write_summary(run)
-    folder = run.path / heartbeat.FOLDER
-    with contextlib.suppress(OSError):  # another worker may just have come
-        for path in folder.glob("[!.]*"):
-            if path.suffix != heartbeat.SUFFIX or heartbeat.surely_dead(run.path, path.stem):
-                path.unlink(missing_ok=True)
-        folder.rmdir()
 
 
 class _Worker:
@@ -117,7 +105,7 @@ class _Worker:
     def work(self) -> None:
         run = self.run
         tidy(run)
-        runfolder.save_config(run)
+        runfolder.save_trials(run)
         if not heartbeat.alive(run.path) - {self.session.worker}:
             self.claims.board.clear()
         owed = self.claims.read()

@@ -185,7 +185,7 @@ class _Reader(threading.Thread):
 
     @property
     def over(self) -> bool:
-        return bool(self.standings) and all(s.over for s in self.standings)
+        return bool(self.standings) and all(s.over or s.fault for s in self.standings)
 
 
 @contextmanager
