@@ -39,7 +39,7 @@ import numpy.typing as npt
 import pandas  # noqa: F401  Arrow imports it with the first row: once here, not in every worker
 
 from benchmarks import common
-from pipeline import config, engines, prepare, runfolder, shards
+from pipeline import config, engines, prepare, runfolder, shards, workernames
 from pipeline.engines import Completion, Request
 from pipeline.generate import worker
 from pipeline.generate.board import Board
@@ -207,7 +207,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
     worker.work(run, progress=lambda record: None)
     positions = [place[question, trial] for question, trial, _, _ in engine.log]
     np.savez(
-        run.path / f"{shards.worker_id()}.npz",
+        run.path / f"{workernames.worker_id()}.npz",
         position=positions,
         begun=[begun for *_, begun, _ in engine.log],
         ended=[ended for *_, ended in engine.log],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline import flips, lease, review, runfolder, shards, verdicts
+from pipeline import flips, lease, review, runfolder, shards, verdicts, workernames
 from pipeline.console import Meter, note
 from pipeline.errors import UserError
 from pipeline.runfolder import Run
@@ -75,7 +75,7 @@ def _grade_owed(
     damage: shards.Damage,
 ) -> None:
     known = Verdicts(run.cfg, verdicts.default_folder(run.cfg))
-    worker, owed = shards.worker_id(), len(made - graded)
+    worker, owed = workernames.worker_id(), len(made - graded)
     with Meter("grade", len(made), done=len(made) - owed) as meter:
         for number, batch in enumerate(_ungraded(run, graded, damage)):
             table = _grade_batch(batch, golds, known)

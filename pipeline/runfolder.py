@@ -199,6 +199,13 @@ def owed(run: Run, damage: shards.Damage) -> list[tuple[str, int]]:
     return [key for key in run.wanted if key not in done]
 
 
+def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
+    """The questions whose prompt log-probs are owed."""
+    if not run.cfg.sampling.prompt_logprobs:
+        return []
+    return [row for row in run.questions if row["prompt_logprobs"] is None]
+
+
 def set_aside_attempts(run: Run, damage: shards.Damage) -> None:
     """Say what of the attempts could not be read; damaged parts are set aside, with all grades.
 

@@ -7,10 +7,6 @@ same attempt, readers keep the first in the order of file names, so every key oc
 
 import contextlib
 import errno
-import os
-import re
-import socket
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import atomic, journal
+from pipeline import atomic, journal, workernames
 from pipeline.tables import KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
@@ -42,16 +38,6 @@ class Damage:
 
     def __str__(self) -> str:
         return "; ".join(line for lines in self.lines.values() for line in lines)
-
-
-def worker_id() -> str:
-    """A name for this process that no other process on any node has: start time, node, pid."""
-    return f"{time.time_ns() // 1000:016d}-{node()}-{os.getpid()}"
-
-
-def node() -> str:
-    """This machine's short name; as Slurm calls it, where it does, whatever a container says."""
-    return (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
 
 
 def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
@@ -114,30 +100,18 @@ def seal_leftovers(
     Args:
         folder: the table's.
         schema: its schema.
-        is_dead: whether the worker of that name, as of `worker_id`, will write no more.
+        is_dead: whether the worker of that name, as of `workernames`, will write no more.
     """
     for temporary in folder.glob(".*.tmp"):
-        if is_dead(worker_of(temporary)):
+        if is_dead(workernames.worker_of(temporary)):
             temporary.unlink(missing_ok=True)
     damage = []
     for path in sorted(folder.glob("*.journal")):
-        if is_dead(worker_of(path)):
+        if is_dead(workernames.worker_of(path)):
             if not path.stem.endswith(_TAKEN):
                 path = path.rename(path.with_name(f"{path.stem}{_TAKEN}.journal"))
             damage += seal(path, schema)
     return damage
-
-
-def worker_of(path: Path) -> str:
-    """The worker whose file of a table this is; nothing if its name does not say.
-
-    >>> worker_of(Path("_0000000000000007-gpu-01-12345-00003.journal"))
-    '0000000000000007-gpu-01-12345'
-    >>> worker_of(Path(".0000000000000007-n1-42-00003-taken.parquet.0a1b.tmp"))
-    '0000000000000007-n1-42'
-    """
-    found = re.match(r"[_.]?(\d{16}-.+-\d+)-\d{5}(-[a-z]+)*\.[a-z]", path.name)
-    return found[1] if found else ""
 
 
 def batches(
@@ -162,7 +136,7 @@ def batches(
     while fresh := [path for path in files(folder) if stem(path) not in done]:
         for path in fresh:
             done.add(stem(path))
-            if of is not None and worker_of(path) != of:
+            if of is not None and workernames.worker_of(path) != of:
                 continue
             try:
                 reader = _verified if verify else read

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args
 import pyarrow as pa
 
 import verifiers
-from pipeline import environment, runfolder, shards
+from pipeline import environment, runfolder, shards, workernames
 from pipeline.console import warn
 from pipeline.errors import UserError
 from pipeline.schema import RunConfig
@@ -90,7 +90,7 @@ class Verdicts:
         self.known: dict[Pair, Verdict] = {}
         self.used: set[Pair] = set()
         self.parts = 0
-        self.worker = shards.worker_id()
+        self.worker = workernames.worker_id()
         if folder is not None:
             decides = settings(cfg)
             name = runfolder.short_hash(json.dumps(decides, sort_keys=True))

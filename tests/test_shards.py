@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import atomic, journal, shards
+from pipeline import atomic, journal, shards, workernames
 from pipeline.config import ROOT
 from pipeline.journal import Journal
 from pipeline.tables import ATTEMPTS
@@ -80,7 +80,7 @@ def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
         import itertools, os, sys
         from pathlib import Path
         import pyarrow as pa
-        from pipeline import atomic, shards
+        from pipeline import atomic, shards, workernames
         folder = Path(sys.argv[1])
         schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
                             ("text", pa.string())])
@@ -302,7 +302,7 @@ WRITER = """
     import os, sys, time
     from pathlib import Path
     import pyarrow as pa
-    from pipeline import atomic, shards
+    from pipeline import atomic, shards, workernames
     from pipeline.journal import Journal
     schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
     folder, seal = Path(sys.argv[1]), sys.argv[2] == "seal"
@@ -381,7 +381,7 @@ def test_workers_have_names_of_their_own() -> None:
 
 
 def _name(_: int) -> str:
-    return shards.worker_id()
+    return workernames.worker_id()
 
 
 def test_small_text_files_are_replaced_whole(tmp_path: Path) -> None:

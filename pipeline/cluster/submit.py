@@ -148,11 +148,7 @@ def _owed(run: Run) -> bool:
     """Whether `generate` has something to do."""
     if not (run.path / "questions.parquet").exists():  # only without --dry-run it is there
         return True
-    if runfolder.owed(run, shards.Damage()):
-        return True
-    return run.cfg.sampling.prompt_logprobs and any(
-        row["prompt_logprobs"] is None for row in run.questions
-    )
+    return bool(runfolder.owed(run, shards.Damage()) or runfolder.missing_prompt_logprobs(run))
 
 
 def _scored(run: Run) -> bool:

@@ -13,12 +13,12 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from pipeline import runfolder, shards
+from pipeline import runfolder, shards, workernames
 from pipeline.console import Meter, count, note, warn
 from pipeline.errors import Interrupted, TryAgain, UserError
 from pipeline.generate import devices, heartbeat, stopping
+from pipeline.generate.failures import writable
 from pipeline.generate.team import COUNTS, Replica, wait
-from pipeline.generate.worker import writable
 from pipeline.runfolder import Run
 
 BARREN = 3  # processes in a row, of one replica, that made no attempt: it is given up
@@ -37,7 +37,7 @@ def supervise(run: Run) -> None:
             and attempts are still owed.
         Interrupted: after a signal; finished attempts are kept.
     """
-    folder, name = run.path / "logs", shards.worker_id()
+    folder, name = run.path / "logs", workernames.worker_id()
     team = [
         Replica(number, share, folder / f"{name}-{number}.stderr")
         for number, share in enumerate(devices.shares(run.cfg))

@@ -7,7 +7,7 @@ from pipeline.console import note
 from pipeline.errors import TryAgain
 from pipeline.generate import heartbeat
 from pipeline.generate.tidy import leave
-from pipeline.generate.worker import missing_prompt_logprobs, work
+from pipeline.generate.worker import work
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS
 
@@ -28,7 +28,11 @@ def generate(run: Run) -> bool:
     weights = {"model.weights": models.fingerprint(run.cfg.model)}
     runfolder.check_same(run, runfolder.settings(run.cfg) | weights)
     damage = shards.Damage()
-    if not runfolder.owed(run, damage) and not damage.lines and not missing_prompt_logprobs(run):
+    if (
+        not runfolder.owed(run, damage)
+        and not damage.lines
+        and not runfolder.missing_prompt_logprobs(run)
+    ):
         note(
             f"generate: nothing owed, all {len(run.wanted)} attempts are there"
             " (sampling.trials=N adds more)"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import shards
+from pipeline import workernames
 from pipeline.config import ROOT
 from pipeline.console import warn
 from pipeline.generate.devices import Share
@@ -71,7 +71,7 @@ class Replica:
         """Those of the workers that are this process: at most one, while it runs."""
         if self.process is None:
             return set()
-        mine = f"-{shards.node()}-{self.process.pid}"  # as in worker_id
+        mine = f"-{workernames.node()}-{self.process.pid}"  # as in worker_id
         return {name for name in workers if name.endswith(mine) and name > self.since}
 
     def start(self, run: Run) -> None:

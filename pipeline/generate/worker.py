@@ -1,19 +1,19 @@
 """One worker: it loads the engine, claims attempts, samples them and makes each durable."""
 
 import contextlib
-import errno
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipeline import engines, lease, prepare, runfolder, shards
+from pipeline import engines, lease, prepare, runfolder, shards, workernames
 from pipeline.attempts import AttemptWriter, row_of
 from pipeline.console import Meter, note
-from pipeline.errors import Interrupted, TryAgain, UserError
+from pipeline.errors import Interrupted, UserError
 from pipeline.generate import heartbeat, stopping
 from pipeline.generate.claims import Claims
+from pipeline.generate.failures import engine_errors, writable
 from pipeline.generate.heartbeat import Heartbeat
 from pipeline.generate.record import Session
 from pipeline.generate.stopping import StopFlag, StopNow
@@ -27,9 +27,6 @@ PROGRESS_S = 0.5
 _IDLE_S = 0.2
 _PROMPTS_AT_ONCE = 64
 _PROMPTS = "prompts"  # the claim on the prompts' log-probs
-
-# What a disk says that waiting does not mend.
-_FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -57,7 +54,7 @@ def work(
         stack.enter_context(writable(run))
         flag = stop or stack.enter_context(stopping.requests())
         run.path.joinpath(heartbeat.FOLDER).mkdir(parents=True, exist_ok=True)
-        session = Session(run, shards.worker_id(), replica)
+        session = Session(run, workernames.worker_id(), replica)
         beat = stack.enter_context(
             Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds))
         )
@@ -109,7 +106,7 @@ class _Worker:
         if not heartbeat.alive(run.path) - {self.session.worker}:
             self.claims.board.clear()
         owed = self.claims.read()
-        if not owed and not missing_prompt_logprobs(run):
+        if not owed and not runfolder.missing_prompt_logprobs(run):
             return
         if self.progress is None:
             note(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
@@ -141,11 +138,11 @@ class _Worker:
 
     def _add_prompt_logprobs(self, engine: engines.Engine) -> None:
         """One request a question, apart from its trials, which the prefix cache then serves."""
-        if not missing_prompt_logprobs(self.run) or not self.claims.seize(_PROMPTS):
+        if not runfolder.missing_prompt_logprobs(self.run) or not self.claims.seize(_PROMPTS):
             return
         run = Run(self.run.cfg)  # another worker may have written them since
-        if missing := missing_prompt_logprobs(run):
-            with _engine_errors(run, lambda error: bool(self.stop.signal_number)):
+        if missing := runfolder.missing_prompt_logprobs(run):
+            with engine_errors(run, lambda error: bool(self.stop.signal_number)):
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     some = missing[start : start + _PROMPTS_AT_ONCE]
                     found = engine.prompt_logprobs([row["prompt_token_ids"] for row in some])
@@ -161,25 +158,31 @@ class _Worker:
         self.writer = AttemptWriter(self.run.attempts, self.session.worker)
         total = len(self.wanted)
         show = Meter("generate", total, total - self.claims.left) if not self.progress else None
-        try:
-            with show or contextlib.nullcontext(), _engine_errors(self.run, self._excused):
-                for completion in engine.generate(self._requests()):
-                    if completion is not None:
-                        self._finished(completion)
-                        continue
-                    self._settle(self.writer.tick)
-                    if self.stop.signal_number:
-                        break
-                    self._report(show)
-        finally:
-            self.beat.rest()
+        with show or contextlib.nullcontext():
             try:
-                self._settle(self.writer.close)
+                with engine_errors(self.run, self._excused):
+                    self._drive(engine, show)
             finally:
-                with contextlib.suppress(OSError):  # then they are found to be a dead worker's
-                    self.claims.release()
+                self.beat.rest()
+                try:
+                    self._settle(self.writer.close)
+                finally:
+                    with contextlib.suppress(OSError):  # then they are found to be a dead worker's
+                        self.claims.release()
+                if show:
+                    show.reach(total - self.claims.left, self.session.detail)
         if self.stop.signal_number:
             raise self._interrupted()
+
+    def _drive(self, engine: engines.Engine, show: Meter | None) -> None:
+        for completion in engine.generate(self._requests()):
+            if completion is not None:
+                self._finished(completion)
+                continue
+            self._settle(self.writer.tick)
+            if self.stop.signal_number:
+                return
+            self._report(show)
 
     def _interrupted(self) -> Interrupted:
         total, left = len(self.wanted), self.claims.left
@@ -262,40 +265,3 @@ class _Worker:
         if self.writer.error is not None:
             raise self.writer.error from error
         return bool(self.stop.signal_number)
-
-
-@contextlib.contextmanager
-def _engine_errors(
-    run: Run, excused: Callable[[Exception], bool] = lambda error: False
-) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # engines raise whatever their parts raise
-        if isinstance(error, OSError) and error.errno in _FOR_A_PERSON:
-            raise  # of the folder of claims, say
-        if not excused(error):
-            raise TryAgain(
-                f"engine={run.cfg.engine.name} failed while generating:"
-                f" {' '.join(str(error).split())[:400] or type(error).__name__}. Finished attempts"
-                " are kept; the same command continues"
-            ) from error
-
-
-@contextlib.contextmanager
-def writable(run: Run) -> Iterator[None]:
-    """Turn what the disk refuses into one readable line."""
-    try:
-        yield
-    except OSError as error:
-        kind = UserError if error.errno in _FOR_A_PERSON else TryAgain
-        raise kind(
-            f"{run.path}: {error.strerror or error}. Finished attempts that were written are kept;"
-            " mend the disk (free space, permissions), then the same command continues"
-        ) from error
-
-
-def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
-    """The questions whose prompt log-probs are owed."""
-    if not run.cfg.sampling.prompt_logprobs:
-        return []
-    return [row for row in run.questions if row["prompt_logprobs"] is None]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline import lease, models, runfolder, shards
+from pipeline import lease, models, runfolder, shards, workernames
 from pipeline.console import Meter, note
 from pipeline.errors import UserError
 from pipeline.joins import Ints
@@ -89,7 +89,7 @@ def _bases(run: Run, found: Survey) -> npt.NDArray[np.float64]:
 
 
 def _judge_owed(run: Run, asker: Asker, found: Survey, bases: npt.NDArray[np.float64]) -> None:
-    worker, temperature = shards.worker_id(), store.temperature(run)
+    worker, temperature = workernames.worker_id(), store.temperature(run)
     total, before = found.keys.size, int(found.done.sum())
     with Meter("verify", total, done=before) as meter:
         for number, (rows, texts) in enumerate(survey.owed(run, found)):

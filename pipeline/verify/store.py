@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import atomic, joins, models, runfolder, shards
+from pipeline import atomic, joins, models, runfolder, shards, workernames
 from pipeline.console import note
 from pipeline.questions import find_local
 from pipeline.runfolder import Run
@@ -82,7 +82,7 @@ def put_aside(run: Run, asked: dict[str, Any]) -> None:
         return
     if made_otherwise(run, asked):
         away = _aside(run, found)
-        away = away if not away.exists() else run.path / f"{away.name}-{shards.worker_id()}"
+        away = away if not away.exists() else run.path / f"{away.name}-{workernames.worker_id()}"
         here.rename(away)
         known = found if isinstance(found, dict) else {}
         changed = sorted(k for k in asked if known.get(k) != asked[k])

@@ -1,0 +1,47 @@
+"""What goes wrong while a worker works, in one readable line, and whether trying again may help."""
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+
+from pipeline.errors import TryAgain, UserError
+from pipeline.runfolder import Run
+
+# What a disk says that waiting does not mend.
+_FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@contextlib.contextmanager
+def engine_errors(
+    run: Run, excused: Callable[[Exception], bool] = lambda error: False
+) -> Iterator[None]:
+    """Turn what an engine raises into one readable line.
+
+    Args:
+        run: the run folder.
+        excused: whether an error is none, because the worker is being stopped.
+    """
+    try:
+        yield
+    except Exception as error:  # engines raise whatever their parts raise
+        if isinstance(error, OSError) and error.errno in _FOR_A_PERSON:
+            raise  # of the folder of claims, say
+        if not excused(error):
+            raise TryAgain(
+                f"engine={run.cfg.engine.name} failed while generating:"
+                f" {' '.join(str(error).split())[:400] or type(error).__name__}. Finished attempts"
+                " are kept; the same command continues"
+            ) from error
+
+
+@contextlib.contextmanager
+def writable(run: Run) -> Iterator[None]:
+    """Turn what the disk refuses into one readable line."""
+    try:
+        yield
+    except OSError as error:
+        kind = UserError if error.errno in _FOR_A_PERSON else TryAgain
+        raise kind(
+            f"{run.path}: {error.strerror or error}. Finished attempts that were written are kept;"
+            " mend the disk (free space, permissions), then the same command continues"
+        ) from error

@@ -1,0 +1,29 @@
+"""Names of workers: no two processes on any node have the same, and they sort by their start."""
+
+import os
+import re
+import socket
+import time
+from pathlib import Path
+
+
+def worker_id() -> str:
+    """A name for this process that no other process on any node has: start time, node, pid."""
+    return f"{time.time_ns() // 1000:016d}-{node()}-{os.getpid()}"
+
+
+def node() -> str:
+    """This machine's short name; as Slurm calls it, where it does, whatever a container says."""
+    return (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
+
+
+def worker_of(path: Path) -> str:
+    """The worker whose file of a table this is; nothing if its name does not say.
+
+    >>> worker_of(Path("_0000000000000007-gpu-01-12345-00003.journal"))
+    '0000000000000007-gpu-01-12345'
+    >>> worker_of(Path(".0000000000000007-n1-42-00003-taken.parquet.0a1b.tmp"))
+    '0000000000000007-n1-42'
+    """
+    found = re.match(r"[_.]?(\d{16}-.+-\d+)-\d{5}(-[a-z]+)*\.[a-z]", path.name)
+    return found[1] if found else ""
