@@ -1,6 +1,7 @@
 """Files that are replaced whole: a reader finds the old one or the new one, never half of one."""
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pipeline import journal
+
+GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
 
 
 @contextlib.contextmanager

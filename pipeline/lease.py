@@ -9,7 +9,6 @@ slip in. Whoever wants to replace or remove a lease first takes a lease on exact
 named after the content it replaces, and then renames over it.
 """
 
-import errno
 import functools
 import hashlib
 import json
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import psutil
 
+from pipeline.atomic import GONE
 from pipeline.console import note
 from pipeline.errors import UserError
 
@@ -161,7 +161,7 @@ def read(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace")
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESTALE):
+        if error.errno not in GONE:
             raise
         return None
 
@@ -201,7 +201,7 @@ def silent(path: Path, now: float) -> bool:
     try:
         return now - path.stat().st_mtime > EXPIRE_S
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESTALE):
+        if error.errno not in GONE:
             raise
         return True
 

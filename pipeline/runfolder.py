@@ -193,9 +193,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def owed(run: Run, damage: shards.Damage) -> list[tuple[str, int]]:
-    """The keys that `wanted` has and the attempts table lacks, trial by trial."""
-    done = shards.keys(run.attempts, ATTEMPTS, damage, verify=True)
+def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]:
+    """The keys that `wanted` has and the attempts table lacks, trial by trial.
+
+    Args:
+        run: the run folder.
+        damage: gets what could not be read, where somebody wants to know.
+    """
+    found = shards.Damage() if damage is None else damage
+    done = shards.keys(run.attempts, ATTEMPTS, found, verify=True)
     return [key for key in run.wanted if key not in done]
 
 

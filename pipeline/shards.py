@@ -6,7 +6,6 @@ same attempt, readers keep the first in the order of file names, so every key oc
 """
 
 import contextlib
-import errno
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,6 @@ ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
 HIDDEN, DAMAGED = "_", ".damaged"
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason"}  # values, often
-GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
 _TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
 SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
 
@@ -145,7 +143,7 @@ def batches(
                     if kept.num_rows:
                         yield kept.select(columns)
             except OSError as error:
-                if error.errno not in GONE:
+                if error.errno not in atomic.GONE:
                     raise
                 done.discard(stem(path))  # sealed or set aside since the listing: list again
 

@@ -7,7 +7,7 @@ or because nothing it started came to anything; other runs of the submission go 
 import sys
 from pathlib import Path
 
-from pipeline import config, runfolder, shards
+from pipeline import config, runfolder
 from pipeline.console import fail
 from pipeline.errors import UserError
 from pipeline.generate.heartbeat import alive
@@ -20,7 +20,7 @@ def check(folder: Path) -> None:
     Raises:
         UserError: some are owed, or it is no run.
     """
-    owed = len(runfolder.owed(Run(config.load_folder(folder, [])), shards.Damage()))
+    owed = len(runfolder.owed(Run(config.load_folder(folder, []))))
     if owed:
         makers = len(alive(folder))
         remedy = (

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import atomic, config, prepare, runfolder, shards, sweep
+from pipeline import atomic, config, prepare, runfolder, sweep
 from pipeline.cluster import jobs, scripts
 from pipeline.cluster.client import ask
 from pipeline.cluster.scripts import Plan
@@ -148,7 +148,7 @@ def _owed(run: Run) -> bool:
     """Whether `generate` has something to do."""
     if not (run.path / "questions.parquet").exists():  # only without --dry-run it is there
         return True
-    return bool(runfolder.owed(run, shards.Damage()) or runfolder.missing_prompt_logprobs(run))
+    return bool(runfolder.owed(run) or runfolder.missing_prompt_logprobs(run))
 
 
 def _scored(run: Run) -> bool:

@@ -16,7 +16,7 @@ import os
 import secrets
 
 from pipeline import lease
-from pipeline.generate.heartbeat import SUFFIX, Heartbeat, is_dead
+from pipeline.generate.heartbeat import SUFFIX, Heartbeat, clear, is_dead
 
 DONE, SPLIT = "done", "split"
 
@@ -118,9 +118,7 @@ class Board:
 
     def clear(self) -> None:
         """Forget every claim, and heartbeats of the dead. Only for a worker that is alone."""
-        for path in self.folder.glob("[!.]*"):  # what starts with a dot is about to be renamed
-            if path.suffix != SUFFIX or self.is_dead(path.name.removesuffix(SUFFIX)):
-                path.unlink(missing_ok=True)
+        clear(self.folder, self.heartbeat.now)
         self.look()
 
     def is_dead(self, worker: str) -> bool:

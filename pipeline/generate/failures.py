@@ -4,7 +4,7 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator
 
-from pipeline.errors import TryAgain, UserError
+from pipeline.errors import Interrupted, TryAgain, UserError
 from pipeline.runfolder import Run
 
 # What a disk says that waiting does not mend.
@@ -45,3 +45,13 @@ def writable(run: Run) -> Iterator[None]:
             f"{run.path}: {error.strerror or error}. Finished attempts that were written are kept;"
             " mend the disk (free space, permissions), then the same command continues"
         ) from error
+
+
+def interrupted(run: Run, left: int, signal_number: int) -> Interrupted:
+    """What ends a command that was asked to stop while so many attempts are owed."""
+    total = len(run.wanted)
+    return Interrupted(
+        f"stopped: {total - left} of {total} attempts are kept in {run.path}; the same command"
+        f" makes the other {left}",
+        signal_number,
+    )

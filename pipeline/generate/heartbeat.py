@@ -40,7 +40,7 @@ class Heartbeat:
         self._token = lease.token(worker=worker)
         self._hung = hung
         self._limit = LOAD_S
-        self._moved = self._touched = time.monotonic()
+        self._moved = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="heartbeat", daemon=True)
         self._ahead = 0.0  # of the file server's clock before this process's own
@@ -84,8 +84,8 @@ class Heartbeat:
 
     def _touch(self) -> None:
         os.utime(self.path)
-        self._touched = time.monotonic()
-        self._ahead = self.path.stat().st_mtime - self._touched
+        touched = time.monotonic()
+        self._ahead = self.path.stat().st_mtime - touched
 
     def _renew(self) -> None:
         awake = time.monotonic()
@@ -108,6 +108,13 @@ def is_dead(path: Path, now: float) -> bool:
     """Whether the worker of this heartbeat file is: its process ended, or it fell silent."""
     found = lease.read(path)
     return found is None or bool(lease.gone(found)) or lease.silent(path, now)
+
+
+def clear(folder: Path, now: float) -> None:
+    """Delete all claims and the heartbeats of the dead; for whoever knows that no claim counts."""
+    for path in folder.glob("[!.]*"):  # what starts with a dot is about to be renamed
+        if path.suffix != SUFFIX or is_dead(path, now):
+            path.unlink(missing_ok=True)
 
 
 def surely_dead(run: Path, worker: str) -> bool:

@@ -116,10 +116,7 @@ class Session:
         if not self.attempts:
             return "no attempt finished yet"
         rate = self.tokens / max(time.time() - self._sampling, 1e-9)
-        return (
-            f"{count(rate)} tokens/s, {self.boxed / self.attempts:.0%} boxed,"
-            f" {self.truncated / self.attempts:.0%} truncated"
-        )
+        return rate_and_shares(rate, self.attempts, self.boxed, self.truncated)
 
     def _rate(self, now: float) -> float:
         self._recent.append((now, self.tokens))
@@ -127,6 +124,16 @@ class Session:
             self._recent.popleft()
         since, tokens = self._recent[0]
         return (self.tokens - tokens) / (now - since) if now > since else 0.0
+
+
+def rate_and_shares(rate: float, attempts: int, boxed: int, truncated: int) -> str:
+    """For the progress line; `rate` in tokens a second.
+
+    >>> rate_and_shares(6760.0, 4, 3, 1)
+    '6.76k tokens/s, 75% boxed, 25% truncated'
+    """
+    shares = f"{boxed / attempts:.0%} boxed, {truncated / attempts:.0%} truncated"
+    return f"{count(rate)} tokens/s, {shares}"
 
 
 def _slurm() -> dict[str, Any] | None:

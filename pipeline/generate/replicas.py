@@ -13,11 +13,12 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from pipeline import runfolder, shards, workernames
-from pipeline.console import Meter, count, note, warn
-from pipeline.errors import Interrupted, TryAgain, UserError
+from pipeline import runfolder, workernames
+from pipeline.console import Meter, note, warn
+from pipeline.errors import TryAgain, UserError
 from pipeline.generate import devices, heartbeat, stopping
-from pipeline.generate.failures import writable
+from pipeline.generate.failures import interrupted, writable
+from pipeline.generate.record import rate_and_shares
 from pipeline.generate.team import COUNTS, Replica, wait
 from pipeline.runfolder import Run
 
@@ -63,16 +64,12 @@ def supervise(run: Run) -> None:
             for replica in team:
                 replica.end()
     if stop.signal_number:
-        raise Interrupted(
-            f"stopped: {total - left} of {total} attempts are kept in {run.path}; the same command"
-            f" makes the other {left}",
-            stop.signal_number,
-        )
+        raise interrupted(run, left, stop.signal_number)
     _conclude(run, team, left)
 
 
 def _owed(run: Run) -> int:
-    return len(runfolder.owed(run, shards.Damage()))
+    return len(runfolder.owed(run))
 
 
 def _generate(run: Run, team: list[Replica], stop: stopping.StopFlag, meter: Meter) -> None:
@@ -180,8 +177,7 @@ def _detail(team: list[Replica], since: float) -> str:
     if attempts:
         rate = sum(one.told.get("tokens_per_s", 0.0) for one in running)
         rate = rate if running else tokens / max(time.monotonic() - since, 1e-9)
-        shares = f"{boxed / attempts:.0%} boxed, {truncated / attempts:.0%} truncated"
-        parts = [f"{count(rate)} tokens/s, {shares}"]
+        parts = [rate_and_shares(rate, attempts, boxed, truncated)]
     if running:
         parts.append(f"{len(running) - loading} of {len(team)} replicas")
     return ", ".join(parts + [f"{loading} loading"] * bool(loading))

@@ -46,7 +46,7 @@ def generate(run: Run) -> bool:
         supervise(run)
     else:
         work(run)
-    left = len(runfolder.owed(run, shards.Damage()))
+    left = len(runfolder.owed(run))
     others = len(heartbeat.alive(run.path))
     if left and not others:
         raise TryAgain(f"{run.path}: {left} attempts are owed still; the same command makes them")

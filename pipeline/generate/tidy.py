@@ -28,16 +28,13 @@ def tidy(run: Run, patience: bool = True) -> None:
 
 def leave(run: Run) -> None:
     """The last one out sums up, and leaves neither journals nor claims behind."""
-    if heartbeat.alive(run.path) or runfolder.owed(run, shards.Damage()):
+    if heartbeat.alive(run.path) or runfolder.owed(run):
         return
     tidy(run, patience=False)
     sessions.write_summary(run)
     folder = run.path / heartbeat.FOLDER
     with contextlib.suppress(OSError):  # another worker may just have come
-        for path in folder.glob("[!.]*"):
-            name = path.name.removesuffix(heartbeat.SUFFIX)
-            if name == path.name or name not in heartbeat.alive(run.path):
-                path.unlink(missing_ok=True)
+        heartbeat.clear(folder, lease.now_of(folder))
         folder.rmdir()
 
 

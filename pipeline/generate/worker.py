@@ -13,7 +13,7 @@ from pipeline.console import Meter, note
 from pipeline.errors import Interrupted, UserError
 from pipeline.generate import heartbeat, stopping
 from pipeline.generate.claims import Claims
-from pipeline.generate.failures import engine_errors, writable
+from pipeline.generate.failures import engine_errors, interrupted, writable
 from pipeline.generate.heartbeat import Heartbeat
 from pipeline.generate.record import Session
 from pipeline.generate.stopping import StopFlag, StopNow
@@ -129,7 +129,7 @@ class _Worker:
                 engine.close()
 
     def _owed(self) -> Iterator[int]:
-        return (self.place[key] for key in runfolder.owed(self.run, shards.Damage()))
+        return (self.place[key] for key in runfolder.owed(self.run))
 
     def _made_by(self, worker: str) -> set[int]:
         made = shards.keys(self.run.attempts, ATTEMPTS, shards.Damage(), of=worker)
@@ -185,12 +185,7 @@ class _Worker:
             self._report(show)
 
     def _interrupted(self) -> Interrupted:
-        total, left = len(self.wanted), self.claims.left
-        return Interrupted(
-            f"stopped: {total - left} of {total} attempts are kept in {self.run.path}; the same"
-            f" command makes the other {left}",
-            self.stop.signal_number,
-        )
+        return interrupted(self.run, self.claims.left, self.stop.signal_number)
 
     def _requests(self) -> Iterator[engines.Request | None]:
         """What to make next, as long as there is something; None: nothing right now."""
