@@ -8,6 +8,7 @@ handed over. What is slow, flushing to the disk and sealing into Parquet, has a 
 import queue
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ class AttemptWriter:
         self._rows.append(row)
         if len(self._rows) >= _MOST_IN_FRAME:
             self.flush()
+
+    def drop(self, unwanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Forget attempts that were taken and are not written yet."""
+        self._rows = [row for row in self._rows if not unwanted(row)]
 
     def tick(self) -> None:
         """Flush unless it was done within the last tenth of a second; call it often.

@@ -241,10 +241,19 @@ class _Worker:
 
     def _settle(self, write: Callable[[], None]) -> None:
         """Hand what is finished to the disk, and only then call it done."""
+        self.writer.drop(self._lost_while_waiting)  # this process may have been suspended
         write()
         while self.safe < self.writer.synced:
             self.claims.durable(self.unsafe.popleft())
             self.safe += 1
+
+    def _lost_while_waiting(self, row: dict[str, Any]) -> bool:
+        position = self.place[row["question_id"], row["trial"]]
+        lost = self.claims.lost(position)
+        if lost:
+            self.unsafe.remove(position)
+            self.session.log("dropped", question=row["question_id"])
+        return lost
 
     def _report(self, show: Meter | None) -> None:
         self.beat.tick()
