@@ -4,18 +4,12 @@ They have no model and no engine to choose, so Hydra's groups are not needed: on
 from KEY=VALUE arguments with the same checks of keys and types as a run's settings.
 """
 
-import difflib
-import typing
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import get_args
 
-import yaml  # type: ignore[import-untyped]
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
+from pipeline import keyvalue
 from pipeline.errors import UserError
 from pipeline.imports.settings import ImportConfig
 from pipeline.report.settings import ReportConfig
@@ -73,21 +67,14 @@ def load(arguments: list[str]) -> AnalysisConfig:
         >>> cfg.dataset, cfg.scoring.z, cfg.schema.names
         (['aime24', 'aime25'], 1.96, ['exact-match'])
     """
-    node: DictConfig = OmegaConf.structured(AnalysisConfig)
-    folders = []
-    for argument in arguments:
-        if "=" not in argument:
-            folders.append(_folder(argument))
-            continue
-        key, _, text = argument.partition("=")
-        full = _full_key(key.strip())
-        try:
-            OmegaConf.update(node, full, _value(full, text), force_add=_free(full))
-        except (OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
-            why = " ".join(str(error).split(" full_key:")[0].split())
-            raise UserError(f"{full}={text}: {why}; see `python -m pipeline --help`") from error
-    cfg: object = OmegaConf.to_object(node)
-    assert isinstance(cfg, AnalysisConfig)
+    folders = [_folder(argument) for argument in arguments if "=" not in argument]
+    cfg = keyvalue.fill(
+        AnalysisConfig,
+        [argument for argument in arguments if "=" in argument],
+        heads=_HEADS,
+        free=("schema.weights",),
+        hidden=("folders",),
+    )
     cfg.folders += folders
     for message in _problems(cfg):
         raise UserError(message)
@@ -101,63 +88,6 @@ def _folder(argument: str) -> str:
             " dataset=aime25"
         )
     return argument
-
-
-def _full_key(key: str) -> str:
-    """A key as the dataclasses spell it."""
-    kinds = dict(_keys(AnalysisConfig))
-    if key in _HEADS:
-        return f"{key}.{_HEADS[key]}"
-    if (key in kinds and not is_dataclass(kinds[key])) or _free(key):
-        return key
-    if "." not in key:
-        of = [known for known in kinds if known.rpartition(".")[2] == key and "." in known]
-        if len(of) == 1:
-            return of[0]
-    leaves = {known.rpartition(".")[2]: known for known in kinds}
-    close = difflib.get_close_matches(key, [*kinds, *leaves], n=3)
-    near = list(dict.fromkeys(name if name in kinds else leaves[name] for name in close))
-    if key in kinds:
-        near = [known for known in kinds if known.startswith(f"{key}.")]
-    near += [known for known in kinds if known.endswith(f".{key}") and known not in near]
-    known_keys = ", ".join(f.name for f in fields(AnalysisConfig) if f.name != "folders")
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {known_keys}"
-    raise UserError(f"{key}: no such key ({hint})")
-
-
-def _free(key: str) -> bool:
-    """Whether a key is one of a mapping that takes any."""
-    return key.startswith("schema.weights.")
-
-
-def _keys(kind: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, hint in get_type_hints(kind).items():
-        yield f"{prefix}{name}", hint
-        if is_dataclass(hint):
-            yield from _keys(hint, f"{prefix}{name}.")
-
-
-def _value(key: str, text: str) -> Any:
-    """The value of a setting; OmegaConf turns texts into numbers where the field is one."""
-    if _free(key):
-        return yaml.safe_load(text)
-    kind = dict(_keys(AnalysisConfig))[key]
-    optional = get_origin(kind) in (UnionType, typing.Union) and type(None) in get_args(kind)
-    if optional and text in ("null", "None", ""):
-        return None
-    if get_origin(kind) is list:
-        return [_plain(part) for part in text.strip("[] ").split(",") if part.strip()]
-    if get_origin(kind) is dict:
-        return yaml.safe_load(text)
-    return _plain(text)
-
-
-def _plain(text: str) -> str:
-    """A text without quotes around it, in which ``${`` is no interpolation."""
-    text = text.strip()
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        text = text[1:-1]
-    return text.replace("${", "\\${")
 
 
 def _problems(cfg: AnalysisConfig) -> Iterator[str]:
