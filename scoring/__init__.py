@@ -6,7 +6,7 @@ that attempt: for plain grading 1 correct and 0 not. Only NumPy and SciPy are ne
 
 >>> import numpy as np
 >>> from scoring import avg, bayes, bayes_ci, compare, pass_at_k, pass_at_k_ci
->>> from scoring import question_stderr, ranks, shrinkage
+>>> from scoring import monotone_tau, question_stderr, ranks, reversal_rate, shrinkage
 >>> R = np.array([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
 
 Bayes@N is the posterior mean of the success rate over these questions, with its standard
@@ -60,9 +60,18 @@ A stack of models (or models x data sets) is scored in one call, and compared:
 >>> round(compare(R, 1 - R).probability, 3)
 0.956
 
+Checkpoints of one training, in their order: how steadily a score follows it, and how often the
+order of models reverses from one set of scores to another:
+
+>>> round(monotone_tau([0.31, 0.35, 0.34, 0.40]), 3)
+0.667
+>>> round(reversal_rate([0.31, 0.35, 0.40], [0.52, 0.66, 0.61]), 3)
+0.333
+
 Studies are in modules of their own: ``scoring.convergence`` and ``scoring.estimators`` (how many
 trials a ranking needs), ``scoring.coverage`` (which interval holds what it says),
-``scoring.simulation`` and ``scoring.updates`` (models with known truth).
+``scoring.simulation`` and ``scoring.updates`` (models with known truth), ``scoring.passk_variance``
+(how good MaP's variance of Pass@k is).
 
 Formulas: Hariri et al., "Don't Pass@k", arXiv 2510.04265. Which number to report, and why:
 ``docs/scoring.md``.
@@ -87,6 +96,7 @@ from scoring.compare import (
     paired_questions,
     pairwise_z,
 )
+from scoring.cost import sampling_cost
 from scoring.empirical import Prior, empirical_bayes, empirical_bayes_ci, fit_prior
 from scoring.geom import geom_at_k, geom_at_k_ci, geom_ds_at_k, geom_ds_at_k_ci
 from scoring.intervals import bayes_exact_ci, posterior_cdf
@@ -103,6 +113,12 @@ from scoring.passk import (
     unanimous_at_k,
     unanimous_at_k_ci,
 )
+from scoring.passk_variance import (
+    delta_variance,
+    pass_at_k_delta_sigma,
+    posterior_variance,
+    sampling_variance,
+)
 from scoring.planning import Plan, trials_for_width, trials_to_separate
 from scoring.priors import down_weight
 from scoring.ranking import (
@@ -112,6 +128,7 @@ from scoring.ranking import (
     ranks,
     ranks_with_uncertainty,
 )
+from scoring.reversal import Reversal, reversal_probability, reversal_rate, reversal_rate_ci
 from scoring.spectrum import (
     geo_spectrum_at_k,
     geo_spectrum_at_k_ci,
@@ -129,6 +146,14 @@ from scoring.thresholds import (
     mg_pass_at_k_ci,
     mg_pass_at_k_integral,
 )
+from scoring.trajectory import (
+    Stability,
+    down_share,
+    monotone_tau,
+    progress_tau_b,
+    stabilities,
+    stability,
+)
 from scoring.uncertainty import Uncertainty, uncertainty
 
 __all__ = [
@@ -137,6 +162,8 @@ __all__ = [
     "Counts",
     "Plan",
     "Prior",
+    "Reversal",
+    "Stability",
     "Uncertainty",
     "auc_at_k",
     "auc_at_k_ci",
@@ -149,6 +176,8 @@ __all__ = [
     "clustered_ci",
     "compare",
     "compare_scores",
+    "delta_variance",
+    "down_share",
     "down_weight",
     "empirical_bayes",
     "empirical_bayes_ci",
@@ -174,20 +203,31 @@ __all__ = [
     "mg_pass_at_k",
     "mg_pass_at_k_ci",
     "mg_pass_at_k_integral",
+    "monotone_tau",
     "naive_pass_at_k",
     "paired_questions",
     "pairwise_z",
     "pass_at_k",
     "pass_at_k_ci",
+    "pass_at_k_delta_sigma",
     "pass_hat_k",
     "pass_hat_k_ci",
     "posterior_cdf",
+    "posterior_variance",
     "probability_best",
+    "progress_tau_b",
     "question_stderr",
     "rank_distribution",
     "ranks",
     "ranks_with_uncertainty",
+    "reversal_probability",
+    "reversal_rate",
+    "reversal_rate_ci",
+    "sampling_cost",
+    "sampling_variance",
     "shrinkage",
+    "stabilities",
+    "stability",
     "threshold_spectrum_at_k",
     "threshold_spectrum_at_k_ci",
     "trials_for_width",

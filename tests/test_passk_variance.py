@@ -1,0 +1,262 @@
+"""The variance of Pass@k: every sequence of trials, simulation, and moments in fractions; costs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+from helpers import close, ragged
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scoring import Counts, pass_at_k, pass_at_k_ci, sampling_cost
+from scoring.passk_variance import (
+    delta_variance,
+    pass_at_k_delta_sigma,
+    posterior_variance,
+    sampling_variance,
+)
+
+RATES = [0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99]
+
+
+def estimate(correct: int, n: int, k: int) -> Fraction:
+    """MaP, appendix D: 1 - C(n - S, k) / C(n, k)."""
+    return 1 - Fraction(math.comb(n - correct, k), math.comb(n, k))
+
+
+def variance(values: list[tuple[Fraction, Fraction]]) -> Fraction:
+    """Of (probability, value)."""
+    mean = sum(w * x for w, x in values)
+    return Fraction(sum(w * (x - mean) ** 2 for w, x in values))
+
+
+def by_sequences(p: Fraction, k: int, n: int) -> Fraction:
+    """Over all 2^n sequences of trials."""
+    return variance(
+        [
+            (p ** sum(s) * (1 - p) ** (n - sum(s)), estimate(sum(s), n, k))
+            for s in itertools.product((0, 1), repeat=n)
+        ]
+    )
+
+
+def by_binomial(p: Fraction, k: int, n: int) -> Fraction:
+    """Over all numbers of correct trials."""
+    return variance(
+        [(math.comb(n, s) * p**s * (1 - p) ** (n - s), estimate(s, n, k)) for s in range(n + 1)]
+    )
+
+
+def beta_power(a: int, b: int, m: int) -> Fraction:
+    """E q^m for q ~ Beta(a, b)."""
+    return Fraction(math.prod(range(a, a + m)), math.prod(range(a + b, a + b + m)))
+
+
+def test_delta_is_the_papers_formula() -> None:
+    """Appendix D, step by step: the squared derivative of 1 - (1 - p)^k, times p (1 - p) / n."""
+    p, k, n = sympy.symbols("p k n", positive=True)
+    formula = sympy.diff(1 - (1 - p) ** k, p) ** 2 * p * (1 - p) / n
+    for rate, attempts, trials in itertools.product(RATES, (1, 2, 4, 16), (16, 80)):
+        exact = formula.subs({p: sympy.Rational(str(rate)), k: attempts, n: trials})
+        close(delta_variance(rate, attempts, trials), float(exact))
+
+
+@pytest.mark.parametrize("p", [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), 1])
+def test_sampling_variance_over_all_sequences(p: Any) -> None:
+    p = Fraction(p)
+    for n in range(1, 8):
+        for k in range(1, n + 1):
+            exact = by_sequences(p, k, n)
+            assert exact == by_binomial(p, k, n)
+            close(sampling_variance(float(p), k, n), float(exact), 1e-14)
+
+
+@given(st.floats(0.001, 0.999), st.integers(1, 40), st.integers(0, 40))
+def test_sampling_variance_to_the_last_digits(p: float, k: int, more: int) -> None:
+    """Relative, also where it is tiny: nothing cancels. The estimator's mean is Pass@k."""
+    n, rate = k + more, Fraction(p)
+    found = sampling_variance(p, k, n)
+    np.testing.assert_allclose(found, float(by_binomial(rate, k, n)), rtol=1e-11, atol=0)
+
+
+def test_sampling_variance_is_that_of_the_estimator() -> None:
+    """Simulated through `pass_at_k` itself, on a question with p = 0.2."""
+    R = np.random.default_rng(0).random((60_000, 1, 12)) < 0.2
+    for k in (1, 3, 8, 12):
+        seen = pass_at_k(R, k).var()
+        assert abs(seen / sampling_variance(0.2, k, 12) - 1) < 0.03
+
+
+def test_special_cases() -> None:
+    p = np.array([0.0, 0.3, 1.0])
+    for n in (1, 7, 10_000):
+        close(sampling_variance(p, 1, n), p * (1 - p) / n, 1e-13)
+        close(delta_variance(p, 1, n), p * (1 - p) / n, 1e-15)
+        # n = k: one coin, which is 1 unless all trials are wrong.
+        q = (1 - p) ** n
+        close(sampling_variance(p, n, n), q * (1 - q), 1e-12)
+    for function in (delta_variance, sampling_variance):
+        for k in (1, 2, 500, 10_000):
+            assert function([0.0, 1.0], k, 10_000).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("k", [2, 100, 5_000, 9_999, 10_000])
+def test_ten_thousand_trials(k: int) -> None:
+    """Against Hoeffding's sum in fractions, at p = 1/k and others; all finite."""
+    n = 10_000
+    rates = [1e-6, 1 / k, 1e-3, 0.5, 1 - 1e-9]
+    found = sampling_variance(rates, k, n)
+    assert np.isfinite(found).all() and np.isfinite(delta_variance(rates, k, n)).all()
+    first = max(1, 2 * k - n)
+    weight = math.comb(k, first) * math.comb(n - k, k - first)
+    total, q, exact = math.comb(n, k), 1 - 1e-3, 0.0
+    for j in range(first, min(k, first + 3_000) + 1):
+        exact += float(Fraction(weight, total)) * q ** (2 * k - j) * -math.expm1(j * math.log(q))
+        weight = weight * (k - j) ** 2 // ((j + 1) * (n - 2 * k + j + 1)) if j < k else 0
+    np.testing.assert_allclose(found[2], exact, rtol=1e-9)
+
+
+def test_delta_is_a_lower_bound_and_where_it_is_good() -> None:
+    """x / (e^x - 1) <= delta / exact <= 1 with x = k^2 p / (n q): the module's docstring."""
+    p = np.array(RATES)
+    for n in (4, 16, 80, 1000):
+        for k in (k for k in (1, 2, 3, 4, 8, 16, 64) if k <= n):
+            ratio = delta_variance(p, k, n) / sampling_variance(p, k, n)
+            x = k * k * p / (n * (1 - p))
+            assert (ratio <= 1 + 1e-9).all()
+            with np.errstate(over="ignore"):
+                assert (ratio >= x / np.expm1(x) * (1 - 1e-9)).all()
+            assert (ratio[x <= 0.2] > 0.9).all()
+            if k == 1:
+                close(ratio, 1, 1e-12)
+
+
+def test_where_delta_is_bad() -> None:
+    """Five places as far from the truth as the docstring's tables say."""
+    for p, k, n, ratio in (
+        (Fraction(9, 10), 16, 16, 1.4e-14),
+        (Fraction(9, 10), 8, 80, 0.085),
+        (Fraction(1, 2), 16, 80, 0.22),
+        (Fraction(1, 10), 16, 16, 0.40),
+        (Fraction(1, 100), 16, 16, 0.93),
+    ):
+        q = 1 - p
+        delta = k**2 * q ** (2 * k - 2) * p * q / n
+        assert f"{float(delta / by_binomial(p, k, n)):.2g}" == f"{ratio:.2g}"
+    # Larger than the variance of Pass@1 up to p = 1 - k^(-1 / (k - 1)), smaller above.
+    for k in (2, 4, 8, 16):
+        turn = 1 - k ** (-1 / (k - 1))
+        low, high = delta_variance([turn - 0.01, turn + 0.01], k, 80)
+        assert low > delta_variance(turn - 0.01, 1, 80)
+        assert high < delta_variance(turn + 0.01, 1, 80)
+
+
+def test_posterior_variance_in_fractions() -> None:
+    for n, k in itertools.product((0, 1, 5, 16), (1, 2, 7, 16)):
+        for c in range(n + 1):
+            a, b = 1 + n - c, 1 + c  # of q = 1 - p
+            exact = beta_power(a, b, 2 * k) - beta_power(a, b, k) ** 2
+            np.testing.assert_allclose(posterior_variance(c, n, k), float(exact), rtol=1e-12)
+            if n >= k:
+                _, sigma, _, _ = pass_at_k_ci(Counts([[n - c, c]]), k)
+                close(sigma**2, float(exact))
+    a, b, k = 10_001, 1, 10_000
+    exact = beta_power(a, b, 2 * k) - beta_power(a, b, k) ** 2
+    np.testing.assert_allclose(posterior_variance(0, 10_000, k), float(exact), rtol=1e-9)
+    assert 0 <= posterior_variance(10_000, 10_000, 10_000) < 1e-300
+
+
+def test_posterior_is_narrower_on_average_over_p_and_either_at_one() -> None:
+    """Law of total variance; at single p the figures of the docstring."""
+
+    def expected(p: float, k: int, n: int) -> float:
+        s = np.arange(n + 1)
+        weight = np.array([math.comb(n, i) for i in s]) * p**s * (1 - p) ** (n - s)
+        return float(weight @ posterior_variance(s, n, k) / sampling_variance(p, k, n))
+
+    n, grid = 16, (np.arange(1000) + 0.5) / 1000
+    for k in (1, 2, 4, 8, 16):
+        posterior = posterior_variance(np.arange(n + 1), n, k).mean()
+        assert posterior < sampling_variance(grid, k, n).mean()
+    assert [f"{expected(p, 1, n):.2g}" for p in (0.01, 0.1, 0.5)] == ["5.1", "1.1", "0.8"]
+    assert [f"{expected(p, 16, n):.2g}" for p in (0.01, 0.1, 0.5)] == ["0.6", "0.25", "18"]
+
+
+def test_sigma_of_a_run_by_the_formula() -> None:
+    rows = [[0, 1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 0], [1, 1, 1]]
+    for k in (1, 2, 3):
+        total = Fraction(0)
+        for row in rows:
+            p, n = Fraction(sum(row), len(row)), len(row)
+            total += k**2 * (1 - p) ** (2 * k - 2) * p * (1 - p) / n
+        found = pass_at_k_delta_sigma(ragged(rows), k)
+        assert isinstance(found, float)
+        close(found, math.sqrt(total) / 4)
+    assert pass_at_k_delta_sigma([[0, 0], [1, 1]], 2) == 0
+    stack = pass_at_k_delta_sigma([[[0, 1], [1, 1]], [[0, 1], [0, 1]]], 1)
+    close(stack, [math.sqrt(1 / 8) / 2, math.sqrt(2 / 8) / 2])
+    with pytest.raises(ValueError, match="has 2 trials, but Pass@3"):
+        pass_at_k_delta_sigma([[0, 1]], 3)
+
+
+def test_shapes_broadcast() -> None:
+    p, k, n = np.array(RATES)[:, None, None], np.array([1, 2, 4])[:, None], np.array([4, 16])
+    for function in (delta_variance, sampling_variance):
+        found = function(p, k, n)
+        assert found.shape == (8, 3, 2)
+        for i, j, m in np.ndindex(8, 3, 2):
+            close(found[i, j, m], function(RATES[i], int(k[j, 0]), int(n[m])), 1e-15)
+        assert isinstance(function(0.5, 1, 4), float)
+    assert posterior_variance([0, 2, 4], 4, [[1], [2]]).shape == (2, 3)
+
+
+@pytest.mark.parametrize("function", [delta_variance, sampling_variance])
+def test_bad_arguments(function: Any) -> None:
+    for arguments, text in (
+        ((1.1, 1, 4), "p holds 1.1"),
+        ((math.nan, 1, 4), "p holds nan"),
+        ((0.5, 0, 4), "k is 0"),
+        ((0.5, 1.5, 4), "k is 1.5"),
+        ((0.5, 5, 4), "k is 5 for n = 4"),
+        ((0.5, 1, 0), "n is 0"),
+        (([0.5, 0.6], 1, [4, 5, 6]), "broadcast"),
+        ((np.ma.masked_equal([0.5, 0.1], 0.1), 1, 4), "masked"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            function(*arguments)
+
+
+def test_bad_counts() -> None:
+    for arguments, text in (
+        ((5, 4, 1), "c is 5 of n = 4"),
+        ((-1, 4, 1), "c is -1"),
+        ((0.5, 4, 1), "c is 0.5"),
+        ((1, 4, 0), "k is 0"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            posterior_variance(*arguments)
+
+
+def test_cost_is_that_of_table_6() -> None:
+    """4 tokens in, 1 out; first prompt 4 x 1.25 = 5, each further 4 x 0.125 = 0.5, answers 10."""
+    for n, cost in ((1, 15.0), (2, 25.5), (4, 46.5), (8, 88.5), (16, 172.5)):
+        assert sampling_cost(4, 1, n) == 5 + 0.5 * (n - 1) + 10 * n == cost
+    assert sampling_cost(100, 50, 3, cache_miss=2, cache_hit=1, output=4) == 200 + 200 + 600
+    # Without a cache the prompt is paid n times.
+    assert sampling_cost(7, 0, 5, cache_miss=2, cache_hit=2) == 70
+    assert sampling_cost([[4.5], [8]], 1, [1, 2, 4]).shape == (2, 3)
+    for arguments, text in (
+        ((-1, 1, 1), "input_tokens holds -1"),
+        ((1, math.nan, 1), "output_tokens holds nan"),
+        ((1, 1, 0), "n is 0"),
+        ((1, 1, 1, -0.5), "cache_miss"),
+        (([1, 2], [1, 2, 3], 1), "broadcast"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            sampling_cost(*arguments)

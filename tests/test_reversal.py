@@ -1,0 +1,238 @@
+"""How often the order of models reverses: pairs by hand, integrals, and known truth."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+from helpers import close, ragged
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scoring import Counts, avg, pass_at_k, reversal
+from scoring.reversal import Reversal, reversal_probability, reversal_rate, reversal_rate_ci
+
+pairs_of_scores = st.integers(2, 7).flatmap(
+    lambda L: st.tuples(*[st.lists(st.integers(0, 5), min_size=L, max_size=L)] * 2)
+)
+
+
+def rate_by_pairs(before: Any, after: Any) -> float:
+    """MaP, section 3.1, with the scores in place of the ranks."""
+    L = len(before)
+    reversed_pairs = [
+        (before[i] - before[j]) * (after[i] - after[j]) < 0 for i in range(L) for j in range(i)
+    ]
+    return sum(reversed_pairs) / len(reversed_pairs)
+
+
+def counts_of(right: Any, trials: Any) -> Counts:
+    right = np.asarray(right)
+    return Counts(np.stack([trials - right, right], axis=-1))
+
+
+@given(pairs_of_scores)
+def test_rate_is_that_counted_by_hand(pair: tuple[list[int], list[int]]) -> None:
+    before, after = pair
+    found = reversal_rate(before, after)
+    assert isinstance(found, float)
+    close(found, rate_by_pairs(before, after))
+    close(found, reversal_rate(after, before))
+    if len(set(before)) == len(before) and len(set(after)) == len(after):
+        tau = scipy.stats.kendalltau(before, after).statistic
+        close(found, (1 - tau) / 2)
+
+
+def test_ties_are_no_reversal_even_but_for_rounding() -> None:
+    same = [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]
+    assert same[0] > same[1] and reversal_rate(same, [0.1, 0.2]) == 0
+    assert reversal_rate([0.1, 0.2], same) == reversal_rate([0.5, 0.5], [0.1, 0.2]) == 0
+    assert reversal_rate([0.2, 0.1], [0.1, 0.2]) == 1
+
+
+def test_stacks_broadcast() -> None:
+    rng = np.random.default_rng(0)
+    before, after = rng.integers(0, 9, (3, 1, 6)), rng.integers(0, 9, (4, 6))
+    found = reversal_rate(before, after)
+    assert found.shape == (3, 4)
+    for i, j in np.ndindex(3, 4):
+        assert found[i, j] == reversal_rate(before[i, 0], after[j])
+
+
+def test_bad_scores() -> None:
+    for before, after, text in (
+        ([0.1], [0.1], "at least 2"),
+        ([0.1, 0.2], [0.1, 0.2, 0.3], "same models"),
+        ([0.1, math.inf], [0.1, 0.2], "finite"),
+        (np.ones((2, 3)), np.ones((4, 3)), "broadcast"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            reversal_rate(before, after)
+
+
+def above(right: list[int], trials: list[int]) -> float:
+    """P(1 - (1 - p_0)^k > 1 - (1 - p_1)^k) for one question: P(p_0 > p_1), whatever k."""
+    one, other = (scipy.stats.beta(1 + c, 1 + n - c) for c, n in zip(right, trials, strict=True))
+    found, _ = scipy.integrate.quad(lambda x: one.pdf(x) * other.cdf(x), 0, 1)
+    return float(found)
+
+
+@pytest.mark.parametrize("k", [1, 4, 8])
+def test_posterior_of_two_models_is_the_integral(k: int) -> None:
+    before, after, trials = [12, 9], [14, 16], [20, 20]
+    p, r = above(before, trials), above(after, trials)
+    found = reversal_rate_ci(
+        counts_of([[c] for c in before], 20), counts_of([[c] for c in after], 20), k, 40_000
+    )
+    exact = p * (1 - r) + (1 - p) * r
+    assert 0.3 < exact < 0.7
+    assert abs(found.mean - exact) < 4 * math.sqrt(0.25 / 40_000)
+    # With 14 and 16 of 20 correct, no 8 trials are all wrong: tied in points, not in the draws.
+    assert found.rate == (k < 8) and (found.lo, found.hi) == (0, 1)
+    # And where hardly a draw reverses.
+    sure = reversal_rate_ci(Counts([[[19, 1]], [[1, 19]]]), Counts([[[19, 1]], [[1, 19]]]), k)
+    assert sure.mean < 1e-3 and sure[0] == sure.lo == sure.hi == 0
+
+
+@pytest.mark.parametrize("k", [1, 3, 16])
+def test_posterior_against_plain_draws(k: int) -> None:
+    """Three models, four questions, trials that differ: other draws, in a plain loop."""
+    rng = np.random.default_rng(7)
+    trials = rng.integers(16, 30, (2, 3, 4))
+    right = rng.binomial(trials, np.array([0.1, 0.3, 0.5, 0.7]))
+    found = reversal_rate_ci(*(counts_of(c, n) for c, n in zip(right, trials, strict=True)), k)
+    rates = []
+    for _ in range(4_000):
+        p = rng.beta(right + 1, trials - right + 1)
+        scores = (1 - (1 - p) ** k).mean(axis=-1)
+        rates.append(rate_by_pairs(*scores))
+    assert abs(found.mean - np.mean(rates)) < 0.02
+    close([found.lo, found.hi], np.quantile(rates, [0.025, 0.975], method="inverted_cdf"))
+    points = [pass_at_k(counts_of(c, n), k) for c, n in zip(right, trials, strict=True)]
+    close(found.rate, rate_by_pairs(*points))
+    assert all(isinstance(x, float) for x in found)
+
+
+def test_outcomes_and_counts_are_the_same() -> None:
+    """Masked trials are no trials; before and after need not have the same questions."""
+    rows = [[[1, 0, 1], [1]], [[1, 1], [0, 1, 1, 1]], [[0, 0, 0, 1], [0, 1]]]
+    before = np.ma.stack([ragged(row, 4) for row in rows])
+    after = [[[1, 0]], [[0, 0]], [[1, 1]]]
+    counts = Counts([[[1, 2], [0, 1]], [[0, 2], [1, 3]], [[3, 1], [1, 1]]])
+    found = reversal_rate_ci(before, after, draws=500)
+    assert found == reversal_rate_ci(counts, Counts([[[1, 1]], [[2, 0]], [[0, 2]]]), draws=500)
+    assert found.rate == rate_by_pairs(avg(counts)[0], avg(after)[0])
+
+
+def test_draws_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    before, after = (
+        counts_of(rng.integers(0, 9, (4, 6)), 8),
+        counts_of(rng.integers(0, 9, (4, 2)), 8),
+    )
+    whole = reversal_rate_ci(before, after, 2, 300, seed=4)
+    for size in (1, 24, 100):
+        monkeypatch.setattr(reversal, "MOST_DRAWS", size)
+        assert reversal_rate_ci(before, after, 2, 300, seed=4) == whole
+    assert reversal_rate_ci(before, after, 2, 300, seed=5) != whole
+
+
+def test_before_and_after_are_drawn_apart() -> None:
+    """The same counts on both sides: draws that were shared would never reverse."""
+    same = counts_of([[4], [4]], 8)
+    assert abs(reversal_rate_ci(same, same).mean - 0.5) < 0.02
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reversal, "MOST_DRAWS", 2**16)
+    R = counts_of(np.full((4, 50), 3), 8)
+    tracemalloc.start()
+    reversal_rate_ci(R, R, k=2, draws=4_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 8 * 2**16 < 8 * 4_000 * 200
+
+
+def test_interval_holds_the_truth() -> None:
+    """Success rates from the prior itself: a posterior interval holds at least what it says."""
+    rng = np.random.default_rng(11)
+    held = []
+    for seed in range(150):
+        p = rng.random((2, 4, 3))
+        truth = rate_by_pairs(*p.mean(axis=-1))
+        before, after = (counts_of(rng.binomial(6, side), 6) for side in p)
+        found = reversal_rate_ci(before, after, draws=400, seed=seed, confidence=0.8)
+        held.append(found.lo - 1e-9 <= truth <= found.hi + 1e-9)
+    assert np.mean(held) > 0.8 - 0.07
+
+
+def test_score_near_one_has_an_order_still() -> None:
+    """All correct, k = 16: 1 - (1 - p)^k is 1 but for rounding, and the posteriors are alike."""
+    R = counts_of(np.full((2, 3), 5000), 5000)
+    found = reversal_rate_ci(R, R, k=16, draws=4_000)
+    assert found.rate == 0 and abs(found.mean - 0.5) < 0.04
+
+
+def test_probability_of_each_pair() -> None:
+    mu, sigma = np.array([0.5, 0.55, 0.7]), np.array([0.05, 0.03, 0.04])
+    after, spread = np.array([0.6, 0.5, 0.58]), np.array([0.02, 0.06, 0.05])
+    found = reversal_probability(mu, sigma, after, spread)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(mu, sigma, (200_000, 3)), rng.normal(after, spread, (200_000, 3))
+    for i in range(3):
+        for j in range(3):
+            seen = np.mean((x[:, i] - x[:, j]) * (y[:, i] - y[:, j]) < 0)
+            assert abs(found[i, j] - seen) < 0.005
+    assert (found == found.T).all() and (np.diag(found) == 0).all()
+    # The mean over pairs is the posterior mean of the rate.
+    assert abs(found.sum() / 6 - reversal_rate(x, y).mean()) < 0.005
+
+
+def test_probability_without_uncertainty() -> None:
+    """Then it is the rate's indicator: ties are none, also but for rounding."""
+    before, after = [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1, 0.9], [0.5, 0.4, 0.1]
+    found = reversal_probability(before, 0.0, after, 0.0)
+    assert found.tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    close(found.sum() / 6, reversal_rate(before, after))
+    # Only sure before: then it is the probability after.
+    half = reversal_probability([0.1, 0.2], 0.0, [0.5, 0.5], 0.1)
+    close(half[0, 1], 0.5)
+    assert reversal_probability([0.3, 0.3], 0.0, [0.5, 0.4], 0.1)[0, 1] == 0
+
+
+def test_probability_agrees_with_the_posterior() -> None:
+    """Thirty questions: the normal form and the Beta posteriors say the same."""
+    rng = np.random.default_rng(2)
+    p = rng.uniform(0.2, 0.8, 30) + np.array([0.0, 0.02, 0.05, 0.1])[:, None]
+    before, after = (counts_of(rng.binomial(16, p), 16) for _ in range(2))
+    chances = reversal_probability(*avg(before), *avg(after))
+    found = reversal_rate_ci(before, after)
+    assert abs(chances.sum() / 12 - found.mean) < 0.01
+
+
+def test_bad_arguments() -> None:
+    good = counts_of([[3, 4], [5, 6]], 8)
+    for arguments, text in (
+        ((good, counts_of([[3, 4]], 8)), "before has 2 models and after 1"),
+        ((counts_of([[3, 4]], 8),) * 2, "at least 2"),
+        ((Counts([[1, 2], [3, 4]]), good), "before has questions of shape"),
+        ((good, good, 0), "k is 0"),
+        ((good, good, 9), "has 8 trials, but before: Pass@9"),
+        ((good, good, 1, 0), "draws"),
+        ((good, good, 1, 10, -1), "seed"),
+        ((good, good, 1, 10, 0, 1.0), "confidence"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            reversal_rate_ci(*arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="same models"):
+        reversal_probability([0.1, 0.2], 0.1, [0.1, 0.2, 0.3], 0.1)
+    with pytest.raises(ValueError, match="at least 0"):
+        reversal_probability([0.1, 0.2], -0.1, [0.1, 0.2], 0.1)
+    with pytest.raises(ValueError, match="broadcast"):
+        reversal_probability(np.ones((2, 3)), 0.1, np.ones((4, 3)), 0.1)
+    assert Reversal._fields == ("rate", "mean", "lo", "hi")

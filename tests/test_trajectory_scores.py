@@ -1,0 +1,275 @@
+"""How steadily scores follow training: taus against pairs counted by hand, and the bootstrap."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import tracemalloc
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from helpers import close, ragged
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scoring import Counts, avg, bayes, down_share, monotone_tau, pass_at_k, progress_tau_b
+from scoring import _resampling as resampling
+from scoring.trajectory import resample, resampled_scores, stabilities, stability
+
+Scores = dict[str, Callable[[Any], Any]]
+AVG: Scores = {"avg": lambda R: avg(R)[0]}
+PASS: Scores = {f"Pass@{k}": functools.partial(pass_at_k, k=k) for k in (1, 2, 4, 8, 16)}
+
+trajectories = st.lists(st.integers(0, 6), min_size=2, max_size=9)
+
+
+def tau_by_pairs(scores: list[Any]) -> Fraction:
+    """MaP, section 3.1: (P - (n (n - 1) / 2 - P)) / (n (n - 1) / 2)."""
+    n = len(scores)
+    rising = sum(scores[j] > scores[i] for i in range(n) for j in range(i + 1, n))
+    return Fraction(rising - (n * (n - 1) // 2 - rising), n * (n - 1) // 2)
+
+
+def down_by_steps(scores: list[Any]) -> Fraction:
+    return Fraction(sum(b < a for a, b in itertools.pairwise(scores)), len(scores) - 1)
+
+
+def track(n: int = 6, M: int = 10, N: int = 16, seed: int = 0) -> Counts:
+    """Checkpoints that get better, with noise."""
+    rng = np.random.default_rng(seed)
+    p = np.clip(np.linspace(0.2, 0.6, n)[:, None] + rng.normal(0, 0.2, (n, M)), 0.02, 0.98)
+    right = rng.binomial(N, p)
+    return Counts(np.stack([N - right, right], axis=-1))
+
+
+@given(trajectories)
+def test_taus_and_steps_are_those_counted_by_hand(scores: list[int]) -> None:
+    tau = monotone_tau(scores)
+    assert isinstance(tau, float)
+    close(tau, float(tau_by_pairs(scores)))
+    close(down_share(scores), float(down_by_steps(scores)))
+    tau_b = progress_tau_b(scores)
+    expected = scipy.stats.kendalltau(range(len(scores)), scores).statistic
+    assert bool(tau_b.mask) == math.isnan(expected) == (len(set(scores)) == 1)
+    if not tau_b.mask:
+        close(float(tau_b), expected)
+
+
+@given(st.permutations(range(7)))
+def test_without_ties_both_taus_are_kendalls(scores: list[int]) -> None:
+    expected = scipy.stats.kendalltau(range(7), scores).statistic
+    close([monotone_tau(scores), float(progress_tau_b(scores))], expected)
+
+
+def test_ties_are_discordant_for_map() -> None:
+    for n in (2, 3, 20):
+        rising = np.linspace(0.1, 0.9, n)
+        assert monotone_tau([rising, rising[::-1], np.full(n, 0.3)]).tolist() == [1.0, -1.0, -1.0]
+        found = progress_tau_b([rising, rising[::-1], np.full(n, 0.3)])
+        assert found.tolist() == [1.0, -1.0, None]
+        assert down_share([rising, rising[::-1], np.full(n, 0.3)]).tolist() == [0.0, 1.0, 0.0]
+
+
+def test_scores_equal_but_for_rounding_are_tied() -> None:
+    """The same three questions in another order: 0.6 and 0.6000000000000001."""
+    same = [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]
+    assert same[0] != same[1]
+    for scores in (same, same[::-1]):
+        assert monotone_tau(scores) == -1 and down_share(scores) == 0
+        assert bool(progress_tau_b(scores).mask)
+
+
+def test_stacks_are_the_same_as_one_at_a_time() -> None:
+    scores = np.random.default_rng(0).integers(0, 5, (3, 4, 7))
+    for function in (monotone_tau, down_share, progress_tau_b):
+        found = function(scores)
+        assert found.shape == (3, 4)
+        for at in np.ndindex(3, 4):
+            assert function(scores[at]) == found[at]
+
+
+@pytest.mark.parametrize("function", [monotone_tau, progress_tau_b, down_share])
+def test_bad_scores(function: Callable[[Any], Any]) -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        function([0.5])
+    with pytest.raises(ValueError, match="finite"):
+        function([0.5, math.nan])
+    with pytest.raises(ValueError, match="masked"):
+        function(np.ma.masked_equal([0.5, 0.1, 0.2], 0.1))
+
+
+def all_of(*arguments: Any, **options: Any) -> Any:
+    return np.concatenate(list(resample(*arguments, **options)))
+
+
+@pytest.mark.parametrize("trials", [None, 3, 40])
+def test_replicates_are_binomial(trials: int | None) -> None:
+    """Moments, and the whole distribution of one question, against the exact binomial's."""
+    right, had = np.array([[0, 1, 3, 5], [7, 4, 9, 2]]), np.array([[4, 4, 12, 5], [20, 6, 9, 3]])
+    counts = np.stack([had - right, right], axis=-1)
+    drawn = all_of(counts, trials, replicates=20_000, seed=3)
+    assert drawn.shape == (20_000, 2, 4, 2) and drawn.dtype == np.int64
+    n, p = (had if trials is None else np.full_like(had, trials)), right / had
+    assert (drawn.sum(axis=-1) == n).all() and (drawn >= 0).all()
+    mean, variance = n * p, n * p * (1 - p)
+    sure = variance == 0
+    assert (drawn[..., 1][:, sure] == mean[sure]).all()
+    slack = 5 * np.sqrt(variance / 20_000)
+    assert (np.abs(drawn[..., 1].mean(axis=0) - mean) <= slack).all()
+    close(drawn[..., 1].var(axis=0)[~sure] / variance[~sure], 1, 0.06)
+    size = int(n[0, 2])
+    seen = np.bincount(drawn[:, 0, 2, 1], minlength=size + 1) / 20_000
+    exact = scipy.stats.binom.pmf(np.arange(size + 1), size, p[0, 2])
+    assert np.abs(seen - exact).max() < 0.015
+    # Questions are drawn independently of each other.
+    pair = np.corrcoef(drawn[:, 0, 1, 1], drawn[:, 1, 1, 1])[0, 1]
+    assert abs(pair) < 0.04
+
+
+def test_draws_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = track().values
+    whole = all_of(counts, 8, replicates=50, seed=1)
+    for size in (1, 60, 61, 700):
+        monkeypatch.setattr(resampling, "MOST_DRAWS", size)
+        parts = list(resample(counts, 8, replicates=50, seed=1))
+        assert len(parts) == -(-50 // max(1, size // 60))
+        assert (np.concatenate(parts) == whole).all()
+    assert (all_of(counts, 8, replicates=20, seed=1) == whole[:20]).all()
+    assert (all_of(counts, 8, replicates=50, seed=2) != whole).any()
+
+
+def test_memory_is_that_of_a_part() -> None:
+    counts = track(20, 30).values
+    tracemalloc.start()
+    for part in resample(counts, replicates=5_000):
+        assert part.nbytes <= 16 * resampling.MOST_DRAWS
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 48 * resampling.MOST_DRAWS < 5_000 * np.asarray(counts).nbytes
+
+
+def test_masked_trials_are_not_drawn() -> None:
+    rows = [[[1, 0, 1], [1]], [[1, 1], [0, 1, 1, 1]]]
+    matrix = np.ma.stack([ragged(row, 4) for row in rows])
+    counts = [[[1, 2], [0, 1]], [[0, 2], [1, 3]]]
+    found, same = (stability(R, AVG["avg"], replicates=50) for R in (matrix, Counts(counts)))
+    assert found == same
+    assert [part.sum(axis=-1).max(axis=0).tolist() for part in resample(counts)] == [
+        [[3, 1], [2, 4]]
+    ]
+
+
+@pytest.mark.parametrize("trials", [None, 8])
+def test_stability_against_a_slow_loop(trials: int | None) -> None:
+    """The same draws, scored one replicate, question and pair at a time."""
+    R, k = track(5, 6), 4
+    found = stability(R, PASS["Pass@4"], trials, replicates=200, seed=5, confidence=0.9)
+
+    def scores(counts: Any) -> list[Fraction]:
+        """Pass@4 of each checkpoint as a sum over questions."""
+        return [
+            sum(1 - Fraction(math.comb(int(w), k), math.comb(int(w + r), k)) for w, r in questions)
+            for questions in counts
+        ]
+
+    rows = [scores(part) for part in all_of(R.values, trials, replicates=200, seed=5)]
+    own = scores(R.values)
+    for prefix, function in (("tau", tau_by_pairs), ("down", down_by_steps)):
+        values = sorted(float(function(row)) for row in rows)
+        expected = float(function(own)), sum(values) / 200, values[9], values[189]
+        names = (prefix, f"{prefix}_mean", f"{prefix}_low", f"{prefix}_high")
+        close([getattr(found, name) for name in names], expected)
+    taus_b = sorted(
+        scipy.stats.kendalltau(range(5), list(map(float, row))).statistic for row in rows
+    )
+    expected_b = scipy.stats.kendalltau(range(5), list(map(float, own))).statistic
+    assert found.tau_b is not None
+    close([found.tau_b, found.tau_b_mean], [expected_b, sum(taus_b) / 200])
+    close([found.tau_b_low, found.tau_b_high], [taus_b[9], taus_b[189]])
+    assert found.tau_b_undefined == 0
+
+
+@pytest.mark.parametrize("N", [3, 16, 97])
+def test_average_bayes_and_pass_at_1_are_equally_steady(N: int) -> None:
+    """Bayes@N is the average, moved; with the same N of every question the order is the same."""
+    same: Scores = {**AVG, "bayes": lambda R: bayes(R)[0], "Pass@1": PASS["Pass@1"]}
+    for seed in range(4):
+        found = stabilities(track(12, 7, N, seed), same, replicates=300, seed=seed)
+        assert found["avg"] == found["bayes"] == found["Pass@1"]
+        fewer = stabilities(track(12, 7, N, seed), same, trials=2, replicates=300)
+        assert fewer["avg"] == fewer["bayes"] == fewer["Pass@1"]
+
+
+def test_replicates_are_shared_by_the_scores() -> None:
+    together = stabilities(track(), {**AVG, **PASS}, replicates=100)
+    for label, score in {**AVG, **PASS}.items():
+        assert together[label] == stability(track(), score, replicates=100)
+    found = resampled_scores(track(), {**AVG, **PASS}, replicates=100)
+    close(found["avg"], found["Pass@1"])
+    # Draw by draw Pass@k is above the average, which it would not be on other trials.
+    assert found["avg"].shape == (100, 6) and (found["Pass@16"] >= found["avg"]).all()
+
+
+def test_undefined_tau_b_is_counted_and_left_out() -> None:
+    """Two checkpoints, one trial each: half of the replicates are level."""
+    found = stability(Counts([[[1, 1]], [[1, 1]]]), AVG["avg"], trials=1, replicates=4_000)
+    assert found.tau == -1 and found.tau_b is None and found.down == 0
+    assert abs(found.tau_b_undefined - 0.5) < 0.04
+    assert found.tau_b_mean is not None and abs(found.tau_b_mean) < 0.06
+    assert (found.tau_b_low, found.tau_b_high) == (-1.0, 1.0)
+    assert abs(found.tau_mean + 0.5) < 0.04 and abs(found.down_mean - 0.25) < 0.04
+    never = stability(Counts([[[4, 0]], [[4, 0]]]), AVG["avg"], replicates=10)
+    assert never.tau_b_undefined == 1 and (never.tau, never.tau_mean) == (-1, -1)
+    assert (never.tau_b, never.tau_b_mean, never.tau_b_low, never.tau_b_high) == (None,) * 4
+    numbers = [x for s in (found, never) for x in s if x is not None]
+    assert all(isinstance(x, float) and math.isfinite(x) for x in numbers)
+
+
+def test_spread_over_replicates_is_that_of_other_runs() -> None:
+    """The standard deviation of tau of new runs of the same checkpoints, and the bootstrap's."""
+    rng = np.random.default_rng(0)
+    logits = (
+        rng.normal(-1, 1.5, 30) + np.linspace(0, 1.2, 12)[:, None] + rng.normal(0, 0.15, (12, 1))
+    )
+    p = 1 / (1 + np.exp(-logits))
+    runs, spreads = [], []
+    for seed in range(60):
+        right = rng.binomial(16, p)
+        R = Counts(np.stack([16 - right, right], axis=-1))
+        runs.append(stability(R, AVG["avg"], replicates=1).tau)
+        spreads.append(
+            monotone_tau(resampled_scores(R, AVG, replicates=200, seed=seed)["avg"]).std()
+        )
+    assert 0.7 < np.mean(spreads) / np.std(runs) < 1.4
+
+
+def test_bad_arguments() -> None:
+    good = track()
+    for arguments, text in (
+        ({"trials": 0}, "trials"),
+        ({"trials": 2.0}, "trials"),
+        ({"replicates": 0}, "replicates"),
+        ({"seed": -1}, "seed"),
+        ({"confidence": 1.0}, "confidence"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            stability(good, AVG["avg"], **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one training"):
+        stability(Counts([[1, 2], [2, 1]]), AVG["avg"])
+    with pytest.raises(ValueError, match="at least 2 checkpoints"):
+        stability(Counts([[[1, 2], [2, 1]]]), AVG["avg"])
+    with pytest.raises(ValueError, match="has 0 trials"):
+        stability(Counts([[[1, 2]], [[0, 0]]]), AVG["avg"])
+    with pytest.raises(ValueError, match="one score a matrix"):
+        stability(good, avg)
+    with pytest.raises(ValueError, match="has 4 trials, but Pass@8"):
+        stability(good, PASS["Pass@8"], trials=4)
+    with pytest.raises(ValueError, match=r"outcomes 1 \(correct\)"):
+        stability([[[0, 2]], [[1, 1]]], AVG["avg"])
+    with pytest.raises(ValueError, match="replicates"):  # before the first part is asked for
+        resample([[1, 2]], replicates=0)
