@@ -1,10 +1,15 @@
-r"""Train the demo models from scratch: one run, 14 checkpoints, a quarter hour on 2 cores.
+r"""Train the demo models from scratch: one run, 18 checkpoints, twenty minutes on 2 cores.
 
     python scripts/train_demo.py --out demo
 
 writes ``questions.jsonl``, and ``models/step-NNNN/`` for every checkpoint: a Hugging Face folder
 (Qwen3 architecture, under a million parameters, bf16) with tokenizer and chat template. The task is
 in ``demo_task.py``; the figures are in ``demo/README.md``.
+
+    python scripts/train_demo.py --variants
+
+makes six variants of the end of that training and their fine-tuned twins in ``variants/`` instead,
+as far as they are not there yet: see ``train_variants.py``.
 
 Seeds fix the data, the initial weights and the order of everything. Floating-point sums depend on
 how PyTorch splits them, so the weights repeat bit for bit only with the same PyTorch, the same
@@ -13,28 +18,23 @@ same bits.
 """
 
 import argparse
-import copy
 import itertools
 import json
-import math
 import re
 import shutil
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from demo_task import demo_questions, examples, user_turn
+from demo_training import SEED, WARMUP, batches, encode, fit, save
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from train_variants import SCHEDULES, STEPS, TRUNK, TUNE_STEPS, make
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-SEED = 20251004
 CHECKPOINTS = (*range(300, 3301, 300), *range(3400, 4001, 100))
-ROWS, LENGTH = 4, 512  # a step: this many rows of this many tokens, filled with whole examples
-LOOP_TOKENS = 100  # where a training response that never ends is cut: beyond the demo's limit of 96
-MUON_RATE, ADAM_RATE, WARMUP = 0.02, 3e-3, 40
 VOCABULARY = 448
 
 CHAT_TEMPLATE = (
@@ -85,19 +85,6 @@ def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
     return fast
 
 
-def encode(tokenizer: Any, problem: str, reply: str, ends: bool) -> tuple[list[int], int]:
-    """One training example.
-
-    Returns:
-        The token ids of prompt and response, and how many of them are the prompt. A response that
-        does not end is cut at LOOP_TOKENS and has no <|im_end|>.
-    """
-    prompt = f"<|im_start|>user\n{user_turn(problem)}<|im_end|>\n<|im_start|>assistant\n"
-    head = tokenizer(prompt)["input_ids"]
-    tail = tokenizer(reply)["input_ids"]
-    return head + ([*tail, tokenizer.eos_token_id] if ends else tail[:LOOP_TOKENS]), len(head)
-
-
 def check_ids(tokenizer: Any) -> None:
     """Assert that training rows are, id for id, what the chat template makes."""
     for problem, reply, ends in itertools.islice(examples(SEED), 200):
@@ -108,35 +95,6 @@ def check_ids(tokenizer: Any) -> None:
         chat.append({"role": "assistant", "content": reply})
         text = tokenizer.apply_chat_template(chat, tokenize=False)
         assert ids == tokenizer(text, add_special_tokens=False)["input_ids"][: len(ids)]
-
-
-def batches(tokenizer: Any, seed: int) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Endless training batches: examples packed whole into rows, blind to their neighbours.
-
-    Yields:
-        ids, targets (the next id inside a response, -100 elsewhere), positions (from 0 in every
-        example), each int64 (ROWS, LENGTH), and mask, bool (ROWS, 1, LENGTH, LENGTH).
-    """
-    stream = (encode(tokenizer, *example) for example in examples(seed))
-    ids, prompt = next(stream)
-    causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
-    while True:
-        tokens = torch.full((ROWS, LENGTH), tokenizer.pad_token_id)
-        targets = torch.full((ROWS, LENGTH), -100)
-        positions = torch.zeros(ROWS, LENGTH, dtype=torch.int64)
-        segment = torch.full((ROWS, LENGTH), -1)
-        for row in range(ROWS):
-            start = number = 0
-            while start + len(ids) <= LENGTH:
-                end = start + len(ids)
-                tokens[row, start:end] = torch.tensor(ids)
-                targets[row, start + prompt - 1 : end - 1] = torch.tensor(ids[prompt:])
-                positions[row, start:end] = torch.arange(len(ids))
-                segment[row, start:end] = number
-                start, number = end, number + 1
-                ids, prompt = next(stream)
-        mask = (segment[:, None, :, None] == segment[:, None, None, :]) & causal
-        yield tokens, targets, positions, mask
 
 
 def build_model(tokenizer: Any) -> Qwen3ForCausalLM:
@@ -160,18 +118,6 @@ def build_model(tokenizer: Any) -> Qwen3ForCausalLM:
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model
-
-
-def save(model: Qwen3ForCausalLM, tokenizer: Any, folder: Path) -> None:
-    """Write a checkpoint in bf16 with everything that serving it needs."""
-    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)
-    tokenizer.save_pretrained(folder)
-    # The class name that every version of transformers knows.
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 @torch.no_grad()
@@ -219,61 +165,83 @@ def train(out: Path, last: int) -> list[Path]:
     tokenizer = build_tokenizer(SEED)
     check_ids(tokenizer)
     model = build_model(tokenizer)
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    known = {id(p) for p in matrices}
-    rest = [p for p in model.parameters() if id(p) not in known]
-    muon = torch.optim.Muon(matrices, lr=MUON_RATE, weight_decay=0.0)
-    adam = torch.optim.AdamW(rest, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0)
-    warm = [
-        torch.optim.lr_scheduler.LambdaLR(o, lambda step: min(1.0, (step + 1) / WARMUP))
-        for o in (muon, adam)
-    ]
     count = sum(p.numel() for p in model.parameters())
     print(f"{count:,} parameters, {len(tokenizer)} tokens, {torch.get_num_threads()} threads")
-    folders, begun, mean = [], time.monotonic(), math.nan
-    for step, (ids, targets, positions, mask) in enumerate(batches(tokenizer, SEED + 1), 1):
-        logits = model(input_ids=ids, position_ids=positions, attention_mask=mask).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for part in (muon, adam, *warm):
-            part.step()
-        model.zero_grad(set_to_none=True)
-        mean = loss.item() if math.isnan(mean) else 0.98 * mean + 0.02 * loss.item()
-        if step % 50 == 0:
-            print(f"step {step:5d}  loss {mean:.3f}  {time.monotonic() - begun:6.0f} s", flush=True)
+    stream, folders = batches(tokenizer, examples(SEED + 1)), []
+    for step in fit(model, stream, lambda step: min(1.0, (step + 1) / WARMUP), last):
         if step in CHECKPOINTS:
             folders.append(out / "models" / f"step-{step:04d}")
             save(model, tokenizer, folders[-1])
-        if step == last:
-            return folders
-    raise AssertionError("the stream of batches is endless")
+    return folders
 
 
-def main() -> None:
-    """Read the command line, train, and print what every checkpoint can do."""
+def report(folders: Sequence[Path], questions: list[dict[str, str]], trials: int) -> None:
+    """Sample each checkpoint and print what it can do, a line each."""
+    width = max(len("checkpoint"), *(len(label(folder)) for folder in folders))
+    print(f"{'checkpoint':{width}}  correct  truncated  unboxed  tokens")
+    for folder in folders:
+        r = sample(folder, questions, trials)
+        print(
+            f"{label(folder):{width}}  {r['correct']:7.3f}  {r['truncated']:9.3f}"
+            f"  {r['unboxed']:7.3f}  {r['tokens']:6.1f}",
+            flush=True,
+        )
+
+
+def label(folder: Path) -> str:
+    """A checkpoint's name, with that of its variant in front."""
+    home = folder.parent.name
+    return folder.name if home in ("models", "variants") else f"{home}/{folder.name}"
+
+
+def positive(text: str) -> int:
+    """A number of at least 1, from the command line."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
+    return int(text)
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line; ends with one line where it makes no sense."""
     parser = argparse.ArgumentParser(description="Train the demo models and write their folder.")
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder to write (demo)")
-    parser.add_argument("--threads", type=int, default=2, help="PyTorch threads (2)")
-    parser.add_argument("--steps", type=int, default=CHECKPOINTS[-1], help="stop at this step")
-    parser.add_argument("--trials", type=int, default=16, help="attempts a question in the table")
-    args = parser.parse_args()
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("demo"), help="folder to write (demo)")
+    add("--threads", type=positive, default=2, help="PyTorch threads (2)")
+    add("--steps", type=positive, default=CHECKPOINTS[-1], help="stop at this step")
+    add("--trials", type=positive, default=16, help="attempts a question in the table")
+    add("--variants", action="store_true", help=f"make the variants of {TRUNK} and their twins")
+    add("--only", nargs="+", choices=SCHEDULES, metavar="NAME", help=f"of {', '.join(SCHEDULES)}")
+    add("--variant-steps", type=positive, help=f"length of each variant's training ({STEPS})")
+    add("--tune-steps", type=positive, help=f"length of the twins' fine-tuning ({TUNE_STEPS})")
+    args = parser.parse_args(given)
+    alone = [o for o in ("only", "variant_steps", "tune_steps") if getattr(args, o)]
+    if alone and not args.variants:  # else it would train the demo models anew
+        parser.error(f"--{alone[0].replace('_', '-')} is for --variants, which is not given")
+    trunk = args.out / "models" / TRUNK
+    if args.variants and not (trunk / "model.safetensors").is_file():
+        parser.error(f"{trunk}: no checkpoint to start from; the same without --variants makes it")
+    return args
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Read the command line, train, and print what every checkpoint can do."""
+    args = arguments(given)
     torch.set_num_threads(args.threads)
     disable_progress_bar()
     questions = demo_questions()
+    if args.variants:
+        lengths = args.variant_steps or STEPS, args.tune_steps or TUNE_STEPS
+        made = make(args.out, args.out / "models" / TRUNK, args.only or tuple(SCHEDULES), *lengths)
+        if made:
+            report([folder for pair in made for folder in pair], questions, args.trials)
+        return
     shutil.rmtree(args.out / "models", ignore_errors=True)
     args.out.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row) + "\n" for row in questions)
     (args.out / "questions.jsonl").write_text(lines)
     folders = train(args.out, args.steps)
-    print("checkpoint  correct  truncated  unboxed  tokens")
-    for folder in folders:
-        r = sample(folder, questions, args.trials)
-        print(
-            f"{folder.name:10s}  {r['correct']:7.3f}  {r['truncated']:9.3f}  {r['unboxed']:7.3f}"
-            f"  {r['tokens']:6.1f}",
-            flush=True,
-        )
+    if folders:
+        report(folders, questions, args.trials)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ everything; the bits are only the same with the same PyTorch, threads and kind o
 """
 
 import argparse
+import functools
 import itertools
 import random
 import time
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 from demo_task import FAMILIES, demo_questions, user_turn
-from train_demo import LENGTH, MUON_RATE, ROWS, WARMUP, save
+from demo_training import LENGTH, ROWS, WARMUP, optimizers, save
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import CONTENT_FREE, LABELS, PROMPT, Case, cases, turn
@@ -135,20 +136,10 @@ def samples(tokenizer: Any, template: str, labels: list[int]) -> Iterator[Sample
         yield encode(tokenizer, template, case, labels)
 
 
-def optimizers(model: Qwen3ForCausalLM, steps: int) -> list[Any]:
-    """Muon for the matrices, AdamW for the rest, and the schedules of their rates."""
-    inner = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    known = {id(p) for p in inner}
-    rest = [p for p in model.parameters() if id(p) not in known]
-    muon = torch.optim.Muon(inner, lr=MUON_RATE, weight_decay=0.0)
-    adam = torch.optim.AdamW(rest, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0)
-
-    def rate(step: int) -> float:
-        left = (steps - step) / (COOL * steps)
-        return min(1.0, (step + 1) / WARMUP, max(left, 0.05))
-
-    schedules = [torch.optim.lr_scheduler.LambdaLR(o, rate) for o in (muon, adam)]
-    return [muon, adam, *schedules]
+def rate(step: int, steps: int) -> float:
+    """The share of the full learning rates after so many of all steps."""
+    left = (steps - step) / (COOL * steps)
+    return min(1.0, (step + 1) / WARMUP, max(left, 0.05))
 
 
 def train(start: Path, out: Path, steps: int) -> None:
@@ -157,7 +148,7 @@ def train(start: Path, out: Path, steps: int) -> None:
     tokenizer = AutoTokenizer.from_pretrained(start)
     model = Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32)
     labels = label_ids(tokenizer, chat(tokenizer, template))
-    parts = optimizers(model, steps)
+    parts = optimizers(model, functools.partial(rate, steps=steps), ADAM_RATE)
     begun, seen, hits, total = time.monotonic(), 0, 0.0, 0.0
     packed = batches(samples(tokenizer, template, labels), tokenizer.pad_token_id)
     for step in range(1, steps + 1):
