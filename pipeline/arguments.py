@@ -7,7 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline import analysis, config
-from pipeline.verbs import ANALYSES, ANALYSIS_HELP, VERBS, submit
+from pipeline.checkpoints.settings import MergeConfig
+from pipeline.prr.settings import ReversalConfig
+from pipeline.trajectory.settings import TrajectoryConfig
+from pipeline.verbs import ANALYSES, CHECKPOINTS, EXAMPLES_OF, VERBS, submit
 
 EXAMPLES = """\
   python -m pipeline run
@@ -29,6 +32,7 @@ examples:
   python -m pipeline submit runs/aime25
       what these runs owe, with the settings they have; safe at any time"""
 _DRY = ("run", "prepare", "generate")
+_KINDS = {"merge": MergeConfig, "trajectory": TrajectoryConfig, "prr": ReversalConfig}
 _GRADE_HELP = """\
 grade completions from elsewhere, without a run:
   python -m pipeline grade --file in.jsonl --out out.jsonl
@@ -55,7 +59,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    settings, of_analyses = _settings_help(), _analysis_help()
+    settings, of_analyses = _settings_help(), _keys_help(analysis.AnalysisConfig)
     whole = argparse.ArgumentParser(
         prog="python -m pipeline",
         description="Evaluate reasoning models: N trials of every question, graded and scored with"
@@ -106,8 +110,16 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("settings", nargs="*", metavar="SETTING", help="as of run, or folders of runs")
     sub.add_argument("--dry-run", action="store_true", help="show the scripts; write nothing")
     for name, analyse in ANALYSES.items():
-        sub = _add(verbs, name, analyse, f"{ANALYSIS_HELP[name]}\n\n{of_analyses}")
+        sub = _add(verbs, name, analyse, f"{EXAMPLES_OF[name]}\n\n{of_analyses}")
         sub.add_argument("settings", nargs="*", metavar="SETTING", help="KEY=VALUE, or run folders")
+    for name, work in CHECKPOINTS.items():
+        epilog = f"{EXAMPLES_OF[name]}\n\n{_keys_help(_KINDS[name])}"
+        if name == "trajectory":
+            epilog += f"\n\nand those of every run:\n{settings}"
+        sub = _add(verbs, name, work, epilog)
+        sub.add_argument("settings", nargs="*", metavar="SETTING", help="KEY=VALUE")
+        if name == "trajectory":
+            sub.add_argument("--dry-run", action="store_true", help="show the runs; write nothing")
     return whole
 
 
@@ -126,15 +138,15 @@ def _add(
     return added
 
 
-def _analysis_help() -> str:
-    """Every key of the verbs that look at many runs, with its default."""
+def _keys_help(kind: type[Any]) -> str:
+    """Every key of a settings dataclass with its default."""
     lines = [
         "settings, KEY=VALUE, with their defaults (a key that only one group has may be short):"
     ]
-    for name, value in asdict(analysis.AnalysisConfig()).items():
+    for name, value in asdict(kind()).items():
         if name == "folders":
             continue
-        group = value if isinstance(value, dict) else None
+        group = value if isinstance(value, dict) and value else None
         shown = (
             [f"{name}={_default(value)}"]
             if group is None
@@ -154,7 +166,7 @@ def _analysis_help() -> str:
 
 
 def _default(value: object) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | dict):
         return f"[{','.join(map(str, value))}]"
     return (
         "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -11,7 +11,7 @@ from pipeline.console import count, fail, results
 from pipeline.errors import DamagedData, Interrupted, UserError
 from pipeline.runfolder import Run
 from pipeline.schema import RunConfig
-from pipeline.verbs import ANALYSES, VERBS, submit
+from pipeline.verbs import ANALYSES, CHECKPOINTS, VERBS, submit, trajectory
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,6 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if args.verb in ANALYSES:
             ANALYSES[args.verb](analysis.load(args.settings))
+            return 0
+        if args.verb == "trajectory":
+            trajectory(args.settings, args.dry_run)
+            return 0
+        if args.verb in CHECKPOINTS:
+            CHECKPOINTS[args.verb](args.settings)
             return 0
         if args.verb == "submit":
             submit(args.settings, args.dry_run)

@@ -5,6 +5,7 @@ that are dataclasses are groups: their keys are `group.key`.
 """
 
 import difflib
+import re
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -121,15 +122,24 @@ def _value(kind: type[Any], key: str, text: str, free: Collection[str]) -> Any:
     if optional and text in ("null", "None", ""):
         return None
     if get_origin(hint) is list:
-        return [_plain(part) for part in text.strip("[] ").split(",") if part.strip()]
+        return [part.replace("${", "\\${") for part in parts(text)]
     if get_origin(hint) is dict:
         return yaml.safe_load(text)
-    return _plain(text)
+    return _unquoted(text).replace("${", "\\${")  # no interpolation
 
 
-def _plain(text: str) -> str:
-    """A text without quotes around it, in which ``${`` is no interpolation."""
+def parts(text: str) -> list[str]:
+    """The parts of a list, in brackets or not; each without quotes around it.
+
+    >>> parts("[a, 'b']"), parts("run/step-3[0-9],x"), parts("")
+    (['a', 'b'], ['run/step-3[0-9]', 'x'], [])
+    """
+    whole = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
+    return [_unquoted(part) for part in (whole[1] if whole else text).split(",") if part.strip()]
+
+
+def _unquoted(text: str) -> str:
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]
-    return text.replace("${", "\\${")
+    return text

@@ -15,7 +15,7 @@ from pipeline.config import spell_out
 from pipeline.console import note, warn
 
 MOST = 1000  # combinations; more is a slip of the finger
-_STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
+STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
 
 
 def expand(settings: list[str]) -> list[list[str]]:
@@ -62,7 +62,7 @@ def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
         note(f"{verb} {i} of {len(combinations)}: {name}")
         command = [sys.executable, "-m", "pipeline", verb, *settings, *flags]
         found = subprocess.run(command, check=False).returncode
-        if found in _STOPPED:
+        if found in STOPPED:
             return found if found > 0 else 128 - found
         if found:
             status = found

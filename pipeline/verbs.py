@@ -1,7 +1,7 @@
 """What the command line can do: one function a verb, whose docstring is its help.
 
-Verbs of `VERBS` work on one run, those of `ANALYSES` on many. Modules are imported when they are
-needed: `--help` should not wait for an engine.
+Verbs of `VERBS` work on one run, those of `ANALYSES` on many, those of `CHECKPOINTS` on checkpoints
+of a training. Modules are imported when they are needed: `--help` should not wait for an engine.
 """
 
 from collections.abc import Callable
@@ -137,6 +137,27 @@ def submit(settings: list[str], dry_run: bool) -> None:
     submit.submit(settings, dry_run)
 
 
+def _merge(settings: list[str]) -> None:
+    """the mean of the weights of a training's last checkpoints, as a checkpoint of its own"""
+    from pipeline.checkpoints import merging
+
+    merging.run(settings)
+
+
+def trajectory(settings: list[str], dry_run: bool = False) -> None:
+    """how steadily scores follow a training: every checkpoint, merged window and protocol"""
+    from pipeline.trajectory import verb
+
+    verb.run(settings, dry_run)
+
+
+def _prr(settings: list[str]) -> None:
+    """how often the order of two models reverses from one set of runs to another, as by tuning"""
+    from pipeline.prr import verb
+
+    verb.run(settings)
+
+
 # What returns False has left work to other processes: what comes after must wait for them.
 VERBS: dict[str, Callable[[Run], bool | None]] = {
     "run": _run,
@@ -157,7 +178,12 @@ ANALYSES: dict[str, Callable[[AnalysisConfig], None]] = {
     "study": _study,
     "reproduce": _reproduce,
 }
-ANALYSIS_HELP = {
+CHECKPOINTS: dict[str, Callable[[list[str]], None]] = {
+    "merge": _merge,
+    "trajectory": trajectory,
+    "prr": _prr,
+}
+EXAMPLES_OF = {
     "compare": """\
 examples:
   python -m pipeline compare dataset=aime25
@@ -191,4 +217,36 @@ examples:
   python -m pipeline reproduce dataset=aime25,aime24,hmmt25,brumo25
       all studies at the paper's replicate counts, into paper/
   python -m pipeline reproduce preset=quick out=draft""",
+    "merge": """\
+examples:
+  python -m pipeline merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
+      the mean of three, in the dtype and the shards of the last
+  python -m pipeline merge checkpoints=run last=4 out=merged
+      of all checkpoints in a folder the last four
+checkpoints are local Hugging Face folders with safetensors, folders that hold them, or globs in
+quotes. `out` gets weights, what the newest has beside them, and merge.yaml with the hashes of all
+sources. Nothing is overwritten, and nothing is left of a merge that was stopped.""",
+    "trajectory": """\
+examples:
+  python -m pipeline trajectory model=demo checkpoints=demo/models merge=4 dataset=demo
+      the demo's eighteen checkpoints, and the mean of every four in a row
+  python -m pipeline trajectory model=custom checkpoints=run merge=4,8,12 dataset=aime24,aime25
+      several windows and data sets; the same command again continues where it stopped
+  python -m pipeline trajectory model=custom checkpoints.math=a checkpoints.code=b dataset=aime25
+      two trainings side by side: where their curves cross, and which one is ahead
+  python -m pipeline trajectory model=custom checkpoints=run merge=4 dataset=aime25 --dry-run
+      which runs that takes; any setting of `run` may follow, such as sampling.trials=16
+merge=4,8      windows of so many checkpoints, each evaluated like a checkpoint; [] for none
+merge.keep     false: delete merged weights when their runs are finished
+greedy         one greedy attempt of every question, too
+replicates     of the bootstrap over trials; seed: its seed; confidence: of all intervals
+prices.*       per million tokens: a prompt the first time, the same prompt again, output""",
+    "prr": """\
+examples:
+  python -m pipeline prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
+      runs are paired in the order of their names; the table of ranks shows the pairs
+  python -m pipeline prr before=runs/d/a,runs/d/b,runs/d/c after=runs/d/x,runs/d/y,runs/d/z out=sft
+      or in the order given
+pass_k         which k; draws, seed: posterior draws behind the intervals, of this confidence
+greedy scores come from runs named like each run with "-greedy", where all of them have one""",
 }

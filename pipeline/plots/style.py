@@ -81,14 +81,16 @@ styled = matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
 
 
 @styled
-def panels(width: float, height: float, title: str, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure of exactly this size in inches, and its axes from left to right.
+def panels(
+    width: float, height: float, title: str, columns: int = 1, rows: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure of exactly this size in inches, and its axes from left to right, row by row.
 
     The layout makes room for labels inside the size, so that a figure of ``COLUMN`` inches is as
     wide as a column in print. A long title is wrapped.
     """
     drawn = Figure(figsize=(width, height), layout="constrained")
-    axes = [drawn.add_subplot(1, columns, 1 + k) for k in range(columns)]
+    axes = [drawn.add_subplot(rows, columns, 1 + k) for k in range(rows * columns)]
     drawn.get_layout_engine().set(w_pad=0.04, h_pad=0.04)  # type: ignore[union-attr,call-arg]
     letters = int(width / (LARGE * POINT * 0.6))
     lines = textwrap.wrap(one_line(title, 3 * letters), letters, break_on_hyphens=False)

@@ -1,0 +1,1 @@
+"""Checkpoints of a training: finding them, and the mean of their weights."""

@@ -1,0 +1,1 @@
+"""prr: how often the order of models reverses between two sets of their runs (MaP)."""

@@ -1,0 +1,108 @@
+"""Evaluation protocols, a size of windows with a metric: their labels, scores and intervals."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+import scoring
+from pipeline.trajectory.tracks import Track
+from scoring import Counts
+
+GREEDY, AVG, BAYES, PASS = "greedy", "avg", "bayes", "pass"
+
+
+class Metric(NamedTuple):
+    """How the attempts of one model become a score."""
+
+    kind: str  # greedy, avg, bayes or pass
+    k: int | None = None  # of Pass@k
+
+    def label(self, trials: int | str) -> str:
+        """Its name, with the number of trials where that is part of it.
+
+        >>> Metric(BAYES).label(80), Metric(PASS, 16).label(80), Metric(GREEDY).label(80)
+        ('Bayes@80', 'Pass@16', 'greedy')
+        """
+        names = {GREEDY: "greedy", AVG: f"avg@{trials}", BAYES: f"Bayes@{trials}"}
+        return names.get(self.kind, f"Pass@{self.k}")
+
+
+class Scores(NamedTuple):
+    """A score along the steps of a track, each array (n,); None where there is no interval."""
+
+    value: Any
+    sigma: Any
+    low: Any
+    high: Any
+
+
+def label(window: int, metric: Metric, trials: int | str) -> str:
+    """A protocol as MaP names it.
+
+    >>> label(4, Metric(PASS, 16), 80)
+    'Merge@4, Pass@16'
+    """
+    return f"Merge@{window}, {metric.label(trials)}"
+
+
+def trials_of(track: Track) -> int | str:
+    """The number of trials as labels have it: N where questions do not have the same."""
+    return track.trials if track.equal else "N"
+
+
+def metrics(track: Track, pass_k: Sequence[int]) -> list[Metric]:
+    """All metrics that a track has the attempts for, in the order of tables."""
+    found = [Metric(GREEDY)] if track.greedy is not None else []
+    found += [Metric(AVG), *(Metric(PASS, k) for k in pass_k if k <= track.trials)]
+    return [*found, Metric(BAYES)]
+
+
+def twins(track: Track, metric: Metric) -> Metric:
+    """The metric that orders models as this one does, and is the one to compute.
+
+    With the same number of trials everywhere avg@N, Pass@1 and Bayes@N differ by a scale only.
+    """
+    same = track.equal and (metric.kind in (AVG, BAYES) or metric == Metric(PASS, 1))
+    return Metric(AVG) if same else metric
+
+
+def scores(track: Track, metric: Metric, confidence: float) -> Scores:
+    """A metric along the steps of a track, with its interval.
+
+    greedy is the share of questions whose one attempt is right: it has no trials to vary, so no
+    interval. Pass@k is the unbiased estimator -/+ z of its posterior's sigma, within 0 and 1.
+    """
+    if metric.kind == GREEDY:
+        assert track.greedy is not None
+        return Scores(track.greedy.mean(axis=-1), None, None, None)
+    counts = Counts(track.counts)
+    if metric.kind == AVG:
+        return Scores(*scoring.avg_ci(counts, confidence=confidence, bounds=(0.0, 1.0)))
+    if metric.kind == BAYES:
+        return Scores(*scoring.bayes_ci(counts, confidence=confidence, bounds=(0.0, 1.0)))
+    assert metric.k is not None
+    value = np.asarray(scoring.pass_at_k(counts, metric.k))
+    sigma = np.asarray(scoring.pass_at_k_ci(counts, metric.k)[1])
+    z = float(ndtri((1 + confidence) / 2))
+    return Scores(value, sigma, np.clip(value - z * sigma, 0, 1), np.clip(value + z * sigma, 0, 1))
+
+
+def score(metric: Metric) -> Callable[[Any], Any]:
+    """What reduces counts (..., M, 2) to scores (...), as `scoring.trajectory` takes it."""
+    if metric.kind == BAYES:
+        return lambda R: scoring.bayes(R)[0]
+    k = metric.k or 1  # avg@N is Pass@1, which is faster without a sigma
+    return lambda R: scoring.pass_at_k(R, k)
+
+
+def seed(track: Track, first: int) -> int:
+    """The seed of a track's replicates: windows of different sizes are drawn independently."""
+    return first + track.window - 1
+
+
+def common_steps(tracks: Sequence[Track]) -> list[int]:
+    """Steps that all of some tracks have, in the order of training."""
+    shared = set.intersection(*(set(track.steps.tolist()) for track in tracks))
+    return [step for step in tracks[0].steps.tolist() if step in shared]

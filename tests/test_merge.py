@@ -1,0 +1,675 @@
+"""merge: the mean of checkpoints against an independent one, and all that must be refused."""
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from pipeline import models
+from pipeline.checkpoints import folders, mean, merging, settings
+from pipeline.checkpoints.folders import INDEX, MANIFEST, WEIGHTS
+from pipeline.cli import main
+from pipeline.config import ROOT
+from pipeline.errors import Interrupted, UserError
+from pipeline.schema import ModelConfig
+
+Tensors = Mapping[str, torch.Tensor]
+CONFIG: dict[str, Any] = {
+    "architectures": ["TinyForCausalLM"],
+    "model_type": "tiny",
+    "hidden_size": 8,
+    "tie_word_embeddings": False,
+    "transformers_version": "5.0.0",
+}
+FLOATS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
+DEMO = ROOT / "demo" / "models"
+
+
+def save(folder: Path, tensors: Tensors, shards: int = 0, **config: Any) -> Path:
+    """A checkpoint; with `shards`, in so many files and an index."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    if not shards:
+        save_file(dict(tensors), folder / WEIGHTS, metadata={"format": "pt"})
+        return folder
+    weight_map = {}
+    for i in range(shards):
+        name = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+        part = {key: tensors[key] for key in list(tensors)[i::shards]}
+        save_file(part, folder / name, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, name)
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return folder
+
+
+def load(folder: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a checkpoint, by the library."""
+    found: dict[str, torch.Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        found |= load_file(path)
+    return found
+
+
+def some(seed: int, dtype: torch.dtype = torch.bfloat16, size: int = 40) -> dict[str, torch.Tensor]:
+    """A few tensors: a matrix, a vector, a scalar, an empty one, whole numbers, truth values."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "embed.weight": torch.randn(size, 8, generator=generator).to(dtype),
+        "layers.10.weight": torch.randn(8, 8, generator=generator).to(dtype),
+        "layers.2.weight": torch.randn(8, generator=generator).to(dtype),
+        "scale": torch.randn((), generator=generator).to(dtype),
+        "empty": torch.zeros(0, 8).to(dtype),
+        "steps": torch.arange(5),
+        "mask": torch.tensor([True, False, True]),
+    }
+
+
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def places(tensor: torch.Tensor) -> Any:
+    """Floats as whole numbers in their order: neighbours differ by one."""
+    bits = tensor.view(_INTEGERS[tensor.element_size()]).numpy().astype(np.int64)
+    size = bits & (2 ** (8 * tensor.element_size() - 1) - 1)
+    return np.where(bits < 0, -size, size)
+
+
+def numbers(found: Any, dtype: torch.dtype) -> Any:
+    """The floats at these places, in float64."""
+    sign = -(2 ** (8 * dtype.itemsize - 1))
+    bits = torch.from_numpy(np.where(found < 0, sign - found, found))
+    return bits.to(_INTEGERS[dtype.itemsize]).view(dtype).double().numpy()
+
+
+def assert_near(tensor: torch.Tensor, parts: list[torch.Tensor]) -> None:
+    """NumPy's float64 mean lies between the neighbours of every element: it is within one ulp."""
+    wanted = np.mean(np.stack([part.double().numpy() for part in parts]), axis=0)
+    place = places(tensor)
+    assert np.all(numbers(place - 1, tensor.dtype) <= wanted)
+    assert np.all(wanted <= numbers(place + 1, tensor.dtype))
+
+
+def assert_mean(out: Path, sources: list[Path]) -> None:
+    """Every tensor within a place of the float64 mean; whole numbers as they were."""
+    made, parts = load(out), [load(source) for source in sources]
+    assert list(made) and set(made) == set(parts[-1])
+    for name, tensor in made.items():
+        assert tensor.dtype == parts[-1][name].dtype and tensor.shape == parts[-1][name].shape
+        if not tensor.dtype.is_floating_point:
+            assert torch.equal(tensor, parts[-1][name])
+            continue
+        assert_near(tensor, [part[name] for part in parts])
+
+
+def refused(sources: list[Path], out: Path, *words: str) -> None:
+    """One line with these words, and nothing left behind."""
+    before = sorted(out.parent.rglob("*"))
+    with pytest.raises(UserError) as error:
+        merging.merge(sources, out)
+    assert "\n" not in str(error.value)
+    assert all(word in str(error.value) for word in words), str(error.value)
+    assert sorted(out.parent.rglob("*")) == before
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    return [save(tmp_path / f"step-{n}", some(n)) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_mean_is_the_float64_mean_rounded(tmp_path: Path, dtype: torch.dtype) -> None:
+    sources = [save(tmp_path / f"step-{n}", some(n, dtype)) for n in range(4)]
+    assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
+
+
+@pytest.mark.parametrize("shards", [(0, 0, 3), (3, 3, 3), (2, 0, 3), (3, 4, 0)])
+def test_any_sharding_and_the_newest_ones_comes_out(
+    tmp_path: Path, shards: tuple[int, int, int]
+) -> None:
+    sources = [save(tmp_path / f"step-{n}", some(n), s) for n, s in enumerate(shards)]
+    out = merging.merge(sources, tmp_path / "mean")
+    assert_mean(out, sources)
+    newest = {path.name: path for path in sources[-1].glob("*.safetensors")}
+    assert {path.name for path in out.glob("*.safetensors")} == set(newest)
+    for name, path in newest.items():
+        size = struct.unpack("<Q", path.read_bytes()[:8])[0] + 8  # the header, to the byte
+        assert (out / name).read_bytes()[:size] == path.read_bytes()[:size]
+    recorded = yaml.safe_load((out / MANIFEST).read_text())["sources"]
+    for source, entry in zip(sources, recorded, strict=True):
+        for file in entry["files"]:
+            path = source / file["name"]
+            assert file["blake3"] == blake3(path.read_bytes()).hexdigest()
+            assert (file["bytes"], file["mtime_ns"]) == (
+                path.stat().st_size,
+                path.stat().st_mtime_ns,
+            )
+
+
+def test_older_checkpoints_may_have_another_float_dtype(tmp_path: Path) -> None:
+    dtypes = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    sources = [save(tmp_path / f"step-{n}", some(n, d)) for n, d in enumerate(dtypes)]
+    assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
+
+
+@hypothesis_settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_numbers(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Huge beside tiny, of opposite signs, subnormal: what float32 sums would get wrong."""
+    folder = tmp_path_factory.mktemp("any")
+    count, length = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 9))
+    width = data.draw(st.sampled_from([16, 32]))
+    values = st.floats(width=width, allow_nan=False, allow_infinity=False)  # type: ignore[arg-type]
+    dtype = data.draw(st.sampled_from(FLOATS[:3] if width == 16 else [torch.float32]))
+    rows = [data.draw(st.lists(values, min_size=length, max_size=length)) for _ in range(count)]
+    sources = [
+        save(folder / f"step-{i}", {"w": torch.tensor(row, dtype=torch.float64).to(dtype)})
+        for i, row in enumerate(rows)
+    ]
+    assert_mean(merging.merge(sources, folder / "mean"), sources)
+
+
+def test_what_cancels_does_not_lose_its_last_places(tmp_path: Path) -> None:
+    large, small = torch.full((8,), 1e8), torch.linspace(1e-3, 1, 8)
+    parts = [large, small, -large, small / 3]
+    sources = [save(tmp_path / f"step-{i}", {"w": part}) for i, part in enumerate(parts)]
+    assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
+    in_float32 = (parts[0] + parts[1] + parts[2] + parts[3]) / 4
+    assert np.abs(places(in_float32) - places(load(tmp_path / "mean")["w"])).max() > 1000
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_what_is_the_same_everywhere_stays_bit_by_bit(
+    tmp_path: Path, dtype: torch.dtype, count: int
+) -> None:
+    generator = torch.Generator().manual_seed(5)
+    whole = torch.randn(5000, generator=generator, dtype=torch.float64)
+    tensors = {
+        "w": (whole * 10 ** whole.roll(1)).to(dtype),
+        "inf": torch.tensor([1.0, -torch.inf, torch.nan, -0.0]).to(dtype),
+    }
+    sources = [save(tmp_path / f"step-{i}", tensors) for i in range(count)]
+    out = merging.merge(sources, tmp_path / "mean")
+    assert (out / WEIGHTS).read_bytes() == (sources[0] / WEIGHTS).read_bytes()
+
+
+def test_many_blocks_many_checkpoints_and_number_of_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of more than a block, read ahead over their borders."""
+    monkeypatch.setattr(mean, "_BLOCK", 8 * mean._CHUNK)
+    sources = [save(tmp_path / f"step-{n}", some(n, size=45_001), n % 3) for n in range(5)]
+    assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        again = merging.merge(sources, tmp_path / "again")
+    finally:
+        torch.set_num_threads(threads)
+    for path in again.glob("*.safetensors"):
+        assert path.read_bytes() == (tmp_path / "mean" / path.name).read_bytes()
+
+
+def test_what_comes_along_and_what_stays(tmp_path: Path, three: list[Path]) -> None:
+    kept = ["generation_config.json", "tokenizer_config.json", "chat_template.jinja", "own.py"]
+    kept += ["merges.txt", "special_tokens_map.json", "tokenizer.model"]
+    left = ["trainer_state.json", "optimizer.pt", "training_args.bin", "model.gguf", "README.md"]
+    left += ["rng_state.pth", "consolidated.safetensors", "zero_to_fp32.py", "all_results.json"]
+    for name in kept + left:
+        (three[2] / name).write_text(f"{{}}# {name}")
+    (three[2] / "global_step3").mkdir()
+    out = merging.merge(three, tmp_path / "mean")
+    assert {p.name for p in out.iterdir()} == {*kept, "config.json", WEIGHTS, MANIFEST}
+    assert all(
+        (out / n).read_bytes() == (three[2] / n).read_bytes() for n in [*kept, "config.json"]
+    )
+
+
+def test_a_mean_of_means_has_a_manifest_of_its_own(tmp_path: Path, three: list[Path]) -> None:
+    first = merging.merge(three[:2], tmp_path / "first")
+    out = merging.merge([three[0], first], tmp_path / "second")
+    recorded = yaml.safe_load((out / MANIFEST).read_text())
+    assert [Path(s["path"]).name for s in recorded["sources"]] == ["step-1", "first"]
+    assert recorded["window"] == 2 and recorded["dtype"] == "BF16, BOOL, I64"
+
+
+def test_links_as_in_the_hub_cache_are_followed(tmp_path: Path, three: list[Path]) -> None:
+    linked = tmp_path / "snapshot"
+    linked.mkdir()
+    for path in three[2].iterdir():
+        (linked / path.name).symlink_to(path)
+    out = merging.merge([three[0], linked], tmp_path / "mean")
+    assert not any(path.is_symlink() for path in out.iterdir())
+    assert_mean(out, [three[0], three[2]])
+
+
+def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
+    sources = []
+    for n in range(2):
+        tensors = some(n)
+        tensors["lm_head.weight"] = tensors["embed.weight"].clone()
+        sources.append(save(tmp_path / f"step-{n}", tensors, tie_word_embeddings=True))
+    made = load(merging.merge(sources, tmp_path / "mean"))
+    assert torch.equal(made["lm_head.weight"], made["embed.weight"])
+
+
+def test_whose_mean_it_is(tmp_path: Path, three: list[Path]) -> None:
+    out = merging.merge(three, tmp_path / "mean")
+    assert merging.is_merge_of(out, three)
+    assert not merging.is_merge_of(out, three[1:]) and not merging.is_merge_of(out, three[::-1])
+    assert not merging.is_merge_of(three[0], three)
+    assert not merging.is_merge_of(tmp_path / "none", three)
+    moved = [Path(shutil.move(path, tmp_path / f"moved-{path.name}")) for path in three]
+    assert merging.is_merge_of(out, moved)  # by their hashes
+    raw = bytearray((moved[0] / WEIGHTS).read_bytes())
+    raw[-1] ^= 1
+    (moved[0] / WEIGHTS).write_bytes(raw)
+    assert not merging.is_merge_of(out, moved)
+    raw[-1] ^= 1
+    (moved[0] / WEIGHTS).write_bytes(raw)
+    assert merging.is_merge_of(out, moved)
+    (out / MANIFEST).write_text("sources: [1, {files: 3}]")
+    assert not merging.is_merge_of(out, moved)
+
+
+def test_files_that_did_not_change_are_not_hashed_again(
+    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = merging.merge(three, tmp_path / "mean")
+    monkeypatch.setattr("pipeline.checkpoints.manifest._hash", None)
+    assert merging.is_merge_of(out, three)
+    (out / WEIGHTS).write_bytes(b"")
+    assert not merging.is_merge_of(out, three)
+
+
+# What cannot be averaged: how the second of three checkpoints differs, and words of the error.
+def _tensor(name: str, tensor: torch.Tensor) -> Callable[[Path], object]:
+    return lambda folder: save(folder, some(2) | {name: tensor})
+
+
+def _config(**changed: Any) -> Callable[[Path], object]:
+    return lambda folder: save(folder, some(2), **changed)
+
+
+def _raw(data: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / WEIGHTS).write_bytes(data)
+
+
+def _header(entry: dict[str, Any], data: bytes) -> bytes:
+    text = json.dumps(entry).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def _without(*names: str) -> Callable[[Path], object]:
+    kept = {name: tensor for name, tensor in some(2).items() if name not in names}
+    return lambda folder: save(folder, kept)
+
+
+def _cut(folder: Path) -> None:
+    path = folder / WEIGHTS
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def _only_bin(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"x")
+
+
+_ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "architecture": (
+        _config(architectures=["OtherForCausalLM"], hidden_size=9),
+        ["architectures", "TinyForCausalLM", "OtherForCausalLM", "step-2", "step-3"],
+    ),
+    "setting": (_config(rope={"theta": 5}), ["rope.theta is not there, but 5", "step-2"]),
+    "nested": (_config(text_config={"layers": 2}), ["text_config.layers", "not there"]),
+    "tied": (_config(tie_word_embeddings=True), ["tie_word_embeddings is false, but true"]),
+    "head": (
+        _tensor("lm_head.weight", torch.zeros(2).bfloat16()),
+        ["step-3: lacks lm_head.weight", "tied in the one"],
+    ),
+    "less": (_without("embed.weight", "scale"), ["step-2: lacks embed.weight and 1 more"]),
+    "more": (_tensor("bias", torch.zeros(2)), ["step-3: lacks bias, which", "step-2 has"]),
+    "shape": (
+        _tensor("layers.10.weight", torch.zeros(4, 16).bfloat16()),
+        ["layers.10.weight", "[8, 8]", "[4, 16]", "step-2"],
+    ),
+    "kind": (_tensor("steps", torch.zeros(5)), ["steps is I64, but F32"]),
+    "whole": (_tensor("steps", torch.arange(1, 6)), ["step-2: steps (I64)", "no mean"]),
+    "truth": (_tensor("mask", torch.tensor([True, True, True])), ["mask (BOOL)"]),
+    "nan": (
+        _tensor("scale", torch.tensor(torch.nan).bfloat16()),
+        ["step-2: scale holds NaN", "leave this checkpoint out"],
+    ),
+    "infinite": (_tensor("scale", torch.tensor(-torch.inf).bfloat16()), ["step-2: scale"]),
+    "too large": (
+        _tensor("scale", torch.tensor(1e200, dtype=torch.float64)),
+        ["too large", "BF16"],
+    ),
+    "quantised": (
+        _config(quantization_config={"quant_method": "awq"}),
+        ["quantization_config", "full precision"],
+    ),
+    "quantised inside": (
+        _config(text_config={"compression_config": {"bits": 4}}),
+        ["text_config.compression_config", "full precision"],
+    ),
+    "float8": (
+        _tensor("scale", torch.zeros(2).to(torch.float8_e4m3fn)),
+        ["scale is F8_E4M3", "full precision"],
+    ),
+    "int8": (
+        lambda folder: save(
+            folder, some(2) | {"l.weight": torch.ones(2).char(), "l.weight_scale": torch.ones(1)}
+        ),
+        ["l.weight is I8 with a scale", "full precision"],
+    ),
+    "cut off": (_cut, [f"step-2/{WEIGHTS}", "damaged or cut off"]),
+    "empty": (_raw(b""), [f"step-2/{WEIGHTS}", "damaged"]),
+    "long header": (_raw(struct.pack("<Q", 2**62) + b"{}"), [f"step-2/{WEIGHTS}", "damaged"]),
+    "no header": (_raw(_header({}, b"")[:8] + b"]["), [f"step-2/{WEIGHTS}", "damaged"]),
+    "overlap": (_raw(_header({"a": _ENTRY, "b": _ENTRY}, bytes(8))), ["damaged"]),
+    "beyond": (
+        _raw(_header({"a": _ENTRY | {"data_offsets": [0, 1 << 60]}}, bytes(8))),
+        ["damaged"],
+    ),
+    "pointer": (
+        _raw(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"),
+        ["Git LFS pointer", "git lfs pull"],
+    ),
+    "config": (lambda folder: (folder / "config.json").write_text("{"), ["config.json: damaged"]),
+    "no config": (lambda folder: (folder / "config.json").unlink(), ["holds no config.json"]),
+    "bin": (_only_bin, ["step-2", "only pytorch_model.bin", "save_pretrained"]),
+    "adapter": (
+        lambda folder: (folder / "adapter_config.json").write_text("{}"),
+        ["step-2", "PEFT adapter"],
+    ),
+    "both": (lambda folder: (folder / INDEX).write_text("{}"), ["remove the stale"]),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_cannot_be_averaged_is_refused(tmp_path: Path, three: list[Path], what: str) -> None:
+    spoil, words = BAD[what]
+    spoil(three[1])
+    refused(three, tmp_path / "deep" / "down" / "mean", *words)
+    assert not (tmp_path / "deep").exists()
+
+
+def test_damaged_shards_and_indices(tmp_path: Path, three: list[Path]) -> None:
+    sharded, out = save(tmp_path / "sharded", some(2), 3), tmp_path / "mean"
+    sources = [three[0], sharded]
+    second, third = (sharded / f"model-0000{i}-of-00003.safetensors" for i in (2, 3))
+    index = sharded / INDEX
+    whole, named = second.read_bytes(), index.read_text()
+    second.unlink()
+    refused(sources, out, f"{second.name} is missing", INDEX)
+    second.write_bytes(third.read_bytes())
+    refused(sources, out, "is in", second.name, third.name)
+    second.write_bytes(whole)
+    changed = json.loads(named)
+    changed["weight_map"]["ghost"] = second.name
+    index.write_text(json.dumps(changed))
+    refused(sources, out, f"{second.name}: lacks ghost")
+    changed["weight_map"]["ghost"] = "../../etc/passwd.safetensors"
+    index.write_text(json.dumps(changed))
+    refused(sources, out, "no file of this folder")
+    index.write_text("{}")
+    refused(sources, out, "no weight_map")
+    index.unlink()
+    refused(sources, out, "neither")
+
+
+def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
+    def write(folder: Path, vocabulary: dict[str, int], name: str = "tokenizer.json") -> None:
+        added = [{"id": 2, "content": "<|end|>", "special": True}]
+        found = {"model": {"type": "BPE", "vocab": vocabulary}, "added_tokens": added}
+        (folder / name).write_text(json.dumps(found))
+
+    write(three[2], {"a": 0, "b": 1})
+    write(three[0], {"b": 1, "a": 0})  # the one between has none
+    merging.merge(three, tmp_path / "mean")
+    write(three[0], {"a": 1, "b": 0})
+    refused(three, tmp_path / "other", "step-1/tokenizer.json: another vocabulary", "step-3")
+    (three[0] / "tokenizer.json").unlink()
+    (three[0] / "tokenizer.model").write_bytes(b"one")
+    (three[1] / "tokenizer.model").write_bytes(b"two")
+    refused(three, tmp_path / "other", "step-1/tokenizer.model: another vocabulary")
+
+
+def test_what_is_wrong_with_the_command(tmp_path: Path, three: list[Path]) -> None:
+    refused(three[:1], tmp_path / "mean", "one checkpoint", "a mean needs two")
+    refused([three[0], three[1] / ".." / "step-1"], tmp_path / "mean", "named twice")
+    refused(three, three[1] / "mean", "inside the checkpoint")
+    refused([*three, tmp_path / "step-9"], tmp_path / "mean", "step-9: no such folder")
+    (tmp_path / "there").mkdir()
+    refused(three, tmp_path / "there", "exists already")
+    (tmp_path / "file").write_text("")
+    refused(three, tmp_path / "file", "exists already")
+    refused(three, tmp_path / "file" / "mean", "file is a file, not a folder")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    refused(three, tmp_path / "dangling", "exists already")
+
+
+def test_a_checkpoint_that_is_there_twice_is_told(
+    tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Path(shutil.copytree(three[2], tmp_path / "final"))
+    merging.merge([*three, copy], tmp_path / "mean")
+    assert "step-3 and " in (told := capsys.readouterr().err) and "count twice" in told
+
+
+def test_a_checkpoint_that_changes_meanwhile(
+    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = mean.write
+
+    def write(*arguments: Any) -> Iterator[int]:
+        (three[1] / "config.json").touch()
+        yield from plain(*arguments)
+
+    monkeypatch.setattr(mean, "write", write)
+    refused(three, tmp_path / "mean", "step-2: changed while it was merged")
+
+
+SLOW = """
+    import sys, time
+    from pathlib import Path
+    from pipeline.checkpoints import mean, merging
+
+    plain = mean.write
+
+    def slow(*arguments):
+        for size in plain(*arguments):
+            print("writing", flush=True)
+            time.sleep(60)
+            yield size
+
+    mean.write = slow
+    *sources, out = map(Path, sys.argv[1:])
+    merging.merge(sources, out)
+    """
+
+
+def test_kill_leaves_no_half_checkpoint(tmp_path: Path, three: list[Path]) -> None:
+    out = tmp_path / "merged" / "mean"
+    command = [sys.executable, "-c", textwrap.dedent(SLOW), *map(str, [*three, out])]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None and child.stdout.readline() == "writing\n"
+            refused(three, out, "another process is merging mean here", f"pid {child.pid}")
+        finally:
+            child.kill()
+    assert len(list(out.parent.iterdir())) == 2  # the lease of the dead, and half a checkpoint
+    assert_mean(merging.merge(three, out), three)
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_leave_nothing(
+    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    plain, before = mean.write, signal.getsignal(number)
+
+    def write(*arguments: Any) -> Iterator[int]:
+        for size in plain(*arguments):
+            os.kill(os.getpid(), number)
+            yield size
+
+    monkeypatch.setattr(mean, "write", write)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(Interrupted, match="nothing is left") as stopped:
+        merging.merge(three, tmp_path / "merged" / "mean")
+    assert stopped.value.exit_code == 128 + number
+    assert not (tmp_path / "merged").exists()
+    assert signal.getsignal(number) == before
+
+
+def test_two_at_once_make_it_once(tmp_path: Path, three: list[Path]) -> None:
+    out, told = tmp_path / "mean", list[str]()
+
+    def one() -> None:
+        try:
+            merging.merge(three, out)
+        except UserError as error:
+            told.append(str(error))
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_mean(out, three)
+    assert len(told) == 3 and all("another process" in t or "exists already" in t for t in told)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_too_little_space_is_said_before(
+    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 1000))  # type: ignore[attr-defined]
+    refused(three, tmp_path / "deep" / "mean", "needs 1.", "has 1k", "another disk")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "t", disk], check=False)
+    if made.returncode:
+        pytest.skip("only root may mount a file system")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_disk_that_fills_or_takes_nothing(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [save(tmp_path / f"large-{n}", some(n, size=40_000)) for n in range(2)]
+    refused(sources, small_disk / "mean", "and " + str(small_disk), "free")
+    monkeypatch.setattr(merging, "_check_space", lambda newest, out: None)
+    refused(sources, small_disk / "deep" / "mean", "cannot be made: the disk is full")
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    refused(sources, small_disk / "mean", "cannot be made: Read-only file system")
+
+
+def test_folders_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [save(tmp_path / "training" / f"step-{n}", some(n)) for n in (900, 1000, 20)]
+    (tmp_path / "training" / "logs").mkdir()
+    found = folders.find([str(tmp_path / "training")])
+    assert [c.step for c in found] == [20, 900, 1000] and not capsys.readouterr().err
+    found = folders.find([str(steps[1]), str(tmp_path / "training" / "step-*0")])
+    assert [c.name for c in found] == ["step-1000", "step-20", "step-900"]  # each once
+    assert [[c.step for c in w] for w in folders.windows(found, 2)] == [[1000, 20], [20, 900]]
+    assert folders.windows(found, 4) == []
+    _only_bin(steps[0])
+    assert len(folders.find([str(tmp_path / "training")])) == 2
+    assert "left out: " in (told := capsys.readouterr().err) and "only pytorch_model.bin" in told
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("{}/step-9", "no such folder (there: step-1, step-2, step-3)"),
+        ("{}/nothing-*", "none of the 0 folders"),
+        ("{}/step-1/config.json", "a file; name the folder"),
+        ("Qwen/Qwen3-4B", "if it is a hub id: `python -m pipeline prefetch"),
+        ("{}/step-1/empty", "holds neither model.safetensors nor"),
+    ],
+)
+def test_patterns_that_find_nothing(
+    tmp_path: Path, three: list[Path], pattern: str, words: str
+) -> None:
+    (three[0] / "empty").mkdir()
+    with pytest.raises(UserError) as error:
+        folders.find([pattern.format(tmp_path)])
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["out=x"], "checkpoints: name what to average"),
+        (["checkpoints=x"], "out: name the folder to make"),
+        (["checkpoints=x", "out=y", "last=1"], "last=1: a mean needs at least 2"),
+        (["checkpoints=x", "out=y", "last=many"], "last=many"),
+        (["checkpoints=x", "out=y", "window=4"], "window: no such key"),
+    ],
+)
+def test_settings(arguments: list[str], words: str) -> None:
+    with pytest.raises(UserError) as error:
+        settings.load(arguments)
+    assert words in str(error.value)
+
+
+def test_the_verb(tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*arguments: str, code: int) -> str:
+        assert main(["merge", *arguments]) == code
+        return " ".join(capsys.readouterr().err.split())
+
+    every, out = f"checkpoints={tmp_path}/step-*", f"out={tmp_path}/mean"
+    assert "last=4: only 3 checkpoints" in told(every, out, "last=4", code=2)
+    assert "is one checkpoint" in told(f"checkpoints={three[0]}", out, code=2)
+    text = told(every, out, "last=2", code=0)
+    assert "the mean of 2 checkpoints, step-2 to step-3" in text and "peak memory" in text
+    assert_mean(tmp_path / "mean", three[1:])
+    assert "nothing to do" in told(every, out, "last=2", code=0)
+    assert "exists already" in told(every, out, code=2)
+    shutil.rmtree(tmp_path / "mean")
+    backwards = f"checkpoints={three[2]},{three[0]}"
+    assert "step-1 comes after step-3" in told(backwards, out, code=0)
+
+
+def test_the_demo_merges_into_a_model(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    sources = [DEMO / "step-3900", DEMO / "step-4000"]
+    out = merging.merge(sources, tmp_path / "one" / "mean")
+    assert_mean(out, sources)
+    model = AutoModelForCausalLM.from_pretrained(out)
+    prompt = AutoTokenizer.from_pretrained(out)("12+7=", return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**prompt).logits
+    assert logits.shape[-1] == 448 and bool(logits.isfinite().all())
+    again = merging.merge(sources, tmp_path / "two" / "other")
+    prints = {models.fingerprint(ModelConfig(name="", id=str(path))) for path in (out, again)}
+    assert len(prints) == 1
+    assert models.fingerprint(ModelConfig(name="", id=str(sources[1]))) not in prints

@@ -1,0 +1,283 @@
+"""Figures of checkpoints: what is drawn is what was given, and no text covers another."""
+
+import itertools
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from scipy import stats
+from test_plots import HOSTILE, texts, words
+
+from pipeline.plots import reversals, style, trajectory
+from pipeline.plots.trajectory import Curve, Priced
+
+PROTOCOLS = [
+    f"Merge@{w}, {metric}"
+    for metric in ("greedy", "avg@80", "Bayes@80", "Pass@16", "Pass@2")
+    for w in (1, 4)
+]
+MAP = ["AGIEval", "RACE", "SQuAD2.0", "MMLU", "CMMLU", "CEval", "GSM8K", "MATH", "GSM-Plus"]
+MAP += ["CMATH", "HumanEval", "MBPP", "MBPP-Plus", "a_b%: $x$ and a name far too long for a panel"]
+
+
+def steps_of(count: int) -> Any:
+    """Unequal distances, as the demo's: every 300 first, every 100 later."""
+    half = count // 2
+    return np.r_[300 * np.arange(1, half + 1), 300 * half + 100 * np.arange(1, count - half + 1)]
+
+
+def curve(count: int, seed: int, noise: float = 0.03, bands: bool = True, scale: int = 1) -> Curve:
+    rng = np.random.default_rng(seed)
+    x = scale * steps_of(count)
+    y = 0.2 + 0.5 * (1 - np.exp(-2 * x / x.max())) + rng.normal(0, noise, count)
+    return Curve(x, y, y - 1.5 * noise, y + 1.5 * noise) if bands else Curve(x, y)
+
+
+def panels(datasets: int, lines: int, count: int, scale: int = 1) -> dict[str, dict[str, Curve]]:
+    return {
+        name: {
+            label: curve(
+                count, 100 * i + j, 0.01 + 0.02 * (j % 2 == 0), "greedy" not in label, scale
+            )
+            for j, label in enumerate(PROTOCOLS[:lines])
+        }
+        for i, name in enumerate(MAP[:datasets])
+    }
+
+
+def some_curves(datasets: int, lines: int, count: int, scale: int = 1) -> Figure:
+    found = panels(datasets, lines, count, scale)
+    return trajectory.curves(found, "scores along training", "score", "95 % interval")
+
+
+def four(trainings: int, count: int) -> Figure:
+    names = ["math corpus", "code corpus", *HOSTILE][:trainings]
+    left = {name: curve(count, i, 0.04) for i, name in enumerate(names)}
+    right = {name: curve(count - 3, i, 0.01) for i, name in enumerate(names)}
+    pairs = list(itertools.combinations(names, 2))[:6]
+
+    def chances(n: int) -> dict[str, Curve]:
+        rng = np.random.default_rng(n)
+        return {f"{a} ahead of {b}": Curve(steps_of(n), rng.random(n)) for a, b in pairs}
+
+    both = (chances(count), chances(count - 3))
+    return trajectory.side_by_side(left, right, both, "training runs", interval="95 % interval")
+
+
+N = [1, 2, 4, 8, 16, 32, 64, 80]
+
+
+def samples(lines: int) -> Figure:
+    tau = {}
+    for i, label in enumerate(PROTOCOLS[:lines]):
+        first = 4 if "Pass@16" in label else 0
+        y = 0.9 - 0.5 / (1 + np.arange(8)) - 0.03 * i
+        tau[label] = Curve(N[first:], y[first:], y[first:] - 0.08, y[first:] + 0.06)
+    return trajectory.stability_by_samples(N, tau, "stability by trials", "95 % interval")
+
+
+def costs(lines: int, input_tokens: float = 60) -> Figure:
+    points = {}
+    for i, label in enumerate(PROTOCOLS[:lines]):
+        n = np.array([1] if "greedy" in label else N[4:] if "Pass@16" in label else N)
+        cost = 1.25 * input_tokens + 0.125 * input_tokens * (n - 1) + 10 * 120 * n
+        tau = 0.9 - 0.5 / (1 + np.log2(n)) - 0.03 * i
+        points[label] = Priced(cost * (1 + 0.01 * (i % 2)), tau, tau - 0.08, tau + 0.05, n.tolist())
+    return trajectory.cost_stability(points, "cost and stability", interval="95 % interval")
+
+
+def a_variance(*_: int) -> Figure:
+    p = np.linspace(0.005, 0.995, 199)
+    found: dict[str, Any] = {"k = 1": np.ones(199)}
+    for k in (2, 4, 8, 16):
+        n = 16
+        s = np.arange(n + 1)
+        q = np.array([1 - np.prod([(n - c - j) / (n - j) for j in range(k)]) for c in s])
+        pmf = stats.binom.pmf(s[:, None], n, p)
+        exact = (pmf * q[:, None] ** 2).sum(0) - (pmf * q[:, None]).sum(0) ** 2
+        found[f"k = {k}"] = np.ma.masked_invalid(
+            k**2 * (1 - p) ** (2 * k - 1) * p / n / np.where(exact > 1e-15, exact, np.nan)
+        )
+    return trajectory.variance(p, found, "delta method, n = 16")
+
+
+def ranks_of(models: int, seed: int) -> Any:
+    return 1 + np.random.default_rng(seed).permutation(models)
+
+
+def a_scatter(models: int, several: int = 2) -> Figure:
+    names = [
+        "demo-constant-base",
+        "demo-cosine-to-zero-base",
+        "demo-linear_$x$-warmup-restart-base",
+    ]
+    names = [*names, *(f"variant-{i}" for i in range(models))][:models]
+    one = ranks_of(models, 0)
+    tied = np.minimum(one, models - 1)
+    found = {
+        "greedy": (ranks_of(models, 1), one, 0.5),
+        "Pass@16": (tied, tied, 15 / 66),
+        "Bayes@80": (np.ones(models), one, 0.0),
+    }
+    return reversals.rank_scatter(names, dict(list(found.items())[:several]), "ranks")
+
+
+def a_trend(ks: int, cost: bool = True) -> Figure:
+    k = 2 ** np.arange(ks)
+    rate = 0.45 - 0.04 * np.arange(ks)
+    money = 1000.0 * k if cost else None
+    return reversals.trend(k, rate, rate - 0.1, rate + 0.2, money, "trend", rate + 0.05)
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "curves-1x2": lambda: some_curves(1, 2, 18),
+    "curves-1x6": lambda: some_curves(1, 6, 60, 1000),
+    "curves-1x10": lambda: some_curves(1, 10, 18),
+    "curves-2x4": lambda: some_curves(2, 4, 18),
+    "curves-3x4-two-points": lambda: some_curves(3, 4, 2),
+    "curves-5x4": lambda: some_curves(5, 4, 18, 100),
+    "curves-14x4": lambda: some_curves(14, 4, 54, 10_000),
+    "sides-2": lambda: four(2, 18),
+    "sides-4": lambda: four(4, 40),
+    "samples-2": lambda: samples(2),
+    "samples-10": lambda: samples(10),
+    "costs-4": lambda: costs(4),
+    "costs-10": lambda: costs(10),
+    "costs-long-prompts": lambda: costs(6, 20_000),
+    "variance": a_variance,
+    "ranks-2": lambda: a_scatter(2),
+    "ranks-6": lambda: a_scatter(6),
+    "ranks-12": lambda: a_scatter(12),
+    "ranks-12x3": lambda: a_scatter(12, 3),
+    "ranks-40": lambda: a_scatter(40, 1),
+    "trend-5": lambda: a_trend(5),
+    "trend-1": lambda: a_trend(1, False),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_is_cut_or_covers_another_and_axes_are_labelled(name: str) -> None:
+    figure = FIGURES[name]()
+    with matplotlib.rc_context(style.STYLE):
+        FigureCanvasAgg(figure).draw()
+    assert figure.get_figwidth() <= style.PAGE and figure.get_figheight() <= style.TALLEST
+    assert any(axes.get_xlabel() for axes in figure.axes)
+    assert figure.axes[0].get_ylabel()
+    boxes = [(text, text.get_window_extent()) for text in words(figure)]
+    for text, box in boxes:
+        assert box.x0 >= -1 and box.y0 >= -1, text
+        assert box.x1 <= figure.bbox.width + 1 and box.y1 <= figure.bbox.height + 1, text
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        down = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert across < 1 or down < 1.5, (one.get_text(), other.get_text())
+    # No words lie on data, but for those that say that there is none.
+    for axes in figure.axes:
+        inside = axes.get_window_extent()
+        for text, box in boxes:
+            if text.get_text() != "no value":
+                x, y = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
+                assert not inside.contains(x, y), text.get_text()
+
+
+def test_curves_draw_what_was_given_in_panels_and_leave_gaps() -> None:
+    y = np.ma.array([0.1, 0.2, 0.4, 0.3], mask=[0, 1, 0, 0])
+    given = {
+        "a": {"one": Curve([100, 200, 900, 1000], y, y - 0.05, y + 0.1)},
+        "b": {"two": Curve([1], [0.5], [0.4], [0.6])},
+        "c": {},
+    }
+    figure = trajectory.curves(given, interval="95 % interval")
+    first, second, third = figure.axes
+    main = next(line for line in first.lines if line.get_marker() == "o")
+    np.testing.assert_array_equal(main.get_ydata(), [0.1, np.nan, 0.4, 0.3])
+    assert main.get_xdata().tolist() == [100, 200, 900, 1000]
+    edges = [line.get_ydata() for line in first.lines if line is not main]
+    np.testing.assert_allclose(edges, [[0.05, np.nan, 0.35, 0.25], [0.2, np.nan, 0.5, 0.4]])
+    assert second.collections[0].get_segments()[0][:, 1].tolist() == [0.4, 0.6]
+    assert [text.get_text() for text in third.texts] == ["no value"]
+    # One look for a protocol in all panels, others for others.
+    assert second.lines[0].get_marker() == "s"
+    assert "bands: 95 % interval" in texts(figure)
+    without = trajectory.curves({"a": {"x": Curve([1, 2], [0, 1])}}, interval="95 % interval")
+    assert "bands" not in texts(without)
+
+
+def test_fourteen_panels_fill_rows_of_four() -> None:
+    figure = some_curves(14, 2, 5)
+    starts = [axes.get_subplotspec().get_topmost_subplotspec().num1 for axes in figure.axes]
+    assert starts == list(range(14)) and figure.axes[0].get_gridspec().ncols == 4
+
+
+def test_sides_share_their_scores_and_show_who_is_ahead() -> None:
+    figure = four(2, 10)
+    left, right, ahead, after = figure.axes
+    assert left.get_ylim() == right.get_ylim() and ahead.get_ylim() == after.get_ylim()
+    assert left.get_xlim() == right.get_xlim() == ahead.get_xlim() == after.get_xlim()
+    chances = np.random.default_rng(10).random(10)
+    np.testing.assert_array_equal(ahead.lines[1].get_ydata(), chances)
+    assert "math corpus ahead of code corpus" in texts(figure)
+    assert len(trajectory.side_by_side({"x": Curve([1, 2], [0, 1])}, {}).axes) == 2
+
+
+def test_costs_and_trials_have_their_places() -> None:
+    points = {
+        "a": Priced([10.0, 20.0], [0.1, 0.3], [0.0, 0.2], [0.2, 0.4], [1, 2]),
+        "b": Priced([12.0], [0.5], None, None, [1]),
+    }
+    axes = trajectory.cost_stability(points).axes[0]
+    # Each a little to the side of its cost, so that lines of equal costs do not hide each other.
+    np.testing.assert_allclose(axes.lines[0].get_xdata(), [10, 20], rtol=0.02)
+    np.testing.assert_allclose(axes.lines[1].get_ydata(), [0.5])
+    spans = axes.collections[0].get_segments()
+    assert [span[:, 1].tolist() for span in spans] == [[0.0, 0.2], [0.2, 0.4]]
+    top = axes.child_axes[0]
+    assert [text.get_text() for text in top.get_xticklabels()] == ["1", "2"]
+    np.testing.assert_allclose(top.get_xticks(), [11, 20])
+    tau = trajectory.stability_by_samples([1, 4], {"a": Curve([1, 4], [0.2, 0.8])}).axes[0]
+    assert [text.get_text() for text in tau.get_xticklabels()] == ["1", "4"]
+    np.testing.assert_allclose(tau.lines[0].get_ydata(), [0.2, 0.8])
+
+
+def test_variance_ratios_are_drawn_as_given() -> None:
+    ratio = np.ma.array([1.0, 1.5, 0.2], mask=[0, 0, 1])
+    axes = trajectory.variance([0.1, 0.5, 1.0], {"k = 2": ratio}).axes[0]
+    np.testing.assert_array_equal(axes.lines[1].get_ydata(), [1.0, 1.5, np.nan])
+    assert axes.get_ylim()[1] > 1.5 and "within 10 %" in axes.get_xlabel()
+
+
+def test_ranks_keep_their_places_and_ties_are_rings() -> None:
+    panel = {"Pass@16": ([1, 2, 2], [3, 1, 1], 2 / 3)}
+    axes = reversals.rank_scatter(["u", "v", "w"], panel).axes[0]
+    points = [line for line in axes.lines if line.get_linestyle() == "None"]
+    models = [line for line in points if line.get_clip_on()]
+    places = [(float(*line.get_xdata()), float(*line.get_ydata())) for line in models]
+    assert places == [(1, 3), (2, 1), (2, 1)]
+    assert models[2].get_markerfacecolor() == "none"
+    assert models[2].get_markersize() > models[1].get_markersize()
+    assert axes.get_title(loc="left") == "Pass@16: PRR 66.67 %"
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["u", "v", "w"]
+
+
+def test_trend_draws_rates_intervals_and_cost() -> None:
+    figure = reversals.trend(
+        [1, 4], [0.5, 0.2], [0.4, 0.1], [0.7, 0.3], [15, 46.5], "t", [0.5, 0.25]
+    )
+    left, right = figure.axes
+    assert left.lines[0].get_ydata().tolist() == [0.5, 0.2]
+    assert left.lines[1].get_ydata().tolist() == [0.5, 0.25]
+    spans = left.collections[0].get_segments()
+    assert [span[:, 1].tolist() for span in spans] == [[0.4, 0.7], [0.1, 0.3]]
+    assert right.lines[0].get_ydata().tolist() == [15, 46.5] and right.get_ylim()[0] == 0
+    assert len(reversals.trend([1], [0.5], [0.4], [0.7]).axes) == 1
+
+
+@pytest.mark.parametrize("name", ["curves-2x4", "sides-4", "costs-4", "ranks-6", "trend-5"])
+def test_figures_are_sound_svgs(name: str) -> None:
+    drawn = ET.fromstring(style.svg(FIGURES[name]()))
+    assert drawn.tag.endswith("svg")

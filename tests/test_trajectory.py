@@ -1,0 +1,620 @@
+"""trajectory: which models are evaluated, how their curves are judged, and all of it for real."""
+
+import itertools
+import json
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from helpers import make_run, write_questions
+from safetensors.numpy import save_file
+
+from pipeline import cli, config, questions, runfolder
+from pipeline.errors import UserError
+from pipeline.trajectory import (
+    beside,
+    evaluate,
+    forms,
+    merged,
+    plan,
+    protocols,
+    samples,
+    settings,
+    spread,
+    stability,
+    standing,
+    tracks,
+    trainings,
+    verb,
+)
+from pipeline.trajectory.plan import Evaluation, Plan
+from pipeline.trajectory.settings import TrajectoryConfig
+from pipeline.trajectory.tracks import Track
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "demo" / "models"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs are made below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def checkpoint(folder: Path, value: float = 0.0) -> Path:
+    """Weights that can be merged, though no engine would load them."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "qwen3", "architectures": ["Tiny"]}')
+    save_file({"w": np.full((2, 2), value, np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+def sums(count: int) -> list[dict[str, Any]]:
+    return [{"id": f"q{n}", "problem": f"{n}+{n}?", "answer": str(2 * n)} for n in range(count)]
+
+
+def ckpts(root: Path, *names: str) -> Path:
+    for i, name in enumerate(names):
+        checkpoint(root / name, float(i))
+    return root
+
+
+def planned(*arguments: str) -> tuple[settings.Settings, Plan]:
+    asked = settings.load(arguments)
+    found = trainings.find(asked.cfg.checkpoints, asked.cfg.merge.windows)
+    return asked, plan.make(asked, found)
+
+
+# --- settings, checkpoints, plans -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["model=demo"], "checkpoints: none named; write checkpoints=FOLDER"),
+        (["checkpoints=", "model=demo"], "checkpoints=: names no checkpoint"),
+        (["checkpoints=a", "checkpoints.b=b"], "give every training run a name, or none"),
+        (["checkpoints=a", "merge=1"], "merge=1: a window is 2 checkpoints or more"),
+        (["checkpoints=a", "merge=x"], "merge.windows=x"),
+        (["checkpoints=a", "merges=4"], "merges: no such key (did you mean merge"),
+        (["checkpoints=a", "samplng.trials=4"], "samplng.trials: no such key (did you mean sampl"),
+        (["checkpoints=a", "merge.keeps=false"], "did you mean merge.keep"),
+        (["checkpoints=a", "model=demo,custom"], "model: one base model; several training runs"),
+        (["checkpoints=a", "run_dir=x"], "run_dir=x: leave it out; there are many runs"),
+        (["checkpoints=a", "stages=[grade]"], "stages=[grade]: leave it out"),
+        (["checkpoints=a", "model.id=x"], "model.id=x: leave it out; checkpoints= says"),
+        (["checkpoints=a", "sampling.trials=4,8"], "sampling.trials: takes one value"),
+        (["checkpoints=a", "pass_k=0"], "pass_k=[0]: every k must be at least 1"),
+        (["checkpoints=a", "confidence=95"], "confidence=95.0: must lie between 0 and 1"),
+        (["checkpoints=a", "replicates=1"], "replicates=1: must be 2 to 1000000"),
+        (["checkpoints=a", "prices.output=-1"], "prices.output=-1.0: must be 0 or more"),
+        (["checkpoints=a", "runs/x"], "runs/x: not a setting"),
+        (["checkpoints.a/b=c"], "the name of a training run is letters"),
+    ],
+)
+def test_wrong_settings_give_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        planned(*arguments)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_own_settings_and_those_of_runs_are_told_apart() -> None:
+    found = settings.load(
+        ["model=demo", "dataset=demo,aime25", "checkpoints=[a, b]", "merge=8,4,4", "tag=t",
+         "merge.keep=false", "output=2", "sampling.trials=4", "pass_k=16,1"]
+    )  # fmt: skip
+    assert found.cfg.checkpoints == {"": ["a", "b"]} and found.cfg.merge.windows == [4, 8]
+    assert not found.cfg.merge.keep and found.cfg.pass_k == [1, 16]
+    assert found.cfg.prices.output == 2 and found.cfg.prices.cache_miss == 1.25
+    assert found.run == ["model=demo", "tag=t", "sampling.trials=4"]
+    assert found.datasets == [["dataset=demo"], ["dataset=aime25"]]
+    assert settings.load(["checkpoints=a"]).cfg.merge.windows == [4]
+    assert settings.load(["checkpoints=a", "merge=[]"]).cfg.merge.windows == []
+    two = settings.load(["checkpoints.x=a", "checkpoints.y=b,c"]).cfg.checkpoints
+    assert two == {"x": ["a"], "y": ["b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ([4], "merge=4: checkpoints holds 3 checkpoints"),
+        ([3], "merge=3: of 3 checkpoints (checkpoints) that is one window"),
+    ],
+)
+def test_windows_that_do_not_fit_are_refused(
+    tmp_path: Path, sizes: list[int], message: str
+) -> None:
+    ckpts(tmp_path, "s-1", "s-2", "s-3")
+    with pytest.raises(UserError) as error:
+        trainings.find({"": [str(tmp_path)]}, sizes)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert trainings.find({"": [str(tmp_path)]}, [2])[0].steps == [1, 2, 3]
+
+
+def test_a_trajectory_needs_two_checkpoints_of_different_names(tmp_path: Path) -> None:
+    ckpts(tmp_path / "a", "s-1", "s-2")
+    ckpts(tmp_path / "b", "s-1")
+    with pytest.raises(UserError, match="holds 1 checkpoint; a trajectory needs 2"):
+        trainings.find({"": [str(tmp_path / "b")]}, [])
+    with pytest.raises(UserError, match=r"are both called s-1; .*checkpoints\.NAME"):
+        trainings.find({"": [str(tmp_path / "a"), str(tmp_path / "b")]}, [])
+    with pytest.raises(UserError, match="nowhere"):
+        trainings.find({"": [str(tmp_path / "nowhere")]}, [])
+
+
+def test_steps_that_say_nothing_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ckpts(tmp_path / "a", "early", "late-2")
+    ckpts(tmp_path / "b", "s-5", "s-9")
+    found = trainings.find({"a": [str(tmp_path / "a")], "b": [str(tmp_path / "b")]}, [])
+    assert [one.steps for one in found] == [[1, 2], [1, 2]]
+    assert "early has no step in its name; they are numbered 1 to 2" in capsys.readouterr().err
+    backwards = [str(tmp_path / "b" / "s-9"), str(tmp_path / "b" / "s-5")]
+    assert trainings.find({"": backwards}, [])[0].steps == [1, 2]
+    assert "s-5 comes after s-9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["model=demo"],
+        ["model=demo", "tag=t", "sampling.trials=4"],
+        ["model=custom"],
+        ["model=qwen3-4b", "sampling=paper", "dataset=demo,aime25"],
+        ["model=demo", "model.name=my-3b"],
+    ],
+)
+def test_what_is_planned_is_what_the_command_of_each_run_gives(
+    place: Path, more: list[str]
+) -> None:
+    ckpts(place / "it's training", "s-1", "s-2", "s-3")
+    _, made = planned(f"checkpoints={place}/it's training", "merge=2", *more)
+    for one in made.evaluations:
+        assert config.load(one.settings) == one.run.cfg
+    paths = [one.run.path for one in made.evaluations]
+    assert len(set(paths)) == len(paths) == (3 + 2) * 2 * len(made.datasets)
+
+
+def test_names_of_runs_are_those_of_the_models_own_checkpoints(place: Path) -> None:
+    _, made = planned("model=demo", f"checkpoints={DEMO}", "merge=4", "dataset=demo")
+    own = config.load(["model=demo", "model.checkpoint=step-3900", "dataset=demo"])
+    single = next(one for one in made.evaluations if one.run.path == Path(own.run_dir))
+    assert runfolder.settings(single.run.cfg) == runfolder.settings(own)
+    assert made.label == "demo" and made.out == Path("runs/_trajectory/demo")
+    last = made.evaluations[-1]
+    assert last.run.path == Path("runs/demo/demo-step-4000-merge4-greedy") and last.greedy
+    assert last.weights.path == (place / "runs/_merged/demo/step-4000-merge4")
+    assert [path.name for path in last.weights.sources] == [
+        f"step-{n}" for n in (3700, 3800, 3900, 4000)
+    ]
+    assert len(made.evaluations) == 2 * (18 + 15)
+
+    ckpts(place / "math", "checkpoint-500", "checkpoint-1000")
+    _, made = planned(
+        "model=custom", "checkpoints=math", "merge=[]", "greedy=false", "dataset=demo"
+    )
+    assert made.label == "math"
+    names = [one.run.cfg.model.name for one in made.evaluations]
+    assert names == ["math-checkpoint-500", "math-checkpoint-1000"]
+    ckpts(place / "code", "checkpoint-500", "checkpoint-1000")
+    _, made = planned("model=qwen3-4b", "checkpoints.m=math", "checkpoints.c=code", "merge=[]")
+    assert made.evaluations[-1].run.cfg.model.name == "qwen3-4b-c-checkpoint-1000"
+    with pytest.raises(UserError, match="two of them are called sums"):
+        planned("model=demo", "checkpoints=math", "merge=[]", "dataset=jsonl",
+                "dataset.path=a/sums.jsonl,b/sums.jsonl")  # fmt: skip
+
+
+# --- where runs stand -------------------------------------------------------------------------
+
+
+SUMS = ("model=custom", "dataset=jsonl", "sampling.prompt_logprobs=false", "verifier=none")
+
+
+def finish(one: Evaluation, marks: Mapping[str, str]) -> None:
+    """The folder of an evaluation as its run would leave it."""
+    run = make_run(one.run.path, marks, *one.settings, f"run_dir={one.run.path}")
+    identity = runfolder.read_manifest(run)["identity"]
+    hashes = {q.id: q.hash for q in questions.load(one.run.cfg.dataset)[0]}
+    identity["questions"] = {qid: hashes[qid] for qid in marks}
+    if one.weights.window == 1:
+        identity["model.weights"] = merged.fingerprint(one.weights.path)
+    runfolder.write_manifest(run, {"identity": identity})
+    runfolder.write_json(run.grades / "_grader.json", standing._grader(run))
+
+
+def stand(one: Evaluation) -> standing.Standing:
+    return standing.of(one, questions.load(one.run.cfg.dataset)[0])
+
+
+def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -> None:
+    ckpts(place / "t", "s-1", "s-2")
+    write_questions(place / "sums.jsonl", sums(2))
+    ask = [*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl"]
+    one, greedy = planned(*ask, "sampling.trials=3")[1].evaluations[:2]
+    assert stand(one) == (6, 0, 0, False) and stand(greedy) == (2, 0, 0, False)
+    finish(one, {"q0": "110", "q1": "0.+"})
+    assert stand(one) == (1, 1, 0, False)
+    finish(one, {"q0": "110", "q1": "010"})
+    assert stand(one).finished
+    more = planned(*ask, "sampling.trials=4")[1].evaluations[0]
+    assert stand(more).owed == 2
+    fewer = planned(*ask, "sampling.trials=2")[1].evaluations[0]
+    assert stand(fewer).finished and tracks._counts(fewer.run, tracks_order(fewer)).tolist() == [
+        [0, 2],
+        [1, 1],
+    ]
+    (one.run.grades / "_grader.json").write_text("{}")
+    assert stand(one) == (0, 6, 0, False)
+    with pytest.raises(UserError, match=r"made with other settings: sampling\.temp"):
+        stand(planned(*ask, "sampling.trials=3", "sampling.temperature=1")[1].evaluations[0])
+    write_questions(place / "sums.jsonl", [*sums(1), {"id": "q1", "problem": "x", "answer": 1}])
+    with pytest.raises(UserError, match="question q1 has changed"):
+        stand(one)
+    write_questions(place / "sums.jsonl", sums(2))
+    save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-1" / "model.safetensors")
+    merged.fingerprint.cache_clear()
+    with pytest.raises(UserError, match=r"model\.weights is"):
+        stand(one)
+
+
+def tracks_order(one: Evaluation) -> list[str]:
+    return [q["question_hash"] for q in one.run.questions]
+
+
+def test_merged_weights_are_made_removed_and_remembered(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ckpts(place / "t", "s-1", "s-2", "s-3")
+    write_questions(place / "sums.jsonl", sums(1))
+    ask = [*SUMS, "checkpoints=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    one = planned(*ask)[1].evaluations[-2]
+    weights = one.weights
+    assert merged.known(weights) is None
+    merged.make(weights)
+    fingerprint = merged.known(weights)
+    assert fingerprint and (weights.path / "merge.yaml").is_file()
+    made = (weights.path / "model.safetensors").stat().st_mtime_ns
+    merged.make(weights)
+    assert (weights.path / "model.safetensors").stat().st_mtime_ns == made
+    finish(one, {"q0": "10"})
+    assert stand(one) == (0, 0, 0, False)
+    merged.remove(weights)
+    assert not weights.path.exists() and merged.known(weights) == fingerprint
+    assert stand(one) == (0, 0, 0, False)
+    save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
+    merged.fingerprint.cache_clear()
+    with pytest.raises(UserError, match="made of other weights than s-2 to s-3 hold now"):
+        stand(one)
+    (weights.path.parent / f"{weights.path.name}.json").unlink()
+    assert stand(one) == (0, 0, 0, True)  # nothing is left that says what it was made of
+
+
+def test_failures_stop_no_other_run_and_a_stop_stops_all(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With a program in place of Python that fails, or was stopped, as its model's name says."""
+    ckpts(place / "t", "a-1", "bad-2", "c-3")
+    write_questions(place / "sums.jsonl", sums(1))
+    fake = place / "fake"
+    fake.write_text(
+        f'#!/bin/sh\necho "$*" >> {place}/asked\necho table\n'
+        'case "$*" in *quit-*) exit 130;; *bad-*) exit 7;; esac\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setattr(evaluate.sys, "executable", str(fake))
+    ask = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    with pytest.raises(UserError) as error:
+        verb.run([*ask, "checkpoints=t"])
+    assert error.value.exit_code == 1  # those that left nothing, as if others were at it
+    assert "3 of 3 runs are not finished: runs/sums/t-a-1; " in str(error.value)
+    told = capfd.readouterr()
+    assert "evaluating 2 of 3: t-bad-2" in told.err and "left" in told.err and not told.out
+    assert len((place / "asked").read_text().splitlines()) == 3
+    ckpts(place / "u", "a-1", "quit-2", "z-3")
+    with pytest.raises(UserError, match="stopped at runs/sums/u-quit-2; what is finished") as error:
+        verb.run([*ask, "checkpoints=u"])
+    assert error.value.exit_code == 130
+    assert len((place / "asked").read_text().splitlines()) == 3 + 2
+
+
+def test_a_signal_to_this_process_reaches_the_run() -> None:
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+    assert evaluate._child([sys.executable, "-c", "import time; time.sleep(20)"]) == -15
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+# --- analysis ---------------------------------------------------------------------------------
+
+
+def track(right: Any, trials: Any, **more: Any) -> Track:
+    right = np.asarray(right)
+    counts = np.stack([trials - right, right], axis=-1)
+    steps = np.arange(1, len(right) + 1) * 100
+    base = Track("", "sums", 1, steps, [f"s-{s}" for s in steps], counts, None, 3.0, 5.0, None)
+    return base._replace(**more)
+
+
+def tau_of(scores: Sequence[float]) -> float:
+    n = len(scores)
+    rising = sum(b > a + 1e-12 for a, b in itertools.combinations(scores, 2))
+    return 4 * rising / (n * (n - 1)) - 1
+
+
+def pass_at(c: int, n: int, k: int) -> float:
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+RIGHT = [[0, 1, 2], [1, 1, 2], [3, 0, 4], [2, 4, 5], [4, 4, 6]]  # of eight, by checkpoint
+CFG = TrajectoryConfig(pass_k=[1, 2, 4], replicates=400)
+
+
+def one_of(rows: Sequence[Any], **cells: Any) -> Any:
+    found = [row for row in rows if all(row[key] == value for key, value in cells.items())]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_curves_and_taus_are_those_of_the_formulas() -> None:
+    own = track(RIGHT, 8, greedy=np.array([[0, 0, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]]))
+    curve = stability.curve([own], CFG)
+    rows = stability.stability([own], CFG)
+    z = NormalDist().inv_cdf(0.975)
+    expected = {
+        ("avg", None): [sum(r) / 24 for r in RIGHT],
+        ("bayes", None): [sum((c + 1) / 10 for c in r) / 3 for r in RIGHT],
+        ("greedy", None): [0, 1 / 3, 1 / 3, 2 / 3, 1],
+        **{("pass", k): [sum(pass_at(c, 8, k) for c in r) / 3 for r in RIGHT] for k in (1, 2, 4)},
+    }
+    for (metric, k), values in expected.items():
+        found = [row for row in curve if (row["metric"], row["k"]) == (metric, k)]
+        assert [row["value"] for row in found] == pytest.approx(values)
+        row = one_of(rows, metric=metric, k=k, steps="common")
+        assert row["tau"] == pytest.approx(tau_of(values)) and row["n"] == 5
+        falls = sum(b < a for a, b in itertools.pairwise(values))
+        assert row["down"] == pytest.approx(falls / 4)
+        if metric == "greedy":
+            assert row["tau_mean"] is None and row["real_up"] is None
+            assert row["tau"] == pytest.approx(0.8)  # the tie is discordant
+            assert row["tau_b"] == pytest.approx(9 / math.sqrt(90)) and found[1]["low"] is None
+    sigmas = [
+        math.sqrt(sum((c + 1) * (9 - c) / 100 / 11 for c in r)) / 3 for r in RIGHT
+    ]  # of Bayes@8
+    bayes = [row for row in curve if row["metric"] == "bayes"]
+    assert [row["sigma"] for row in bayes] == pytest.approx(sigmas)
+    assert bayes[4]["high"] == pytest.approx(bayes[4]["value"] + z * sigmas[4])
+    for i in range(1, 5):
+        change = bayes[i]["value"] - bayes[i - 1]["value"]
+        half = z * math.hypot(sigmas[i], sigmas[i - 1])
+        assert (bayes[i]["change"], bayes[i]["change_low"]) == pytest.approx(
+            (change, change - half)
+        )
+        assert bayes[i]["real"] == (abs(change) > half)
+    assert bayes[0]["real"] is None
+    row = one_of(rows, metric="bayes", steps="all")
+    assert row["real_up"] == sum(b["real"] and b["change"] > 0 for b in bayes[1:])
+    assert row["protocol"] == "Merge@1, Bayes@8"
+
+
+def test_bootstrap_and_pairs_are_what_enumeration_gives() -> None:
+    """Two checkpoints, one question: every outcome of n draws has a known probability."""
+    cfg = TrajectoryConfig(pass_k=[2], replicates=20000, seed=5)
+    found = samples.samples([track([[2], [5]], 8)], cfg)
+    for n in (1, 2, 8):
+        chances = {
+            (i, j): math.comb(n, i) * 0.25**i * 0.75 ** (n - i)
+            * math.comb(n, j) * 0.625**j * 0.375 ** (n - j)
+            for i in range(n + 1) for j in range(n + 1)
+        }  # fmt: skip
+        tau = {(i, j): 1 if j > i else -1 for i, j in chances}
+        row = one_of(found.samples, metric="bayes", n=n)
+        assert row["tau_mean"] == pytest.approx(
+            sum(p * tau[at] for at, p in chances.items()), abs=0.03
+        )
+        if n == 1:
+            continue
+        other = {(i, j): tau_of([pass_at(i, n, 2), pass_at(j, n, 2)]) for i, j in chances}
+        pair = one_of(found.pairs, k=2, n=n)
+        above = sum(p for at, p in chances.items() if tau[at] > other[at])
+        below = sum(p for at, p in chances.items() if tau[at] < other[at])
+        assert (pair["above"], pair["below"]) == pytest.approx((above, below), abs=0.015)
+        assert pair["above"] + pair["equal"] + pair["below"] == pytest.approx(1)
+        mean = one_of(found.samples, k=2, n=n)["tau_mean"]
+        assert pair["difference"] == pytest.approx(row["tau_mean"] - mean)
+
+
+def test_costs_are_those_of_appendix_c() -> None:
+    cfg = TrajectoryConfig(pass_k=[2], replicates=10)
+    own = track(RIGHT, 8, greedy=np.ones((5, 3), int), prompt_tokens=100.0, completion_tokens=40.0,
+                greedy_tokens=30.0)  # fmt: skip
+    rows = samples.samples([own], cfg).samples
+    for n in (1, 2, 4, 8):
+        row = one_of(rows, metric="bayes", n=n)
+        each = (1.25 * 100 + 0.125 * 100 * (n - 1) + 10 * 40 * n) / 1e6 * 3
+        assert row["cost"] == pytest.approx(each) and row["cost_trajectory"] == pytest.approx(
+            5 * each
+        )
+        assert row["cost_ratio"] == pytest.approx(each / ((125 + 400) / 1e6 * 3))
+    assert one_of(rows, metric="greedy")["cost"] == pytest.approx((125 + 300) / 1e6 * 3)
+    unknown = samples.samples([own._replace(prompt_tokens=None)], cfg).samples
+    assert all(row["cost"] is None for row in unknown)
+
+
+def test_windows_are_compared_over_the_steps_that_all_have() -> None:
+    single = track([[0], [3], [2], [4], [5]], 8)
+    pair = track([[1], [2], [3], [6]], 8, window=2)._replace(steps=single.steps[1:])
+    rows = stability.stability([single, pair], CFG)
+    assert one_of(rows, metric="avg", window=1, steps="all")["n"] == 5
+    common = one_of(rows, metric="avg", window=1, steps="common")
+    assert common["n"] == 4 and common["tau"] == pytest.approx(tau_of([3, 2, 4, 5]))
+    gains = samples.samples([single, pair], CFG).gains
+    made = forms.tables(rows, gains)
+    assert list(made) == ["protocols", "merge", "passk"]
+    row = one_of(made["merge"].rows, metric="avg@8")
+    assert row["original"] == pytest.approx(2 / 3) and row["merge"] == 1
+    assert row["improve"] == pytest.approx(1 / 3)
+    assert row["gain_low"] <= one_of(gains, metric="bayes", n=8)["difference"] <= row["gain_high"]
+    first = made["protocols"].rows
+    assert [row["protocol"] for row in first] == [
+        "Original (Merge@1, Pass@1)",
+        "+ Merge@2",
+        "+ Pass@4",
+        "MaP (Merge@2, Pass@4)",
+    ]
+    assert first[0]["of_sums"] == pytest.approx(2 / 3) and first[1]["of_sums"] == 1
+    last = made["passk"].rows
+    assert [row["protocol"] for row in last] == ["Pass@1", "Pass@2", "Pass@4"]
+    assert last[0]["of_sums"] == pytest.approx(tau_of([0, 3, 2, 4, 5]))
+    three = track([[2], [3], [4]], 8, window=3)._replace(steps=single.steps[2:])
+    more = forms.tables(stability.stability([single, pair, three], CFG), [])
+    assert one_of(more["windows"].rows, metric="Pass@4")["merge_3"] == 1
+
+
+def test_unequal_trials_keep_metrics_apart() -> None:
+    own = track([[1, 2], [3, 1], [4, 2]], np.array([[8, 4], [8, 8], [8, 2]]))
+    assert own.trials == 2 and not own.equal
+    assert [m.label(protocols.trials_of(own)) for m in protocols.metrics(own, [1, 2, 4])] == [
+        "avg@N", "Pass@1", "Pass@2", "Bayes@N",
+    ]  # fmt: skip
+    curve = stability.curve([own], CFG)
+    value = one_of(curve, metric="bayes", step=300)["value"]
+    assert value == pytest.approx((5 / 10 + 3 / 4) / 2)
+    assert not one_of(stability.stability([own], CFG), metric="bayes", steps="all")["twin"]
+
+
+def test_trainings_side_by_side() -> None:
+    a = track([[10, 20], [30, 30], [20, 30], [60, 70]], 80, training="a")
+    b = track([[20, 20], [10, 10], [60, 60], [62, 70]], 80, training="b")
+    b = b._replace(steps=np.array([100, 200, 300, 500]))
+    rows = beside.ahead([a, b], CFG)
+    assert [row["step"] for row in rows] == [100, 200, 300]
+    row = rows[1]
+    variance = sum((82 / 80) ** 2 * (c + 1) * (81 - c) / 82**2 / 83 / 4 for c in (30, 30, 10, 10))
+    assert row["difference"] == pytest.approx(40 / 160)
+    assert row["probability"] == pytest.approx(NormalDist().cdf(0.25 / math.sqrt(variance)))
+    crossed = one_of(beside.crossings(rows), first="a", second="b")
+    assert (crossed["steps"], crossed["crossings"], crossed["real"]) == (3, 2, 1)
+    assert (crossed["first_ahead"], crossed["settled"]) == (1, 2)
+
+
+def test_sigma_of_pass_at_k_three_ways() -> None:
+    rows = spread.variances([track([[0, 3], [2, 7]], 8)], CFG)
+    for k in (1, 2, 4):
+        row = one_of(rows, k=k)
+        exact = delta = 0.0
+        for p in (2 / 8, 7 / 8):
+            chances = [math.comb(8, s) * p**s * (1 - p) ** (8 - s) for s in range(9)]
+            values = [pass_at(s, 8, k) for s in range(9)]
+            mean = sum(map(float.__mul__, chances, values))
+            exact += sum(q * (v - mean) ** 2 for q, v in zip(chances, values, strict=True))
+            delta += (k * (1 - p) ** (k - 1)) ** 2 * p * (1 - p) / 8
+        assert row["exact"] == pytest.approx(math.sqrt(exact) / 2)
+        assert row["delta"] == pytest.approx(math.sqrt(delta) / 2)
+        assert row["delta_ratio"] == pytest.approx(math.sqrt(delta / exact))
+        rng = np.random.default_rng(0)
+        drawn = 1 - (1 - rng.beta([3, 8], [7, 2], (200_000, 2))) ** k
+        assert row["posterior"] == pytest.approx(drawn.mean(axis=1).std(), rel=0.01)
+
+
+def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
+    return {f"q{q}": "1" * c + "0" * (trials - c) for q, c in enumerate(right)}
+
+
+def test_finished_runs_become_tables_pictures_and_a_page(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two training runs from run folders to files, and no process is started."""
+    for name in ("m", "c"):
+        ckpts(place / name, "s-1", "s-2", "s-3")
+    checkpoint(place / "c" / "s-4", 9.0)
+    write_questions(place / "sums.jsonl", sums(3))
+    ask = [*SUMS, "dataset.path=sums.jsonl", "sampling.trials=8", "merge=2", "replicates=50",
+           "checkpoints.m=m", "checkpoints.c=c"]  # fmt: skip
+    made = planned(*ask)[1]
+    rng = np.random.default_rng(1)
+    for one in made.evaluations:
+        right = rng.binomial(1 if one.greedy else 8, 0.1 + 0.2 * one.weights.step, 3)
+        finish(one, marks_of(right.tolist(), 1 if one.greedy else 8))
+    monkeypatch.setattr(evaluate.subprocess, "Popen", None)
+    verb.run(ask)
+    told = capsys.readouterr()
+    assert "24 runs in runs/sums, 24 finished, 0 owed" in told.err
+    assert "Pass@16 left out, a question has 8 trials" in told.err
+    assert "side by side at the 3 steps that both have; 1 have only one of them" in told.err
+    assert "10 finished runs of merged weights that are gone" in told.err
+    assert "form of MaP's Table 2" in told.out and "where training runs cross" in told.out
+    out = place / "runs/_trajectory/m-c"
+    found = json.loads((out / "trajectory.json").read_text())
+    assert len(found["runs"]) == 24 and found["settings"]["run"][0] == "model=custom"
+    assert {row["training"] for row in found["tables"]["stability"]} == {"m", "c"}
+    single = made.evaluations[0]
+    first = next(r for r in found["tables"]["curve"] if r["metric"] == "avg")
+    grades = pq.read_table(single.run.grades / "00000.parquet").to_pylist()
+    right = sum(g["outcome"] == "correct" for g in grades)
+    assert first["value"] == pytest.approx(right / 24) and first["name"] == "m-s-1"
+    for name in ("trajectory_m", "trajectory_c", "merge_m", "side_by_side", "samples_c", "cost_c"):
+        assert (out / f"{name}.png").stat().st_size > 10_000
+        assert f"]({name}.png)" in (out / "trajectory.md").read_text()
+    for stem in ("stability", "curve", "samples", "pairs", "gains", "protocols", "merge", "passk"):
+        assert (out / f"{stem}.csv").is_file()
+    verb.run([*SUMS, "dataset.path=sums.jsonl", "sampling.trials=8", "merge=[]", "replicates=50",
+              "checkpoints.m=m", "greedy=false", f"out={out}"])  # fmt: skip
+    assert not (out / "side_by_side.png").exists() and not (out / "crossings.csv").exists()
+    assert set(json.loads((out / "trajectory.json").read_text())["files"]) | {
+        "trajectory.json"
+    } == {path.name for path in out.iterdir()}
+
+
+# --- for real ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_demo_from_checkpoints_to_a_page(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Checkpoints with the vLLM engine, then one more and windows of two, then nothing to do."""
+    own = [
+        "trajectory", "model=demo", "dataset=demo", "dataset.limit=3", "sampling.trials=4",
+        "sampling.max_tokens=24", "replicates=100", "verifier=none",
+    ]  # fmt: skip
+    first = [*own, f"checkpoints={DEMO}/step-3[78]00", "merge=[]"]
+    assert cli.main([*first, "--dry-run"]) == 0
+    assert not list(place.iterdir())
+    told = capfd.readouterr()
+    assert "3700 to 3800" in told.out and "nothing was written" in told.err
+    assert cli.main(first) == 0
+    told = capfd.readouterr()
+    assert "evaluating 2 of 2: demo-step-3800, about" in told.err
+    assert "how steadily a score follows training, over 2 steps" in told.out
+
+    merge = [*own, f"checkpoints={DEMO}/step-3[789]00", "merge=2", "merge.keep=false"]
+    assert cli.main([*merge, "greedy=false"]) == 0
+    told = capfd.readouterr()
+    assert "3 checkpoints and 2 windows of 2, sampled: 5 runs in runs/demo, 2 fin" in told.err
+    assert "evaluating 3 of 5: demo-step-3900\n" in told.err
+    assert "evaluating 5 of 5: demo-step-3900-merge2, about" in told.err
+    folders = sorted(path.name for path in (place / "runs/demo").glob("demo-*"))
+    assert len(folders) == 7 and "demo-step-3800-greedy" in folders
+    out = place / "runs/_trajectory/demo"
+    found = json.loads((out / "trajectory.json").read_text())
+    protocols_of = {row["protocol"] for row in found["tables"]["stability"]}
+    assert {"Merge@2, Bayes@4", "Merge@1, Pass@4"} <= protocols_of
+    curve = one_of(found["tables"]["curve"], metric="avg", window=2, step=3900)
+    scores = json.loads((place / "runs/demo/demo-step-3900-merge2/scores.json").read_text())
+    assert curve["value"] == pytest.approx(scores["uniform_prior"]["avg"]["mean"])
+    left = sorted(path.name for path in (place / "runs/_merged/demo").iterdir())
+    assert left == ["step-3800-merge2.json", "step-3900-merge2.json"]
+
+    monkeypatch.setattr(evaluate.subprocess, "Popen", None)  # finished runs start no process
+    assert cli.main([*merge, "greedy=false"]) == 0
+    assert "5 finished, 0 owed" in capfd.readouterr().err
