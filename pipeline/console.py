@@ -78,6 +78,15 @@ def count(number: float) -> str:
     return f"{number:.0f}"
 
 
+def percent(share: float) -> str:
+    """A share in words, with as many digits as it has.
+
+    >>> percent(0.95), percent(0.975), percent(1 - 0.9)
+    ('95 %', '97.5 %', '10 %')
+    """
+    return f"{100 * share:.10g} %"
+
+
 class Meter:
     """Progress of one stage: a bar on a terminal, a line every `every` seconds elsewhere."""
 

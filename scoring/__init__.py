@@ -116,6 +116,7 @@ from scoring.passk import (
 from scoring.passk_variance import (
     delta_variance,
     pass_at_k_delta_sigma,
+    pass_at_k_sigma,
     posterior_variance,
     sampling_variance,
 )
@@ -210,6 +211,7 @@ __all__ = [
     "pass_at_k",
     "pass_at_k_ci",
     "pass_at_k_delta_sigma",
+    "pass_at_k_sigma",
     "pass_hat_k",
     "pass_hat_k_ci",
     "posterior_cdf",

@@ -98,12 +98,15 @@ def reversal_rate_ci(
     the mean over questions of 1 - (1 - p)^k, and the rate of a draw is :func:`reversal_rate` of
     these scores.
 
-    The posterior mean is no better guess of the rate: a pair that the trials cannot tell apart is
-    reversed in up to half of the draws, and a pair tied in its point scores is not reversed in
-    them, but is in the draws. So it lies closer to 1/2 than the rate, the more the fewer the
-    trials, and the interval need not hold the rate. With different N among the models of a side,
-    the prior pulls those with fewer trials further to the middle (as in :func:`scoring.compare`):
-    run the missing trials first.
+    The posterior mean is no better guess of the rate. It counts a pair with the chance that it is
+    reversed: about 1/2 where trials cannot tell its models apart before, after or both, be its
+    point scores reversed, in order or tied. So it is pulled towards what pairs that trials cannot
+    tell apart give on average. Mostly that is closer to 1/2 than the rate, but not always: if all
+    other pairs are in order for certain, and all of these are reversed, it is half the rate. And
+    the interval need not hold the rate.
+
+    With different N among the models of a side, the prior pulls those with fewer trials further to
+    the middle (as in :func:`scoring.compare`): run the missing trials first.
 
     Args:
         before: outcomes 0 and 1 of L models, shape (L, M, N), possibly masked, or

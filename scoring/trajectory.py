@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from scoring._arrays import check_models
 from scoring._checks import check_confidence, result
-from scoring._inputs import Counts, Floats, Ints, Outcomes
+from scoring._inputs import Floats, Ints, Outcomes
 from scoring._resampling import Score, resample, resampled_scores, scored, track_counts
 from scoring.kendall import kendall_tau_b
 from scoring.ranking import ranks
@@ -178,7 +178,7 @@ def stabilities(
     """
     tail = (1 - check_confidence(confidence)) / 2
     counts = track_counts(R)
-    drawn = resampled_scores(Counts(counts), scores, trials, replicates, seed)
+    drawn = resampled_scores(R, scores, trials, replicates, seed)
     return {
         label: _summary(scored(score, counts, label), drawn[label], tail)
         for label, score in scores.items()
@@ -196,7 +196,8 @@ def stability(
     """How steadily a score follows training, with the uncertainty that few trials leave.
 
     Replicates are those of :func:`resample`: other trials of these questions by these
-    checkpoints, each as good as its trials were. They hold the noise of the trials twice, once
+    checkpoints, each as good as its trials were. Pass outcomes rather than counts, so that trials
+    which share a seed are drawn together. They hold the noise of the trials twice, once
     from the trials at hand, so that their mean tau is mostly below tau itself. With ``trials``
     below N, the mean is about what tau fewer trials would have shown.
 

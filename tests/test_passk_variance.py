@@ -14,10 +14,11 @@ from helpers import close, ragged
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scoring import Counts, pass_at_k, pass_at_k_ci, sampling_cost
+from scoring import Counts, avg, pass_at_k, pass_at_k_ci, sampling_cost
 from scoring.passk_variance import (
     delta_variance,
     pass_at_k_delta_sigma,
+    pass_at_k_sigma,
     posterior_variance,
     sampling_variance,
 )
@@ -203,6 +204,69 @@ def test_sigma_of_a_run_by_the_formula() -> None:
     close(stack, [math.sqrt(1 / 8) / 2, math.sqrt(2 / 8) / 2])
     with pytest.raises(ValueError, match="has 2 trials, but Pass@3"):
         pass_at_k_delta_sigma([[0, 1]], 3)
+
+
+def test_sigma_of_a_run_in_fractions() -> None:
+    """Rates shrunk by half a trial, enumerated; also with other trials for every question."""
+    rows = [[0, 1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 0], [1, 1, 1]]
+    for k in (1, 2, 3):
+        total = sum(
+            by_binomial(Fraction(2 * sum(row) + 1, 2 * len(row) + 2), k, len(row)) for row in rows
+        )
+        found = pass_at_k_sigma(ragged(rows), k)
+        assert isinstance(found, float)
+        close(found, math.sqrt(total) / 4)
+    stack = [[[0, 1], [1, 1]], [[0, 1], [0, 1]], [[0, 0], [0, 0]]]
+    close(pass_at_k_sigma(stack, 2), [pass_at_k_sigma(matrix, 2) for matrix in stack])
+    close(
+        pass_at_k_sigma(Counts([[2, 3], [0, 4]]), 3),
+        pass_at_k_sigma(ragged([*rows[:1], [1] * 4]), 3),
+    )
+    with pytest.raises(ValueError, match="has 2 trials, but Pass@3"):
+        pass_at_k_sigma([[0, 1]], 3)
+    for k in (1, 10_000):
+        assert 0 < pass_at_k_sigma(Counts([[10_000, 0], [5_000, 5_000], [0, 10_000]]), k) < 0.2
+
+
+def mixture(near_0: float, near_1: float) -> Any:
+    """Half of 30 questions near 0, a third near 1, the rest between."""
+    return np.array([near_0] * 15 + [near_1] * 10 + [0.1, 0.3, 0.5, 0.7, 0.85])
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "most"),
+    [(1, 80, 6), (4, 16, 8.5), (8, 16, 10), (16, 16, 12), (4, 80, 6.5), (16, 80, 8)],
+)
+def test_a_change_that_is_none_is_seldom_found(k: int, n: int, most: float) -> None:
+    """The docstring's table: the level of a test between two checkpoints, and coverage."""
+    rng, runs = np.random.default_rng(0), 4_000
+    alike = [np.full(30, p) for p in (0.02, 0.05, 0.1, 0.2, 0.5, 0.9)]
+    plugged, worst_of_plugged = sampling_variance(np.arange(n + 1) / n, k, n), 0.0
+    for p in (*alike, mixture(0.01, 0.98), mixture(0.05, 0.95)):
+        right = rng.binomial(n, p, (2, runs, 30))
+        R = Counts(np.stack([n - right, right], axis=-1))
+        score, sigma = pass_at_k(R, k), pass_at_k_sigma(R, k)
+        change, truth = np.abs(score[0] - score[1]), np.mean(1 - (1 - p) ** k)
+        found = 100 * np.mean(change > 1.96 * np.hypot(*sigma) + 1e-12)
+        missed = 100 * np.mean(np.abs(score - truth) > 1.96 * sigma + 1e-12)
+        assert found < most and missed < most + 1
+        wrong_sigma = np.sqrt(plugged[right].sum(axis=(0, -1))) / 30
+        wrong = 100 * np.mean(change > 1.96 * wrong_sigma + 1e-12)
+        worst_of_plugged = max(worst_of_plugged, wrong)
+    assert k < 8 or worst_of_plugged > 8
+
+
+def test_sigma_of_pass_at_1_and_of_the_average() -> None:
+    """avg's is the larger one: by 1/N of the variance in the middle, by half of sigma^2 at ends."""
+    for n in (4, 16, 80, 1000):
+        c = np.arange(n + 1)
+        R = Counts(np.stack([n - c, c], axis=-1)[:, None])
+        ratio = (avg(R)[1] / pass_at_k_sigma(R, 1)) ** 2
+        exact = (c + 1) * (n + 1 - c) / (n**2 * (n + 3)) * n * (n + 1) ** 2
+        close(ratio, exact / ((c + 0.5) * (n + 0.5 - c)), 1e-9)
+        assert (ratio > 1).all() and (ratio < 2.2).all()
+        close(ratio[n // 2], 1 + 1 / n, 1.5 / n**2)
+        close(ratio[[0, n]], 2, 1 / n)
 
 
 def test_shapes_broadcast() -> None:

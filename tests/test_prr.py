@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import run_of
-from scipy.stats import norm, rankdata
+from scipy.stats import binom, norm, rankdata
 
 from pipeline import analysis
+from pipeline.console import percent
 from pipeline.errors import UserError
 from pipeline.imports.importing import import_records
 from pipeline.prr import pairing, verb
@@ -85,19 +86,33 @@ def test_rates_are_those_of_the_formula(tmp_path: Path) -> None:
 
 def test_settled_pairs_are_those_whose_intervals_leave_out_zero(tmp_path: Path) -> None:
     outcomes = random_sides(tmp_path, models=6, questions=20, trials=16)
-    row = told(tmp_path, "pass_k=1", "confidence=0.9")["protocols"][0]
+    found = told(tmp_path, "pass_k=4,8", "confidence=0.9")
+    rows = {row["protocol"]: row for row in found["protocols"]}
     right, n = outcomes.sum(axis=-1), 16
     p = (right + 1) / (n + 2)
-    sigma = np.sqrt((p * (1 - p) / (n + 3)).sum(axis=-1)) / 20 * (n + 2) / n
-    mean, settled, turned = outcomes.mean(axis=(2, 3)), 0, []
-    for i, j in itertools.combinations(range(6), 2):
-        z = (mean[:, i] - mean[:, j]) / np.hypot(sigma[:, i], sigma[:, j])
-        sure = np.abs(z) > norm.ppf(0.95)
-        settled += sure.all()
-        if sure.all() and z[0] * z[1] < 0:
-            turned.append([chr(97 + i), chr(97 + j)])
-    assert (row["settled"], row["settled_reversed_pairs"]) == (settled, turned)
-    assert 0 < len(turned) < settled < 15
+    of_average = np.sqrt((p * (1 - p) / (n + 3)).sum(axis=-1)) / 20 * (n + 2) / n
+    scores = {"avg@16": (outcomes.mean(axis=(2, 3)), of_average)}
+    for k in (4, 8):
+        # The estimate for every number of correct trials, and its variance at a shrunk rate.
+        each = np.array([1 - math.comb(n - c, k) / math.comb(n, k) for c in range(n + 1)])
+        chances = binom.pmf(np.arange(n + 1), n, (right[..., None] + 0.5) / (n + 1))
+        variances = chances @ each**2 - (chances @ each) ** 2
+        sigma = np.sqrt(variances.sum(axis=-1)) / 20
+        scores[f"Pass@{k}"] = each[right].mean(axis=-1), sigma
+        told_sigma = [r["sigma_before"] for r in found["ranks"] if r["protocol"] == f"Pass@{k}"]
+        assert told_sigma == pytest.approx(sigma[0])
+    for label, (mean, sigma) in scores.items():
+        settled, turned = 0, []
+        for i, j in itertools.combinations(range(6), 2):
+            z = (mean[:, i] - mean[:, j]) / np.hypot(sigma[:, i], sigma[:, j])
+            sure = np.abs(z) > norm.ppf(0.95)
+            settled += sure.all()
+            if sure.all() and z[0] * z[1] < 0:
+                turned.append([chr(97 + i), chr(97 + j)])
+        row = rows[label]
+        assert (row["settled"], row["settled_reversed_pairs"]) == (settled, turned)
+        assert len(turned) <= settled < 15
+    assert rows["avg@16"]["settled_reversed"] > 0
 
 
 def test_form_of_the_paper() -> None:
@@ -137,6 +152,9 @@ def test_greedy_twins_and_cost(tmp_path: Path) -> None:
         assert rows[label]["cost"] == pytest.approx(cost)
     page = (tmp_path / "out" / "prr.md").read_text()
     assert "one pair is 0.3333" in page and "Chance is 0.5" in page
+    assert "cost of k attempts (as in MaP)" in page and "interval need not hold PRR" in page
+    for ending in ("md", "tex"):
+        assert "attempts (as in MaP)" in (tmp_path / "out" / f"protocols.{ending}").read_text()
     for name in ("trend.png", "rank_scatter.pdf", "protocols.tex", "ranks.md"):
         assert (tmp_path / "out" / name).is_file()
 
@@ -220,13 +238,32 @@ def test_fewer_trials_leave_out_k_and_other_trials_are_said(tmp_path: Path) -> N
     imported(tmp_path, ["a-base", "b-base"], outcomes)
     imported(tmp_path, ["a-tuned", "b-tuned"], outcomes[:, :, :3])
     found = told(tmp_path, "pass_k=1,2,4")
-    assert [row["protocol"] for row in found["protocols"]][2:] == ["Pass@1", "Pass@2"]
+    labels = ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
+    assert [row["protocol"] for row in found["protocols"]] == labels
     page = (tmp_path / "out" / "prr.md").read_text()
     assert "Pass@4: left out" in page and "not alike: trials" in page
     assert "cost: not known" in page
     assert not [key for key, row in enumerate(found["protocols"]) if row["cost"] is not None]
     told(tmp_path, "pass_k=4")
     assert not (tmp_path / "out" / "trend.png").exists()
+
+
+def test_ragged_runs_have_no_number_of_trials(tmp_path: Path) -> None:
+    for name in ("a-base", "b-base", "a-tuned", "b-tuned"):
+        owed = {"x": "1101", "y": "10.0" if name == "b-base" else "1001"}
+        run_of(tmp_path, name, owed)
+    found = told(tmp_path, "pass_k=1,2", "confidence=0.975")
+    rows = {row["protocol"]: row for row in found["protocols"]}
+    assert list(rows) == ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
+    # Of before there are 15 trials of 4 questions.
+    assert rows["avg@N"]["trials"] == 15 / 4 and rows["Pass@2"]["trials"] == 2
+    cost = 2 * (1.25 * 3 + 0.125 * 3 * (15 / 4 - 1) + 10 * 5 * 15 / 4) / 1e6
+    assert rows["avg@N"]["cost"] == rows["Bayes@N"]["cost"] == pytest.approx(cost)
+    page = (tmp_path / "out" / "prr.md").read_text()
+    assert "2 questions, 3 to 4 trials" in page and "N: questions have 3 to 4 trials" in page
+    assert "97.5 % interval of the difference" in page and "low 97.5 %" in page
+    assert "98" not in page.split("not alike")[0]
+    assert [percent(x) for x in (0.9, 0.975, 0.9999)] == ["90 %", "97.5 %", "99.99 %"]
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

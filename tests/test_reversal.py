@@ -148,6 +148,21 @@ def test_before_and_after_are_drawn_apart() -> None:
     assert abs(reversal_rate_ci(same, same).mean - 0.5) < 0.02
 
 
+def test_mean_is_not_always_closer_to_one_half() -> None:
+    """Two models that hardly differ are reversed, and a third is surely ahead: 1/3, and 1/6."""
+    before, after = counts_of([[300], [301], [900]], 1000), counts_of([[301], [300], [900]], 1000)
+    found = reversal_rate_ci(before, after)
+    close([found.rate, found.lo, found.hi], [1 / 3, 0, 1 / 3])
+    assert abs(found.mean - 1 / 6) < 0.01
+
+
+def test_interval_need_not_hold_the_rate() -> None:
+    """Twelve models that are alike: ties are no reversals, but draws reverse half of the pairs."""
+    same = counts_of(np.full((12, 4), 8), 16)
+    found = reversal_rate_ci(same, same, draws=2_000)
+    assert found.rate == 0 < 0.2 < found.lo and abs(found.mean - 0.5) < 0.03
+
+
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reversal, "MOST_DRAWS", 2**16)
     R = counts_of(np.full((4, 50), 3), 8)

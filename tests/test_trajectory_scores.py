@@ -47,6 +47,14 @@ def track(n: int = 6, M: int = 10, N: int = 16, seed: int = 0) -> Counts:
     return Counts(np.stack([N - right, right], axis=-1))
 
 
+def correlated(runs: int, n: int = 3, M: int = 12, N: int = 16, seed: int = 0) -> Any:
+    """Outcomes (runs, n, M, N) whose trials have a luck that questions and checkpoints share."""
+    rng = np.random.default_rng(seed)
+    level = rng.normal(0, 0.7, (n, M, 1)) + np.linspace(-0.6, 0.6, n)[:, None, None]
+    luck = 0.8 * rng.normal(size=(runs, 1, 1, N)) + 0.6 * rng.normal(size=(runs, n, M, N))
+    return luck < level
+
+
 @given(trajectories)
 def test_taus_and_steps_are_those_counted_by_hand(scores: list[int]) -> None:
     tau = monotone_tau(scores)
@@ -112,7 +120,7 @@ def test_replicates_are_binomial(trials: int | None) -> None:
     """Moments, and the whole distribution of one question, against the exact binomial's."""
     right, had = np.array([[0, 1, 3, 5], [7, 4, 9, 2]]), np.array([[4, 4, 12, 5], [20, 6, 9, 3]])
     counts = np.stack([had - right, right], axis=-1)
-    drawn = all_of(counts, trials, replicates=20_000, seed=3)
+    drawn = all_of(Counts(counts), trials, replicates=20_000, seed=3)
     assert drawn.shape == (20_000, 2, 4, 2) and drawn.dtype == np.int64
     n, p = (had if trials is None else np.full_like(had, trials)), right / had
     assert (drawn.sum(axis=-1) == n).all() and (drawn >= 0).all()
@@ -131,26 +139,104 @@ def test_replicates_are_binomial(trials: int | None) -> None:
     assert abs(pair) < 0.04
 
 
+@pytest.mark.parametrize("trials", [None, 3, 40])
+def test_columns_against_a_slow_bootstrap(trials: int | None) -> None:
+    """The same weights as lists of drawn trials, looked up one question at a time."""
+    R = correlated(1, 3, 4, 7)[0]
+    n = trials or 7
+    weights = np.random.default_rng(5).multinomial(n, [1 / 7] * 7, 60)
+    drawn = all_of(R, trials, replicates=60, seed=5)
+    assert drawn.shape == (60, 3, 4, 2) and drawn.dtype == np.int64
+    for r, i, a in np.ndindex(60, 3, 4):
+        index = [t for t in range(7) for _ in range(weights[r, t])]
+        right = sum(bool(R[i, a, t]) for t in index)
+        assert len(index) == n and drawn[r, i, a].tolist() == [n - right, right]
+    # The weights are fair, and vary as those of draws with replacement.
+    many = np.random.default_rng(5).multinomial(n, [1 / 7] * 7, 20_000)
+    close(many.mean(axis=0), n / 7, 0.05 * n / 7)
+    close(many.var(axis=0), n / 7 * 6 / 7, 0.05 * n / 7)
+
+
+@pytest.mark.parametrize("trials", [None, 6])
+def test_stacks_are_drawn_together(trials: int | None) -> None:
+    """Of one seed, N and n every question of every stack has the same columns."""
+    R = correlated(1, 5, 6, 9)[0]
+    whole = all_of(R, trials, replicates=40, seed=2)
+    assert (all_of(R[3:], trials, replicates=40, seed=2) == whole[:, 3:]).all()
+    assert (all_of(R[1, 2], trials, replicates=40, seed=2) == whole[:, 1, 2:3]).all()
+    assert (all_of(R[None, :, 2:4], trials, replicates=40, seed=2) == whole[:, None, :, 2:4]).all()
+    taus = [
+        monotone_tau(resampled_scores(part, AVG, trials, replicates=40, seed=2)["avg"])
+        for part in (R, R, R[::-1])
+    ]
+    assert (taus[0] == taus[1]).all() and (taus[0] <= -taus[2]).all()  # equal but for ties
+    assert len({tuple(row) for row in whole[..., 1].reshape(40, -1).tolist()}) > 30
+    # Other types of the same outcomes, also masked arrays without a masked trial.
+    for same in (R.astype(int), R.astype(float), np.ma.array(R), np.ma.array(R, mask=False)):
+        assert (all_of(same, trials, replicates=40, seed=2) == whole).all()
+    as_list = [np.ma.array(part, mask=False) for part in R]
+    assert (all_of(as_list, trials, replicates=40, seed=2) == whole).all()
+
+
+def test_columns_keep_what_trials_share() -> None:
+    """Variances of a mean over questions, and of a step, against those of new runs."""
+    runs = correlated(4_000)
+
+    def spread(means: Any) -> Any:
+        """Variances of the checkpoints' means (..., n), and of the steps between them."""
+        return np.concatenate([means.var(axis=0), np.diff(means).var(axis=0)])
+
+    true = spread(runs.mean(axis=(2, 3)))
+    columns, apart = np.zeros(5), np.zeros(5)
+    for R in runs[:60]:
+        right = R.sum(axis=-1)
+        counts = Counts(np.stack([16 - right, right], axis=-1))
+        for found, given_ in ((columns, R), (apart, counts)):
+            found += spread(resampled_scores(given_, AVG, replicates=200)["avg"]) / 60
+    # Resampled trials vary by (N - 1) / N of what trials do.
+    assert (np.abs(columns / true * 16 / 15 - 1) < 0.12).all()
+    # One question at a time: means far too steady, and steps too restless.
+    assert (apart[:3] < 0.3 * true[:3]).all() and (apart[3:] > 1.08 * true[3:]).all()
+
+
+def test_columns_of_independent_trials_do_no_harm() -> None:
+    rng = np.random.default_rng(1)
+    R = rng.random((200, 3, 20, 16)) < 0.4
+    found = np.mean([resampled_scores(r, AVG, replicates=100)["avg"].var(axis=0) for r in R], 0)
+    close(found, 0.4 * 0.6 / 20 / 16 * 15 / 16, 0.1 * 0.4 * 0.6 / 320)
+
+
+def test_a_missing_trial_is_drawn_by_question() -> None:
+    R = np.ma.array(correlated(1)[0], mask=False)
+    R[0, 0, 0] = np.ma.masked
+    right, had = R.sum(axis=-1).filled(), R.count(axis=-1)
+    counts = Counts(np.stack([had - right, right], axis=-1))
+    assert (all_of(R, replicates=30) == all_of(counts, replicates=30)).all()
+    assert stability(R, AVG["avg"], replicates=30) == stability(counts, AVG["avg"], replicates=30)
+
+
 def test_draws_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = track().values
-    whole = all_of(counts, 8, replicates=50, seed=1)
-    for size in (1, 60, 61, 700):
-        monkeypatch.setattr(resampling, "MOST_DRAWS", size)
-        parts = list(resample(counts, 8, replicates=50, seed=1))
-        assert len(parts) == -(-50 // max(1, size // 60))
-        assert (np.concatenate(parts) == whole).all()
-    assert (all_of(counts, 8, replicates=20, seed=1) == whole[:20]).all()
-    assert (all_of(counts, 8, replicates=50, seed=2) != whole).any()
+    normal = resampling.MOST_DRAWS
+    for R in (track(), correlated(1, 6, 10)[0]):
+        monkeypatch.setattr(resampling, "MOST_DRAWS", normal)
+        whole = all_of(R, 8, replicates=50, seed=1)
+        for size in (1, 60, 61, 700):
+            monkeypatch.setattr(resampling, "MOST_DRAWS", size)
+            parts = list(resample(R, 8, replicates=50, seed=1))
+            assert len(parts) == -(-50 // max(1, size // 60))
+            assert (np.concatenate(parts) == whole).all()
+        assert (all_of(R, 8, replicates=20, seed=1) == whole[:20]).all()
+        assert (all_of(R, 8, replicates=50, seed=2) != whole).any()
 
 
 def test_memory_is_that_of_a_part() -> None:
-    counts = track(20, 30).values
-    tracemalloc.start()
-    for part in resample(counts, replicates=5_000):
-        assert part.nbytes <= 16 * resampling.MOST_DRAWS
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 48 * resampling.MOST_DRAWS < 5_000 * np.asarray(counts).nbytes
+    for R in (track(20, 30), correlated(1, 20, 30, 40)[0]):
+        tracemalloc.start()
+        for part in resample(R, replicates=5_000):
+            assert part.nbytes <= 16 * resampling.MOST_DRAWS
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 48 * resampling.MOST_DRAWS < 5_000 * 16 * 20 * 30
 
 
 def test_masked_trials_are_not_drawn() -> None:
@@ -159,7 +245,7 @@ def test_masked_trials_are_not_drawn() -> None:
     counts = [[[1, 2], [0, 1]], [[0, 2], [1, 3]]]
     found, same = (stability(R, AVG["avg"], replicates=50) for R in (matrix, Counts(counts)))
     assert found == same
-    assert [part.sum(axis=-1).max(axis=0).tolist() for part in resample(counts)] == [
+    assert [part.sum(axis=-1).max(axis=0).tolist() for part in resample(matrix)] == [
         [[3, 1], [2, 4]]
     ]
 
@@ -177,7 +263,7 @@ def test_stability_against_a_slow_loop(trials: int | None) -> None:
             for questions in counts
         ]
 
-    rows = [scores(part) for part in all_of(R.values, trials, replicates=200, seed=5)]
+    rows = [scores(part) for part in all_of(R, trials, replicates=200, seed=5)]
     own = scores(R.values)
     for prefix, function in (("tau", tau_by_pairs), ("down", down_by_steps)):
         values = sorted(float(function(row)) for row in rows)
@@ -272,4 +358,4 @@ def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match=r"outcomes 1 \(correct\)"):
         stability([[[0, 2]], [[1, 1]]], AVG["avg"])
     with pytest.raises(ValueError, match="replicates"):  # before the first part is asked for
-        resample([[1, 2]], replicates=0)
+        resample(Counts([[1, 2]]), replicates=0)

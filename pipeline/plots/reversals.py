@@ -113,8 +113,8 @@ def trend(
         prr: reversal rates of the scores, shape (K,).
         low: lower ends of their intervals.
         high: upper ends.
-        cost: cost of one model's evaluation with k attempts, on an axis of its own; None leaves
-            it out.
+        cost: cost of k attempts of every question by one model, as MaP draws it, on an axis of
+            its own, whatever the scores are made from; None leaves it out.
         title: what is shown.
         mean: posterior means of the reversal rate, which may lie above the rate of the scores.
         interval: what the vertical lines are.
@@ -143,7 +143,7 @@ def trend(
     axes.grid(axis="y")
     if cost is not None:
         handles.append(_cost(axes, at, plain(cost)))
-        labels.append("cost (right)")
+        labels.append("cost of k attempts (right)")
     style.legend(figure, handles, labels, loc="outside right upper")
     return figure
 
@@ -154,7 +154,7 @@ def _cost(axes: Axes, k: Numbers, cost: Numbers) -> Line2D:
     other = axes.twinx()
     other.plot(k, cost, **look, markerfacecolor="white", zorder=2)
     other.set_ylim(0, float(np.nanmax(cost, initial=0)) * 1.08 or 1)
-    other.set_ylabel("cost of one model's evaluation")
+    other.set_ylabel("cost of k attempts (as in MaP)")
     other.spines["right"].set_visible(True)
     other.yaxis.set_major_formatter(lambda y, _: f"{y:,.12g}")
     return Line2D([], [], **look, markerfacecolor="white")

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 import scoring
 from pipeline.prr.settings import ReversalConfig
+from scoring.passk_variance import pass_at_k_sigma
 from scoring.ranking import ranks
 from scoring.reversal import reversal_rate, reversal_rate_ci
 
@@ -20,7 +21,9 @@ class Scores(NamedTuple):
     """The scores of L models by one protocol."""
 
     mu: Floats
-    sigma: Floats | None  # of the posterior; None of greedy decoding, which has no trials to vary
+    # avg and Bayes: of the posterior; Pass@k: over repetitions of the trials, as of the unbiased
+    # estimator, which jumps where k is near N; None: greedy decoding, which has no trials to vary.
+    sigma: Floats | None
 
 
 class Protocol(NamedTuple):
@@ -28,7 +31,7 @@ class Protocol(NamedTuple):
 
     label: str
     k: int | None  # of Pass@k
-    trials: int  # of each question that one model's evaluation takes
+    trials: float  # of a question that one model's evaluation before takes, a mean where ragged
     before: Scores
     after: Scores
     rate: float
@@ -59,6 +62,7 @@ def protocols(
 
     Args:
         before: outcomes of L models, 1 correct and 0 not, masked where owed; shape (L, M, N).
+            With equal trials everywhere labels say how many, avg@16; else avg@N.
         after: of the same models in the same order.
         cfg: which k, and how the posterior is drawn. A k above the fewest trials is left out.
         greedy: the same of greedy decoding, where it was run.
@@ -66,8 +70,9 @@ def protocols(
     Source: MaP (Wang et al., 2025), section 3.1; posteriors of arXiv 2510.04265.
     """
     sides = before, after
-    fewest = min(int(np.ma.count(side, axis=2).min()) for side in sides)
-    most = max(int(np.ma.count(side, axis=2).max()) for side in sides)
+    had = [np.ma.count(side, axis=2) for side in sides]
+    fewest, most = min(int(n.min()) for n in had), max(int(n.max()) for n in had)
+    size, mean = (str(most), float(most)) if fewest == most else ("N", float(had[0].mean()))
     found = []
     if greedy is not None:
         one, other = (Scores(np.asarray(scoring.avg(side)[0]), None) for side in greedy)
@@ -78,14 +83,14 @@ def protocols(
         if k <= fewest
     }
 
-    def add(label: str, k: int | None, trials: int, scores: Any) -> None:
+    def add(label: str, k: int | None, trials: float, scores: Any) -> None:
         one, other = (Scores(*scores(side)) for side in sides)
         rate, of = reversal_rate(one.mu, other.mu), drawn[k or 1]
         found.append(Protocol(label, k, trials, one, other, rate, of.mean, of.lo, of.hi))
 
     # Of avg@N, Bayes@N and Pass@1 the posterior is one.
-    add(f"avg@{most}", None, most, scoring.avg)
-    add(f"Bayes@{most}", None, most, scoring.bayes)
+    add(f"avg@{size}", None, mean, scoring.avg)
+    add(f"Bayes@{size}", None, mean, scoring.bayes)
     for k in cfg.pass_k:
         if k <= fewest:
             add(f"Pass@{k}", k, k, functools.partial(_pass_at, k))
@@ -93,14 +98,15 @@ def protocols(
 
 
 def _pass_at(k: int, side: Any) -> tuple[Floats, Floats]:
-    """The unbiased Pass@k, and the posterior's sigma."""
-    return scoring.pass_at_k(side, k), scoring.pass_at_k_ci(side, k)[1]
+    """The unbiased Pass@k, and how much it varies over repetitions of the trials."""
+    return scoring.pass_at_k(side, k), pass_at_k_sigma(side, k)
 
 
 def pair_counts(one: Protocol, confidence: float) -> PairCounts:
     """Pairs that reverse, that are tied, and whose order is settled on both sides.
 
-    Settled: the interval of the difference of the two scores, at this confidence, leaves out 0.
+    Settled: the interval of the difference of the two scores, at this confidence, leaves out 0. It
+    takes trials as independent.
     """
     upper = np.triu_indices(len(one.before.mu), 1)
     before, after = (np.sign(places[upper[1]] - places[upper[0]]) for places in one.ranks)

@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pipeline.cohorts.cohort import Cohort
+from pipeline.console import percent
 from pipeline.prr.loading import Usage
 from pipeline.prr.pairing import distinct
 from pipeline.prr.rates import CHANCE, Protocol, pair_counts
@@ -28,11 +31,16 @@ class Found(NamedTuple):
 
 def size(found: Found) -> str:
     """Of what, and how much of it."""
-    _, questions, trials = found.cohort.outcomes.shape
-    return (
-        f"{found.cohort.dataset}, {len(found.before)} models, {questions} questions,"
-        f" {trials} trials"
-    )
+    fewest, most = _trials(found)
+    trials = f"{most} trials" if fewest == most else f"{fewest} to {most} trials"
+    questions = len(found.cohort.question_ids)
+    return f"{found.cohort.dataset}, {len(found.before)} models, {questions} questions, {trials}"
+
+
+def _trials(found: Found) -> tuple[int, int]:
+    """The fewest and the most trials of a question of a run."""
+    had = np.ma.count(found.cohort.matrix(), axis=2)
+    return int(had.min()), int(had.max())
 
 
 def shown(rates: Sequence[Protocol]) -> list[Protocol]:
@@ -48,7 +56,10 @@ def average(rates: Sequence[Protocol]) -> Protocol:
 
 
 def cost(found: Found, one: Protocol, cfg: ReversalConfig) -> float | None:
-    """What one model's evaluation before costs, in the currency of the prices (MaP, appendix C)."""
+    """What one model's evaluation before costs, in the currency of the prices (MaP, appendix C).
+
+    Pass@k: what k attempts cost, as MaP draws it; here its score takes all N trials.
+    """
     tokens = found.usages["greedy" if one.label == "greedy" else "sampled"]
     if tokens is None:
         return None
@@ -90,7 +101,7 @@ def protocol_rows(found: Found, cfg: ReversalConfig) -> list[dict[str, Any]]:
 def of_protocols(found: Found, cfg: ReversalConfig) -> Table:
     """PRR by protocol, with its posterior, the settled pairs and the cost."""
     rows = protocol_rows(found, cfg)
-    level = f"{cfg.confidence:.0%}"
+    level = percent(cfg.confidence)
     columns = [
         Column("protocol", "protocol", align="left"),
         Column("k", "k", "$k$", wide=True),
@@ -104,7 +115,13 @@ def of_protocols(found: Found, cfg: ReversalConfig) -> Table:
         Column("settled", "pairs", group="settled"),
         Column("settled_reversed", "reversed", group="settled"),
         Column("trials", "trials", wide=True),
-        Column("cost", "cost", None, "{:.4g}"),
+        Column(
+            "cost",
+            "cost of k attempts (as in MaP)",
+            r"cost of $k$ attempts (as in MaP)",
+            "{:.4g}",
+            short="cost of k",
+        ),
     ]
     title = f"pairwise ranking reversal rate (PRR): {size(found)}"
     return Table(title, columns, rows, _notes(found, cfg, rows))
@@ -112,15 +129,20 @@ def of_protocols(found: Found, cfg: ReversalConfig) -> Table:
 
 def _notes(found: Found, cfg: ReversalConfig, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     pairs = rows[0]["pairs"]
-    level = f"{cfg.confidence:.0%}"
+    level = percent(cfg.confidence)
     notes = [
         f"PRR: share of pairs ({pairs}) whose order reverses; a tie is no reversal, so that many"
         f" ties make it small. Chance is {CHANCE:g}, and one pair is {1 / pairs:.4f}",
-        "posterior: of the rate, from the trials of these very models and questions; its mean may"
-        " lie above PRR, since noise reverses pairs that the trials cannot tell apart, and pairs"
-        " that are tied",
-        f"settled: the {level} interval of the difference leaves out 0 both before and after",
+        "posterior: of the rate, from the trials of these very models and questions; noise reverses"
+        " half of the pairs that the trials cannot tell apart, tied ones too, which pulls the mean,"
+        f" mostly towards {CHANCE:g}; its {level} interval need not hold PRR",
+        f"settled: the {level} interval of the difference leaves out 0 both before and after; of"
+        " avg and Bayes by the posteriors, of Pass@k over repetitions of the trials; trials are"
+        " taken as independent",
     ]
+    fewest, most = _trials(found)
+    if fewest < most:
+        notes.append(f"N: questions have {fewest} to {most} trials")
     turned = {tuple(pair): None for row in rows for pair in row["settled_reversed_pairs"]}
     if turned:
         named = ", ".join(f"{a} and {b}" for a, b in list(turned)[:_MOST_NAMED])
@@ -145,8 +167,8 @@ def _cost_notes(found: Found, cfg: ReversalConfig) -> list[str]:
         "cost: of one model's evaluation before, by appendix C of MaP, at"
         f" {prices.cache_miss:g} (prompt), {prices.cache_hit:g} (cached) and {prices.output:g}"
         f" (output) per million tokens; a prompt has {tokens.prompt_tokens:,.0f} tokens and an"
-        f" attempt {tokens.completion_tokens:,.0f}, as measured. Pass@k: of k trials, as in MaP,"
-        " although all scores here are made from all trials"
+        f" attempt {tokens.completion_tokens:,.0f}, as measured. Pass@k: of k attempts, as MaP"
+        " draws it, although its score here is of all N trials; avg and Bayes: of N; greedy: of one"
     ]
 
 
@@ -200,6 +222,7 @@ def of_ranks(found: Found, label: str | None = None) -> Table:
     notes = [
         "each row is one model: check that the names belong together",
         "ranks: competition, 1 the best; shift: places won (+) or lost (-) from before to after",
+        "σ: avg and Bayes of the posterior; Pass@k over repetitions of the trials",
     ]
     what = "ranks before and after" if label is None else f"ranks before and after by {label}"
     return Table(f"{what}: {size(found)}", columns, rows, notes)

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline import atomic, runfolder, tabular
 from pipeline.cohorts import whichruns
 from pipeline.cohorts.cohort import Cohort
-from pipeline.console import note, results, warn
+from pipeline.console import note, percent, results, warn
 from pipeline.errors import UserError
 from pipeline.prr import pairing, tables
 from pipeline.prr.loading import stacked, usage
@@ -108,7 +108,8 @@ def _page(found: Found, rates: Table, ranks: Sequence[Table]) -> str:
         f"# Pairwise ranking reversal rate: {found.cohort.dataset}",
         f"Warning: {found.doubt}." if found.doubt else "",
         tabular.to_markdown(rates),
-        "![PRR of Pass@k by k, and its cost](trend.png)" * any(one.k for one in found.rates),
+        "![PRR of Pass@k by k, and the cost of k attempts](trend.png)"
+        * any(one.k for one in found.rates),
         *map(tabular.to_markdown, ranks),
         "![ranks before and after](rank_scatter.png)",
     ]
@@ -132,6 +133,6 @@ def _draw(found: Found, cfg: ReversalConfig, folder: Path) -> None:
         [row[key] for row in rows] for key in ("k", "prr", "low", "high", "cost", "mean")
     )
     title = f"pairwise ranking reversal rate, {tables.size(found)}"
-    level = f"{cfg.confidence:.0%} interval".replace("%", " %")
+    level = f"{percent(cfg.confidence)} interval"
     costs = None if None in cost else cost
     style.save(reversals.trend(k, rate, low, high, costs, title, mean, level), folder / "trend")
