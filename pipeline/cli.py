@@ -23,7 +23,11 @@ def main(arguments: list[str] | None = None) -> int:
         stopped by signal n.
     """
     whole = parser()
-    args = whole.parse_args(arguments)
+    args, more = whole.parse_known_args(arguments)  # settings may stand on both sides of a flag
+    if wrong := [argument for argument in more if argument.startswith("-")]:
+        whole.error(f"unrecognized arguments: {' '.join(wrong)}")
+    if more:
+        args.settings += more
     if args.verb is None:
         whole.print_help()
         return 0

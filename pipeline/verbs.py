@@ -225,7 +225,7 @@ examples:
       of all checkpoints in a folder the last four
 checkpoints are local Hugging Face folders with safetensors, folders that hold them, or globs in
 quotes. `out` gets weights, what the newest has beside them, and merge.yaml with the hashes of all
-sources. Nothing is overwritten, and nothing is left of a merge that was stopped.""",
+sources. Nothing is overwritten, and `out` appears whole or not at all.""",
     "trajectory": """\
 examples:
   python -m pipeline trajectory model=demo checkpoints=demo/models merge=4 dataset=demo

@@ -231,8 +231,8 @@ def test_costs_and_trials_have_their_places() -> None:
         "b": Priced([12.0], [0.5], None, None, [1]),
     }
     axes = trajectory.cost_stability(points).axes[0]
-    # Each a little to the side of its cost, so that lines of equal costs do not hide each other.
-    np.testing.assert_allclose(axes.lines[0].get_xdata(), [10, 20], rtol=0.02)
+    # Costs are measured: nothing is moved to the side.
+    assert [line.get_xdata().tolist() for line in axes.lines[:2]] == [[10, 20], [12]]
     np.testing.assert_allclose(axes.lines[1].get_ydata(), [0.5])
     spans = axes.collections[0].get_segments()
     assert [span[:, 1].tolist() for span in spans] == [[0.0, 0.2], [0.2, 0.4]]
@@ -242,13 +242,23 @@ def test_costs_and_trials_have_their_places() -> None:
     tau = trajectory.stability_by_samples([1, 4], {"a": Curve([1, 4], [0.2, 0.8])}).axes[0]
     assert [text.get_text() for text in tau.get_xticklabels()] == ["1", "4"]
     np.testing.assert_allclose(tau.lines[0].get_ydata(), [0.2, 0.8])
+    same = {name: Curve([1, 4], [0.2, 0.8]) for name in "ab"}
+    one, other = trajectory.stability_by_samples([1, 4], same).axes[0].lines
+    assert 1 < other.get_xdata()[0] / one.get_xdata()[0] < 1.05
 
 
 def test_variance_ratios_are_drawn_as_given() -> None:
     ratio = np.ma.array([1.0, 1.5, 0.2], mask=[0, 0, 1])
-    axes = trajectory.variance([0.1, 0.5, 1.0], {"k = 2": ratio}).axes[0]
+    posterior = {"k = 2": [4.0, 1.1, np.nan]}
+    figure = trajectory.variance([0.1, 0.5, 1.0], {"k = 2": ratio}, expected=posterior)
+    axes = figure.axes[0]
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), [1.0, 1.5, np.nan])
-    assert axes.get_ylim()[1] > 1.5 and "within 10 %" in axes.get_xlabel()
+    np.testing.assert_array_equal(axes.lines[2].get_ydata(), [4.0, 1.1, np.nan])
+    assert [line.get_linestyle() for line in axes.lines[1:]] == ["-", "--"]
+    assert axes.lines[1].get_color() == axes.lines[2].get_color()
+    assert "posterior, expected" in texts(figure) and "delta method" in texts(figure)
+    assert axes.get_yscale() == "log" and "within 10 %" in axes.get_xlabel()
+    assert "posterior" not in texts(trajectory.variance([0.1], {"k = 2": [1.0]}))
 
 
 def test_ranks_keep_their_places_and_ties_are_rings() -> None:

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -19,19 +20,23 @@ from helpers import make_run, write_questions
 from safetensors.numpy import save_file
 
 from pipeline import cli, config, questions, runfolder
+from pipeline.checkpoints import merging
 from pipeline.errors import UserError
 from pipeline.trajectory import (
     beside,
     evaluate,
+    figures,
     forms,
     merged,
     plan,
+    preview,
     protocols,
     samples,
     settings,
     spread,
     stability,
     standing,
+    summary,
     tracks,
     trainings,
     verb,
@@ -100,6 +105,9 @@ def planned(*arguments: str) -> tuple[settings.Settings, Plan]:
         (["checkpoints=a", "prices.output=-1"], "prices.output=-1.0: must be 0 or more"),
         (["checkpoints=a", "runs/x"], "runs/x: not a setting"),
         (["checkpoints.a/b=c"], "the name of a training run is letters"),
+        (["checkpoints=a", "checkpoints=b"], "checkpoints: given twice; write checkpoints=FIRST"),
+        (["checkpoints=a", "out="], "out: must name a folder"),
+        (["checkpoints.m=a", "checkpoints.m=b"], "checkpoints.m: given twice"),
     ],
 )
 def test_wrong_settings_give_one_line(arguments: list[str], message: str) -> None:
@@ -122,6 +130,8 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
     assert settings.load(["checkpoints=a", "merge=[]"]).cfg.merge.windows == []
     two = settings.load(["checkpoints.x=a", "checkpoints.y=b,c"]).cfg.checkpoints
     assert two == {"x": ["a"], "y": ["b", "c"]}
+    globs = settings.load(["checkpoints=t/step-[0-9]*,u/step-3[0-9]"]).cfg.checkpoints
+    assert globs == {"": ["t/step-[0-9]*", "u/step-3[0-9]"]}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +201,9 @@ def test_names_of_runs_are_those_of_the_models_own_checkpoints(place: Path) -> N
     own = config.load(["model=demo", "model.checkpoint=step-3900", "dataset=demo"])
     single = next(one for one in made.evaluations if one.run.path == Path(own.run_dir))
     assert runfolder.settings(single.run.cfg) == runfolder.settings(own)
-    assert made.label == "demo" and made.out == Path("runs/_trajectory/demo")
+    assert made.label == "demo" and made.out == Path("runs/demo/_trajectory/demo")
+    two = planned("model=demo", f"checkpoints={DEMO}", "dataset=demo,aime25", "tag=t")[1]
+    assert two.out == Path("runs/_trajectory/demo-t")
     last = made.evaluations[-1]
     assert last.run.path == Path("runs/demo/demo-step-4000-merge4-greedy") and last.greedy
     assert last.weights.path == (place / "runs/_merged/demo/step-4000-merge4")
@@ -213,6 +225,27 @@ def test_names_of_runs_are_those_of_the_models_own_checkpoints(place: Path) -> N
     with pytest.raises(UserError, match="two of them are called sums"):
         planned("model=demo", "checkpoints=math", "merge=[]", "dataset=jsonl",
                 "dataset.path=a/sums.jsonl,b/sums.jsonl")  # fmt: skip
+
+
+def test_two_evaluations_of_one_run_folder_are_refused(place: Path) -> None:
+    ckpts(place / "t", "s-1", "s-2", "s-2-merge2")
+    with pytest.raises(UserError, match="would be the run folder of the checkpoint s-2-merge2 and"):
+        planned(*SUMS, "checkpoints=t", "merge=2", "dataset.path=x/sums.jsonl")
+    ckpts(place / "u", "s-1", "s-1-greedy")
+    with pytest.raises(
+        UserError, match=r"would be the run folder of the checkpoint s-1 \(greedy\)"
+    ):
+        planned(*SUMS, "checkpoints=u", "merge=[]", "dataset.path=x/sums.jsonl")
+    assert planned(*SUMS, "checkpoints=u", "merge=[]", "greedy=false", "dataset.path=x/s.jsonl")
+
+
+def test_a_folder_for_results_that_cannot_be_made_is_refused_first(place: Path) -> None:
+    ckpts(place / "t", "s-1", "s-2")
+    write_questions(place / "sums.jsonl", sums(1))
+    (place / "file").write_text("")
+    with pytest.raises(UserError, match=r"out=file/in/it: .*file is a file, not a folder"):
+        verb.run([*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl", "out=file/in/it"])
+    assert not (place / "runs").exists()
 
 
 # --- where runs stand -------------------------------------------------------------------------
@@ -250,10 +283,9 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
     more = planned(*ask, "sampling.trials=4")[1].evaluations[0]
     assert stand(more).owed == 2
     fewer = planned(*ask, "sampling.trials=2")[1].evaluations[0]
-    assert stand(fewer).finished and tracks._counts(fewer.run, tracks_order(fewer)).tolist() == [
-        [0, 2],
-        [1, 1],
-    ]
+    marks = tracks._outcomes(fewer.run, tracks_order(fewer))
+    assert stand(fewer).finished and marks.tolist() == [[1, 1], [0, 1]]
+    assert tracks._outcomes(more.run, tracks_order(more)).tolist() == [[1, 1, 0, -1], [0, 1, 0, -1]]
     (one.run.grades / "_grader.json").write_text("{}")
     assert stand(one) == (0, 6, 0, False)
     with pytest.raises(UserError, match=r"made with other settings: sampling\.temp"):
@@ -280,24 +312,133 @@ def test_merged_weights_are_made_removed_and_remembered(
     ask = [*SUMS, "checkpoints=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
     one = planned(*ask)[1].evaluations[-2]
     weights = one.weights
-    assert merged.known(weights) is None
+    assert merged.known(weights) == (None, None)
     merged.make(weights)
-    fingerprint = merged.known(weights)
+    fingerprint = merged.known(weights).weights
     assert fingerprint and (weights.path / "merge.yaml").is_file()
     made = (weights.path / "model.safetensors").stat().st_mtime_ns
     merged.make(weights)
     assert (weights.path / "model.safetensors").stat().st_mtime_ns == made
     finish(one, {"q0": "10"})
     assert stand(one) == (0, 0, 0, False)
+    left = weights.path.parent / f".{weights.path.name}.removing-0"
+    left.mkdir()  # of a removal that was stopped
     merged.remove(weights)
-    assert not weights.path.exists() and merged.known(weights) == fingerprint
+    assert [path.name for path in weights.path.parent.iterdir()] == [f"{weights.path.name}.json"]
+    assert merged.known(weights) == (fingerprint, None)
     assert stand(one) == (0, 0, 0, False)
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
     merged.fingerprint.cache_clear()
-    with pytest.raises(UserError, match="made of other weights than s-2 to s-3 hold now"):
+    with pytest.raises(UserError, match="s-2 had other weights when the runs of s-3-merge2 were"):
         stand(one)
     (weights.path.parent / f"{weights.path.name}.json").unlink()
     assert stand(one) == (0, 0, 0, True)  # nothing is left that says what it was made of
+
+
+def merged_run(place: Path, training: str) -> Evaluation:
+    """A finished run of a window whose weights are there."""
+    ckpts(place / training, "s-1", "s-2", "s-3")
+    write_questions(place / "sums.jsonl", sums(1))
+    one = planned(*SUMS, f"checkpoints={training}", "merge=2", "dataset.path=sums.jsonl",
+                  "sampling.trials=2")[1].evaluations[-2]  # fmt: skip
+    merged.make(one.weights)
+    finish(one, {"q0": "10"})
+    run = one.run
+    identity = runfolder.read_manifest(run)["identity"]
+    identity["model.weights"] = merged.known(one.weights).weights
+    runfolder.write_manifest(run, {"identity": identity})
+    return one
+
+
+def test_runs_are_kept_where_merged_weights_cannot_be_recognised(place: Path) -> None:
+    one = merged_run(place, "t")
+    folder = one.weights.path
+    assert stand(one) == (0, 0, 0, False)
+    (folder / "merge.yaml").write_text("version: 1000\nsources: []\n")
+    assert stand(one) == (0, 0, 0, True)  # its own bytes are those of the run
+    merged.remember(one.weights)
+    assert not folder.with_name(f"{folder.name}.json").exists()
+    (one.run.attempts / "00000.parquet").unlink()
+    only = r"s-3-merge2: .*; delete this folder only: it is merged again, and its runs stay if the"
+    with pytest.raises(UserError, match=only):
+        stand(one)  # something is owed: no weights that nobody knows are sampled
+    with pytest.raises(UserError, match=only):
+        merged.make(one.weights)
+    for path in folder.iterdir():
+        path.unlink()
+    merged.fingerprint.cache_clear()
+    with pytest.raises(UserError, match=only):
+        stand(one)
+    folder.rmdir()
+    merged.make(one.weights)
+    merged.fingerprint.cache_clear()
+    assert stand(one)[0] == 2
+    save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
+    merged.fingerprint.cache_clear()
+    with pytest.raises(UserError, match=r"was made before .*s-2/model.safetensors changed; delete"):
+        stand(one)
+
+
+def test_merged_weights_of_another_training_are_never_taken_or_deleted(place: Path) -> None:
+    one = merged_run(place, "x/t")
+    merged.remember(one.weights)
+    ckpts(place / "y/t", "s-1", "s-2", "s-3")
+    save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "y/t/s-3/model.safetensors")
+    ask = [*SUMS, "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    other = planned(*ask, "checkpoints=y/t")[1].evaluations[-2]
+    assert other.weights.path == one.weights.path
+    remedy = r"is the mean of other checkpoints: .*x/t/s-2.*checkpoints\.NAME=FOLDER, or delete"
+    with pytest.raises(UserError, match=remedy):
+        stand(other)
+    with pytest.raises(UserError):
+        merged.make(other.weights)
+    merged.remove(other.weights)
+    assert (one.weights.path / "merge.yaml").is_file()
+    merged.remove(one.weights)
+    with pytest.raises(UserError, match=r"merge2\.json: is of the mean of other checkpoints"):
+        stand(other)
+    assert stand(planned(*ask, "checkpoints.y=y/t")[1].evaluations[-2]).owed == 2
+
+
+def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ckpts(place / "it's t", "s-1", "s-2")
+    checkpoint(place / "it's t" / "s-3", 2.0)
+    write_questions(place / "sums.jsonl", sums(1))
+    ask = [*SUMS, "checkpoints=it's t", "merge=2", "dataset.path=sums.jsonl", "tag=x",
+           "sampling.trials=2", "model.name=m"]  # fmt: skip
+    made = planned(*ask)[1]
+    done, *owed = made.evaluations
+    finish(done, {"q0": "10"})
+    verb.run(ask, dry_run=True)
+    told = capsys.readouterr().out
+    at = told.index("weights to be merged first")
+    merges, runs = [part.splitlines()[1:] for part in told[at:].strip().split("\n\n")]
+    assert len(merges) == 2 and len(runs) == len(owed) == 9
+    for one, line in zip(owed, runs, strict=True):
+        cfg = config.load(shlex.split(line))
+        assert cfg == one.run.cfg
+    for line in merges:
+        merging.run(shlex.split(line))
+    for one in owed:
+        run = made_elsewhere(one)
+        assert stand(run).finished
+    verb.run(ask, dry_run=True)
+    assert "owed, settings" not in capsys.readouterr().out
+    (done.run.path / "manifest.json").unlink()
+    verb.run(ask, dry_run=True)
+    table = capsys.readouterr().out
+    assert "unprepared" in table and "runs owed, settings" in table
+    monkeypatch.setattr(preview, "_MOST", 2)
+    monkeypatch.setattr(preview.results, "_force_terminal", True)
+    preview._show("title", [1, 2, 3], str)
+    assert "and 1 more" in capsys.readouterr().out
+
+
+def made_elsewhere(one: Evaluation) -> Evaluation:
+    finish(one, {"q0": "1" * one.run.cfg.sampling.trials})
+    return one
 
 
 def test_failures_stop_no_other_run_and_a_stop_stops_all(
@@ -334,14 +475,28 @@ def test_a_signal_to_this_process_reaches_the_run() -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGUSR1, 85)])
+def test_a_stop_that_a_run_outlives_is_one_all_the_same(number: int, status: int) -> None:
+    code = "import signal, time; signal.signal(signal.SIGUSR1, signal.SIG_IGN); time.sleep(1.5)"
+    threading.Timer(0.7, lambda: os.kill(os.getpid(), number)).start()
+    assert evaluate._child([sys.executable, "-c", code]) == status
+
+
 # --- analysis ---------------------------------------------------------------------------------
 
 
 def track(right: Any, trials: Any, **more: Any) -> Track:
-    right = np.asarray(right)
-    counts = np.stack([trials - right, right], axis=-1)
-    steps = np.arange(1, len(right) + 1) * 100
-    base = Track("", "sums", 1, steps, [f"s-{s}" for s in steps], counts, None, 3.0, 5.0, None)
+    """With the first trials of every question correct, the next ones wrong, the others missing."""
+    right, trials = np.broadcast_arrays(right, trials)
+    at = np.arange(trials.max())
+    marks = np.where(at < right[..., None], 1, np.where(at < trials[..., None], 0, tracks.NONE))
+    return along(marks, **more)
+
+
+def along(marks: Any, **more: Any) -> Track:
+    outcomes = np.asarray(marks, np.int8)
+    steps = np.arange(1, len(outcomes) + 1) * 100
+    base = Track("", "sums", 1, steps, [f"s-{s}" for s in steps], outcomes, None, 3.0, 5.0, None)
     return base._replace(**more)
 
 
@@ -387,6 +542,7 @@ def test_curves_and_taus_are_those_of_the_formulas() -> None:
             assert row["tau_mean"] is None and row["real_up"] is None
             assert row["tau"] == pytest.approx(0.8)  # the tie is discordant
             assert row["tau_b"] == pytest.approx(9 / math.sqrt(90)) and found[1]["low"] is None
+            assert row["flat"] == 0.25
     sigmas = [
         math.sqrt(sum((c + 1) * (9 - c) / 100 / 11 for c in r)) / 3 for r in RIGHT
     ]  # of Bayes@8
@@ -406,24 +562,51 @@ def test_curves_and_taus_are_those_of_the_formulas() -> None:
     assert row["protocol"] == "Merge@1, Bayes@8"
 
 
-def test_bootstrap_and_pairs_are_what_enumeration_gives() -> None:
-    """Two checkpoints, one question: every outcome of n draws has a known probability."""
+def columns_drawn(n: int, shares: Sequence[float]) -> dict[tuple[int, int], float]:
+    """Chances of (c of the first, c of the second) for n columns of kinds 00, 10, 01 and 11."""
+    found: dict[tuple[int, int], float] = {}
+    for kinds in itertools.product(range(n + 1), repeat=4):
+        if sum(kinds) == n:
+            ways = math.factorial(n) / math.prod(map(math.factorial, kinds))
+            chance = ways * math.prod(s**k for s, k in zip(shares, kinds, strict=True))
+            at = (kinds[1] + kinds[3], kinds[2] + kinds[3])
+            found[at] = found.get(at, 0) + chance
+    return found
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_bootstrap_and_pairs_are_what_enumeration_gives(missing: bool) -> None:
+    """Two checkpoints, one question: every outcome of n draws has a known probability.
+
+    Trials are drawn as columns; where one is missing, of both checkpoints by themselves.
+    """
     cfg = TrajectoryConfig(pass_k=[2], replicates=20000, seed=5)
-    found = samples.samples([track([[2], [5]], 8)], cfg)
+    one = along([[[1, 1, 0, 0, 0, 0, 0, 0]], [[1, 0, 1, 1, 1, 1, 0, 0]]])
+    shares = [2 / 8, 1 / 8, 4 / 8, 1 / 8]
+    if missing:
+        one = along([[[1, 1, 0, 0, 0, 0, 0, 0, -1]], [[1, 0, 1, 1, 1, 1, 0, 0, -1]]])
+        shares = [a * b for b in (3 / 8, 5 / 8) for a in (6 / 8, 2 / 8)]
+    found = samples.samples([one], cfg)
     for n in (1, 2, 8):
-        chances = {
-            (i, j): math.comb(n, i) * 0.25**i * 0.75 ** (n - i)
-            * math.comb(n, j) * 0.625**j * 0.375 ** (n - j)
-            for i in range(n + 1) for j in range(n + 1)
-        }  # fmt: skip
+        chances = columns_drawn(n, shares)
+        assert sum(chances.values()) == pytest.approx(1)
         tau = {(i, j): 1 if j > i else -1 for i, j in chances}
         row = one_of(found.samples, metric="bayes", n=n)
         assert row["tau_mean"] == pytest.approx(
             sum(p * tau[at] for at, p in chances.items()), abs=0.03
         )
+        flat = sum(p for (i, j), p in chances.items() if i == j)
+        assert (row["flat_mean"], row["tau_b_undefined"]) == pytest.approx((flat, flat), abs=0.015)
+        rising = sum(p for (i, j), p in chances.items() if j > i) / (1 - flat)
+        assert row["tau_b_mean"] == pytest.approx(2 * rising - 1, abs=0.03)
+        assert row["tau"] == (1 if n == 8 else None)
         if n == 1:
             continue
-        other = {(i, j): tau_of([pass_at(i, n, 2), pass_at(j, n, 2)]) for i, j in chances}
+
+        def other_of(at: tuple[int, int], n: int = n) -> tuple[float, float]:
+            return pass_at(at[0], n, 2), pass_at(at[1], n, 2)
+
+        other = {at: tau_of(other_of(at)) for at in chances}
         pair = one_of(found.pairs, k=2, n=n)
         above = sum(p for at, p in chances.items() if tau[at] > other[at])
         below = sum(p for at, p in chances.items() if tau[at] < other[at])
@@ -431,6 +614,34 @@ def test_bootstrap_and_pairs_are_what_enumeration_gives() -> None:
         assert pair["above"] + pair["equal"] + pair["below"] == pytest.approx(1)
         mean = one_of(found.samples, k=2, n=n)["tau_mean"]
         assert pair["difference"] == pytest.approx(row["tau_mean"] - mean)
+        untied = {at: p for at, p in chances.items() if tau_b_of(at) and tau_b_of(other_of(at))}
+        same = sum(p for at, p in untied.items() if tau_b_of(at) == tau_b_of(other_of(at)))
+        assert pair["equal_b"] == pytest.approx(same / sum(untied.values()), abs=0.015)
+
+
+def tau_b_of(two: Sequence[float]) -> int:
+    """Of two scores; 0 where they tie."""
+    return (two[1] > two[0]) - (two[1] < two[0])
+
+
+def test_merged_and_single_are_drawn_jointly() -> None:
+    """Merged models with the very outcomes of single ones gain nothing in any replicate."""
+    marks = np.random.default_rng(2).integers(0, 2, (5, 3, 8))
+    single, pair = along(marks), along(marks, window=2)
+    gains = samples.samples([single, pair], CFG).gains
+    assert gains and all(row["equal"] == row["equal_b"] == 1 for row in gains)
+    assert {(row["low"], row["high_b"]) for row in gains} == {(0, 0)}
+    ragged = np.concatenate([marks, np.full((5, 3, 1), tracks.NONE)], axis=-1)
+    apart = samples.samples([along(ragged), along(ragged, window=2)], CFG).gains
+    assert all(row["equal"] < 0.9 for row in apart)
+
+
+def test_greedy_has_a_tau_of_its_own_and_no_replicates() -> None:
+    right = np.array([[0, 0, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]])
+    own = track(RIGHT, 8, greedy=right)
+    row = one_of(samples.samples([own], CFG).samples, metric="greedy")
+    assert (row["tau"], row["down"], row["flat"]) == (pytest.approx(0.8), 0, 0.25)
+    assert row["tau_mean"] is None and row["tau_b_mean"] is None and row["flat_mean"] is None
 
 
 def test_costs_are_those_of_appendix_c() -> None:
@@ -460,6 +671,9 @@ def test_windows_are_compared_over_the_steps_that_all_have() -> None:
     gains = samples.samples([single, pair], CFG).gains
     made = forms.tables(rows, gains)
     assert list(made) == ["protocols", "merge", "passk"]
+    costs = samples.samples([single, pair], CFG).samples
+    assert {row["points"] for row in costs} == {4}
+    assert all(row["cost_trajectory"] == pytest.approx(4 * row["cost"]) for row in costs)
     row = one_of(made["merge"].rows, metric="avg@8")
     assert row["original"] == pytest.approx(2 / 3) and row["merge"] == 1
     assert row["improve"] == pytest.approx(1 / 3)
@@ -489,7 +703,89 @@ def test_unequal_trials_keep_metrics_apart() -> None:
     curve = stability.curve([own], CFG)
     value = one_of(curve, metric="bayes", step=300)["value"]
     assert value == pytest.approx((5 / 10 + 3 / 4) / 2)
-    assert not one_of(stability.stability([own], CFG), metric="bayes", steps="all")["twin"]
+    rows = stability.stability([own], CFG)
+    twins = {row["protocol"]: row["twin"] for row in rows if row["steps"] == "all"}
+    assert twins == {
+        "Merge@1, avg@N": True, "Merge@1, Pass@1": True, "Merge@1, Pass@2": False,
+        "Merge@1, Bayes@N": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("single", "pair"), [(8, [[8], [8], [7]]), (8, 4), ([[8]] * 3 + [[3]], 8)])
+def test_gains_are_blank_where_replicates_have_other_numbers_of_trials(
+    single: Any, pair: Any
+) -> None:
+    both = [track([[0], [3], [2], [3]], single), track([[1], [2], [3]], pair, window=2)]
+    both[1] = both[1]._replace(steps=both[0].steps[1:])
+    rows, gains = stability.stability(both, CFG), samples.samples(both, CFG).gains
+    made = forms.tables(rows, gains)["merge"].rows
+    names = {row["metric"] for row in made}
+    assert any(name.startswith("avg") for name in names)
+    assert any(name.startswith("Bayes") for name in names) == (pair != 4)
+    assert all(row["gain_low"] is None for row in made)
+
+
+def test_intervals_of_pass_at_k_hold_near_n() -> None:
+    """Models that are all alike: steps are hardly ever real, at k = N and p = 0.05, too."""
+    outcomes = np.random.default_rng(3).random((400, 30, 16)) < 0.05
+    own = along(outcomes)
+    for k in (1, 16):
+        found = protocols.scores(own, protocols.Metric("pass", k), 0.95)
+        real = [row["real"] for row in stability._changes(found, 0.95)]
+        assert 0.005 < np.mean(real) < 0.12
+        right = outcomes.sum(axis=-1)
+        expected = np.mean(right > 0, axis=-1) if k == 16 else outcomes.mean(axis=(1, 2))
+        np.testing.assert_allclose(found.value, expected)
+    z = NormalDist().inv_cdf(0.975)
+    np.testing.assert_allclose(found.high, np.minimum(1, found.value + z * found.sigma))
+    spread_of = found.value.std(ddof=1)
+    assert found.sigma.mean() == pytest.approx(spread_of, rel=0.2)
+
+
+def test_what_the_prior_moved_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    own = track([[0, 1], [1, 0], [40, 41], [80, 80]], 80)
+    rows = stability.curve([own], CFG)
+    found = [row["shrinkage"] for row in rows if row["metric"] == "bayes"]
+    means = [sum((c + 1) / 82 for c in pair) / 2 for pair in ([0, 1], [1, 0], [40, 41], [80, 80])]
+    sigma = math.sqrt(2 * 1 * 81 / 82**2 / 83) / 2
+    assert found[3] == pytest.approx((means[3] - 1) / sigma)
+    assert {row["shrinkage"] for row in rows if row["metric"] != "bayes"} == {None}
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert told.count("the uniform prior moved") == 1 and "0.5 σ at 3 of 4 points (s-400 -1" in told
+    stability.curve([track([[40, 41], [50, 50]], 80)], CFG)
+    assert not capsys.readouterr().err
+
+
+def test_notes_say_percent_as_it_is_and_how_many_steps_are_real_by_chance() -> None:
+    cfg = TrajectoryConfig(pass_k=[2], replicates=10, confidence=0.975)
+    rows = stability.stability([track([[c] for c in range(18)], 18)], cfg)
+    notes = " ".join(stability.stability_table(rows, cfg).notes)
+    assert "97.5 % interval leaves out 0; of 17 steps" in notes and "about 0.43 would be" in notes
+    assert "fewer trials mean more ties" in notes and "repeating the trials" not in notes
+    curve = stability.curve_table(stability.curve([track([[1], [2]], 4)], cfg), cfg)
+    assert any("97.5 % credible interval" in note for note in curve.notes)
+
+
+def test_a_summary_says_what_the_tables_hold() -> None:
+    single = track([[0], [3], [2], [4], [5]], 8)
+    pair = track([[1], [2], [3], [6]], 8, window=2)._replace(steps=single.steps[1:])
+    rows: dict[str, Any] = {"stability": stability.stability([single, pair], CFG)}
+    rows |= samples.samples([single, pair], CFG)._asdict()
+    merges = forms.tables(rows["stability"], rows["gains"])["merge"].rows
+    first, second, third = summary.lines(rows, merges, CFG)
+    assert first.startswith("highest τ over the 4 steps that all windows share: 1.000 (Merge@2, a")
+    assert first.endswith("Merge@1, avg@8 has 0.667")
+    row = one_of(merges, metric="avg@8")
+    ends = f"95 % bootstrap interval {row['gain_low']:+.3f} to {row['gain_high']:+.3f}"
+    assert second == (
+        f"merging changes τ of avg@8 in windows of 2 by +0.333 (0.667 to 1.000, {ends})"
+    )
+    pairs = one_of(rows["pairs"], window=1, n=8, k=4)
+    assert third.startswith(
+        f"τ of Bayes@8 is above that of Pass@4 on the same trials in {100 * pairs['above']:.0f} %"
+    )
+    alone = {**rows, "stability": stability.stability([single], CFG)}
+    assert len(summary.lines(alone, [], CFG)) == 2
 
 
 def test_trainings_side_by_side() -> None:
@@ -505,12 +801,68 @@ def test_trainings_side_by_side() -> None:
     crossed = one_of(beside.crossings(rows), first="a", second="b")
     assert (crossed["steps"], crossed["crossings"], crossed["real"]) == (3, 2, 1)
     assert (crossed["first_ahead"], crossed["settled"]) == (1, 2)
+    assert (crossed["from"], crossed["to"], crossed["at"]) == (100, 300, "100, 200, 300")
+
+
+def test_pictures_of_merging_and_of_trainings_draw_averages() -> None:
+    """Where the prior pulls hard avg@N and Bayes@N are far apart."""
+    singles = [track([[0, 1], [1, 0], [80, 79], [80, 80]], 80, training=name) for name in "ab"]
+    pairs = [one.at([200, 300])._replace(window=2) for one in singles]
+    read = [singles[0], pairs[0], singles[1], pairs[1]]
+    made: dict[str, Any] = {
+        "curve": stability.curve(read, CFG), "ahead": beside.ahead(read, CFG), "samples": [],
+        "variance": [],
+    }  # fmt: skip
+    drawn = figures.draw(made, CFG)
+    for name in ("merge_a", "side_by_side"):
+        axes = drawn[name].axes[0]
+        assert axes.get_ylabel() == "avg@N, share correct"
+        assert axes.lines[0].get_ydata() == pytest.approx([1 / 160, 1 / 160, 159 / 160, 1])
+
+
+def test_equal_totals_do_not_cross() -> None:
+    """The same mean summed over other questions differs by rounding: no crossing, no sign."""
+    one, other = [12, 26, 17], [17, 26, 12]
+    a = track([one, other, one, [30, 30, 30]], 30, training="a")
+    b = track([other, one, other, [20, 20, 20]], 30, training="b")
+    found = [protocols.scores(of, protocols.Metric("avg"), 0.95).value for of in (a, b)]
+    assert (found[0] != found[1])[:3].all()  # else this would show nothing
+    rows = beside.ahead([a, b], CFG)
+    assert [row["difference"] for row in rows[:3]] == [0, 0, 0]
+    assert [row["probability"] for row in rows[:3]] == [0.5] * 3 and not rows[0]["real"]
+    crossed = one_of(beside.crossings(rows), first="a")
+    assert (crossed["crossings"], crossed["first_ahead"], crossed["settled"]) == (0, 1, 1)
+
+
+def test_crossings_are_counted_where_all_windows_are_and_real_ones_along_real_steps() -> None:
+    def of(*differences: float, window: int = 1, second: str = "b", first: int = 1) -> list[Any]:
+        where = {"first": "a", "second": second, "dataset": "d", "window": window}
+        return [
+            {**where, "step": first + i, "difference": d, "real": abs(d) > 1}
+            for i, d in enumerate(differences)
+        ]
+
+    # Unresolved steps lie between the real ones, and on both sides of 0.
+    rows = [*of(2, 0.5, -0.5, -2, 0, -3, 0.1, 2), *of(1, -1, second="c")]
+    rows += of(-2, -0.5, 3, 2, window=4, first=4)
+    found = beside.crossings(rows)
+    single, merged_ones = (one_of(found, second="b", window=w) for w in (1, 4))
+    assert (single["steps"], single["from"], single["to"]) == (4, 4, 7)
+    assert (single["crossings"], single["real"], single["settled"]) == (1, 0, 2)
+    assert (merged_ones["crossings"], merged_ones["real"]) == (1, 1)
+    assert one_of(found, second="c")["crossings"] == 1
+    alone = beside.crossings(of(2, 0.5, -0.5, -2, 0, -3, 0.1, 2))[0]
+    assert (alone["crossings"], alone["real"], alone["settled"]) == (2, 2, 4)
 
 
 def test_sigma_of_pass_at_k_three_ways() -> None:
-    rows = spread.variances([track([[0, 3], [2, 7]], 8)], CFG)
+    rows = spread.variances([track([[3, 0], [4, 4], [2, 7]], 8)], CFG)
+    assert {(row["which"], row["name"]) for row in rows} == {
+        ("oldest", "s-100"),
+        ("newest", "s-300"),
+    }
     for k in (1, 2, 4):
-        row = one_of(rows, k=k)
+        row = one_of(rows, k=k, which="newest")
         exact = delta = 0.0
         for p in (2 / 8, 7 / 8):
             chances = [math.comb(8, s) * p**s * (1 - p) ** (8 - s) for s in range(9)]
@@ -518,12 +870,22 @@ def test_sigma_of_pass_at_k_three_ways() -> None:
             mean = sum(map(float.__mul__, chances, values))
             exact += sum(q * (v - mean) ** 2 for q, v in zip(chances, values, strict=True))
             delta += (k * (1 - p) ** (k - 1)) ** 2 * p * (1 - p) / 8
-        assert row["exact"] == pytest.approx(math.sqrt(exact) / 2)
-        assert row["delta"] == pytest.approx(math.sqrt(delta) / 2)
-        assert row["delta_ratio"] == pytest.approx(math.sqrt(delta / exact))
+        assert row["plug_in"] == pytest.approx(exact / 4)
+        assert row["delta"] == pytest.approx(delta / 4)
+        assert row["delta_ratio"] == pytest.approx(delta / exact)
         rng = np.random.default_rng(0)
         drawn = 1 - (1 - rng.beta([3, 8], [7, 2], (200_000, 2))) ** k
-        assert row["posterior"] == pytest.approx(drawn.mean(axis=1).std(), rel=0.01)
+        assert row["posterior"] == pytest.approx(drawn.mean(axis=1).var(), rel=0.02)
+    p, ratios = spread.along_p(8, [1, 4])
+    at = int(np.argmin(np.abs(p - 0.3)))
+    rng = np.random.default_rng(1)
+    seen = rng.binomial(8, 0.3, 300_000)
+    exact = np.var([pass_at(c, 8, 4) for c in range(9)] @ np.eye(9)[:, seen])
+    drawn = 1 - (1 - rng.beta(1 + seen, 9 - seen, (1, seen.size))) ** 4
+    within = sum(np.var(drawn[0, seen == c]) * np.mean(seen == c) for c in range(9))
+    assert list(ratios.posterior) == list(ratios.delta) == ["k = 4"]
+    assert ratios.posterior["k = 4"][at] == pytest.approx(within / exact, rel=0.02)
+    assert np.isnan(ratios.posterior["k = 4"][[0, -1]]).all()
 
 
 def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
@@ -549,12 +911,17 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     verb.run(ask)
     told = capsys.readouterr()
     assert "24 runs in runs/sums, 24 finished, 0 owed" in told.err
-    assert "Pass@16 left out, a question has 8 trials" in told.err
+    assert "Pass@16 left out, as some question has only 8 trials" in told.err
     assert "side by side at the 3 steps that both have; 1 have only one of them" in told.err
-    assert "10 finished runs of merged weights that are gone" in told.err
+    assert "warning: 10 finished runs of merged weights taken as they are" in told.err
     assert "form of MaP's Table 2" in told.out and "where training runs cross" in told.out
-    out = place / "runs/_trajectory/m-c"
+    out = place / "runs/sums/_trajectory/m-c"
     found = json.loads((out / "trajectory.json").read_text())
+    assert any("10 finished runs of merged" in line for line in found["warnings"])
+    assert len(found["summary"]) == 6 and found["summary"][0].startswith("m: highest τ over the 2 ")
+    page = (out / "trajectory.md").read_text()
+    assert page.startswith("# Trajectory of m-c\n\n- m: highest τ over the 2 steps")
+    assert told.out.rstrip().endswith(found["summary"][-1])
     assert len(found["runs"]) == 24 and found["settings"]["run"][0] == "model=custom"
     assert {row["training"] for row in found["tables"]["stability"]} == {"m", "c"}
     single = made.evaluations[0]
@@ -605,7 +972,7 @@ def test_the_demo_from_checkpoints_to_a_page(
     assert "evaluating 5 of 5: demo-step-3900-merge2, about" in told.err
     folders = sorted(path.name for path in (place / "runs/demo").glob("demo-*"))
     assert len(folders) == 7 and "demo-step-3800-greedy" in folders
-    out = place / "runs/_trajectory/demo"
+    out = place / "runs/demo/_trajectory/demo"
     found = json.loads((out / "trajectory.json").read_text())
     protocols_of = {row["protocol"] for row in found["tables"]["stability"]}
     assert {"Merge@2, Bayes@4", "Merge@1, Pass@4"} <= protocols_of

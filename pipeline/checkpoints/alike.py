@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.checkpoints.folders import read_json
 from pipeline.checkpoints.weights import Weights
+from pipeline.console import warn
 from pipeline.errors import UserError
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -155,6 +156,14 @@ def _same_vocabulary(folders: Sequence[Path]) -> None:
                 f"{path}: another vocabulary than {other}: a token means another thing there, so"
                 " these are not checkpoints of one model"
             )
+    newest = folders[-1]
+    if known and not any((newest / name).is_file() for name in _TOKENIZERS):
+        other = next(iter(known.values()))[0]
+        warn(
+            f"{newest}: the newest has no tokenizer, so the mean will have none; {other.parent} has"
+            f" {other.name}: copy its tokenizer files into the mean, if the model has not changed"
+            " its own"
+        )
 
 
 def _vocabulary(path: Path) -> Any:

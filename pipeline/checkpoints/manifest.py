@@ -19,6 +19,7 @@ from pipeline.checkpoints.folders import MANIFEST
 from pipeline.checkpoints.weights import Weights
 from pipeline.errors import UserError
 
+VERSION = 2  # of the manifest; 1 said nothing about the files of the mean
 Looks = dict[Path, tuple[int, int]]  # of every file: bytes, time of the last change in ns
 
 
@@ -34,7 +35,11 @@ def look(folder: Path) -> Looks:
 
 
 def text(
-    sources: Sequence[Weights], looks: Sequence[Looks], hashes: Sequence[Mapping[str, str]]
+    sources: Sequence[Weights],
+    looks: Sequence[Looks],
+    hashes: Sequence[Mapping[str, str]],
+    made: Looks,
+    own: Mapping[str, str],
 ) -> str:
     """The manifest of a mean.
 
@@ -42,6 +47,8 @@ def text(
         sources: the checkpoints, oldest first.
         looks: what `look` found of each.
         hashes: BLAKE3 of its weights by name of the file; small files are hashed here.
+        made: what `look` found of the mean.
+        own: BLAKE3 of its weights.
 
     Raises:
         OSError: when a small file cannot be read.
@@ -49,6 +56,7 @@ def text(
     newest = sources[-1]
     dtypes = sorted({tensor.dtype for tensor in newest.tensors.values()})
     content = {
+        "version": VERSION,
         "made_by": {
             "project": environment.version("bayes-at-n"),
             "commit": environment.describe()["commit"],
@@ -57,28 +65,18 @@ def text(
         "window": len(sources),
         "dtype": ", ".join(dtypes),
         "tensors": len(newest.tensors),
+        "files": _files(made, own),
         "sources": [  # oldest first
-            {
-                "path": os.path.realpath(source.folder),
-                "files": [
-                    {
-                        "name": path.name,
-                        "bytes": size,
-                        "mtime_ns": changed,
-                        "blake3": known.get(path.name) or _hash(path),
-                    }
-                    for path, (size, changed) in seen.items()
-                ],
-            }
+            {"path": os.path.realpath(source.folder), "files": _files(seen, known)}
             for source, seen, known in zip(sources, looks, hashes, strict=True)
         ],
     }
-    made: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
-    return made
+    written: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
+    return written
 
 
 def is_merge_of(out: Path, sources: Sequence[Path]) -> bool:
-    """Whether `out` is the mean of exactly these checkpoints, as they are now.
+    """Whether `out` surely is the mean of exactly these checkpoints, all as they are now.
 
     Files with the path, size and time that the manifest recorded are taken to be the same; others
     are hashed, if they have at least the size.
@@ -87,30 +85,81 @@ def is_merge_of(out: Path, sources: Sequence[Path]) -> bool:
         out: a folder that may be a merged checkpoint, or not exist.
         sources: folders of checkpoints, oldest first.
     """
+    return why_not(out, sources) is None
+
+
+def why_not(out: Path, sources: Sequence[Path]) -> str | None:
+    """Why `out` is not, or not surely, the mean of these checkpoints; None when it is.
+
+    Args:
+        out: a folder that may be a merged checkpoint, or not exist.
+        sources: folders of checkpoints, oldest first.
+
+    Returns:
+        A clause to follow the name of `out`: "has no merge.yaml", "its merge.yaml is of another
+        version", "is the mean of other checkpoints: PATHS", "its model.safetensors was changed
+        after merging".
+    """
+    if not out.is_dir():
+        return "is no folder" if os.path.lexists(out) else "does not exist"
     try:
-        recorded = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))["sources"]
+        content = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))
+        if "sources" in content and content.get("version") != VERSION:
+            return f"its {MANIFEST} is of another version"
+        recorded = content["sources"]
         looks = [look(source) for source in sources]
-        if len(recorded) != len(looks):
-            return False
-        here = {path.name: path.stat().st_size for path in weights.files(out)}
-        if here != {path.name: size for path, (size, _) in looks[-1].items()}:
-            return False  # somebody took a file away
-        return all(map(_same, recorded, sources, looks))
-    except (OSError, UserError, ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError):
-        return False  # not there, no manifest, or one that somebody changed
+        changed = None
+        if len(recorded) == len(looks):
+            changed = [_changed(*each) for each in zip(recorded, sources, looks, strict=True)]
+        if changed is None or any(changed):
+            return _other(recorded, sources, changed)
+        own = _changed({"path": os.path.realpath(out), **content}, out, look(out))
+    except FileNotFoundError as error:
+        if error.filename == str(out / MANIFEST):
+            return f"has no {MANIFEST}"
+        return f"cannot be compared: {error.filename} is missing"
+    except (OSError, UserError) as error:
+        return f"cannot be compared: {error}"
+    except (ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError):
+        return f"its {MANIFEST} is damaged"
+    return f"its {own} was changed after merging" if own else None
 
 
-def _same(recorded: dict[str, Any], folder: Path, seen: Looks) -> bool:
+def _other(
+    recorded: Sequence[dict[str, Any]], sources: Sequence[Path], changed: list[str | None] | None
+) -> str:
+    paths = [str(source["path"]) for source in recorded]
+    if changed and paths == [os.path.realpath(source) for source in sources]:
+        where = next(i for i, name in enumerate(changed) if name)
+        return f"was made before {sources[where] / str(changed[where])} changed"
+    return f"is the mean of other checkpoints: {', '.join(paths)}"
+
+
+def _changed(recorded: dict[str, Any], folder: Path, seen: Looks) -> str | None:
+    """The first file that is not what was recorded of it."""
     files = {file["name"]: file for file in recorded["files"]}
     sizes = {path.name: size for path, (size, _) in seen.items()}
-    if {name: file["bytes"] for name, file in files.items()} != sizes:
-        return False
+    for name in files | sizes:
+        if name not in files or files[name]["bytes"] != sizes.get(name):
+            return str(name)
     here = os.path.realpath(folder) == recorded["path"]
-    return all(
-        (here and files[path.name]["mtime_ns"] == changed)
-        or files[path.name]["blake3"] == _hash(path)
-        for path, (_, changed) in seen.items()
-    )
+    for path, (_, changed) in seen.items():
+        file = files[path.name]
+        if not (here and file["mtime_ns"] == changed) and file["blake3"] != _hash(path):
+            return path.name
+    return None
+
+
+def _files(seen: Looks, known: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": path.name,
+            "bytes": size,
+            "mtime_ns": changed,
+            "blake3": known.get(path.name) or _hash(path),
+        }
+        for path, (size, changed) in seen.items()
+    ]
 
 
 def _hash(path: Path) -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from blake3 import blake3
 
+from pipeline.checkpoints import rounding
 from pipeline.checkpoints.alike import FLOATS
 from pipeline.checkpoints.weights import Shard, Tensor, Weights
 from pipeline.errors import UserError
@@ -120,7 +121,7 @@ class Mean:
         self._out = torch.empty(self._block, dtype=torch.uint8)
         # float32 would not do for weights stored in it, nor where a large weight and its opposite
         # cancel: its rounding shows in the mean's last places. float64 takes a tenth longer.
-        self._sum = torch.empty(_CHUNK, dtype=torch.float64)
+        self._sum, self._spare = torch.empty(2, _CHUNK, dtype=torch.float64)
         self._equal: dict[str, bool] = {}
 
     def shard(self, shard: Shard) -> Iterator[memoryview]:
@@ -179,19 +180,20 @@ class Mean:
 
     def _mean(self, parts: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
         """The mean of a chunk, oldest to newest; whether all of it surely is finite."""
-        total = self._sum[: len(out)]
+        total, spare = self._sum[: len(out)], self._spare[: len(out)]
         total.copy_(parts[0])
         for part in parts[1:]:
-            total.add_(part)
+            total.add_(spare.copy_(part))  # sooner than adding unlike dtypes
         if len(parts) & len(parts) - 1:
             total.div_(len(parts))
         else:  # a power of two: the same number, in a third of the time
             total.mul_(1 / len(parts))
-        out.copy_(total)
+        mixed = any(part.dtype != out.dtype for part in parts)
+        rounding.assign(out, total, spare, mixed)
         if out.dtype == torch.float64:  # only there can n times x, divided by n, not be x
             same = torch.stack([part == parts[-1] for part in parts]).all(0)
             out.copy_(torch.where(same, parts[-1], out))
-        if any(part.dtype != out.dtype for part in parts):  # a wider range may not fit
+        if mixed:  # a wider range may not fit
             return bool(out.isfinite().all())
         return math.isfinite(total.sum().item())  # not, where anything is not
 
@@ -239,8 +241,14 @@ class Mean:
         return len(digests) == 1
 
 
-def write(mean: Mean, shard: Shard, folder: Path) -> Iterator[int]:
+def write(mean: Mean, shard: Shard, folder: Path, digest: blake3) -> Iterator[int]:
     """One shard of the mean into a folder, flushed to the disk; yields bytes as they are written.
+
+    Args:
+        mean: of the checkpoints.
+        shard: of the newest of them.
+        folder: of the mean.
+        digest: takes what is written.
 
     Raises:
         UserError: as `Mean.shard`.
@@ -251,10 +259,15 @@ def write(mean: Mean, shard: Shard, folder: Path) -> Iterator[int]:
         file = stack.enter_context((folder / shard.path.name).open("wb", buffering=0))
         flusher = stack.enter_context(ThreadPoolExecutor(1))
         flushing: Future[None] | None = None
-        _write(file, memoryview(source.read(shard.data)))
+        header = source.read(shard.data)
+        digest.update(header)
+        hasher = stack.enter_context(ThreadPoolExecutor(1))
+        _write(file, memoryview(header))
         fresh = 0
         for data in mean.shard(shard):
+            hashed = hasher.submit(digest.update, data)
             _write(file, data)
+            hashed.result()
             yield len(data)
             fresh += len(data)
             if fresh >= _FLUSH and (flushing is None or flushing.done()):

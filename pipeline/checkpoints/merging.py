@@ -13,40 +13,35 @@ import os
 import resource
 import secrets
 import shutil
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from glob import escape
 from pathlib import Path
-from types import FrameType
+
+from blake3 import blake3
 
 from pipeline import journal, lease
 from pipeline.checkpoints import alike, folders, manifest, settings, weights
 from pipeline.checkpoints.folders import MANIFEST, Checkpoint
-from pipeline.checkpoints.manifest import is_merge_of
+from pipeline.checkpoints.manifest import is_merge_of, why_not
+from pipeline.checkpoints.stopping import stoppable
 from pipeline.console import Meter, clock, count, note, warn
-from pipeline.errors import Interrupted, UserError
+from pipeline.errors import UserError
 
-__all__ = ["is_merge_of", "merge", "run"]
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+__all__ = ["is_merge_of", "merge", "run", "why_not"]
 
 
 def run(arguments: list[str]) -> None:
     """the mean of the weights of a training's last checkpoints, as a checkpoint of its own"""
     cfg = settings.load(arguments)
     assert cfg.out is not None
-    found = folders.find(cfg.checkpoints)
-    if cfg.last is not None and cfg.last > len(found):
-        raise UserError(f"last={cfg.last}: only {len(found)} checkpoints there: {_names(found)}")
-    chosen = found[-cfg.last :] if cfg.last else found
+    chosen = folders.find(cfg.checkpoints, cfg.last)
     if len(chosen) < 2:
         raise UserError(
-            f"checkpoints: {_names(chosen)} is one checkpoint, and a mean needs at least two"
-            f"{_inside(chosen[0].path)}"
+            f"checkpoints: {chosen[0].path} is one checkpoint, and a mean needs at least two; name"
+            " several, or the folder that holds them"
         )
     for older, newer in itertools.pairwise(chosen):
         if older.step is not None and newer.step is not None and older.step > newer.step:
@@ -73,20 +68,21 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
 
     Raises:
         UserError: the checkpoints cannot be averaged, or `out` cannot be made; nothing is left.
-        Interrupted: after SIGINT, SIGTERM or SIGUSR1; nothing is left.
+        Interrupted: after SIGINT, SIGTERM or SIGUSR1; nothing is left, or all is done, as it says.
     """
     began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))
     _check_folders(sources, out)
-    found = [weights.read(source) for source in sources]
-    alike.check(found)
     try:
+        looks = [manifest.look(source) for source in sources]  # first: what is read is no older
+        found = [weights.read(source) for source in sources]
+        alike.check(found)
         _check_space(found[-1], out)
         one = lease.held(out.parent / f".{out.name}.merge.lease", f"merging {out.name}")
-        with _stoppable(out), _parents(out.parent), one:
+        with stoppable(out) as hold, _parents(out.parent), one:
             _check_absent(out)  # by now another process may have made it
             for left in out.parent.glob(f"{escape(_prefix(out))}*"):
                 shutil.rmtree(left)  # of a merge that was killed: the lease is ours
-            _make(found, out)
+            _make(found, looks, out, hold)
     except OSError as error:
         raise UserError(f"{out}: cannot be made: {_why(error)}") from error
     size = sum(shard.size for shard in found[-1].shards)
@@ -115,8 +111,14 @@ def _check_folders(sources: Sequence[Path], out: Path) -> None:
             )
         seen[real] = source
     _check_absent(out)
+    for parent in out.parents:
+        if parent.is_symlink() and not parent.exists():
+            raise UserError(
+                f"out={out}: {parent} is a link to {os.readlink(parent)}, which is not there; mend"
+                " it, or name a folder elsewhere"
+            )
     for parent in Path(os.path.realpath(out)).parents:
-        if str(parent) in seen:
+        if os.path.isfile(parent / "config.json") and folders.has_weights(parent):
             raise UserError(
                 f"out={out}: lies inside the checkpoint {parent}; name a folder elsewhere"
             )
@@ -144,24 +146,6 @@ def _check_space(newest: weights.Weights, out: Path) -> None:
 
 
 @contextlib.contextmanager
-def _stoppable(out: Path) -> Iterator[None]:
-    """Inside, a signal that asks to stop does so at once, through all `finally`."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Interrupted(f"merging stopped; {out} was not made, and nothing is left of it", number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
 def _parents(folder: Path) -> Iterator[None]:
     """The folder exists inside; what had to be made for it goes again when the block fails."""
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -175,17 +159,23 @@ def _parents(folder: Path) -> Iterator[None]:
         raise
 
 
-def _make(found: Sequence[weights.Weights], out: Path) -> None:
+def _make(
+    found: Sequence[weights.Weights],
+    looks: Sequence[manifest.Looks],
+    out: Path,
+    hold: Callable[[bool], None],
+) -> None:
     """The whole folder beside `out`, flushed to the disk; then its name."""
-    looks = [manifest.look(source.folder) for source in found]
     temporary = out.with_name(f"{_prefix(out)}{secrets.token_hex(4)}")
-    temporary.mkdir()
     try:
-        hashes = _write_weights(found, temporary)
+        hold(False)
+        temporary.mkdir()
+        hashes, own = _write_weights(found, temporary)
         for path in looks[-1]:
             if path.suffix != ".safetensors":
                 _write(temporary / path.name, path.read_bytes())
-        _write(temporary / MANIFEST, manifest.text(found, looks, hashes).encode())
+        made = manifest.look(temporary)
+        _write(temporary / MANIFEST, manifest.text(found, looks, hashes, made, own).encode())
         for source, seen in zip(found, looks, strict=True):
             if manifest.look(source.folder) != seen:
                 raise UserError(
@@ -194,26 +184,32 @@ def _make(found: Sequence[weights.Weights], out: Path) -> None:
                 )
         journal.sync_folder(temporary)
         _check_absent(out)
+        hold(True)  # from here on it is made
         temporary.rename(out)
         journal.sync_folder(out.parent)
     finally:
+        hold(True)
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_weights(found: Sequence[weights.Weights], folder: Path) -> list[dict[str, str]]:
-    """The shards of the mean; returns BLAKE3 of the sources' files by name."""
+def _write_weights(
+    found: Sequence[weights.Weights], folder: Path
+) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """The shards of the mean; returns BLAKE3 of the sources' files by name, and of its own."""
     from pipeline.checkpoints.mean import Mean, Reader, write
 
     total = sum(tensor.size for source in found for tensor in source.tensors.values())
     share = total / max(1, sum(tensor.size for tensor in found[-1].tensors.values()))
     readers = [Reader(source) for source in found]
     try:
-        mean, made = Mean(readers), 0
+        mean, made, own = Mean(readers), 0, dict[str, str]()
         with _progress("merge", total) as reach:
             for shard in found[-1].shards:
-                for size in write(mean, shard, folder):
+                digest = blake3()
+                for size in write(mean, shard, folder, digest):
                     made += size
                     reach(made * share)
+                own[shard.path.name] = digest.hexdigest()
         rest = sum(reader.unhashed for reader in readers)
         asked = [reader.thread.submit(reader.hashes) for reader in readers]
         with _progress("hash", rest) as reach:
@@ -231,7 +227,7 @@ def _write_weights(found: Sequence[weights.Weights], folder: Path) -> list[dict[
                     f"{found[earlier].folder} and {found[i].folder} hold the same weights, which"
                     " thus count twice"
                 )
-    return hashes
+    return hashes, own
 
 
 @contextlib.contextmanager
@@ -274,9 +270,3 @@ def _peak_memory() -> int:
 def _names(found: Sequence[Checkpoint]) -> str:
     names = [checkpoint.name for checkpoint in found]
     return ", ".join(names if len(names) < 6 else [*names[:2], "...", *names[-2:]])
-
-
-def _inside(folder: Path) -> str:
-    """A trainer's folder is often the last checkpoint, and holds the others."""
-    inside = [p for p in folder.iterdir() if p.is_dir() and folders.problem(p) is None]
-    return f"; it holds {len(inside)} more: name them with {folder}/*" if inside else ""

@@ -92,14 +92,19 @@ def key(figure: Figure, looks: Looks, beside: bool, more: str = "") -> None:
     style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
 
 
-def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks) -> None:
-    """Lines with vertical intervals, each a little to the side, so that none hides another.
+def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = False) -> None:
+    """Lines with vertical intervals, for few points far apart: bands would only make a fog.
 
-    Few points far apart, and many lines: bands would only make a fog.
+    Args:
+        axes: where; logarithmic in x if they dodge.
+        lines: by label.
+        looks: by label, in the order drawn.
+        dodge: each line a little to the side, so that none hides another: only where x has a few
+            known places, not where it is measured.
     """
     for i, (label, look) in enumerate(looks.items()):
         line = lines[label]
-        x = plain(line.x) * 1.018 ** (i - (len(looks) - 1) / 2)
+        x = plain(line.x) * (1.018 ** (i - (len(looks) - 1) / 2) if dodge else 1)
         axes.plot(x, plain(line.y), **look, zorder=3, linewidth=1.0)
         if line.low is not None and line.high is not None:
             axes.vlines(x, plain(line.low), plain(line.high), color=look["color"], linewidth=0.9,

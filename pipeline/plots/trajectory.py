@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from pipeline.plots import style
 from pipeline.plots.lines import (
@@ -150,7 +151,7 @@ def stability_by_samples(
     """
     figure, (axes,) = style.panels(PAGE, max(2.9, 0.7 + LEGEND_LINE * len(tau)), title)
     looks = dict(zip(tau, style.palette(len(tau)), strict=True))
-    bars(axes, tau, looks)
+    bars(axes, tau, looks, dodge=True)
     axes.set_xscale("log", base=2)
     log_ticks(axes, plain(n), [f"{value:g}" for value in plain(n)])
     axes.grid(axis="y")
@@ -212,29 +213,43 @@ def cost_stability(
 
 @style.styled
 def variance(
-    p: npt.ArrayLike, ratios: Mapping[str, npt.ArrayLike], title: str = "", near: float = 0.1
+    p: npt.ArrayLike,
+    ratios: Mapping[str, npt.ArrayLike],
+    title: str = "",
+    near: float = 0.1,
+    expected: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Figure:
     """The delta method's variance of Pass@k over the exact one, by the success rate.
+
+    Ratios are on a logarithmic axis from 1/10 to 10; what is further off leaves it.
 
     Args:
         p: success rates of a question, shape (P,).
         ratios: label ("k = 4") -> delta / exact, shape (P,), masked where the exact one is 0.
         title: what is shown.
         near: half the width of the band around 1 that counts as good.
+        expected: label -> expected posterior variance / exact, likewise; drawn dashed.
     """
     rates = plain(p)
     figure, (axes,) = style.panels(PAGE, 2.9, title)
     looks = dict(zip(ratios, style.palette(len(ratios)), strict=True))
     axes.axhspan(1 - near, 1 + near, color=style.GREY, alpha=0.25, linewidth=0)
     axes.axhline(1, color=INK, linewidth=0.7)
-    highest = 1 + near
     for i, (label, look) in enumerate(looks.items()):
-        ratio = plain(ratios[label])
-        axes.plot(rates, ratio, **look, markevery=style.every(len(rates), i))
-        highest = max(highest, float(np.nanmax(ratio, initial=1.0)))
+        look |= {"linestyle": "-"}
+        for lines, way in ((ratios, "-"), (expected or {}, "--")):
+            if label in lines:
+                marks = style.every(len(rates), i)
+                axes.plot(rates, plain(lines[label]), **look | {"linestyle": way}, markevery=marks)
     axes.grid(axis="y")
-    axes.set(xlim=(0, 1), ylim=(0, 1.02 * highest))
-    axes.set(xlabel=f"success rate p of a question; grey: within {near:.0%}".replace("%", " %"),
-             ylabel="delta method / exact variance")  # fmt: skip
-    key(figure, looks, True)
+    axes.set(xlim=(0, 1), yscale="log", ylim=(0.1, 10))
+    ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel=f"success rate p of a question; grey: within {100 * near:g} %",
+             ylabel="variance / exact variance")  # fmt: skip
+    ways = {"delta method": "-"} | ({"posterior, expected": "--"} if expected else {})
+    key(
+        figure, looks | {way: {"color": INK, "linestyle": line} for way, line in ways.items()}, True
+    )
     return figure

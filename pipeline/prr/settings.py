@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pipeline import keyvalue
 from pipeline.errors import UserError
-from pipeline.trajectory.settings import PriceSettings
+from pipeline.trajectory.settings import PriceSettings, judging_problems
 
 
 @dataclass
@@ -19,7 +19,7 @@ class ReversalConfig:
     draws: int = 4000  # from the posterior of each side
     seed: int = 0  # of the draws
     prices: PriceSettings = field(default_factory=PriceSettings)
-    out: str = "runs/_prr"
+    out: str | None = None  # default: _prr beside the first run, as in runs/DATASET/_prr
 
 
 def load(arguments: Sequence[str]) -> ReversalConfig:
@@ -34,6 +34,8 @@ def load(arguments: Sequence[str]) -> ReversalConfig:
         (['runs/demo/*-base'], ['runs/demo/a-sft', 'runs/demo/b-sft'])
     """
     cfg = keyvalue.fill(ReversalConfig, arguments)
+    if "out=" in arguments:  # an unset variable of the shell, not the default
+        raise UserError("out: must name a folder")
     for message in _problems(cfg):
         raise UserError(message)
     cfg.pass_k = sorted({*cfg.pass_k})
@@ -49,14 +51,6 @@ def _problems(cfg: ReversalConfig) -> Iterator[str]:
             )
     if not cfg.pass_k or any(k < 1 for k in cfg.pass_k):
         yield f"pass_k={cfg.pass_k}: name one k or more, each at least 1"
-    if not 0 < cfg.confidence < 1:
-        yield f"confidence={cfg.confidence}: must lie between 0 and 1"
     if not 100 <= cfg.draws <= 1_000_000:
         yield f"draws={cfg.draws}: must be 100 to 1000000"
-    if cfg.seed < 0:
-        yield f"seed={cfg.seed}: must be 0 or more"
-    for name, price in vars(cfg.prices).items():
-        if not 0 <= price < float("inf"):
-            yield f"prices.{name}={price}: must be 0 or more, per million tokens"
-    if not cfg.out.strip():
-        yield "out: must name a folder"
+    yield from judging_problems(cfg.confidence, cfg.seed, cfg.prices, cfg.out)

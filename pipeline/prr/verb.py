@@ -34,7 +34,7 @@ def run(settings: Sequence[str]) -> None:
     for table in (main, made["protocols"]):  # ranks by other protocols are in the files
         tabular.show(table)
         results.print()
-    folder = Path(cfg.out).expanduser()
+    folder = Path(cfg.out).expanduser() if cfg.out else pairs.before[0].parent / "_prr"
     try:
         for stem, table in made.items():
             tabular.save(table, folder, stem)

@@ -3,8 +3,10 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 import scoring
-from pipeline.console import warn
+from pipeline.console import percent, warn
 from pipeline.tabular import Column, Table
 from pipeline.trajectory import protocols
 from pipeline.trajectory.protocols import AVG, Metric
@@ -28,7 +30,10 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
             protocols.scores(track.at(shared), Metric(AVG), cfg.confidence)
             for track in (first, second)
         )
-        found = scoring.compare_scores(a.value, a.sigma, b.value, b.sigma, cfg.confidence)
+        # Equal but for rounding is equal: a difference of 1e-16 has no sign.
+        levels = scoring.ranks(np.stack([a.value, b.value], axis=-1))
+        second_value = np.where(levels[:, 0] == levels[:, 1], a.value, b.value)
+        found = scoring.compare_scores(a.value, a.sigma, second_value, b.sigma, cfg.confidence)
         for i, step in enumerate(shared):
             lo, hi = float(found.lo[i]), float(found.hi[i])
             rows.append(
@@ -50,30 +55,42 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
 def crossings(rows: Sequence[Row]) -> list[Row]:
     """How often the curves of each pair cross, from the rows of `ahead`.
 
-    A crossing is a change of sign of the difference from one step to the next at which it is not 0;
-    a real one lies between steps whose differences are both real.
+    A crossing is a change of sign of the difference from one step to the next at which it is not 0.
+    A real one is a change of sign from one real difference to the next real one, whatever lies
+    between. All windows are judged at the steps that all windows of both trainings have: more
+    steps have more crossings.
     """
     made = []
-    of = ("first", "second", "dataset", "window")
-    for key, group in itertools.groupby(rows, key=lambda row: [row[name] for name in of]):
-        steps = list(group)
-        apart = [row for row in steps if row["difference"] != 0]
-        crossed = [
-            (before, after)
-            for before, after in itertools.pairwise(apart)
-            if (before["difference"] > 0) != (after["difference"] > 0)
-        ]
-        made.append(
-            {
-                **dict(zip(of, key, strict=True)),
-                "steps": len(steps),
-                "settled": sum(row["real"] for row in steps),
-                "first_ahead": sum(row["difference"] > 0 for row in steps),
-                "crossings": len(crossed),
-                "real": sum(before["real"] and after["real"] for before, after in crossed),
-            }
-        )
+    of = ("first", "second", "dataset")
+    for place in dict.fromkeys(tuple(row[name] for name in of) for row in rows):
+        found = [row for row in rows if tuple(row[name] for name in of) == place]
+        windows = dict.fromkeys(row["window"] for row in found)
+        at = {w: [row["step"] for row in found if row["window"] == w] for w in windows}
+        shared = set.intersection(*map(set, at.values()))
+        for window in windows:
+            steps = [row for row in found if row["window"] == window and row["step"] in shared]
+            ends = [row["step"] for row in steps] or [None]
+            made.append(
+                {
+                    **dict(zip(of, place, strict=True)),
+                    "window": window,
+                    "steps": len(steps),
+                    "from": ends[0],
+                    "to": ends[-1],
+                    "at": ", ".join(str(row["step"]) for row in steps),
+                    "settled": sum(row["real"] for row in steps),
+                    "first_ahead": sum(row["difference"] > 0 for row in steps),
+                    "crossings": _changes([row for row in steps if row["difference"] != 0]),
+                    "real": _changes([row for row in steps if row["real"]]),
+                }
+            )
     return made
+
+
+def _changes(rows: Sequence[Row]) -> int:
+    """How often the sign of the difference changes from a row to the next; none is 0."""
+    signs = [row["difference"] > 0 for row in rows]
+    return sum(before != after for before, after in itertools.pairwise(signs))
 
 
 def _pairs(tracks: Sequence[Track]) -> Iterator[tuple[Track, Track]]:
@@ -116,26 +133,35 @@ def ahead_table(rows: Sequence[Row], cfg: TrajectoryConfig) -> Table:
         Column("probability", "P(first ahead)", format="{:.3f}"),
         Column("real", "real"),
     ]
+    level = percent(cfg.confidence)
     notes = [
-        f"interval of the difference: {cfg.confidence:.0%} of repeating the trials of these"
-        " questions; real: it leaves out 0"
+        f"low, high: {level} credible interval of the difference of the success rates on these"
+        f" questions; real: it leaves out 0, which {percent(1 - cfg.confidence)} of the"
+        " steps of two equal curves do by chance",
+        protocols.INDEPENDENT,
     ]
     return Table("which training run is ahead", columns, rows, notes)
 
 
 def crossings_table(rows: Sequence[Row], cfg: TrajectoryConfig) -> Table:
     """The rows of `crossings` as a table."""
+    level = percent(cfg.confidence)
     columns = [
         *_columns(rows),
-        Column("steps", "steps"),
+        Column("steps", "number", group="steps"),
+        Column("from", "from", group="steps"),
+        Column("to", "to", group="steps"),
+        Column("at", "at", align="left", wide=True),
         Column("first_ahead", "first ahead"),
         Column("settled", "real", group="differences"),
         Column("crossings", "crossings"),
         Column("real", "real", group="crossings"),
     ]
     notes = [
-        "crossings: changes of sign of the difference of avg@N along the steps that both have;"
-        f" real ones: between steps whose differences are both real at {cfg.confidence:.0%}"
+        "steps: those that all windows of both training runs have; single checkpoints have more"
+        " (table of which one is ahead), and would cross more often for that alone",
+        "crossings: changes of sign of the difference of avg@N; equal scores are passed over. real"
+        f" ones: changes of sign along the steps alone whose difference is real at {level}",
     ]
     return Table("where training runs cross", columns, rows, notes)
 

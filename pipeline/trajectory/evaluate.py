@@ -20,6 +20,7 @@ from pipeline.trajectory import merged, standing
 from pipeline.trajectory.plan import Evaluation, Plan, Weights
 from pipeline.trajectory.standing import Standing
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 Standings = dict[tuple[str, str], Standing]  # by data set and name of the run's folder
 
 
@@ -80,8 +81,8 @@ def evaluate(plan: Plan, found: Standings, keep: bool) -> None:
                 found[key(one)] = standing.of(one, asked[one.dataset])
                 if not found[key(one)].finished:
                     failed.setdefault(str(one.run.path), 1)
-        if not keep and all(found[key(one)].finished for one in of):
-            merged.remove(weights)
+        if all(found[key(one)].finished for one in of):
+            (merged.remember if keep else merged.remove)(weights)
     if failed:
         names = "; ".join([*failed][:6]) + f" and {len(failed) - 6} more" * (len(failed) > 6)
         raise Unfinished(
@@ -119,21 +120,27 @@ def _child(command: Sequence[str]) -> int:
 
     A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for
     it. What is sent to this process alone is passed on.
+
+    Returns:
+        Its exit status; that of a stop where one was asked for, even if the child was just done.
     """
+    asked: list[int] = []
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
 
-        def pass_on(number: int, _: Any) -> None:
-            child.send_signal(number)
+        def heard(number: int, _: Any) -> None:
+            asked.append(number)
+            if number != signal.SIGINT:
+                child.send_signal(number)
 
-        before = {
-            signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-            **{n: signal.signal(n, pass_on) for n in (signal.SIGTERM, signal.SIGUSR1)},
-        }
+        before = {n: signal.signal(n, heard) for n in _SIGNALS}
         try:
-            return child.wait()
+            status = child.wait()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+    if asked and status not in sweep.STOPPED and status != AGAIN:
+        return AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
+    return status
 
 
 class _Timer:

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from pipeline.console import percent
 from pipeline.plots import trajectory as plots
 from pipeline.plots.trajectory import Curve, Priced
 from pipeline.trajectory import spread
@@ -13,17 +14,22 @@ from pipeline.trajectory.settings import TrajectoryConfig
 from pipeline.trajectory.stability import Row
 
 Rows = Sequence[Row]
+# Its interval covers what it says also where the prior pulls Bayes@N away.
+AVERAGE = "avg@N, share correct"
 
 
 def draw(made: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
     """All figures that the rows make, by the stem of their files.
+
+    `merge` and `side_by_side` (MaP's Figures 3 and 4) draw avg@N with its interval; Bayes@N, of the
+    same order, is in the tables.
 
     Args:
         made: rows of `curve`, `samples`, `ahead` and `variance`.
         cfg: confidence, and the k of the variance.
     """
     curve, several = made["curve"], len(_values(made["curve"], "training")) > 1
-    interval = f"{cfg.confidence:.0%} interval".replace("%", " %")
+    interval = f"{percent(cfg.confidence)} interval"
     figures: dict[str, Figure] = {}
     for training in _values(curve, "training"):
         own = _of(curve, training=training)
@@ -33,7 +39,7 @@ def draw(made: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
         )
         if any(row["window"] > 1 for row in own):
             figures[f"merge{end}"] = plots.curves(
-                _panels(own, _bayes), f"Single and merged{of}", "Bayes@N", interval
+                _panels(own, _average), f"Single and merged{of}", AVERAGE, interval
             )
     for name, rows in _each(made["samples"]).items():
         figures |= _by_samples(rows, name, interval)
@@ -58,8 +64,8 @@ def _four(rows: Rows) -> Callable[[Row], str | None]:
     return name
 
 
-def _bayes(row: Row) -> str | None:
-    return f"Merge@{row['window']}" if row["metric"] == BAYES else None
+def _average(row: Row) -> str | None:
+    return f"Merge@{row['window']}" if row["metric"] == AVG else None
 
 
 def _panels(rows: Rows, name: Callable[[Row], str | None]) -> dict[str, dict[str, Curve]]:
@@ -109,7 +115,8 @@ def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
 
 
 def _priced(rows: Rows) -> Priced:
-    line = _curve(rows, "cost", "tau_mean", "tau_low", "tau_high")
+    own = rows[0]["metric"] == GREEDY  # nothing of it is drawn again
+    line = _curve(rows, "cost", "tau" if own else "tau_mean", "tau_low", "tau_high")
     return Priced(line.x, line.y, line.low, line.high, [row["n"] for row in rows])
 
 
@@ -122,7 +129,7 @@ def _side_by_side(made: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
     figures = {}
     datasets = _values(made["curve"], "dataset")
     for dataset in datasets:
-        rows = _of(made["curve"], dataset=dataset, metric=BAYES)
+        rows = _of(made["curve"], dataset=dataset, metric=AVG)
         window = min((row["window"] for row in rows if row["window"] > 1), default=1)
         sides, chances = [], []
         for size in (1, window):
@@ -139,12 +146,12 @@ def _side_by_side(made: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
         title = f"Training runs side by side: {dataset}"
         if window == 1:
             figures[f"side_by_side{end}"] = plots.curves(
-                {dataset: sides[0]}, title, "Bayes@N", interval
+                {dataset: sides[0]}, title, AVERAGE, interval
             )
         else:
             ahead = (chances[0], chances[1]) if chances[0] else None
             figures[f"side_by_side{end}"] = plots.side_by_side(
-                sides[0], sides[1], ahead, title, heads, "Bayes@N", interval
+                sides[0], sides[1], ahead, title, heads, AVERAGE, interval
             )
     return figures
 
@@ -163,10 +170,10 @@ def _ahead(rows: Rows) -> dict[str, Curve]:
 def _variance(rows: Rows, cfg: TrajectoryConfig) -> dict[str, Figure]:
     n = min((row["n"] for row in rows), default=1)
     p, ratios = spread.along_p(n, cfg.pass_k)
-    if not ratios:
+    if not ratios.delta:
         return {}
-    title = f"MaP's variance of Pass@k over the exact one, n = {n}"
-    return {"variance": plots.variance(p, ratios, title)}
+    title = f"Variance of Pass@k over the exact one, n = {n}"
+    return {"variance": plots.variance(p, ratios.delta, title, expected=ratios.posterior)}
 
 
 def _each(rows: Rows) -> dict[str, Rows]:

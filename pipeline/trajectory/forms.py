@@ -75,7 +75,7 @@ def _merge(rows: Sequence[Row], windows: Sequence[int], gains: Sequence[Row]) ->
                     "original": before["tau"],
                     "merge": after["tau"],
                     "improve": after["tau"] - before["tau"],
-                    **_gain(gains, after),
+                    **_gain(gains, before, after),
                     "original_down": before["down"],
                     "merge_down": after["down"],
                 }
@@ -94,24 +94,27 @@ def _merge(rows: Sequence[Row], windows: Sequence[int], gains: Sequence[Row]) ->
         Column("merge_down", "merge", format=_TAU, group="steps down", wide=True),
     ]
     notes = [
-        f"{_NOTE}, {_SHARED}; boot: interval of the improvement over replicates of the trials",
+        f"{_NOTE}, {_SHARED}; boot: interval of the improvement over replicates of as many trials,"
+        " single and merged on the same draws; blank where their numbers differ",
         _ALIKE,
     ]
     return Table("what merging changes (form of MaP's Table 2)", columns, made, notes)
 
 
-def _gain(gains: Sequence[Row], row: Row) -> Row:
-    """The interval of what merging gains with all trials, for a row of `stability`."""
-    metric = (BAYES, None) if row["twin"] else (row["metric"], row["k"])
-    place = [row[key] for key in ("training", "dataset", "window")]
-    of = [
-        gain
-        for gain in gains
-        if [gain[key] for key in ("training", "dataset", "window")] == place
-        and (gain["metric"], gain["k"]) == metric
-    ]
-    last = max(of, key=lambda gain: int(gain["n"]), default=None)
-    return {f"gain_{end}": last and last[end] for end in ("low", "high")}
+def _gain(gains: Sequence[Row], before: Row, after: Row) -> Row:
+    """The interval of what merging gains, for two rows of `stability`.
+
+    Blank where replicates do not have as many trials as the scores: where questions, or single and
+    merged, do not have the same number.
+    """
+    found = None
+    if before["trials"] is not None and before["trials"] == after["trials"]:
+        metric = (BAYES, None) if after["twin"] else (after["metric"], after["k"])
+        place = [after[key] for key in ("training", "dataset", "window", "trials")]
+        for gain in gains:
+            if [gain[key] for key in ("training", "dataset", "window", "n")] == place:
+                found = gain if (gain["metric"], gain["k"]) == metric else found
+    return {f"gain_{end}": found and found[end] for end in ("low", "high")}
 
 
 def _windows(rows: Sequence[Row], windows: Sequence[int]) -> Table:
@@ -177,9 +180,12 @@ def _by_dataset(
 
 def _subjects(rows: Sequence[Row]) -> Iterator[tuple[str, str, Metric]]:
     """Training, data set and metric of all rows; Pass@1 and Bayes@N only where avg@N is another."""
-    names = {(row["training"], row["dataset"], row["metric"], row["k"]): row for row in rows}
-    for (training, dataset, kind, k), row in names.items():
-        if not (row["twin"] and kind != AVG):
+    names: dict[tuple[str, str, str, int | None], list[bool]] = {}
+    for row in rows:
+        place = (row["training"], row["dataset"], row["metric"], row["k"])
+        names.setdefault(place, []).append(row["twin"])
+    for (training, dataset, kind, k), twin in names.items():
+        if kind == AVG or not all(twin):  # windows may have other numbers of trials
             yield training, dataset, Metric(kind, k)
 
 

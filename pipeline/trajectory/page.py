@@ -24,6 +24,7 @@ def write(
     plan: Plan,
     tables: Mapping[str, Table],
     pictures: Sequence[str],
+    summary: Sequence[str],
     warnings: Sequence[str],
 ) -> Path:
     """Write the page.
@@ -33,12 +34,14 @@ def write(
         plan: what was evaluated.
         tables: by stem.
         pictures: stems, safe as file names.
+        summary: what the numbers say, one line each.
         warnings: what should be known, one line each.
 
     Raises:
         OSError: it cannot be written.
     """
     parts = [f"# Trajectory of {plan.label}\n"]
+    parts.append("\n".join(f"- {line}" for line in summary) + "\n")
     parts += [f"> {line}\n" for line in warnings]
     left = list(pictures)
     for name, table in tables.items():

@@ -19,6 +19,7 @@ STAGES = "stages=[prepare,generate,grade,score]"
 _STAND_IN = "NAME-OF-A-CHECKPOINT"  # where it turns up in model.name, a checkpoint's name goes
 _GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.trials=1")
 _EDGES = "-_./ "
+_WORDS = ("null", "none", "true", "false", "inf", "nan")  # that Hydra takes for no texts
 _LONGEST = 60  # letters of what the whole is called
 
 
@@ -62,7 +63,8 @@ def make(settings: Settings, trainings: list[Training]) -> Plan:
     """Every evaluation that the settings ask for; nothing is written, no weights are read.
 
     Raises:
-        UserError: settings of the runs that cannot work; two data sets of one name.
+        UserError: settings of the runs that cannot work; two data sets of one name; two evaluations
+            with one run folder.
     """
     stand_in = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_STAND_IN}"
     probe = [f"model.checkpoint={_STAND_IN}", f"model.id={_quoted(stand_in)}", STAGES]
@@ -81,8 +83,29 @@ def make(settings: Settings, trainings: list[Training]) -> Plan:
         for base, of in zip(bases, settings.datasets, strict=True)
         for greedy in ((False, True) if settings.cfg.greedy else (False,))
     ]
-    out = Path(settings.cfg.out or root / "_trajectory" / label).expanduser()
+    _check_folders(evaluations)
+    beside = root if len(bases) > 1 else Path(bases[0].run_dir).parent
+    called = f"{label}-{bases[0].tag}" if bases[0].tag else label
+    out = Path(settings.cfg.out or beside / "_trajectory" / called).expanduser()
     return Plan(label, out, trainings, names, evaluations)
+
+
+def _check_folders(evaluations: Sequence[Evaluation]) -> None:
+    """No two evaluations may write into one run folder."""
+    seen: dict[Path, Evaluation] = {}
+    for one in evaluations:
+        other = seen.setdefault(one.run.path, one)
+        if other is not one:
+            raise UserError(
+                f"{one.run.path}: would be the run folder of {_described(other)} and of"
+                f" {_described(one)}; rename the folder of that checkpoint"
+            )
+
+
+def _described(one: Evaluation) -> str:
+    weights = one.weights
+    kind = "the checkpoint" if weights.window == 1 else f"merge={weights.window},"
+    return f"{kind} {weights.name}" + " (greedy)" * one.greedy
 
 
 def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, str | None]:
@@ -148,9 +171,11 @@ def _evaluation(
 
 
 def _quoted(text: str) -> str:
-    r"""A text as Hydra takes it, whatever is in it.
+    r"""A text as Hydra takes it, whatever is in it; plain where nothing in it could be more.
 
-    >>> print(_quoted("it's"))
-    'it\'s'
+    >>> print(_quoted("it's"), _quoted("models/step-10"), _quoted("10"), _quoted("nan"))
+    'it\'s' models/step-10 '10' 'nan'
     """
+    if re.fullmatch(r"/?[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in _WORDS:
+        return text
     return "'" + re.sub(r"(\\*)'", r"\1\1\'", text) + "'"

@@ -9,8 +9,21 @@ from scipy.special import ndtri
 import scoring
 from pipeline.trajectory.tracks import Track
 from scoring import Counts
+from scoring.passk_variance import pass_at_k_sigma
 
 GREEDY, AVG, BAYES, PASS = "greedy", "avg", "bayes", "pass"
+INDEPENDENT = (
+    "intervals of scores take trials as independent; seeds are shared across questions, which"
+    " correlates trials of one index, so that they may be too narrow"
+)
+DRAWN = (
+    "replicates draw whole trials, one index for all questions, checkpoints and windows, as trials"
+    " of one index share their seed; where trials are missing, each question's by itself"
+)
+TIES = (
+    "fewer trials mean more ties, which lower MaP's τ and down alike: few trials and greedy are not"
+    " to be judged by these two alone, but by τ_b and flat beside them"
+)
 
 
 class Metric(NamedTuple):
@@ -62,9 +75,9 @@ def metrics(track: Track, pass_k: Sequence[int]) -> list[Metric]:
 def twins(track: Track, metric: Metric) -> Metric:
     """The metric that orders models as this one does, and is the one to compute.
 
-    With the same number of trials everywhere avg@N, Pass@1 and Bayes@N differ by a scale only.
+    Pass@1 is avg@N; with the same number of trials everywhere Bayes@N is it on another scale.
     """
-    same = track.equal and (metric.kind in (AVG, BAYES) or metric == Metric(PASS, 1))
+    same = metric == Metric(PASS, 1) or (track.equal and metric.kind == BAYES)
     return Metric(AVG) if same else metric
 
 
@@ -72,7 +85,8 @@ def scores(track: Track, metric: Metric, confidence: float) -> Scores:
     """A metric along the steps of a track, with its interval.
 
     greedy is the share of questions whose one attempt is right: it has no trials to vary, so no
-    interval. Pass@k is the unbiased estimator -/+ z of its posterior's sigma, within 0 and 1.
+    interval. Pass@k is the unbiased estimator -/+ z of its sampling sigma, within 0 and 1: the
+    posterior's would be far too small for k near the number of trials.
     """
     if metric.kind == GREEDY:
         assert track.greedy is not None
@@ -84,7 +98,7 @@ def scores(track: Track, metric: Metric, confidence: float) -> Scores:
         return Scores(*scoring.bayes_ci(counts, confidence=confidence, bounds=(0.0, 1.0)))
     assert metric.k is not None
     value = np.asarray(scoring.pass_at_k(counts, metric.k))
-    sigma = np.asarray(scoring.pass_at_k_ci(counts, metric.k)[1])
+    sigma = np.asarray(pass_at_k_sigma(counts, metric.k))
     z = float(ndtri((1 + confidence) / 2))
     return Scores(value, sigma, np.clip(value - z * sigma, 0, 1), np.clip(value + z * sigma, 0, 1))
 
@@ -97,9 +111,33 @@ def score(metric: Metric) -> Callable[[Any], Any]:
     return lambda R: scoring.pass_at_k(R, k)
 
 
+def drawn_from(track: Track) -> Any:
+    """What the bootstrap draws from: outcomes, or counts where trials are missing."""
+    return track.outcomes if track.complete else Counts(track.counts)
+
+
 def seed(track: Track, first: int) -> int:
-    """The seed of a track's replicates: windows of different sizes are drawn independently."""
-    return first + track.window - 1
+    """The seed of a track's replicates.
+
+    One for all windows where trials are drawn as columns, so that merged and single ones are drawn
+    jointly. Questions drawn by themselves are drawn independently in every window.
+    """
+    return first if track.complete else first + track.window - 1
+
+
+def flat_share(values: Any) -> Any:
+    """Share of the steps at which scores (..., n) go neither up nor down.
+
+    >>> float(flat_share([0.1, 0.3, 0.1 + 0.2, 0.2, 0.2]))
+    0.5
+    """
+    return np.mean(np.diff(scoring.ranks(values), axis=-1) == 0, axis=-1)
+
+
+def shared_steps(track: Track, tracks: Sequence[Track]) -> list[int]:
+    """Steps that all windows of a track's training have on its data set."""
+    place = (track.training, track.dataset)
+    return common_steps([one for one in tracks if (one.training, one.dataset) == place])
 
 
 def common_steps(tracks: Sequence[Track]) -> list[int]:

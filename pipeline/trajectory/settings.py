@@ -50,7 +50,8 @@ class TrajectoryConfig:
     replicates: int = 2000  # bootstrap over trials
     seed: int = 0  # of the bootstrap
     prices: PriceSettings = field(default_factory=PriceSettings)
-    out: str | None = None  # default: runs/_trajectory/MODEL
+    # Default: runs/DATASET/_trajectory/MODEL[-TAG]; of several data sets runs/_trajectory/...
+    out: str | None = None
 
 
 class Settings(NamedTuple):
@@ -93,6 +94,8 @@ def load(arguments: Sequence[str]) -> Settings:
         heads={"merge": "windows"},
     )
     cfg.checkpoints = _checkpoints(named)
+    if "out=" in arguments:  # an unset variable of the shell, not the default
+        raise UserError("out: must name a folder")
     for message in _problems(cfg):
         raise UserError(message)
     cfg.pass_k, cfg.merge.windows = sorted({*cfg.pass_k}), sorted({*cfg.merge.windows})
@@ -107,7 +110,12 @@ def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
         _, dot, name = key.strip().partition(".")
         if dot and not re.fullmatch(_LETTERS, name):
             raise UserError(f"{key}: the name of a training run is letters, digits, - . and _")
-        found[name] = [part.strip(" '\"") for part in text.strip("[] ").split(",") if part.strip()]
+        if name in found:
+            raise UserError(
+                f"{key}: given twice; write {key}=FIRST,SECOND for both, or a name for each"
+                " training run: checkpoints.NAME=FOLDER"
+            )
+        found[name] = [part for part in keyvalue.parts(text) if part]
         if not found[name]:
             raise UserError(f"{argument}: names no checkpoint; write {key}=FOLDER")
     if not found:
@@ -129,16 +137,23 @@ def _problems(cfg: TrajectoryConfig) -> Iterator[str]:
             )
     if any(k < 1 for k in cfg.pass_k):
         yield f"pass_k={cfg.pass_k}: every k must be at least 1"
-    if not 0 < cfg.confidence < 1:
-        yield f"confidence={cfg.confidence}: must lie between 0 and 1"
     if not 2 <= cfg.replicates <= 1_000_000:
         yield f"replicates={cfg.replicates}: must be 2 to 1000000"
-    if cfg.seed < 0:
-        yield f"seed={cfg.seed}: must be 0 or more"
-    for name, price in vars(cfg.prices).items():
+    yield from judging_problems(cfg.confidence, cfg.seed, cfg.prices, cfg.out)
+
+
+def judging_problems(
+    confidence: float, seed: int, prices: PriceSettings, out: str | None
+) -> Iterator[str]:
+    """What is wrong with settings that `trajectory` and `prr` share, a line each."""
+    if not 0 < confidence < 1:
+        yield f"confidence={confidence}: must lie between 0 and 1"
+    if seed < 0:
+        yield f"seed={seed}: must be 0 or more"
+    for name, price in vars(prices).items():
         if not 0 <= price < float("inf"):
             yield f"prices.{name}={price}: must be 0 or more, per million tokens"
-    if cfg.out is not None and not cfg.out.strip():
+    if out is not None and not out.strip():
         yield "out: must name a folder"
 
 

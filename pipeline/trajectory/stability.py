@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 import scoring
-from pipeline.console import Meter
+from pipeline.console import Meter, percent, warn
 from pipeline.tabular import Column, Table
 from pipeline.trajectory import protocols
-from pipeline.trajectory.protocols import AVG, GREEDY, Metric, Scores
+from pipeline.trajectory.protocols import AVG, BAYES, GREEDY, PASS, Metric, Scores
 from pipeline.trajectory.settings import TrajectoryConfig
 from pipeline.trajectory.tracks import Track
 from scoring import Counts
@@ -19,15 +19,15 @@ ALL, COMMON = "all", "common"
 Row = dict[str, Any]
 
 
-def key(track: Track, metric: Metric) -> Row:
-    """The cells that say of which protocol a row is."""
+def key(track: Track, metric: Metric, trials: int | str | None = None) -> Row:
+    """The cells that say of which protocol a row is, with its own number of trials or another."""
     return {
         "training": track.training,
         "dataset": track.dataset,
         "window": track.window,
         "metric": metric.kind,
         "k": metric.k,
-        "protocol": protocols.label(track.window, metric, protocols.trials_of(track)),
+        "protocol": protocols.label(track.window, metric, trials or protocols.trials_of(track)),
     }
 
 
@@ -38,11 +38,33 @@ def curve(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
         for metric in protocols.metrics(track, cfg.pass_k):
             found = protocols.scores(track, metric, cfg.confidence)
             changes = _changes(found, cfg.confidence)
+            moved = _shrinkage(track, metric, found)
             for i, (step, name) in enumerate(zip(track.steps.tolist(), track.names, strict=True)):
                 cells = {part: _cell(value, i) for part, value in found._asdict().items()}
                 change = changes[i - 1] if i else dict.fromkeys(changes[0])
+                cells["shrinkage"] = _cell(moved, i)
                 rows.append({**key(track, metric), "step": step, "name": name, **cells, **change})
+    _warn_strayed([row for row in rows if row["shrinkage"] is not None])
     return rows
+
+
+def _shrinkage(track: Track, metric: Metric, found: Scores) -> Any:
+    """How far the prior moved each score, in σ; None where there is no prior."""
+    if metric.kind != BAYES:
+        return None
+    average = scoring.avg(Counts(track.counts))[0]
+    return np.asarray(scoring.shrinkage(found.value, found.sigma, average))
+
+
+def _warn_strayed(rows: Sequence[Row]) -> None:
+    strayed = [row for row in rows if abs(row["shrinkage"]) > scoring.SHRINKAGE_LIMIT]
+    if strayed:
+        worst = max(strayed, key=lambda row: abs(row["shrinkage"]))
+        warn(
+            f"the uniform prior moved Bayes@N by more than {scoring.SHRINKAGE_LIMIT:g} σ at"
+            f" {len(strayed)} of {len(rows)} points ({worst['name']} {worst['shrinkage']:+.2f} σ):"
+            " its intervals cover less than they say there; read avg@N and its interval"
+        )
 
 
 def _cell(values: Any, i: int) -> float | None:
@@ -71,11 +93,8 @@ def stability(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
     rows: list[Row] = []
     with Meter("bootstrap", len(tracks)) as meter:
         for track in tracks:
-            beside = [
-                t for t in tracks if (t.training, t.dataset) == (track.training, track.dataset)
-            ]
             rows += _rows(track, ALL, cfg)
-            shared = protocols.common_steps(beside)
+            shared = protocols.shared_steps(track, tracks)
             if len(shared) == len(track.steps):
                 rows += [{**row, "steps": COMMON} for row in rows if _is_of(row, track, ALL)]
             elif len(shared) > 1:
@@ -93,7 +112,7 @@ def _rows(track: Track, steps: str, cfg: TrajectoryConfig) -> Iterator[Row]:
     wanted = protocols.metrics(track, cfg.pass_k)
     computed = {protocols.twins(track, metric) for metric in wanted if metric.kind != GREEDY}
     found = follow.stabilities(
-        Counts(track.counts),
+        protocols.drawn_from(track),
         {metric.label("N"): protocols.score(metric) for metric in sorted(computed, key=repr)},
         replicates=cfg.replicates,
         seed=protocols.seed(track, cfg.seed),
@@ -114,6 +133,8 @@ def _rows(track: Track, steps: str, cfg: TrajectoryConfig) -> Iterator[Row]:
                 "real_down": sum(change < 0 for change in real),
             }
         of = {"steps": steps, "n": len(track.steps)}
+        of["trials"] = track.trials if track.equal else None
+        of["flat"] = float(protocols.flat_share(scored.value))
         # Whether its order is that of avg@N.
         of["twin"] = protocols.twins(track, metric) == Metric(AVG)
         yield {**key(track, metric), **of, **judged, **counted}
@@ -131,6 +152,7 @@ def _greedy(values: Any) -> Row:
 
 def curve_table(rows: Sequence[Row], cfg: TrajectoryConfig) -> Table:
     """The rows of `curve` as a table."""
+    level = percent(cfg.confidence)
     number = "{:.4f}"
     columns = [
         *names(rows),
@@ -140,6 +162,7 @@ def curve_table(rows: Sequence[Row], cfg: TrajectoryConfig) -> Table:
         Column("sigma", "σ", r"$\sigma$", format=number),
         Column("low", "low", format=number),
         Column("high", "high", format=number),
+        Column("shrinkage", "shrinkage", format="{:+.2f}"),
         Column("change", "change", format="{:+.4f}"),
         Column("change_low", "low", format="{:+.4f}", group="change"),
         Column("change_high", "high", format="{:+.4f}", group="change"),
@@ -147,10 +170,14 @@ def curve_table(rows: Sequence[Row], cfg: TrajectoryConfig) -> Table:
         *_wide(),
     ]
     notes = [
-        f"intervals: {cfg.confidence:.0%} of repeating the trials of these questions; greedy has"
-        " one attempt and none",
-        "Pass@k: the unbiased estimator -/+ z of its posterior's sigma",
-        f"real: the {cfg.confidence:.0%} interval of the change from the step before leaves out 0",
+        f"low, high: {level} credible interval of the model's success on these very questions, not"
+        " on others, nor of another training; greedy has one attempt and none",
+        f"Pass@k: the unbiased estimator -/+ z of its sampling σ, a {level} confidence interval",
+        protocols.INDEPENDENT,
+        "shrinkage: (Bayes@N - avg@N) / σ; where it exceeds"
+        f" {scoring.SHRINKAGE_LIMIT:g} in size the interval of Bayes@N covers less than it says:"
+        " read avg@N's",
+        f"real: the {level} interval of the change from the step before leaves out 0",
     ]
     return Table("scores along training", columns, rows, notes)
 
@@ -170,12 +197,13 @@ def stability_table(rows: Sequence[Row], cfg: TrajectoryConfig, steps: str | Non
         Column("tau_b_undefined", "τ_b undefined", format=number, wide=True),
         Column("down", "down", format=number),
         *_spread("down", "boot down", wide=True),
+        Column("flat", "flat", format=number),
         Column("real_up", "up", group="real"),
         Column("real_down", "down", group="real"),
         *_wide(),
     ]
     return Table(f"how steadily a score follows training{_over(shown, steps)}", columns, shown,
-                 _notes(rows, cfg))  # fmt: skip
+                 _notes(shown, cfg))  # fmt: skip
 
 
 def _over(rows: Sequence[Row], steps: str | None) -> str:
@@ -188,15 +216,23 @@ def _over(rows: Sequence[Row], steps: str | None) -> str:
 
 
 def _notes(rows: Sequence[Row], cfg: TrajectoryConfig) -> list[str]:
+    level = percent(cfg.confidence)
+    steps = max((row["n"] for row in rows), default=1) - 1
+    chance = steps * (1 - cfg.confidence)
     notes = [
         "τ: 4P / n(n-1) - 1 with P the pairs of which the later scores higher (MaP); a tie counts"
-        " as discordant. τ_b leaves ties out. down: share of the steps that go down; real: steps"
-        f" whose {cfg.confidence:.0%} interval leaves out 0",
+        " as discordant. τ_b: tied pairs count neither way, and shorten its scale. down, flat:"
+        " shares of the steps that go down, and neither up nor down",
+        protocols.TIES,
+        f"real: steps whose {level} interval leaves out 0; of {steps} steps of a training that"
+        f" stands still about {chance:.2g} would be, up or down",
         f"boot: {cfg.replicates} bootstrap replicates of the trials, seed {cfg.seed};"
-        f" mean and {cfg.confidence:.0%} interval. They hold the noise of the trials twice, so"
+        f" mean and {level} interval. They hold the noise of the trials twice, so"
         " protocols are compared column by column",
+        protocols.DRAWN,
+        protocols.INDEPENDENT,
     ]
-    if any(row["metric"] != GREEDY and row["metric"] != "pass" for row in rows):
+    if any(row["metric"] not in (GREEDY, PASS) for row in rows):
         notes.append(
             "with the same number of trials everywhere avg@N, Pass@1 and Bayes@N order checkpoints"
             " alike, so their τ is one and the same; Bayes@N adds the interval"

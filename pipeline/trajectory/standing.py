@@ -13,6 +13,7 @@ from pipeline.questions import Question
 from pipeline.runfolder import Run
 from pipeline.tables import ATTEMPTS, GRADES, KEY
 from pipeline.trajectory import merged
+from pipeline.trajectory.merged import Known
 from pipeline.trajectory.plan import Evaluation, Weights
 
 
@@ -22,7 +23,7 @@ class Standing(NamedTuple):
     owed: int  # attempts
     ungraded: int  # attempts that are there, without a grade by today's grader
     prompts: int  # questions whose prompt log-probs are owed
-    unknown: bool = False  # finished, of merged weights of which nothing is left to compare with
+    unknown: bool = False  # finished, of merged weights of which nothing says what they are of
 
     @property
     def finished(self) -> bool:
@@ -32,28 +33,33 @@ class Standing(NamedTuple):
 def of(
     evaluation: Evaluation,
     questions: Sequence[Question],
-    known: Callable[[Weights], str | None] = merged.known,
+    known: Callable[[Weights], Known] = merged.known,
 ) -> Standing:
     """Where the run of an evaluation stands; no engine and no tokenizer is loaded.
 
     Args:
         evaluation: which run.
         questions: those of its data set.
-        known: what says the fingerprint of weights.
+        known: what says what is known of weights.
 
     Raises:
-        UserError: the folder was made with other settings, weights or questions.
+        UserError: the folder was made with other settings, weights or questions; what is in the
+            place of merged weights cannot be told to be theirs, and runs need them.
     """
     run = evaluation.run
     trials = run.cfg.sampling.trials
+    weights, doubt = known(evaluation.weights)
     if not (run.path / "questions.parquet").is_file():
+        if doubt is not None:
+            raise UserError(doubt)
         return Standing(len(questions) * trials, 0, 0)
     identity = {
         **runfolder.settings(run.cfg),
         "questions": {question.id: question.hash for question in questions},
     }
     made_with = runfolder.read_manifest(run).get("identity", {})
-    weights = known(evaluation.weights)
+    if doubt is not None and weights != made_with.get("model.weights"):
+        raise UserError(doubt)
     if weights is not None:
         identity["model.weights"] = weights
     runfolder.check_same(run, identity)
@@ -65,7 +71,9 @@ def of(
     missing = [q for q in questions if q.id not in made_with.get("questions", {})]
     prompts = len(missing) or len(runfolder.missing_prompt_logprobs(run))
     found = Standing(int((~made).sum()), int((made & ~graded).sum()), prompts)
-    return found._replace(unknown=found.finished and weights is None)
+    if doubt is not None and not found.finished:
+        raise UserError(doubt)
+    return found._replace(unknown=found.finished and (weights is None or doubt is not None))
 
 
 def _grader(run: Run) -> dict[str, object]:

@@ -13,6 +13,7 @@ from pipeline.score import MISSING, outcome_matrix
 from pipeline.trajectory.plan import Evaluation, Plan
 
 Ints = npt.NDArray[np.int64]
+NONE = -1  # in place of the outcome of a trial that is missing
 
 
 class Track(NamedTuple):
@@ -23,11 +24,21 @@ class Track(NamedTuple):
     window: int  # 1: single checkpoints
     steps: Ints  # (n,)
     names: list[str]  # of the models, n
-    counts: Ints  # (n, M, 2), wrong and right trials of each question
+    outcomes: npt.NDArray[np.int8]  # (n, M, N), 1 correct, 0 not, -1 missing
     greedy: Ints | None  # (n, M), 1 where the greedy attempt is right
     prompt_tokens: float | None  # mean of a question
     completion_tokens: float | None  # mean of an attempt
     greedy_tokens: float | None  # mean of a greedy attempt
+
+    @property
+    def counts(self) -> Ints:
+        """Wrong and right trials of each question, (n, M, 2)."""
+        return np.stack([(self.outcomes == mark).sum(axis=-1) for mark in (0, 1)], axis=-1)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no trial is missing."""
+        return not (self.outcomes == NONE).any()
 
     @property
     def trials(self) -> int:
@@ -45,7 +56,7 @@ class Track(NamedTuple):
         return self._replace(
             steps=self.steps[kept],
             names=[self.names[i] for i in kept],
-            counts=self.counts[kept],
+            outcomes=self.outcomes[kept],
             greedy=None if self.greedy is None else self.greedy[kept],
         )
 
@@ -75,7 +86,7 @@ def _track(
     marks: dict[str, list[str]],
 ) -> Track:
     order = marks.setdefault(dataset, [q["question_hash"] for q in sampled[0].run.questions])
-    once = [_counts(one.run, order)[..., 1] for one in greedy]
+    once = [(_outcomes(one.run, order) == 1).any(axis=-1).astype(np.int64) for one in greedy]
     lengths = [len(q["prompt_token_ids"]) for q in sampled[0].run.questions]
     return Track(
         training,
@@ -83,7 +94,7 @@ def _track(
         window,
         np.array([one.weights.step for one in sampled]),
         [one.weights.name for one in sampled],
-        np.stack([_counts(one.run, order) for one in sampled]),
+        np.stack([_outcomes(one.run, order) for one in sampled]),
         np.stack(once) if once else None,
         float(np.mean(lengths)) if all(lengths) else None,
         _mean([mean_tokens(one.run.attempts) for one in sampled]),
@@ -91,8 +102,8 @@ def _track(
     )
 
 
-def _counts(run: Run, order: Sequence[str]) -> Ints:
-    """Wrong and right trials (M, 2) of a run's questions, in the order of their hashes."""
+def _outcomes(run: Run, order: Sequence[str]) -> npt.NDArray[np.int8]:
+    """Outcomes (M, N) of a run's questions, in the order of their hashes."""
     outcomes = outcome_matrix(run)
     at = {question["question_hash"]: i for i, question in enumerate(run.questions)}
     if sorted(at) != sorted(order):
@@ -101,11 +112,9 @@ def _counts(run: Run, order: Sequence[str]) -> Ints:
             " set must be the same for all"
         )
     rows = outcomes[[at[mark] for mark in order]]
-    right = (rows == "correct").sum(axis=-1)
-    counts = np.stack([(rows != MISSING).sum(axis=-1) - right, right], axis=-1).astype(np.int64)
-    if not counts.sum(axis=-1).all():
+    if (rows == MISSING).all(axis=-1).any():
         raise UserError(f"{run.path}: a question has no graded attempt; run `grade` on it")
-    return counts
+    return np.where(rows == MISSING, NONE, rows == "correct").astype(np.int8)
 
 
 def _mean(values: Sequence[Any]) -> float | None:

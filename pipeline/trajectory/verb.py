@@ -9,10 +9,9 @@ from typing import Any
 from pipeline import runfolder, tabular
 from pipeline.console import collected, note, results, warn
 from pipeline.errors import UserError
-from pipeline.tabular import Column, Table
-from pipeline.trajectory import evaluate, plan, tracks, trainings
+from pipeline.tabular import Table
+from pipeline.trajectory import evaluate, plan, preview, tracks, trainings
 from pipeline.trajectory import settings as own_settings
-from pipeline.trajectory.evaluate import Standings
 from pipeline.trajectory.plan import Evaluation, Plan
 from pipeline.trajectory.settings import Settings, TrajectoryConfig
 from pipeline.trajectory.tracks import Track
@@ -35,12 +34,15 @@ def run(settings: list[str], dry_run: bool = False) -> None:
     with collected() as warnings:
         found = trainings.find(asked.cfg.checkpoints, asked.cfg.merge.windows)
         made = plan.make(asked, found)
+        preview.check_out(made.out)
         standings = evaluate.standings(made)
+        preview.warn_unknown(made, standings)
         if dry_run:
-            tabular.show(_plan_table(made, standings))
+            tabular.show(preview.table(made, standings))
+            preview.show_owed(made, standings)
             note("nothing was written or evaluated")
             return
-        note(_planned(made, standings))
+        note(preview.line(made, standings))
         try:
             evaluate.evaluate(made, standings, asked.cfg.merge.keep)
         except OSError as error:
@@ -48,12 +50,6 @@ def run(settings: list[str], dry_run: bool = False) -> None:
                 f"{error.filename or made.out}: {error.strerror or error}; mend the disk, then the"
                 " same command continues"
             ) from error
-        unknown = [one for one in made.evaluations if standings[evaluate.key(one)].unknown]
-        if unknown:
-            note(
-                f"{len(unknown)} finished runs of merged weights that are gone, with all that said"
-                f" what they were made of: taken as they are, first {unknown[0].run.path}"
-            )
         read = tracks.read(made)
         _told_short(read, asked.cfg)
         analyse(read, asked, made, warnings)
@@ -70,7 +66,15 @@ def analyse(
     Raises:
         UserError: the folder cannot be written.
     """
-    from pipeline.trajectory import beside, forms, samples, spread, stability
+    from pipeline.trajectory import (
+        beside,
+        forms,
+        samples,
+        samples_tables,
+        spread,
+        stability,
+        summary,
+    )
 
     cfg = asked.cfg
     rows: dict[str, list[dict[str, Any]]] = {
@@ -84,9 +88,9 @@ def analyse(
     tables = {
         "stability": stability.stability_table(rows["stability"], cfg),
         **forms.tables(rows["stability"], rows["gains"]),
-        "samples": samples.samples_table(rows["samples"], cfg),
-        "pairs": samples.pairs_table(rows["pairs"], cfg),
-        "gains": samples.gains_table(rows["gains"], cfg),
+        "samples": samples_tables.samples_table(rows["samples"], cfg),
+        "pairs": samples_tables.pairs_table(rows["pairs"], cfg),
+        "gains": samples_tables.gains_table(rows["gains"], cfg),
         "crossings": beside.crossings_table(rows["crossings"], cfg),
         "ahead": beside.ahead_table(rows["ahead"], cfg),
         "variance": spread.table(rows["variance"]),
@@ -97,7 +101,11 @@ def analyse(
     for table in (shared, *(tables[stem] for stem in _PRINTED if stem in tables)):
         tabular.show(table)
         results.print()
-    _save(made, asked, rows, tables, warnings)
+    merges = tables["merge"].rows if "merge" in tables else []
+    told = summary.lines(rows, merges, cfg)
+    for line in told:
+        results.print(line)
+    _save(made, asked, rows, tables, told, warnings)
     return rows
 
 
@@ -106,6 +114,7 @@ def _save(
     asked: Settings,
     rows: Mapping[str, Sequence[Any]],
     tables: Mapping[str, Table],
+    summary: Sequence[str],
     warnings: Sequence[str],
 ) -> None:
     from pipeline.plots import style  # matplotlib takes half a second
@@ -121,12 +130,13 @@ def _save(
         for stem, figure in figures_of.items():
             pictures.append(page.stem(stem))
             files += style.save(figure, folder / page.stem(stem))
-        files.append(page.write(folder, made, tables, pictures, warnings))
+        files.append(page.write(folder, made, tables, pictures, summary, warnings))
         told = {
             "label": made.label,
             "command": ["python", "-m", "pipeline", *sys.argv[1:]],
             "settings": {**asdict(asked.cfg), "run": asked.run, "datasets": asked.datasets},
             "runs": [_told(one) for one in made.evaluations],
+            "summary": list(summary),
             "warnings": list(warnings),
             "tables": {stem: list(of) for stem, of in rows.items()}
             | {stem: list(table.rows) for stem, table in tables.items() if stem not in rows},
@@ -175,72 +185,9 @@ def _told_short(read: Sequence[Track], cfg: TrajectoryConfig) -> None:
         short = [k for k in cfg.pass_k if k > trials]
         if short:
             names = ", ".join(f"Pass@{k}" for k in short)
-            note(f"{dataset}: {names} left out, a question has {trials} trials")
+            note(f"{dataset}: {names} left out, as some question has only {trials} trials")
         if not all(track.equal for track in own):
-            warn(f"{dataset}: questions do not have the same number of trials; the least: {trials}")
-
-
-def _planned(made: Plan, standings: Standings) -> str:
-    """The plan in one line."""
-    runs = [standings[evaluate.key(one)] for one in made.evaluations]
-    finished = sum(one.finished for one in runs)
-    sizes = dict.fromkeys(one.weights.window for one in made.evaluations)
-    models = {
-        size: len({one.weights.name for one in made.evaluations if one.weights.window == size})
-        for size in sizes
-    }
-    parts = [
-        f"{count} checkpoints" if size == 1 else f"{count} windows of {size}"
-        for size, count in models.items()
-    ]
-    how = "sampled and greedy" if any(one.greedy for one in made.evaluations) else "sampled"
-    return (
-        f"trajectory of {made.label}: {' and '.join(parts)}, {how}: {len(runs)} runs in"
-        f" {', '.join(_places(made))}, {finished} finished, {len(runs) - finished} owed"
-    )
-
-
-def _places(made: Plan) -> list[str]:
-    """The folders that runs are in."""
-    return list(dict.fromkeys(str(one.run.path.parent) for one in made.evaluations))
-
-
-def _plan_table(made: Plan, standings: Standings) -> Table:
-    """One row for each kind of run."""
-    groups: dict[tuple[Any, ...], list[Evaluation]] = {}
-    for one in made.evaluations:
-        key = (one.weights.training, one.dataset, one.weights.window, one.greedy)
-        groups.setdefault(key, []).append(one)
-    rows = []
-    for (training, dataset, window, greedy), of in groups.items():
-        stands = [standings[evaluate.key(one)] for one in of]
-        rows.append(
-            {
-                "training": training,
-                "dataset": dataset,
-                "models": f"Merge@{window}",
-                "decoding": "greedy" if greedy else f"{of[0].run.cfg.sampling.trials} trials",
-                "runs": len(of),
-                "finished": sum(one.finished for one in stands),
-                "owed": sum(one.owed for one in stands),
-                "ungraded": sum(one.ungraded for one in stands),
-                "steps": f"{of[0].weights.step} to {of[-1].weights.step}",
-            }
-        )
-    several = len({row["training"] for row in rows}) > 1
-    columns = [
-        Column("training", "training", align="left", wide=not several),
-        Column("dataset", "data set", align="left"),
-        Column("models", "models", align="left"),
-        Column("steps", "steps", align="left"),
-        Column("decoding", "decoding", align="left"),
-        Column("runs", "runs"),
-        Column("finished", "finished"),
-        Column("owed", "owed", group="attempts"),
-        Column("ungraded", "ungraded", group="attempts"),
-    ]
-    merged = [one.weights.path for one in made.evaluations if one.weights.window > 1]
-    notes = [f"runs: {', '.join(_places(made))}"]
-    notes += [f"merged weights: {one.parent}" for one in merged[:1]]
-    notes.append(f"results: {made.out}")
-    return Table(f"trajectory of {made.label}", columns, rows, notes)
+            warn(
+                f"{dataset}: some questions have fewer trials than others, the fewest {trials};"
+                " grade or sample what is missing (the same command says what is owed)"
+            )
