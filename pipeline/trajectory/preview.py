@@ -102,7 +102,7 @@ def table(made: Plan, standings: Standings) -> Table:
     windows = [one.weights.path for one in made.evaluations if one.weights.window > 1]
     notes = [_NOTE] if any(row["unprepared"] for row in rows) else []
     notes += [f"runs: {', '.join(_places(made))}"]
-    notes += [f"merged weights: {one.parent}" for one in windows[:1]]
+    notes += [f"merged weights: {place}" for place in dict.fromkeys(one.parent for one in windows)]
     notes.append(f"results: {made.out}")
     return Table(f"trajectory of {made.label}", columns, rows, notes)
 
