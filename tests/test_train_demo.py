@@ -4,7 +4,6 @@ import itertools
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 TRUNK = ROOT / "demo" / "models" / "step-3000"
 NAMES = ("constant", "linear")
 pytestmark = pytest.mark.skipif(not TRUNK.is_dir(), reason="the embedded models are not there")
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """Two threads that share a busy core wait for each other at every turn."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
