@@ -19,7 +19,7 @@ def describe() -> dict[str, Any]:
     """Versions, commit and hardware as plain JSON values."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES} | {"vllm": _vllm()},
         "hardware": hardware(),
@@ -55,7 +55,8 @@ def _gpus() -> list[str]:
     return _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """The commit of this project, with "-dirty" where files differ; None outside a repository."""
     found = _lines("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12")
     return found[0] if found else None
 

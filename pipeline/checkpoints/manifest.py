@@ -59,7 +59,7 @@ def text(
         "version": VERSION,
         "made_by": {
             "project": environment.version("bayes-at-n"),
-            "commit": environment.describe()["commit"],
+            "commit": environment.commit(),  # `describe` asks the GPUs, too
         },
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "window": len(sources),

@@ -1,15 +1,13 @@
 """Stopping a merge by one signal: with nothing left behind, and never while it cleans up."""
 
 import contextlib
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from pipeline import interrupts
 from pipeline.errors import Interrupted
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 @contextlib.contextmanager
@@ -42,13 +40,7 @@ def stoppable(out: Path) -> Iterator[Callable[[bool], None]]:
     if threading.current_thread() is not threading.main_thread():
         yield hold
         return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    try:
-        for number in _SIGNALS:
-            signal.signal(number, stop)
+    with interrupts.handled_by(stop):
         yield hold
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if asked:
         raise Interrupted(f"stopped after merging; {out} is complete", asked[0])

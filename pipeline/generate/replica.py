@@ -20,7 +20,8 @@ from typing import Any
 from pipeline import children
 from pipeline.console import collected
 from pipeline.errors import DamagedData, Interrupted, UserError
-from pipeline.generate.stopping import SIGNALS, StopFlag
+from pipeline.generate.stopping import StopFlag
+from pipeline.interrupts import SIGNALS
 from pipeline.schema import RunConfig
 
 LONGEST = 600  # characters of a text: a line of up to 4096 bytes enters a pipe whole or not at all

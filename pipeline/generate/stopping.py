@@ -5,13 +5,12 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
+from pipeline import interrupts
 from pipeline.console import note
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last: a scheduler's warning
 
 
 class StopFlag:
-    """Set by the first of `SIGNALS`."""
+    """Set by the first of `interrupts.SIGNALS`."""
 
     signal_number: int = 0
     loading: bool = False  # there is nothing to save yet
@@ -36,12 +35,8 @@ def requests() -> Iterator[StopFlag]:
                 raise StopNow
             note("stopping: writing what is finished (once more to quit at once) ...")
 
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
-    try:
+    with interrupts.handled_by(stop):
         yield flag
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline import questions, sweep
+from pipeline import interrupts, questions, sweep
 from pipeline.console import clock, fail, note
 from pipeline.errors import AGAIN, UserError
 from pipeline.questions import Question
@@ -20,7 +20,6 @@ from pipeline.trajectory import merged, standing
 from pipeline.trajectory.plan import Evaluation, Plan, Weights
 from pipeline.trajectory.standing import Standing
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 Standings = dict[tuple[str, str], Standing]  # by data set and name of the run's folder
 
 
@@ -37,34 +36,44 @@ def key(evaluation: Evaluation) -> tuple[str, str]:
     return evaluation.dataset, evaluation.run.path.name
 
 
-def standings(plan: Plan) -> Standings:
+def standings(plan: Plan, asked: Mapping[str, Sequence[Question]]) -> Standings:
     """Where every run of a plan stands.
 
+    Args:
+        plan: all evaluations.
+        asked: what `asked_in` returned.
+
     Raises:
-        UserError: a data set cannot be read; a folder holds another run.
+        UserError: a folder holds another run.
     """
-    asked = _questions(plan)
     known = functools.cache(merged.known)  # of several runs each
     return {key(one): standing.of(one, asked[one.dataset], known) for one in plan.evaluations}
 
 
-def _questions(plan: Plan) -> dict[str, list[Question]]:
+def asked_in(plan: Plan) -> dict[str, list[Question]]:
+    """The questions of each data set of a plan.
+
+    Raises:
+        UserError: a data set cannot be read.
+    """
     configs = {one.dataset: one.run.cfg.dataset for one in plan.evaluations}
     return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
-def evaluate(plan: Plan, found: Standings, keep: bool) -> None:
+def evaluate(
+    plan: Plan, asked: Mapping[str, Sequence[Question]], found: Standings, keep: bool
+) -> None:
     """Run what is owed, model by model; merged weights are made just before.
 
     Args:
         plan: all evaluations.
+        asked: what `asked_in` returned.
         found: where they stand; brought up to date.
         keep: whether merged weights stay when the runs of their model are complete.
 
     Raises:
         Unfinished: some runs failed, or one was stopped.
     """
-    asked = _questions(plan)
     groups = [
         (weights, [*of]) for weights, of in itertools.groupby(plan.evaluations, lambda e: e.weights)
     ]
@@ -132,12 +141,8 @@ def _child(command: Sequence[str]) -> int:
             if number != signal.SIGINT:
                 child.send_signal(number)
 
-        before = {n: signal.signal(n, heard) for n in _SIGNALS}
-        try:
+        with interrupts.handled_by(heard):
             status = child.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
     if asked and status not in sweep.STOPPED and status != AGAIN:
         return AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
     return status

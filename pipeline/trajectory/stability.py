@@ -93,19 +93,15 @@ def stability(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
     rows: list[Row] = []
     with Meter("bootstrap", len(tracks)) as meter:
         for track in tracks:
-            rows += _rows(track, ALL, cfg)
+            whole = [*_rows(track, ALL, cfg)]
+            rows += whole
             shared = protocols.shared_steps(track, tracks)
             if len(shared) == len(track.steps):
-                rows += [{**row, "steps": COMMON} for row in rows if _is_of(row, track, ALL)]
+                rows += [{**row, "steps": COMMON} for row in whole]
             elif len(shared) > 1:
                 rows += _rows(track.at(shared), COMMON, cfg)
             meter.advance(1)
     return rows
-
-
-def _is_of(row: Row, track: Track, steps: str) -> bool:
-    where = (row["training"], row["dataset"], row["window"], row["steps"])
-    return where == (track.training, track.dataset, track.window, steps)
 
 
 def _rows(track: Track, steps: str, cfg: TrajectoryConfig) -> Iterator[Row]:

@@ -35,7 +35,8 @@ def run(settings: list[str], dry_run: bool = False) -> None:
         found = trainings.find(asked.cfg.checkpoints, asked.cfg.merge.windows)
         made = plan.make(asked, found)
         preview.check_out(made.out)
-        standings = evaluate.standings(made)
+        questions = evaluate.asked_in(made)
+        standings = evaluate.standings(made, questions)
         preview.warn_unknown(made, standings)
         if dry_run:
             tabular.show(preview.table(made, standings))
@@ -44,7 +45,7 @@ def run(settings: list[str], dry_run: bool = False) -> None:
             return
         note(preview.line(made, standings))
         try:
-            evaluate.evaluate(made, standings, asked.cfg.merge.keep)
+            evaluate.evaluate(made, questions, standings, asked.cfg.merge.keep)
         except OSError as error:
             raise UserError(
                 f"{error.filename or made.out}: {error.strerror or error}; mend the disk, then the"
