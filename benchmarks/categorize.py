@@ -30,13 +30,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import common, synthetic
-from pipeline import categorize as stage
-from pipeline import config, console, evidence, rubrics, runfolder, shards
-from pipeline.runfolder import Run
-from pipeline.signals import signals
-from pipeline.tables import GRADES, QUESTIONS, VERDICTS
-from scoring import variables
-from scoring.rubric import assign
+from pipeline.base import console
+from pipeline.config import compose
+from pipeline.rubrics import categories, signals_table, variables
+from pipeline.rubrics import categorize as stage
+from pipeline.rubrics.rubric import assign
+from pipeline.rubrics.signals import signals
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
+from pipeline.store.runfolder import Run
 
 MOST_S = 5.0  # the target for categorize
 TRIALS, PART = 80, 2000
@@ -69,14 +71,14 @@ def measure(run: Run, args: argparse.Namespace) -> dict[str, Any]:
         common.out.print(f"{name:<14} {found[name][-1]:8.3f} s")
 
     for _ in range(args.rounds):
-        evidence.path(run).unlink(missing_ok=True)
+        signals_table.path(run).unlink(missing_ok=True)
         timed("pyarrow alone", lambda: decode(run))
         timed("signals", lambda: signals(run))
         [part] = run.grades.glob("*.parquet")
         part.rename(part.with_name(f"{time.time_ns()}.parquet"))
         timed("joined", lambda: signals(run))
         timed("categorize", lambda: stage.categorize(run))
-        timed("scores", lambda: rubrics.rubric_scores(run))
+        timed("scores", lambda: categories.rubric_scores(run))
     with quiet():
         compared = conditions(run, args.every, args.rounds)
     found |= compared
@@ -108,7 +110,7 @@ def report(record: dict[str, Any], args: argparse.Namespace) -> None:
 def make(folder: Path, questions: int, tokens: int) -> Run:
     """A run folder as generate, grade and verify would leave it."""
     settings = ["model=demo", "dataset=demo", f"sampling.trials={TRIALS}", f"run_dir={folder}"]
-    run = Run(config.load(settings))
+    run = Run(compose.load(settings))
     folder.mkdir(parents=True)
     runfolder.save_config(run)
     runfolder.write_manifest(run, {"identity": runfolder.settings(run.cfg)})
@@ -173,7 +175,7 @@ def conditions(run: Run, every: int, rounds: int) -> dict[str, list[float]]:
     arrays = {name: value for name, value in values.items() if np.ndim(value)}
     n = len(arrays["correct"])
     rows = [{name: array[i] for name, array in arrays.items()} for i in range(0, n, every)]
-    loaded = rubrics.load(run.cfg).values()
+    loaded = categories.load(run.cfg).values()
     plain = [
         [(c.index, compile(c.when.text, c.name, "eval")) for c in ordered(rubric)]
         for rubric in loaded

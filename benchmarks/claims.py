@@ -39,13 +39,16 @@ import numpy.typing as npt
 import pandas  # noqa: F401  Arrow imports it with the first row: once here, not in every worker
 
 from benchmarks import common
-from pipeline import config, engines, prepare, runfolder, shards, workernames
+from pipeline import engines
+from pipeline.config import compose
 from pipeline.engines import Completion, Request
 from pipeline.generate import worker
 from pipeline.generate.board import Board
 from pipeline.generate.claims import Claims
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS
+from pipeline.prepare import stage
+from pipeline.store import runfolder, shards, workernames
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
 
 MOST_TWICE, MOST_IDLE, MOST_CLAIM_MS = 0.01, 0.01, 10.0  # the targets
 TRIALS, TOKENS = 80, 200
@@ -143,7 +146,7 @@ def _completion(request: Request, began: float, ended: float) -> Completion:
 
 def _measure(folder: Path, workers: int, batch: int, lengths: Floats) -> dict[str, float]:
     """All workers once on a fresh folder, and what their logs say together."""
-    cfg = config.load(
+    cfg = compose.load(
         [
             "sampling=demo",
             f"sampling.trials={TRIALS}",
@@ -191,7 +194,7 @@ def _prepare(folder: Path, questions: int) -> None:
         for i in range(questions)
     ]
     (folder / "attempts").mkdir(parents=True)
-    prepare.write(folder / "questions.parquet", rows)
+    stage.write(folder / "questions.parquet", rows)
 
 
 def _work(run: Run, lengths: Floats, barrier: Any) -> None:

@@ -18,12 +18,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline import config, engines, runfolder
-from pipeline.errors import Interrupted, UserError
+from pipeline import engines
+from pipeline.base.errors import Interrupted, UserError
+from pipeline.base.places import ROOT
+from pipeline.config import compose
+from pipeline.config.settings import RunConfig
 from pipeline.generate.stage import generate
-from pipeline.prepare import prepare
-from pipeline.runfolder import Run
-from pipeline.schema import RunConfig
+from pipeline.prepare.stage import prepare
+from pipeline.store import runfolder
+from pipeline.store.runfolder import Run
 
 out = Console(highlight=False, soft_wrap=True)
 
@@ -75,7 +78,7 @@ def settings(args: argparse.Namespace) -> list[str]:
     """The pipeline settings that the arguments of `add_work` stand for."""
     found = ["sampling=demo", f"sampling.max_tokens={args.max_tokens}"]
     found += [f"sampling.trials={args.trials}"]
-    if args.model in config.choices("model"):
+    if args.model in compose.choices("model"):
         found += [f"model={args.model}"]
     else:
         found += ["model=custom", f"model.id={_absolute(args.model)}"]
@@ -94,13 +97,13 @@ def run_config(args: argparse.Namespace, folder: Path, *more: str) -> RunConfig:
     """The checked configuration of a run in `folder`."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    return config.load([*settings(args), *more, f"run_dir={folder}"])
+    return compose.load([*settings(args), *more, f"run_dir={folder}"])
 
 
 @contextlib.contextmanager
 def workdir(args: argparse.Namespace) -> Iterator[Path]:
     """A temporary folder on the disk that is to be measured."""
-    parent = args.workdir or config.ROOT / "runs"
+    parent = args.workdir or ROOT / "runs"
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=parent) as made:
         yield Path(made)
@@ -292,7 +295,7 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def finish(args: argparse.Namespace, record: dict[str, Any]) -> None:
     """Write --json FILE: the figures, the command and what they were measured on."""
-    from pipeline.environment import describe
+    from pipeline.base.environment import describe
 
     if args.json:
         record = {"command": sys.argv, **describe(), **record}

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import common
-from scoring import estimators
+from scoring.studies import estimators
 
 MOST_SECONDS = 60.0  # on two cores
 MODELS, QUESTIONS, TRIALS, TASKS, REPLICATES = 20, 30, 80, 4, 100_000
@@ -84,7 +84,7 @@ def tasks(kind: str) -> list[Outcomes]:
 
 
 def _compile() -> float:
-    from scoring import convergence
+    from scoring.studies import convergence
 
     stack = tasks("realistic")[0]
     once = [_seconds(lambda: convergence.convergence_at(stack, JUDGED, 1)) for _ in range(2)]
@@ -99,7 +99,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _study(args: argparse.Namespace, kind: str, ceiling: dict[str, float]) -> dict[str, Any]:
-    from scoring import convergence
+    from scoring.studies import convergence
 
     stacks, scale = tasks(kind), REPLICATES / args.replicates
     seconds, found = [], list[Any]()
@@ -203,12 +203,12 @@ def _peer(stack: Outcomes, replicates: int) -> dict[str, Any]:
     """Whole replicates with one call of scorio for each n, model and estimator."""
     from scorio import eval as scorio
 
-    from scoring import _bootstrap, convergence
+    from scoring.studies import bootstrap, convergence
 
     calls: list[Callable[[Any], float]] = [lambda R: scorio.bayes(R)[0]]
     calls += [lambda R, k=k: scorio.pass_at_k(R, k) for k in (2, 4, 8)]
     gold = _ranks([float(model.sum()) for model in stack])
-    index = _bootstrap.draw(0, 0, replicates, TRIALS, 1)[..., 0]
+    index = bootstrap.draw(0, 0, replicates, TRIALS, 1)[..., 0]
     points = np.zeros((len(JUDGED), replicates), dtype=np.int64)
     began = time.perf_counter()
     for r in range(replicates):

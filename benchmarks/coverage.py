@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import common
-from scoring.coverage import METHODS, Coverage, Truth, coverage, pool_mean, rates
+from scoring.studies.coverage import METHODS, Coverage, Truth, coverage, pool_mean, rates
 
 QUESTIONS, TRIALS = (10, 30, 120), (1, 4, 16, 80)
 TRUTHS: dict[str, Truth] = {

@@ -21,9 +21,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks import common
-from pipeline import config, journal, shards
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS
+from pipeline.base import journal
+from pipeline.config import compose
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
 
 MOST = 8.0  # the target: bytes per token of ids and log-probs
 PER_TOKEN = ("token_ids", "logprobs")
@@ -38,7 +40,7 @@ def main() -> None:
     if args.folder is not None and "=" in str(args.folder):  # a setting, not a folder
         args.settings, args.folder = [str(args.folder), *args.settings], None
     if args.folder is not None:
-        record = _report(Run(config.load_folder(args.folder, [])))
+        record = _report(Run(compose.load_folder(args.folder, [])))
     else:
         with common.workdir(args) as folder:
             run = Run(common.run_config(args, folder / "run"))

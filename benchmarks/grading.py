@@ -25,9 +25,9 @@ import pyarrow as pa
 
 import verifiers
 from benchmarks import common
-from pipeline import shards
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
 
 LEAST = {"integers": 40.0, "expressions": 20.0}  # the targets: plain / ours
 QUESTIONS, TRIALS = 30, 80
@@ -140,7 +140,7 @@ def _shares(layers: Counter[str]) -> str:
 
 def _end_to_end(args: argparse.Namespace) -> dict[str, Any]:
     """The grade stage on a run folder, half integers, half expressions."""
-    from pipeline.grade import grade
+    from pipeline.grade.stage import grade
 
     trials, each = TRIALS, max(1, args.attempts // (2 * TRIALS))
     with common.workdir(args) as folder:
@@ -158,7 +158,7 @@ def _end_to_end(args: argparse.Namespace) -> dict[str, Any]:
         grade(run)
         seconds = time.perf_counter() - began
         layers: Counter[str] = Counter()
-        from pipeline.tables import GRADES
+        from pipeline.store.columns import GRADES
 
         for batch in shards.batches(run.grades, GRADES, ["layer"], shards.Damage()):
             layers.update(batch["layer"].to_pylist())
@@ -193,9 +193,9 @@ def _run(args: argparse.Namespace, folder: Path, golds: dict[str, str] | None = 
     ]
     common.write_jsonl(path, rows)
     few = ["dataset=jsonl", f"dataset.path={path}", f"sampling.trials={TRIALS}"]
-    from pipeline import config
+    from pipeline.config import compose
 
-    run = Run(config.load(["model=demo", *few, f"run_dir={folder / 'run'}"]))
+    run = Run(compose.load(["model=demo", *few, f"run_dir={folder / 'run'}"]))
     if golds:
         common.prepare(run)
     return Run(run.cfg)

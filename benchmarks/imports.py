@@ -134,7 +134,7 @@ def watched(source: Path, runs: Path) -> tuple[float, int]:
         SystemExit: the import failed.
     """
     program = (
-        "import sys; from pipeline import analysis; from pipeline.imports.importing import"
+        "import sys; from pipeline.config import analysis; from pipeline.imports.importing import"
         " import_records; import_records(analysis.load(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]

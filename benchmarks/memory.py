@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import common, synthetic
+from pipeline.base.places import ROOT
 
 MOST = 1.10  # the target: peak at the larger N / peak at the smaller
 
@@ -78,9 +79,7 @@ def _measure(args: argparse.Namespace, folder: Path, kind: str, trials: int) -> 
     command += ["--questions", str(args.questions.resolve())] if args.questions else []
     command += ["--limit", str(args.limit)] if args.limit else []
     began = time.perf_counter()
-    done = subprocess.run(
-        [*command, *args.settings], capture_output=True, text=True, cwd=common.config.ROOT
-    )
+    done = subprocess.run([*command, *args.settings], capture_output=True, text=True, cwd=ROOT)
     peaks = [line for line in done.stdout.splitlines() if line.startswith("PEAK ")]
     if done.returncode or not peaks:
         raise common.UserError(
@@ -122,7 +121,7 @@ def _bare(args: argparse.Namespace) -> None:
 
 
 def _writer(args: argparse.Namespace, rate: float | None) -> None:
-    from pipeline.attempts import AttemptWriter
+    from pipeline.generate.writer import AttemptWriter
 
     rng = np.random.default_rng(0)
     with common.workdir(args) as folder:

@@ -7,8 +7,8 @@
 The checkpoints are made up: seeded bf16 weights, laid out as those of a transformer of that size.
 Each measurement is a fresh process, with its imports behind it when the clock starts.
 
-  merge   `pipeline.checkpoints.merging.merge`, everything: checks, reading, the mean, a hash of all
-          that was read, writing, flushing to the disk, the rename
+  merge   `checkpoints.merging.merge`, everything: checks, reading, the mean, a hash of all that was
+          read, writing, flushing to the disk, the rename
   copy    the peer: reads every byte of the sources and writes as many as the merged checkpoint has,
           in blocks of 4 MiB, and flushes them to the disk; no arithmetic, no hashes
   warm    the files are in the system's page cache; cold: they were dropped from it before
@@ -31,9 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import common
-from pipeline.checkpoints import weights
-from pipeline.checkpoints.folders import INDEX
-from pipeline.config import ROOT
+from pipeline.base.places import ROOT
+from pipeline.research.checkpoints import weights
+from pipeline.research.checkpoints.folders import INDEX
 
 MOST_WALL, MOST_SHARDS, MOST_ULPS = 2.0, 2.0, 1.0  # the targets
 CHECKPOINTS, SHARDS = 4, 4
@@ -43,7 +43,7 @@ CHILD = """
 import json, os, resource, sys, time
 from pathlib import Path
 import torch
-from pipeline.checkpoints import alike, mean, merging
+from pipeline.research.checkpoints import alike, mean, merging
 from safetensors import safe_open
 
 def copy(sources, out):

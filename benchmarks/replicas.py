@@ -32,10 +32,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import common
-from pipeline import attempts, cli, config
-from pipeline.generate import claims, replica, team, worker
-from pipeline.prepare import prepare
-from pipeline.runfolder import Run
+from pipeline.base.places import ROOT
+from pipeline.cli import main as cli
+from pipeline.generate import claims, replica, team, worker, writer
+from pipeline.prepare.stage import prepare
+from pipeline.store.runfolder import Run
 
 SHARE = 0.02  # the target: claims and tidying, of the sampling time
 _PARENT, _REPLICA = "--timed-parent", "--timed-replica"
@@ -90,9 +91,7 @@ def _run(args: argparse.Namespace, base: Run, folder: Path, command: list[str]) 
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(base.path, folder)
     began = time.perf_counter()
-    done = subprocess.run(
-        [*command, *args.settings], capture_output=True, text=True, cwd=config.ROOT
-    )
+    done = subprocess.run([*command, *args.settings], capture_output=True, text=True, cwd=ROOT)
     seconds = time.perf_counter() - began
     if done.returncode:
         raise common.UserError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
@@ -141,9 +140,9 @@ def _timed(role: str, times: str, arguments: list[str]) -> int:
     for name in ("tidy", "leave"):
         watch.time(worker, name, "tidying")
     for name in ("put", "tick", "flush", "close"):
-        watch.time(attempts.AttemptWriter, name, "writer")
+        watch.time(writer.AttemptWriter, name, "writer")
     for name in ("_sync", "_seal"):
-        watch.time(attempts.AttemptWriter, name, "writer")
+        watch.time(writer.AttemptWriter, name, "writer")
     code = replica.main()
     Path(times, f"{os.getpid()}.json").write_text(json.dumps(watch.seconds))
     return code

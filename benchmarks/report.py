@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import common
-from pipeline import analysis
 from pipeline.cohorts.cohort import Cohort, from_arrays
+from pipeline.config import analysis
 from pipeline.report import build
 
 TASKS = ("aime24", "aime25", "hmmt25", "brumo25")

@@ -24,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import common
-from pipeline import reproduce, studies
 from pipeline.cohorts import cohort
 from pipeline.cohorts.cohort import Cohort
-from pipeline.studies import paper, settings
+from pipeline.config import studies as settings
+from pipeline.research import studies
+from pipeline.research.studies import paper, reproduce
 
 MOST_SECONDS, MOST_MIB = 600.0, 2048.0
 QUESTIONS, TRIALS = 30, 80

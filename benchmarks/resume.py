@@ -5,8 +5,8 @@
 
 192,000 attempts are all of the paper's records (20 models x 4 data sets x 30 questions x 80
 trials) in one folder; text, ids and log-probs are synthetic and do not compress better than real
-ones. The parts are as large as the writer makes them. "owed" is the work of `pipeline.runfolder.
-owed` in a fresh process that has imported everything; "generate" and "status" are whole commands
+ones. The parts are as large as the writer makes them. "owed" is the work of `store.runfolder.owed`
+ in a fresh process that has imported everything; "generate" and "status" are whole commands
 with Python's start and all imports. "cold" is after the files were dropped from the page cache
 (Linux only). 1,000-token attempts need about 2 GB of disk.
 """
@@ -24,9 +24,13 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import common, synthetic
-from pipeline import attempts, config, prepare, runfolder, shards
-from pipeline.runfolder import Run
-from pipeline.tables import GRADES
+from pipeline.base.places import ROOT
+from pipeline.config import compose
+from pipeline.generate import writer
+from pipeline.prepare import stage
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import GRADES
+from pipeline.store.runfolder import Run
 
 MOST_S = 2.0  # the target
 _SAME = ("correct", "text", "the same text")
@@ -59,11 +63,11 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     run = Run(_config(args, folder))
     folder.mkdir()
     runfolder.save_config(run)
-    prepare.write(folder / "questions.parquet", [_question(i) for i in range(args.questions)])
+    stage.write(folder / "questions.parquet", [_question(i) for i in range(args.questions)])
     keys = run.wanted
     rng = np.random.default_rng(0)
     # Eight bytes a token and about three of text; the writer seals a journal at SEAL_AT bytes.
-    per_part = max(shards.ROWS_PER_GROUP, attempts.SEAL_AT // (11 * tokens + 150))
+    per_part = max(shards.ROWS_PER_GROUP, writer.SEAL_AT // (11 * tokens + 150))
     for part, at in enumerate(range(0, len(keys), per_part)):
         chosen = keys[at : at + per_part]
         table = synthetic.attempts(rng, chosen, tokens)
@@ -82,7 +86,7 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
 
 
 def _config(args: argparse.Namespace, folder: Path) -> Any:
-    return config.load(["sampling=demo", f"sampling.trials={args.trials}", f"run_dir={folder}"])
+    return compose.load(["sampling=demo", f"sampling.trials={args.trials}", f"run_dir={folder}"])
 
 
 def _question(i: int) -> dict[str, Any]:
@@ -125,7 +129,7 @@ def _measure(args: argparse.Namespace, folder: Path, tokens: int) -> dict[str, A
 
 def _one(folder: Path) -> None:
     """What is owed, once; times only that."""
-    run = Run(config.load_folder(folder, []))
+    run = Run(compose.load_folder(folder, []))
     began = time.perf_counter()
     owed = runfolder.owed(run, shards.Damage())
     seconds = time.perf_counter() - began
@@ -135,7 +139,7 @@ def _one(folder: Path) -> None:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=config.ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         raise common.UserError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
     return done

@@ -20,8 +20,8 @@ from scorio import eval as peer
 
 import scoring
 from benchmarks import common, convergence
-from pipeline.errors import UserError
-from scoring import _credit
+from pipeline.base.errors import UserError
+from scoring.numerics import credit
 
 K = 8
 SPECTRUM = ("threshold_spectrum", "geo_spectrum", "geom")
@@ -74,8 +74,8 @@ def one(rounds: int, rng: np.random.Generator) -> dict[str, Any]:
             sides = {"ours": ours, "scorio": theirs}
             for side in list(sides) if i % 2 == 0 else list(sides)[::-1]:
                 times[side].append(_seconds(sides[side], R, extra, 0.02))
-            _credit._table.cache_clear()
-            _credit._split.cache_clear()
+            credit._table.cache_clear()
+            credit._split.cache_clear()
             times["first"].append(_once(ours, R, extra))
             times["once"].append(_once(theirs, R, extra))
         found[name] = common.ratio(times["scorio"], times["ours"])

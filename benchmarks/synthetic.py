@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.tables import ATTEMPTS
+from pipeline.store.columns import ATTEMPTS
 
 
 def attempts(rng: np.random.Generator, keys: list[tuple[str, int]], tokens: int) -> pa.Table:

@@ -35,14 +35,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks import common
-from pipeline import console, models, shards
+from pipeline.base import console
+from pipeline.base.errors import UserError
 from pipeline.engines import labels
-from pipeline.errors import UserError
 from pipeline.generate.stage import generate
-from pipeline.grade import grade
-from pipeline.prepare import prepare
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
+from pipeline.grade.stage import grade
+from pipeline.prepare import models
+from pipeline.prepare.stage import prepare
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
+from pipeline.store.runfolder import Run
 from pipeline.verify.asker import as_model
 from pipeline.verify.prompts import Candidate, Prompts
 from pipeline.verify.stage import verify

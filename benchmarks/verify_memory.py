@@ -27,9 +27,9 @@ import psutil
 from benchmarks import common
 from benchmarks.memory import peak
 from benchmarks.verify import sampled, variant
+from pipeline.base.errors import UserError
 from pipeline.engines import labels
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
+from pipeline.store.runfolder import Run
 from pipeline.verify.stage import verify
 
 KINDS = ("stage alone", "with engine")

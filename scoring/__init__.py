@@ -2,7 +2,7 @@
 
 A matrix R has one row per question and one column per trial; an entry is the category 0..C of
 that attempt: for plain grading 1 correct and 0 not. Only NumPy and SciPy are needed, and Numba for
-``scoring.convergence``.
+``scoring.studies.convergence``.
 
 >>> import numpy as np
 >>> from scoring import avg, bayes, bayes_ci, compare, pass_at_k, pass_at_k_ci
@@ -68,18 +68,21 @@ order of models reverses from one set of scores to another:
 >>> round(reversal_rate([0.31, 0.35, 0.40], [0.52, 0.66, 0.61]), 3)
 0.333
 
-Studies are in modules of their own: ``scoring.convergence`` and ``scoring.estimators`` (how many
-trials a ranking needs), ``scoring.coverage`` (which interval holds what it says),
-``scoring.simulation`` and ``scoring.updates`` (models with known truth), ``scoring.passk_variance``
-(how good MaP's variance of Pass@k is).
+Studies are in ``scoring.studies``: ``convergence`` and ``estimators`` (how many trials a ranking
+needs), ``coverage`` (which interval holds what it says), ``simulation`` and
+``updates`` (models with known truth); ``scoring.metrics.passk_variance`` says how good MaP's
+variance of Pass@k is.
 
 Formulas: Hariri et al., "Don't Pass@k", arXiv 2510.04265. Which number to report, and why:
 ``docs/scoring.md``.
 """
 
-from scoring._inputs import Counts
-from scoring.auc import auc_at_k, auc_at_k_ci
-from scoring.bayes import (
+from scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
+from scoring.intervals.empirical import Prior, empirical_bayes, empirical_bayes_ci, fit_prior
+from scoring.intervals.exact import bayes_exact_ci, posterior_cdf
+from scoring.intervals.uncertainty import Uncertainty, uncertainty
+from scoring.metrics.auc import auc_at_k, auc_at_k_ci
+from scoring.metrics.bayes import (
     SHRINKAGE_LIMIT,
     avg,
     avg_ci,
@@ -88,21 +91,10 @@ from scoring.bayes import (
     question_stderr,
     shrinkage,
 )
-from scoring.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
-from scoring.compare import (
-    Comparison,
-    compare,
-    compare_scores,
-    paired_questions,
-    pairwise_z,
-)
-from scoring.cost import sampling_cost
-from scoring.empirical import Prior, empirical_bayes, empirical_bayes_ci, fit_prior
-from scoring.geom import geom_at_k, geom_at_k_ci, geom_ds_at_k, geom_ds_at_k_ci
-from scoring.intervals import bayes_exact_ci, posterior_cdf
-from scoring.kendall import kendall_tau_b
-from scoring.maxk import max_at_k, max_at_k_ci
-from scoring.passk import (
+from scoring.metrics.cost import sampling_cost
+from scoring.metrics.geom import geom_at_k, geom_at_k_ci, geom_ds_at_k, geom_ds_at_k_ci
+from scoring.metrics.maxk import max_at_k, max_at_k_ci
+from scoring.metrics.passk import (
     g_pass_at_k,
     g_pass_at_k_ci,
     naive_pass_at_k,
@@ -113,24 +105,15 @@ from scoring.passk import (
     unanimous_at_k,
     unanimous_at_k_ci,
 )
-from scoring.passk_variance import (
+from scoring.metrics.passk_variance import (
     delta_variance,
     pass_at_k_delta_sigma,
     pass_at_k_sigma,
     posterior_variance,
     sampling_variance,
 )
-from scoring.planning import Plan, trials_for_width, trials_to_separate
-from scoring.priors import down_weight
-from scoring.ranking import (
-    indistinguishable_groups,
-    probability_best,
-    rank_distribution,
-    ranks,
-    ranks_with_uncertainty,
-)
-from scoring.reversal import Reversal, reversal_probability, reversal_rate, reversal_rate_ci
-from scoring.spectrum import (
+from scoring.metrics.priors import down_weight
+from scoring.metrics.spectrum import (
     geo_spectrum_at_k,
     geo_spectrum_at_k_ci,
     geo_spectrum_star_at_k,
@@ -138,7 +121,7 @@ from scoring.spectrum import (
     threshold_spectrum_at_k,
     threshold_spectrum_at_k_ci,
 )
-from scoring.thresholds import (
+from scoring.metrics.thresholds import (
     g_pass_at_k_tau,
     g_pass_at_k_tau_ci,
     maj_at_k,
@@ -147,7 +130,25 @@ from scoring.thresholds import (
     mg_pass_at_k_ci,
     mg_pass_at_k_integral,
 )
-from scoring.trajectory import (
+from scoring.numerics.inputs import Counts
+from scoring.ranking.compare import (
+    Comparison,
+    compare,
+    compare_scores,
+    paired_questions,
+    pairwise_z,
+)
+from scoring.ranking.kendall import kendall_tau_b
+from scoring.ranking.planning import Plan, trials_for_width, trials_to_separate
+from scoring.ranking.ranks import (
+    indistinguishable_groups,
+    probability_best,
+    rank_distribution,
+    ranks,
+    ranks_with_uncertainty,
+)
+from scoring.ranking.reversal import Reversal, reversal_probability, reversal_rate, reversal_rate_ci
+from scoring.ranking.trajectory import (
     Stability,
     down_share,
     monotone_tau,
@@ -155,7 +156,6 @@ from scoring.trajectory import (
     stabilities,
     stability,
 )
-from scoring.uncertainty import Uncertainty, uncertainty
 
 __all__ = [
     "SHRINKAGE_LIMIT",

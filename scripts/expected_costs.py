@@ -16,8 +16,8 @@ GPU-seconds: the slow models weigh most, one 32 B model more than five small one
 
 import argparse
 
-from pipeline.studies import paper, shared
-from pipeline.tabular import Column, Table, to_markdown
+from pipeline.display.table import Column, Table, to_markdown
+from pipeline.research.studies import paper, shared
 
 TOKENS_PER_S = 2000.0  # of one GPU, see docs/cluster.md for where this comes from
 # Loading the model, and the last long attempts, which leave most of the GPU idle; of a whole run.

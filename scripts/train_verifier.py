@@ -29,7 +29,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import CONTENT_FREE, LABELS, PROMPT, Case, cases, turn
 
-from verifiers.boxed import extract
+from verifiers.answers.boxed import extract
 
 SEED = 20251121
 MODELS = PROMPT.parent.parent.parent / "demo" / "models"

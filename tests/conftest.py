@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from pipeline import config
+from pipeline.config import compose
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all their children, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,7 +33,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tiny_model() -> Path:
     """The folder of the embedded default model; tests that need it are skipped without it."""
-    folder = Path(config.load([]).model.id)
+    folder = Path(compose.load([]).model.id)
     if not (folder / "config.json").is_file():
         pytest.skip(f"the embedded model is not at {folder}; scripts/train_demo.py makes it")
     return folder

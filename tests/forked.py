@@ -17,14 +17,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline import shards
-from pipeline.config import ROOT
-from pipeline.tables import ATTEMPTS
+from pipeline.base.places import ROOT
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS
 
 # A line of input starts a child, or waits for one; each is answered with one line.
 FORKER = """
 import contextlib, importlib, json, os, sys
-from pipeline import cli
+from pipeline.cli import main as cli
 from pipeline.engines import vllm as engine
 vllm, _ = engine._import()
 vllm.LLM  # imported on first use

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline import config, runfolder, shards
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, GRADES, QUESTIONS
+from pipeline.config import compose
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
+from pipeline.store.runfolder import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 CHATML = (
@@ -118,7 +119,7 @@ def make_run(
         texts: completions by question id, one for each mark; elsewhere all are `\\boxed{2}`.
     """
     trials = max(map(len, marks.values()))
-    cfg = config.load(
+    cfg = compose.load(
         [
             f"run_dir={folder}",
             "model=custom",

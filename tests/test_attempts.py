@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from test_journal import small_disk
 
-from pipeline import attempts, shards
-from pipeline.attempts import AttemptWriter
-from pipeline.journal import Journal
-from pipeline.tables import ATTEMPTS
+from pipeline.base.journal import Journal
+from pipeline.generate import writer as attempts
+from pipeline.generate.writer import AttemptWriter
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS
 
 
 def row(trial: int, tokens: int = 20) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifiers.agreement import agreement, cohen_kappa, disagreements
-from verifiers.calibration import (
+from verifiers.judge.agreement import agreement, cohen_kappa, disagreements
+from verifiers.judge.calibration import (
     auroc,
     baseline,
     brier,
@@ -23,7 +23,7 @@ from verifiers.calibration import (
     reliability,
     report,
 )
-from verifiers.guards import check_verdicts
+from verifiers.judge.guards import check_verdicts
 
 INF = math.inf
 RNG = np.random.default_rng(20261121)

@@ -14,18 +14,19 @@ import yaml
 from helpers import make_run
 
 import scoring
-from pipeline import config, evidence, rubrics
-from pipeline.categorize import categorize
-from pipeline.cli import main
-from pipeline.config import load_folder
-from pipeline.errors import UserError
-from pipeline.rubrics import draw, forget, rubric_scores
-from pipeline.runfolder import Run
-from pipeline.tables import SIGNALS
-from scoring.variables import THRESHOLDS
+from pipeline.base.errors import UserError
+from pipeline.cli.main import main
+from pipeline.config import compose
+from pipeline.config.compose import load_folder
+from pipeline.rubrics import categories, signals_table
+from pipeline.rubrics.categories import draw, forget, rubric_scores
+from pipeline.rubrics.categorize import categorize
+from pipeline.rubrics.variables import THRESHOLDS
+from pipeline.store.columns import SIGNALS
+from pipeline.store.runfolder import Run
 
 M, N = 4, 6
-NAMES = sorted(path.stem for path in (config.CONFIGS / "schema").glob("*.yaml"))
+NAMES = sorted(path.stem for path in (compose.CONFIGS / "schema").glob("*.yaml"))
 
 
 def made(
@@ -61,7 +62,7 @@ def made(
     }
     given = change(columns)
     arrays = {f.name: pa.array(list(given[f.name]), f.type) for f in SIGNALS}
-    evidence.write(run, pa.table(arrays, SIGNALS), evidence.sources(run))
+    signals_table.write(run, pa.table(arrays, SIGNALS), signals_table.sources(run))
     return run
 
 
@@ -116,7 +117,7 @@ def test_every_schema_gets_a_table_and_a_json(
     said = capsys.readouterr()
     assert f"thresholds (this run alone, {M * N} attempts): tau_high 0." in said.out
     assert f"categorize: {M * N} attempts, 12 rubrics in" in said.err
-    signals = evidence.current(run).to_pylist()
+    signals = signals_table.current(run).to_pylist()
     shy = sum(r["a"] < 0.6 and r["a"] > max(r["b"], r["c"]) for r in signals)
     assert shy and f"A is the largest but under 0.6 in {shy} of {M * N} attempts" in said.out
 
@@ -152,11 +153,11 @@ def test_the_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     run = made(tmp_path / "run", change=NO_VERDICTS)
     categorize(run)
     capsys.readouterr()
-    rubrics.print_rubrics(rubric_scores(run), 0.95)
+    categories.print_rubrics(rubric_scores(run), 0.95)
     out = capsys.readouterr().out
     assert "Exact Match" in out and "0 to 1" in out and "95% intervals" in out
     assert "invalid is repeated_pattern alone: there are no verdicts" in out
-    rubrics.print_rubrics({}, 0.95)
+    categories.print_rubrics({}, 0.95)
     assert capsys.readouterr().out == ""
 
 
@@ -171,7 +172,7 @@ def test_without_verdicts_what_needs_them_is_left_out_or_refused(
     assert "verifier-only is left out: it needs a verifier's probabilities" in said.err
     assert "invalid is repeated_pattern alone" in said.out
     R = matrix(run, "exact-match")
-    repeated = [row["repeated_pattern"] for row in evidence.current(run).to_pylist()]
+    repeated = [row["repeated_pattern"] for row in signals_table.current(run).to_pylist()]
     assert (R == 0).ravel().tolist() == repeated
     for name in ("verifier-only", "verifier-probe"):
         with pytest.raises(UserError, match=f"schema={name}: needs a verifier's probabilities"):
@@ -181,11 +182,11 @@ def test_without_verdicts_what_needs_them_is_left_out_or_refused(
 def test_what_can_be_made_no_more_is_dropped(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     categorize(run)
-    table = evidence.current(run)
+    table = signals_table.current(run)
     empty = pa.nulls(table.num_rows, pa.float32())
     for name in "abc":
         table = table.set_column(table.schema.get_field_index(name), name, empty)
-    evidence.write(run, table, evidence.sources(run))
+    signals_table.write(run, table, signals_table.sources(run))
     assert rubric_scores(run) == {}  # all are out of date
     categorize(run)
     assert set(rubric_scores(run)) == set(NAMES) - {"verifier-only", "verifier-probe"}
@@ -226,7 +227,7 @@ def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
     path = mine(tmp_path / "my_rubric.yaml", "wrong", "correct and A < 0.5", "correct and A >= 0.5")
     categorize(again(run, f"schema.names=[{path}]"))
     R = matrix(run, "my_rubric")
-    rows = evidence.current(run).to_pylist()
+    rows = signals_table.current(run).to_pylist()
     expected = [0 if not r["is_correct"] else 1 + (r["a"] >= 0.5) for r in rows]
     assert R.ravel().tolist() == expected
     [(name, one)] = rubric_scores(run).items()
@@ -247,7 +248,7 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
     run = made(tmp_path / "run")
     categorize(run)
     before = contents(run)
-    rows = evidence.current(run).to_pylist()
+    rows = signals_table.current(run).to_pylist()
     first = next(r for r in rows if r["is_correct"] and not r["has_box"])
     path = mine(tmp_path / "mine.yaml", "wrong", "correct and boxed")
     where = f"attempt {first['question_id']}, trial {first['trial']}"
@@ -312,7 +313,7 @@ def test_settings_that_cannot_work(override: str, said: str) -> None:
     if override == "thresholds.file=":
         override = "thresholds.file=''"
     with pytest.raises(UserError, match=said):
-        config.load([override])
+        compose.load([override])
 
 
 def test_other_weights_change_the_score_and_not_the_categories(tmp_path: Path) -> None:
@@ -351,7 +352,9 @@ def test_a_cohort_pools_the_runs_of_the_data_set(
     found = limits(one)
     assert found["scope"] == "cohort" and found["attempts"] == 2 * M * N
     assert [Path(p).name for p in found["runs"]] == ["one", "two"]
-    ratios = np.concatenate([evidence.current(r)["token_ratio"].to_numpy() for r in (one, two)])
+    ratios = np.concatenate(
+        [signals_table.current(r)["token_ratio"].to_numpy() for r in (one, two)]
+    )
     assert found["values"]["len_p33"] == pytest.approx(np.quantile(ratios, 0.33))
     said = capsys.readouterr()
     assert "fewer has other questions" in said.err and "elsewhere has other" in said.err
@@ -385,7 +388,7 @@ def test_a_sibling_without_prompt_log_probs_counts_for_the_rest(tmp_path: Path) 
     one = made(tmp_path / "one")
     made(tmp_path / "two", seed=1, change=nulls("prompt_bpt"))
     categorize(again(one, "thresholds.scope=cohort"))
-    bits = evidence.current(one)["prompt_bpt"].to_numpy()
+    bits = signals_table.current(one)["prompt_bpt"].to_numpy()
     assert limits(one)["values"]["tau_prompt"] == pytest.approx(np.quantile(bits, 0.9))
 
 
@@ -400,7 +403,7 @@ def test_frozen_thresholds_are_used_as_they_are(
     assert limits(two)["values"] == limits(one)["values"]
     assert limits(two)["frozen"] == str(frozen) and limits(two)["attempts"] == M * N
     assert f"thresholds (frozen in {frozen})" in capsys.readouterr().out
-    ratios = evidence.current(two)["token_ratio"].to_numpy()
+    ratios = signals_table.current(two)["token_ratio"].to_numpy()
     short = ratios <= limits(one)["values"]["len_p33"]
     found = matrix(two, "efficiency-adjusted").ravel()
     assert set(found[short].tolist()) <= {0, 1, 4}
@@ -450,7 +453,9 @@ def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> No
     run = made(tmp_path / "run")
     categorize(again(run, "thresholds.include_invalid=false"))
     valid = [
-        r for r in evidence.current(run).to_pylist() if not r["repeated_pattern"] and r["c"] < 0.5
+        r
+        for r in signals_table.current(run).to_pylist()
+        if not r["repeated_pattern"] and r["c"] < 0.5
     ]
     assert 0 < len(valid) < M * N
     expected = np.quantile([r["token_ratio"] for r in valid], 0.66)

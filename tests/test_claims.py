@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from pipeline import lease
-from pipeline.config import ROOT
-from pipeline.generate import board, claims, heartbeat
+from pipeline.base.places import ROOT
+from pipeline.generate import board, claims
 from pipeline.generate.claims import BLOCK, Claims
-from pipeline.generate.heartbeat import Heartbeat
+from pipeline.store import heartbeat, lease
+from pipeline.store.heartbeat import Heartbeat
 
 OWED = 10 * BLOCK + 5
 
@@ -377,7 +377,7 @@ def test_a_worker_that_was_suspended_is_not_thought_to_hang(
     program = """
         import time
         from pathlib import Path
-        from pipeline.generate import heartbeat
+        from pipeline.store import heartbeat
         heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.1, 1.0
         with heartbeat.Heartbeat(Path("."), "w", lambda seconds: print("hung", flush=True)) as beat:
             print("ready", flush=True)
@@ -414,7 +414,7 @@ RACER = """
     from pathlib import Path
     from pipeline.generate import claims
     from pipeline.generate.claims import Claims
-    from pipeline.generate.heartbeat import Heartbeat
+    from pipeline.store.heartbeat import Heartbeat
     claims.LOOK_S = 0.05
     folder, name, owed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     print("ready", flush=True)

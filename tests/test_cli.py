@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, arithmetic, make_model, make_run, write_questions
 
-from pipeline import config, prepare, shards
-from pipeline.cli import main
-from pipeline.config import load
-from pipeline.runfolder import Run
-from pipeline.verbs import VERBS
+from pipeline.cli.main import main
+from pipeline.cli.verbs import VERBS
+from pipeline.config import compose
+from pipeline.config.compose import load
+from pipeline.prepare import stage
+from pipeline.store import shards
+from pipeline.store.runfolder import Run
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +45,9 @@ def one_error(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def check_help(text: str) -> None:
-    for group in config.groups():
+    for group in compose.groups():
         assert f"{group}=" in text
-        for choice in config.choices(group):
+        for choice in compose.choices(group):
             assert choice in text
     assert text.count("  python -m pipeline run") == 4
     assert "python -m pipeline run model=qwen3-30b dataset=aime25" in text
@@ -233,6 +235,6 @@ def test_a_full_disk_while_preparing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shards, "write_part", full)  # no other way to fill a disk here
-    monkeypatch.setattr(prepare.shards, "write_part", full)
+    monkeypatch.setattr(stage.shards, "write_part", full)
     assert main(["prepare", *settings]) == 2
     assert "No space left on device" in one_error(capsys)

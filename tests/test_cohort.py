@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 from helpers import THREE, make_run, run_of
 
-from pipeline import analysis, runfolder, shards
-from pipeline.cohorts import cohort, differences, whichruns
-from pipeline.errors import UserError
-from pipeline.generate.heartbeat import Heartbeat
-from pipeline.tables import QUESTIONS
+from pipeline.base.errors import UserError
+from pipeline.cohorts import cohort, differences
+from pipeline.config import analysis
+from pipeline.store import find, runfolder, shards
+from pipeline.store.columns import QUESTIONS
+from pipeline.store.heartbeat import Heartbeat
 
 
 def load(root: Path, *arguments: str) -> list[cohort.Cohort]:
@@ -194,7 +195,7 @@ def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -
     cfg = analysis.load([str(first), str(second), str(first)])
     (one,) = cohort.load(cfg)
     assert one.names == ["old/sums/x", "new/sums/x"]
-    assert whichruns.named(cfg) == {"sums": [first, second]}
+    assert find.named(cfg) == {"sums": [first, second]}
 
 
 def test_a_broken_folder_named_outright_is_left_out_unless_nothing_is_left(

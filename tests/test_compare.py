@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scoring import avg, question_stderr
-from scoring._inputs import Counts
-from scoring.compare import compare, compare_scores, paired_questions, pairwise_z
-from scoring.uncertainty import uncertainty
+from scoring.intervals.uncertainty import uncertainty
+from scoring.numerics.inputs import Counts
+from scoring.ranking.compare import compare, compare_scores, paired_questions, pairwise_z
 
 PHI = statistics.NormalDist().cdf
 Rows = list[list[int]]

@@ -17,14 +17,17 @@ from helpers import run_of
 from rich.console import Console
 from scipy.stats import norm
 
-from pipeline import analysis, evidence, runfolder, shards, tabular
+from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort, leaderboard, neighbours
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.compare import compare, rankings
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, SIGNALS
-from scoring.variables import THRESHOLDS
+from pipeline.config import analysis
+from pipeline.display import table as tabular
+from pipeline.rubrics import signals_table
+from pipeline.rubrics.variables import THRESHOLDS
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import ATTEMPTS, SIGNALS
+from pipeline.store.runfolder import Run
 
 MARKS = {
     "good": {"a": "11111101", "b": "11011111", "c": "0111~111"},
@@ -371,7 +374,7 @@ def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
         f.name: pa.array(list(columns[f.name]) if f.name in (*base, *names) else [None] * n, f.type)
         for f in SIGNALS
     }
-    evidence.write(run, pa.table(arrays, SIGNALS), evidence.sources(run))
+    signals_table.write(run, pa.table(arrays, SIGNALS), signals_table.sources(run))
     (run.path / "categories").mkdir(exist_ok=True)
     runfolder.write_json(run.path / "thresholds.json", {"values": {"tau_high": float(seed)}})
     return columns
@@ -422,7 +425,7 @@ def test_frozen_thresholds_serve_all_models(root: Path) -> None:
     told = [with_signals(m.run, i, ("completion_bpt",)) for i, m in enumerate(one.members)]
     frozen = {
         "dataset": "sums",
-        "questions": evidence.question_set(one.members[0].run),
+        "questions": signals_table.question_set(one.members[0].run),
         "values": dict.fromkeys(THRESHOLDS, 0.25),
     }
     path = root / "frozen.json"

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import config
-from pipeline.errors import UserError
-from pipeline.schema import ModelConfig
+from pipeline.base.errors import UserError
+from pipeline.base.places import ROOT
+from pipeline.config import compose
+from pipeline.config.settings import ModelConfig
 
 # Table 6 of arXiv 2510.04265 (20-model version), with the hub ids of the models.
 TABLE_6 = {
@@ -37,13 +38,13 @@ NEEDS = {"custom": ["model.id=owner/name"], "jsonl": ["dataset.path=my/sums.json
 NEEDS["hub"] = ["dataset.path=owner/questions"]
 
 
-@pytest.mark.parametrize("number", range(len(config.choices("model"))))
+@pytest.mark.parametrize("number", range(len(compose.choices("model"))))
 def test_every_model_composes(number: int) -> None:
-    model = config.choices("model")[number]
-    datasets = config.choices("dataset")
+    model = compose.choices("model")[number]
+    datasets = compose.choices("dataset")
     dataset = datasets[number % len(datasets)]  # every data set has its turn
     needs = NEEDS.get(model, []) + NEEDS.get(dataset, [])
-    cfg = config.load([f"model={model}", f"dataset={dataset}", *needs])
+    cfg = compose.load([f"model={model}", f"dataset={dataset}", *needs])
     assert cfg.run_dir == f"runs/{cfg.dataset.name}/{cfg.model.name}"
     assert cfg.model.id and cfg.dataset.path
     assert cfg.model.name == model or model in ("demo", "custom")
@@ -51,18 +52,18 @@ def test_every_model_composes(number: int) -> None:
 
 @pytest.mark.parametrize("group", ["prompt", "sampling", "engine"])
 def test_every_other_choice_composes(group: str) -> None:
-    for name in config.choices(group):
-        assert getattr(config.load([f"{group}={name}"]), group).name == name
+    for name in compose.choices(group):
+        assert getattr(compose.load([f"{group}={name}"]), group).name == name
 
 
 @functools.cache
 def composed(model: str) -> ModelConfig:
-    return config.load([f"model={model}", *NEEDS.get(model, [])]).model
+    return compose.load([f"model={model}", *NEEDS.get(model, [])]).model
 
 
 def test_the_twenty_models_of_the_paper() -> None:
     found = {}
-    for name in config.choices("model"):
+    for name in compose.choices("model"):
         model = composed(name)
         if model.table_id is not None:
             assert model.table_id not in found, name
@@ -71,22 +72,22 @@ def test_the_twenty_models_of_the_paper() -> None:
 
 
 def test_models_keep_what_their_protocol_needs() -> None:
-    low = config.load(["model=gpt-oss-20b-low"]).model
+    low = compose.load(["model=gpt-oss-20b-low"]).model
     assert low.chat_template_kwargs == {"reasoning_effort": "low"}
     assert low.template_date == "2025-09-01" and low.dtype == "auto"
     assert not low.skip_special_tokens and low.reasoning_end == "<|channel|>final<|message|>"
-    assert config.load(["model=exaone-4.0-1.2b"]).model.chat_template_kwargs == {
+    assert compose.load(["model=exaone-4.0-1.2b"]).model.chat_template_kwargs == {
         "enable_thinking": True
     }
-    nano = config.load(["model=nemotron-nano-9b-v2"]).model
+    nano = compose.load(["model=nemotron-nano-9b-v2"]).model
     assert nano.trust_remote_code and nano.engine_args == {"mamba_ssm_cache_dtype": "float32"}
-    trusted = [name for name in config.choices("model") if composed(name).trust_remote_code]
+    trusted = [name for name in compose.choices("model") if composed(name).trust_remote_code]
     assert trusted == ["nemotron-nano-9b-v2"]
-    assert config.load(["model=openreasoning-nemotron-1.5b"]).prompt.name == "openreasoning"
+    assert compose.load(["model=openreasoning-nemotron-1.5b"]).prompt.name == "openreasoning"
 
 
 def test_the_paper_protocol() -> None:
-    s = config.load(["model=qwen3-30b", "dataset=aime25"]).sampling
+    s = compose.load(["model=qwen3-30b", "dataset=aime25"]).sampling
     assert (s.trials, s.temperature, s.top_p, s.top_k, s.max_tokens, s.seed) == (
         (80, 0.6, 0.95, None, 32768, 1234)
     )
@@ -94,26 +95,28 @@ def test_the_paper_protocol() -> None:
 
 
 def test_a_model_may_choose_the_sampling_and_the_command_line_wins() -> None:
-    assert config.load([]).sampling.name == "demo"  # model=demo asks for short completions
-    assert config.load(["model=qwen3-4b"]).sampling.name == "paper"
-    assert config.load(["model=demo", "sampling=paper"]).sampling.name == "paper"
-    assert config.load(["sampling=paper", "model=demo"]).sampling.max_tokens == 32768
-    assert config.load(["sampling.max_tokens=7"]).sampling.max_tokens == 7
-    assert config.load(["model=openreasoning-nemotron-1.5b", "prompt=plain"]).prompt.name == "plain"
+    assert compose.load([]).sampling.name == "demo"  # model=demo asks for short completions
+    assert compose.load(["model=qwen3-4b"]).sampling.name == "paper"
+    assert compose.load(["model=demo", "sampling=paper"]).sampling.name == "paper"
+    assert compose.load(["sampling=paper", "model=demo"]).sampling.max_tokens == 32768
+    assert compose.load(["sampling.max_tokens=7"]).sampling.max_tokens == 7
+    assert (
+        compose.load(["model=openreasoning-nemotron-1.5b", "prompt=plain"]).prompt.name == "plain"
+    )
 
 
 def test_local_paths_name_the_run() -> None:
-    cfg = config.load(
+    cfg = compose.load(
         ["model=custom", "model.id=/data/my model", "dataset=jsonl", "dataset.path=../q/sums.jsonl"]
     )
     assert cfg.model.id == "/data/my model"
     assert cfg.run_dir == "runs/sums/my model"
-    assert config.load(["tag=hot"]).run_dir.endswith("-hot")
-    assert Path(config.load([]).dataset.path) == config.ROOT / "demo/questions.jsonl"
+    assert compose.load(["tag=hot"]).run_dir.endswith("-hot")
+    assert Path(compose.load([]).dataset.path) == ROOT / "demo/questions.jsonl"
 
 
 def test_free_form_mappings_take_any_key() -> None:
-    cfg = config.load(
+    cfg = compose.load(
         [
             "model.chat_template_kwargs.enable_thinking=true",
             "model.engine_args={mamba: {dtype: float32}}",
@@ -124,12 +127,12 @@ def test_free_form_mappings_take_any_key() -> None:
     assert cfg.model.chat_template_kwargs == {"enable_thinking": True}
     assert cfg.model.engine_args == {"mamba": {"dtype": "float32"}}
     assert cfg.engine.args == {"swap_space": 4, "foo": "bar"}
-    kept = config.load(["model=gpt-oss-20b-low", "model.chat_template_kwargs.extra=1"])
+    kept = compose.load(["model=gpt-oss-20b-low", "model.chat_template_kwargs.extra=1"])
     assert kept.model.chat_template_kwargs == {"reasoning_effort": "low", "extra": 1}
 
 
 def test_prior_is_short_for_prior_run() -> None:
-    assert config.load(["prior=runs/a", "prior.trials=3"]).prior.run == "runs/a"
+    assert compose.load(["prior=runs/a", "prior.trials=3"]).prior.run == "runs/a"
 
 
 # override(s), what the line must name: the key, what was found, what to do
@@ -218,7 +221,7 @@ BAD = [
 def test_a_bad_setting_is_one_readable_line(overrides: str, named: list[str]) -> None:
     parts = overrides.split(" ") if overrides.startswith("engine=t") else [overrides]
     with pytest.raises(UserError) as caught:
-        config.load(parts)
+        compose.load(parts)
     message = str(caught.value)
     assert "\n" not in message and len(message) < 700
     for word in named:
@@ -239,26 +242,26 @@ def test_a_bad_setting_is_one_readable_line(overrides: str, named: list[str]) ->
 def test_a_wrong_yaml_file_is_one_readable_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, text: str, named: list[str]
 ) -> None:
-    shutil.copytree(config.CONFIGS, tmp_path / "configs")
-    monkeypatch.setattr(config, "CONFIGS", tmp_path / "configs")
+    shutil.copytree(compose.CONFIGS, tmp_path / "configs")
+    monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
     (tmp_path / "configs" / group / "mine.yaml").write_text(text)
     with pytest.raises(UserError) as caught:
-        config.load([f"{group}=mine"])
+        compose.load([f"{group}=mine"])
     assert "\n" not in str(caught.value)
     for word in named:
         assert word in str(caught.value)
 
 
 def test_a_new_model_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(config.CONFIGS, tmp_path / "configs")
-    monkeypatch.setattr(config, "CONFIGS", tmp_path / "configs")
+    shutil.copytree(compose.CONFIGS, tmp_path / "configs")
+    monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
     (tmp_path / "configs/model/mine.yaml").write_text("name: mine\nid: a/b\ncontext: 4096\n")
-    assert config.load(["model=mine"]).model.context == 4096
+    assert compose.load(["model=mine"]).model.context == 4096
 
 
 def written(folder: Path, *overrides: str) -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text(config.dump(config.load([*overrides])))
+    (folder / "config.yaml").write_text(compose.dump(compose.load([*overrides])))
     return folder
 
 
@@ -274,14 +277,14 @@ def written(folder: Path, *overrides: str) -> Path:
     ],
 )
 def test_a_folder_gives_back_what_was_written(tmp_path: Path, overrides: list[str]) -> None:
-    cfg = config.load([*overrides, f"run_dir={tmp_path}"])
-    (tmp_path / "config.yaml").write_text(config.dump(cfg))
-    assert config.load_folder(tmp_path, []) == cfg
+    cfg = compose.load([*overrides, f"run_dir={tmp_path}"])
+    (tmp_path / "config.yaml").write_text(compose.dump(cfg))
+    assert compose.load_folder(tmp_path, []) == cfg
 
 
 def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
     folder = written(tmp_path)
-    cfg = config.load_folder(
+    cfg = compose.load_folder(
         folder, ["sampling.trials=160", "prior=other", "+engine.args.foo=1", "scoring.pass_k=[1,3]"]
     )
     assert cfg.sampling.trials == 160 and cfg.prior.run == "other"
@@ -307,7 +310,7 @@ def test_a_folder_refuses_a_bad_setting_in_one_line(
     tmp_path: Path, override: str, named: list[str]
 ) -> None:
     with pytest.raises(UserError) as caught:
-        config.load_folder(written(tmp_path), [override])
+        compose.load_folder(written(tmp_path), [override])
     assert "\n" not in str(caught.value)
     for word in named:
         assert word in str(caught.value)
@@ -319,10 +322,10 @@ def test_a_folder_refuses_a_bad_setting_in_one_line(
 def test_a_damaged_config_yaml_is_one_readable_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError) as caught:
-        config.load_folder(tmp_path, [])
+        compose.load_folder(tmp_path, [])
     assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no run folder"):
-        config.load_folder(tmp_path, [])
+        compose.load_folder(tmp_path, [])

@@ -1,4 +1,4 @@
-"""scoring.convergence against a slow reference in fractions, enumeration, scipy and scorio."""
+"""The convergence studies against a slow reference in fractions, enumeration, scipy and scorio."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from scoring import Counts, _bootstrap, convergence, estimators
-from scoring.estimators import Estimator
+from scoring import Counts
+from scoring.studies import bootstrap, convergence, estimators
+from scoring.studies.estimators import Estimator
 
 Outcomes = np.ndarray[Any, Any]
 DIGITS = 60  # of the reference where a score is not a fraction
@@ -168,10 +169,10 @@ TINY = [
 @pytest.mark.parametrize("resample", ["columns", "rows"])
 @pytest.mark.parametrize("which", range(len(TINY)))
 def test_every_replicate_as_the_slow_reference(which: int, resample: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(_bootstrap, "LARGEST_CHUNK", 7)
+    monkeypatch.setattr(bootstrap, "LARGEST_CHUNK", 7)
     stack, replicates = TINY[which], 24
     trials, columns = stack.shape[-1], columns_of(stack, resample)
-    chunks = [_bootstrap.draw(7, chunk, 7, trials, columns) for chunk in range(4)]
+    chunks = [bootstrap.draw(7, chunk, 7, trials, columns) for chunk in range(4)]
     drawn = [resampled(stack, index) for index in np.concatenate(chunks)[:replicates]]
     found = convergence.convergence_at(stack, ALL, replicates, resample, seed=7)
     taus = convergence.tau_curve(stack, ALL, replicates, resample, seed=7)
@@ -309,7 +310,7 @@ def test_threads_and_repetition_change_nothing() -> None:
 @pytest.mark.parametrize("resample", ["columns", "rows"])
 def test_replicates_do_not_depend_on_how_many_there_are(resample: Any, monkeypatch: Any) -> None:
     """One replicate more adds that replicate alone, at both ends of a chunk and within one."""
-    monkeypatch.setattr(_bootstrap, "LARGEST_CHUNK", 64)
+    monkeypatch.setattr(bootstrap, "LARGEST_CHUNK", 64)
     stack = random_stack((4, 6, 12), seed=8, low=0.5)
     gold, estimator = gold_of(stack), estimators.pass_at_k(2)
     for r in (1, 63, 64, 65, 127, 128):
@@ -383,7 +384,7 @@ def test_many_trials_and_tables_beyond_64_bits() -> None:
     judged = [estimators.bayes(), estimators.pass_at_k(40)]
     assert estimators.scaled(judged[0], 260, 4).tolerance == 0
     assert estimators.scaled(judged[1], 260, 4).tolerance > 0
-    index = _bootstrap.draw(0, 0, 4, 260, 1)
+    index = bootstrap.draw(0, 0, 4, 260, 1)
     for estimator in judged:
         table = {n: estimator.tables(n)[0] for n in range(estimator.first, 261)}
         points = []
@@ -438,7 +439,7 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
         ({"stack": Counts([[[1, 2]]] * 2)}, "stack is Counts"),
         ({"stack": np.full((2, 1, 2), np.nan)}, "nan"),
         ({"estimators": []}, "estimators is empty"),
-        ({"estimators": ["bayes"]}, "scoring.estimators"),
+        ({"estimators": ["bayes"]}, "scoring.studies.estimators"),
         ({"estimators": [estimators.pass_at_k(4)]}, "Pass@4 needs 4 trials, but the stack has 3"),
         ({"replicates": 0}, "replicates is 0"),
         ({"replicates": 1.5}, "replicates is 1.5"),
@@ -490,5 +491,5 @@ def test_bad_input_of_the_others_is_named() -> None:
 
 
 def test_scoring_alone_does_not_load_numba() -> None:
-    code = "import sys, scoring, scoring.estimators; sys.exit('numba' in sys.modules)"
+    code = "import sys, scoring, scoring.studies.estimators; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

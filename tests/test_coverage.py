@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scoring.coverage import METHODS, coverage, pool_mean, rates
+from scoring.studies.coverage import METHODS, coverage, pool_mean, rates
 
 
 def test_bayes_fails_on_easy_questions_and_avg_does_not() -> None:
@@ -43,7 +43,7 @@ def test_empirical_bayes_is_near_nominal_where_questions_are_alike(
 
 
 def test_one_question_agrees_with_the_exact_sum_over_outcomes() -> None:
-    from scoring.bayes import avg_ci
+    from scoring.metrics.bayes import avg_ci
 
     p, trials = 0.7, 12
     inside = width = 0.0
@@ -98,7 +98,7 @@ def test_the_seed_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(1)
     assert run(1) == first
     assert run(2) != first
-    monkeypatch.setattr("scoring.coverage.CHUNK", 7)
+    monkeypatch.setattr("scoring.studies.coverage.CHUNK", 7)
     assert run(1)["avg"].coverage == first["avg"].coverage
     assert run(1)["avg"] == pytest.approx(first["avg"], rel=1e-12)
 

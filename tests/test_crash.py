@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from forked import Attempts, Command, Forker, assert_whole, forking, stored
 
-from pipeline import shards
+from pipeline.store import shards
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import config
+from pipeline.config import compose
 from pipeline.verify.prompts import Candidate, Prompts, read_template
 
 ROOT = Path(__file__).parent.parent
@@ -99,7 +99,7 @@ def test_the_stage_makes_the_tokens_it_was_trained_on(outputs: list[Case]) -> No
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(VERIFIER)
-    cfg = config.load(["verifier=demo"]).verifier
+    cfg = compose.load(["verifier=demo"]).verifier
     assert Path(cfg.id) == VERIFIER
     prompts = Prompts(cfg, tokenizer, context=8192)
     assert read_template(cfg) == TEMPLATE

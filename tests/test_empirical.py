@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pytest
 from scipy import special, stats
 
-from scoring import _shared_prior, empirical
-from scoring._inputs import Counts
-from scoring.bayes import avg, bayes
-from scoring.empirical import empirical_bayes, empirical_bayes_ci, fit_prior
+from scoring.intervals import empirical
+from scoring.intervals.empirical import empirical_bayes, empirical_bayes_ci, fit_prior
+from scoring.metrics.bayes import avg, bayes
+from scoring.numerics import shared_prior
+from scoring.numerics.inputs import Counts
 
 Array = npt.NDArray[np.float64]
 
@@ -135,7 +136,7 @@ def test_the_scheme_for_many_outcomes_agrees_with_the_quadrature_for_two(
     counts: list[list[int]], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = empirical_bayes(Counts(counts))
-    monkeypatch.setattr(_shared_prior, "_two_outcomes", _shared_prior._many_outcomes)
+    monkeypatch.setattr(shared_prior, "_two_outcomes", shared_prior._many_outcomes)
     mu, sigma = empirical_bayes(Counts(counts))
     assert mu == pytest.approx(exact[0], abs=0.02 * exact[1])
     assert sigma == pytest.approx(exact[1], rel=0.03)
@@ -234,8 +235,8 @@ def test_blocks_and_ways_to_sum_do_not_show(monkeypatch: pytest.MonkeyPatch) -> 
     two = rng.multinomial(60, [0.2, 0.8], size=(7, 9))
     three = rng.multinomial(60, [0.2, 0.7, 0.1], size=(7, 9))
     before = empirical_bayes(Counts(two)), empirical_bayes(Counts(three), [0, 1, 3])
-    monkeypatch.setattr(_shared_prior, "BLOCK", 1)
-    monkeypatch.setattr(_shared_prior, "LONG", 0)
+    monkeypatch.setattr(shared_prior, "BLOCK", 1)
+    monkeypatch.setattr(shared_prior, "LONG", 0)
     after = empirical_bayes(Counts(two)), empirical_bayes(Counts(three), [0, 1, 3])
     assert np.allclose(before, after, rtol=1e-8, atol=0)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import synthetic
-from pipeline import shards
-from pipeline.studies import paper
+from pipeline.research.studies import paper
+from pipeline.store import shards
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifiers import Conventions, compare, extract, grade
-from verifiers.compare import decide
-from verifiers.expression import read_expression
-from verifiers.latex import clean
-from verifiers.numeric import compare_expressions
-from verifiers.rational import Exact
+from verifiers import Conventions, extract, grade
+from verifiers.answers import compare
+from verifiers.answers.compare import decide
+from verifiers.answers.expression import read_expression
+from verifiers.answers.latex import clean
+from verifiers.answers.numeric import compare_expressions
+from verifiers.answers.rational import Exact
 
 EQUAL = [
     (r"\sqrt{5+2\sqrt6}", r"\sqrt2+\sqrt3"), (r"\cos 60^\circ", "1/2"), (r"\sqrt[3]{-8}", "-2"),

@@ -11,11 +11,13 @@ import pytest
 from helpers import make_run
 
 import verifiers
-from pipeline import config, flips, grade, shards, verdicts
-from pipeline.cli import main
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.tables import GRADES, KNOWN_VERDICTS
+from pipeline.base.errors import UserError
+from pipeline.cli.main import main
+from pipeline.config import compose
+from pipeline.grade import flips, known, stage
+from pipeline.store import shards
+from pipeline.store.columns import GRADES, KNOWN_VERDICTS
+from pipeline.store.runfolder import Run
 
 # Per question the completions; the gold answers are 2, 1/2 and x+1.
 TEXTS = {
@@ -34,7 +36,7 @@ def made(folder: Path, *overrides: str, texts: dict[str, list[str]] = TEXTS) -> 
 
 
 def reloaded(run: Run, *overrides: str) -> Run:
-    return Run(config.load_folder(run.path, list(overrides)))
+    return Run(compose.load_folder(run.path, list(overrides)))
 
 
 def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
@@ -78,7 +80,7 @@ def test_every_grade_says_what_decided_it_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = made(tmp_path / "run")
-    grade.grade(run)
+    stage.grade(run)
     assert outcomes(run) == EXPECTED
     found = grades(run)
     assert all(row["layer"] and row["reason"] for row in found.values())
@@ -86,12 +88,12 @@ def test_every_grade_says_what_decided_it_and_why(
     assert "never closed" in found["q1", 3]["reason"]
     err = capsys.readouterr().err
     assert "grade: 8 distinct pairs: " in err and "%" in err
-    grade.grade(run)
+    stage.grade(run)
     assert "nothing owed, all 12 attempts are graded" in capsys.readouterr().err
 
 
 def test_two_runs_share_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    grade.grade(made(tmp_path / "one"))
+    stage.grade(made(tmp_path / "one"))
     [folder] = (tmp_path / "_grading").iterdir()
     said = json.loads((folder / "settings.json").read_text())
     assert said["grader"] == verifiers.VERSION and said["packages"]["math-verify"] == "0.9.0"
@@ -99,13 +101,13 @@ def test_two_runs_share_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     before = sorted(folder.iterdir())
     no_work(monkeypatch)
     two = made(tmp_path / "two")
-    grade.grade(two)
+    stage.grade(two)
     assert outcomes(two) == EXPECTED and sorted(folder.iterdir()) == before
 
 
 def test_a_known_verdict_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
-    grade.grade(run)
+    stage.grade(run)
     [part] = (tmp_path / "_grading").glob("*/*.parquet")
     rows = shards.read_table(part, KNOWN_VERDICTS)
     for row in rows:
@@ -115,20 +117,20 @@ def test_a_known_verdict_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> N
             row.update(outcome="banana")
     shards.write_part(part, pa.Table.from_pylist(rows, schema=KNOWN_VERDICTS))
     two = made(tmp_path / "two")
-    grade.grade(two)
+    stage.grade(two)
     assert grades(two)["q1", 1]["outcome"] == "timeout"
     assert grades(two)["q1", 1]["layer"] == "planted"
     assert outcomes(two)["q2"] == EXPECTED["q2"]
 
 
 def test_a_damaged_cache_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    grade.grade(made(tmp_path / "one"))
+    stage.grade(made(tmp_path / "one"))
     [part] = (tmp_path / "_grading").glob("*/*.parquet")
     part.write_bytes(part.read_bytes()[:100])
     pq.write_table(pa.table({"other": [1]}), part.with_name("other.parquet"))
     capsys.readouterr()
     two = made(tmp_path / "two")
-    grade.grade(two)
+    stage.grade(two)
     assert outcomes(two) == EXPECTED
     assert capsys.readouterr().err.count("unreadable, its verdicts are made again") == 2
 
@@ -138,7 +140,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     run = made(tmp_path / "run", f"grading.cache={tmp_path / 'file' / 'cache'}")
-    grade.grade(run)
+    stage.grade(run)
     assert outcomes(run) == EXPECTED
     assert capsys.readouterr().err.count("new verdicts are not kept") == 1
 
@@ -148,10 +150,10 @@ def test_other_settings_grade_anew_and_show_what_changed(
 ) -> None:
     texts = {"q1": [r"\boxed{200\%}", r"\boxed{2\%}", r"\boxed{7}"]}
     run = made(tmp_path / "run", texts=texts)
-    grade.grade(run)
+    stage.grade(run)
     capsys.readouterr()
     either = reloaded(run, "dataset.conventions.percent=either")
-    grade.grade(either)
+    stage.grade(either)
     [flip] = lines(run.grades / "_flips.jsonl")
     assert (flip["trial"], flip["from"], flip["to"]) == (1, "wrong", "correct")
     assert (flip["gold"], flip["answer"]) == ("2", r"2\%") and flip["reason"]
@@ -159,7 +161,7 @@ def test_other_settings_grade_anew_and_show_what_changed(
     assert "1 of 3 outcomes changed" in out and "wrong → correct" in out
     assert "other settings before (conventions)" in err
     assert not (run.grades / "_before").exists()
-    grade.grade(reloaded(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
+    stage.grade(reloaded(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
     assert "no outcome changed" in capsys.readouterr().err
     assert (run.grades / "_flips.jsonl").read_text() == ""
     assert len(list((tmp_path / "_grading").iterdir())) == 3
@@ -172,10 +174,10 @@ def test_an_interrupted_regrade_can_still_be_compared(
     capsys: pytest.CaptureFixture[str],
     crash: str,
 ) -> None:
-    monkeypatch.setattr(grade, "_BATCH", 1)
+    monkeypatch.setattr(stage, "_BATCH", 1)
     texts = {"q1": [r"\boxed{2}"] * 200 + [r"\boxed{2\%}"]}  # two row groups: two batches
     run = made(tmp_path / "run", texts=texts)
-    grade.grade(run)
+    stage.grade(run)
     assert len(list(run.grades.glob("*.parquet"))) == 2
     other = reloaded(run, "dataset.conventions.percent=either")
 
@@ -184,7 +186,7 @@ def test_an_interrupted_regrade_can_still_be_compared(
 
     with monkeypatch.context() as patched:
         if crash == "after a part":
-            patched.setattr(grade, "_grade_batch", lambda *a, f=grade._grade_batch: later(f, *a))
+            patched.setattr(stage, "_grade_batch", lambda *a, f=stage._grade_batch: later(f, *a))
         elif crash == "before the settings":
             patched.setattr(flips.runfolder, "write_json", die)
         else:
@@ -195,8 +197,8 @@ def test_an_interrupted_regrade_can_still_be_compared(
             return function(*arguments) if next(calls) == 0 else die()
 
         with pytest.raises(KeyboardInterrupt):
-            grade.grade(other)
-    grade.grade(other)
+            stage.grade(other)
+    stage.grade(other)
     assert len(grades(run)) == 201
     [flip] = lines(run.grades / "_flips.jsonl")
     assert (flip["trial"], flip["from"], flip["to"]) == (200, "wrong", "correct")
@@ -206,21 +208,21 @@ def test_an_interrupted_regrade_can_still_be_compared(
 
 def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
-    grade.grade(run)
+    stage.grade(run)
     [part] = run.grades.glob("*.parquet")
     table = pq.read_table(part).drop_columns(["layer", "reason"])
     shards.write_part(part, table)
     settings = run.grades / "_grader.json"
     settings.write_text(json.dumps({"reasoning_end": "</think>", "grader": "1"}))
-    grade.grade(run)
+    stage.grade(run)
     assert outcomes(run) == EXPECTED and (run.grades / "_flips.jsonl").read_text() == ""
 
 
 def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     texts = {"q1": ["The answer is 2.", r"\boxed{3}", r"\boxed{3} or rather \boxed{2}", "no idea"]}
     run = made(tmp_path / "run", texts=texts)
-    grade.grade(run)
-    grade.grade(reloaded(run, "grading.compat=math_verify"))
+    stage.grade(run)
+    stage.grade(reloaded(run, "grading.compat=math_verify"))
     found = [grades(run)["q1", i] for i in range(4)]
     assert [row["outcome"] for row in found[:2]] == ["correct", "wrong"]
     assert all(row["layer"] in ("plain", "limits") for row in found)
@@ -235,7 +237,7 @@ def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     ]
     assert rows and all(len(row["answer"]) == 64 for row in rows)
     cut_off = made(tmp_path / "cut", "grading.compat=math_verify")
-    grade.grade(cut_off)
+    stage.grade(cut_off)
     last = grades(cut_off)["q3", 3]  # judged like any other
     assert (last["outcome"], last["box"], last["answer"]) == ("correct", "truncated", None)
 
@@ -251,7 +253,7 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "q3": [rf"\boxed{{{a}}}" for a in ("2",) * 8],
     }
     run = made(tmp_path / "run", texts=texts)
-    grade.grade(run)
+    stage.grade(run)
     found = lines(run.path / "review.jsonl")
     doubt = found[0]
     assert (doubt["kind"], doubt["question_id"], doubt["gold"]) == ("common_wrong", "q2", "2")
@@ -268,7 +270,7 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_disagreements_with_math_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = made(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
-    grade.grade(run)
+    stage.grade(run)
     rows = shards.read_table(next(run.grades.glob("*.parquet")), GRADES)
     rows[2]["outcome"] = "correct"  # what nobody else would say
     shards.write_part(next(run.grades.glob("*.parquet")), pa.Table.from_pylist(rows, schema=GRADES))
@@ -383,7 +385,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
 )
 def test_bad_settings_are_one_line(setting: str, named: list[str]) -> None:
     with pytest.raises(UserError) as caught:
-        config.load([setting])
+        compose.load([setting])
     message = str(caught.value)
     key = setting.split("=")[0] if "order" in setting else setting.rstrip("=")
     assert "\n" not in message and key in message
@@ -392,7 +394,7 @@ def test_bad_settings_are_one_line(setting: str, named: list[str]) -> None:
 
 def test_everything_that_decides_a_verdict_names_the_cache() -> None:
     def of(*overrides: str) -> str:
-        return json.dumps(verdicts.settings(config.load(list(overrides))), sort_keys=True)
+        return json.dumps(known.settings(compose.load(list(overrides))), sort_keys=True)
 
     changes = (
         "dataset.conventions.lists=ordered",

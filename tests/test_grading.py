@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Outcome, check_gold, check_golds, compare, extract, grade
-from verifiers.latex import MAX_CHARS, clean
+from verifiers import Outcome, check_gold, check_golds, extract, grade
+from verifiers.answers import compare
+from verifiers.answers.latex import MAX_CHARS, clean
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -192,7 +193,7 @@ def test_workers_that_cannot_start_are_an_error_not_a_hang(workers: int, tmp_pat
     pairs = [(f"x>{n}", f"{n}<x") for n in range(11, 21)]
     script.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        f"import verifiers.grading as g; g.START_S = 5\n"
+        f"import verifiers.answers.grading as g; g.START_S = 5\n"
         f"g.grade({pairs!r}, workers={workers})\n"
     )
     done = subprocess.run(

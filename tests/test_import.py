@@ -14,18 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import analysis, evidence, shards
-from pipeline.categorize import categorize
+from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
 from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.config import load_folder
-from pipeline.errors import UserError
-from pipeline.grade import grade
+from pipeline.config import analysis
+from pipeline.config.compose import load_folder
+from pipeline.grade.stage import grade
 from pipeline.imports.importing import import_records
-from pipeline.runfolder import Run
-from pipeline.score import outcome_matrix, score
-from pipeline.signals import signals
-from pipeline.tables import ATTEMPTS, GRADES, MEANS, VERDICTS
+from pipeline.rubrics import signals_table
+from pipeline.rubrics.categorize import categorize
+from pipeline.rubrics.signals import signals
+from pipeline.score.stage import outcome_matrix, score
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
+from pipeline.store.runfolder import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 QWEN, OSS = "Qwen/Qwen3-4B-Thinking-2507", "openai/gpt-oss-20b"
@@ -150,7 +152,7 @@ def test_trace_becomes_runs_that_every_verb_works_on(
     assert {q["question_id"] for q in hmmt.questions} == {f"hmmt25-0{i}" for i in range(1, 5)}
 
     signals(run)
-    table = evidence.current(run).to_pylist()
+    table = signals_table.current(run).to_pylist()
     assert len(table) == 20
     for row in table:
         assert row["completion_bpt"] == pytest.approx(0.25 / math.log(2))
@@ -195,7 +197,7 @@ def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> Non
     source = write(tmp_path / "x.parquet", rows)
     program = (
         "import os, signal, sys, time\n"
-        "from pipeline import analysis\n"
+        "from pipeline.config import analysis\n"
         "from pipeline.imports import finish, importing\n"
         "from pipeline.imports import staging\n"
         "write, left = finish.write, [2]\n"
@@ -277,7 +279,7 @@ def test_nulls_infinities_and_means(tmp_path: Path, capsys: pytest.CaptureFixtur
     verdicts = rows_of(run, "verdicts", VERDICTS)
     assert sorted(row["trial"] for row in verdicts) == [0, 1, 2, 3, 4]
     signals(run)
-    table = {row["trial"]: row for row in evidence.current(run).to_pylist()}
+    table = {row["trial"]: row for row in signals_table.current(run).to_pylist()}
     assert table[0]["prompt_bpt"] is None
     assert table[5]["repeated_pattern"] and not table[4]["repeated_pattern"]
 
@@ -290,7 +292,7 @@ def test_lists_of_log_probs_come_before_means(tmp_path: Path) -> None:
     assert attempts[0]["logprobs"] == [-1.0, -3.0]
     assert attempts[0]["token_ids"] == [5, 6]
     signals(run)
-    bits = [row["completion_bpt"] for row in evidence.current(run).to_pylist()]
+    bits = [row["completion_bpt"] for row in signals_table.current(run).to_pylist()]
     assert bits == pytest.approx([2 / math.log(2)] * 2)
 
 
@@ -328,7 +330,7 @@ def test_questions_of_the_users_give_problems_ids_and_hashes(tmp_path: Path) -> 
     by_id = {q["question_id"]: q for q in run.questions}
     assert sorted(by_id) == ["I-0", "I-1", "I-2", "I-3"]
     assert by_id["I-2"]["problem"] == "Problem 2 of aime25?"
-    from pipeline.questions import Question
+    from pipeline.prepare.questions import Question
 
     assert by_id["I-2"]["question_hash"] == Question("", "Problem 2 of aime25?", "12").hash
     assert {r["question_id"] for r in rows_of(run, "grades", GRADES)} == set(by_id)
@@ -453,7 +455,7 @@ def test_lm_eval_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert outcome_matrix(run)[1, 0] == "correct"
     assert "1 of 6 outcomes changed" in capsys.readouterr().out
     signals(run)
-    [row] = [r for r in evidence.current(run).to_pylist() if r["question_id"] == "aime25-03"]
+    [row] = [r for r in signals_table.current(run).to_pylist() if r["question_id"] == "aime25-03"]
     assert row["token_ratio"] is None and row["repeated_pattern"] is None
     assert row["is_correct"] is True
     score(run)
@@ -578,7 +580,7 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     outcomes = outcome_matrix(run)
     assert outcomes[0, 6] == "owed"
     assert ((outcomes == "correct") == (a[0] == 1)).all()
-    signals_ = evidence.current(run)
+    signals_ = signals_table.current(run)
     assert signals_.num_rows == 34
     score(run)
     for verb, said in ((grade, "outcomes and no attempts"), (categorize, "how attempts ended")):

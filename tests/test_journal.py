@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import journal
-from pipeline.config import ROOT
-from pipeline.journal import MARKER, Journal
-from pipeline.tables import ATTEMPTS
+from pipeline.base import journal
+from pipeline.base.journal import MARKER, Journal
+from pipeline.base.places import ROOT
+from pipeline.store.columns import ATTEMPTS
 
 SMALL = pa.schema([("key", pa.int32()), ("text", pa.string())])
 FRAMES = [

@@ -24,13 +24,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from pipeline import models
-from pipeline.checkpoints import folders, mean, merging, rounding, settings, weights
-from pipeline.checkpoints.folders import INDEX, MANIFEST, WEIGHTS
-from pipeline.cli import main
-from pipeline.config import ROOT
-from pipeline.errors import Interrupted, UserError
-from pipeline.schema import ModelConfig
+from pipeline.base.errors import Interrupted, UserError
+from pipeline.base.places import ROOT
+from pipeline.cli.main import main
+from pipeline.config.settings import ModelConfig
+from pipeline.prepare import models
+from pipeline.research.checkpoints import folders, mean, merging, rounding, settings, weights
+from pipeline.research.checkpoints.folders import INDEX, MANIFEST, WEIGHTS
 
 Tensors = Mapping[str, torch.Tensor]
 CONFIG: dict[str, Any] = {
@@ -377,7 +377,7 @@ def test_files_that_did_not_change_are_not_hashed_again(
     tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = merging.merge(three, tmp_path / "mean")
-    monkeypatch.setattr("pipeline.checkpoints.manifest._hash", None)
+    monkeypatch.setattr("pipeline.research.checkpoints.manifest._hash", None)
     assert merging.is_merge_of(out, three)
     (out / WEIGHTS).write_bytes(b"")
     assert not merging.is_merge_of(out, three)
@@ -606,7 +606,7 @@ def test_a_checkpoint_that_changes_while_its_header_is_read(
 SLOW = """
     import sys, time
     from pathlib import Path
-    from pipeline.checkpoints import mean, merging
+    from pipeline.research.checkpoints import mean, merging
 
     plain = mean.write
 

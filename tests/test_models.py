@@ -7,9 +7,9 @@ from shutil import copytree
 import pytest
 from helpers import make_model
 
-from pipeline import models
-from pipeline.errors import UserError
-from pipeline.schema import ModelConfig
+from pipeline.base.errors import UserError
+from pipeline.config.settings import ModelConfig
+from pipeline.prepare import models
 
 
 @pytest.fixture(scope="module")

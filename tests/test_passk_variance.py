@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scoring import Counts, avg, pass_at_k, pass_at_k_ci, sampling_cost
-from scoring.passk_variance import (
+from scoring.metrics.passk_variance import (
     delta_variance,
     pass_at_k_delta_sigma,
     pass_at_k_sigma,

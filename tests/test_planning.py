@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from helpers import close
 
-from scoring._inputs import Counts
-from scoring._moments import bayes_from_counts
-from scoring.compare import compare_scores
-from scoring.planning import Plan, trials_for_width, trials_to_separate
+from scoring.numerics.inputs import Counts
+from scoring.numerics.moments import bayes_from_counts
+from scoring.ranking.compare import compare_scores
+from scoring.ranking.planning import Plan, trials_for_width, trials_to_separate
 
 NORMAL = statistics.NormalDist()
 Table = list[list[int]]

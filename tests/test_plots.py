@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy import stats
 
-from pipeline.plots import calibration, categories, convergence, leaderboard, priors, style, tokens
+from pipeline.display import style
+from pipeline.plots import calibration, categories, convergence, leaderboard, priors, tokens
 from pipeline.plots import separation as separations
 
 HOSTILE = ["$x_1$", "a_b%", "_hidden", "<script>&", r"\frac{1}{2}", "line\nbreak"]
@@ -362,7 +363,7 @@ def test_svgs_live_in_one_page() -> None:
 SAVE = """
 import sys; from pathlib import Path
 sys.path[:0] = ["tests"]
-import test_plots; from pipeline.plots import style
+import test_plots; from pipeline.display import style
 style.save(test_plots.FIGURES["cost"](5, 3), Path(sys.argv[1]))
 """
 

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 from test_plots import HOSTILE, texts, words
 
-from pipeline.plots import reversals, style, trajectory
+from pipeline.display import style
+from pipeline.plots import reversals, trajectory
 from pipeline.plots.trajectory import Curve, Priced
 
 PROTOCOLS = [

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from helpers import CHATML, arithmetic, make_model, write_questions
 
-from pipeline import prepare, runfolder, shards
-from pipeline.config import load
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.tables import QUESTIONS
+from pipeline.base.errors import UserError
+from pipeline.config.compose import load
+from pipeline.prepare import stage
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import QUESTIONS
+from pipeline.store.runfolder import Run
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ class Setup:
         """The message of a prepare that is refused and changes nothing in the folder."""
         before = {p: p.read_bytes() for p in self.folder.rglob("*") if p.is_file()}
         with pytest.raises(UserError) as caught:
-            prepare.prepare(self.run(*overrides))
+            stage.prepare(self.run(*overrides))
         assert before == {p: p.read_bytes() for p in self.folder.rglob("*") if p.is_file()}
         assert "\n" not in str(caught.value)
         return str(caught.value)
@@ -57,7 +58,7 @@ def setup(tiny: Path, tmp_path: Path) -> Setup:
 
 def test_what_is_written(setup: Setup) -> None:
     run = setup.run()
-    prepare.prepare(run)
+    stage.prepare(run)
     rows = shards.read_table(setup.folder / "questions.parquet", QUESTIONS)
     assert [r["question_id"] for r in rows] == [f"sums-0{n}" for n in range(1, 5)]
     assert rows[0]["problem"] == "1+1?" and rows[0]["gold"] == "2"
@@ -78,19 +79,19 @@ def test_what_is_written(setup: Setup) -> None:
 
 
 def test_again_changes_nothing(setup: Setup) -> None:
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     before = {p.name: p.read_bytes() for p in setup.folder.iterdir()}
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     assert before == {p.name: p.read_bytes() for p in setup.folder.iterdir()}
 
 
 def test_prompt_log_probs_survive(setup: Setup) -> None:
-    prepare.prepare(setup.run("dataset.limit=2"))
+    stage.prepare(setup.run("dataset.limit=2"))
     run = setup.run("dataset.limit=2")
     for row in run.questions:
         row["prompt_logprobs"] = [-0.5] * len(row["prompt_token_ids"])
-    prepare.write(setup.folder / "questions.parquet", run.questions)
-    prepare.prepare(setup.run("dataset.limit=3"))
+    stage.write(setup.folder / "questions.parquet", run.questions)
+    stage.prepare(setup.run("dataset.limit=3"))
     rows = Run(run.cfg).questions
     assert rows[1]["prompt_logprobs"][0] == -0.5 and rows[2]["prompt_logprobs"] is None
 
@@ -98,13 +99,13 @@ def test_prompt_log_probs_survive(setup: Setup) -> None:
 def test_a_damaged_questions_table_is_made_again(
     setup: Setup, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     path = setup.folder / "questions.parquet"
     good = path.read_bytes()
     path.write_bytes(good[: len(good) // 2])
     with pytest.raises(UserError, match=r"questions\.parquet: unreadable.*prepare"):
         _ = setup.run().questions
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     assert path.read_bytes() == good
     assert "owed again" in capsys.readouterr().err
 
@@ -113,7 +114,7 @@ def test_a_damaged_questions_table_is_made_again(
     "text", ["{", "[]", "3", '{"identity": 3}', '{"identity": {"prompts": 1}}']
 )
 def test_a_damaged_manifest_is_refused(setup: Setup, text: str) -> None:
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     (setup.folder / "manifest.json").write_text(text)
     assert str(setup.folder / "manifest.json") in setup.refused()
 
@@ -137,14 +138,14 @@ def test_a_damaged_manifest_is_refused(setup: Setup, text: str) -> None:
     ],
 )
 def test_other_settings_are_refused(setup: Setup, overrides: list[str], named: list[str]) -> None:
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     message = setup.refused(*overrides)
     for word in [str(setup.folder), "tag=NAME", *named]:
         assert word in message
 
 
 def test_resources_and_trials_may_change(setup: Setup) -> None:
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     run = setup.run(
         "sampling.trials=160",
         "engine.batch_size=7",
@@ -153,13 +154,13 @@ def test_resources_and_trials_may_change(setup: Setup) -> None:
         "grading.workers=1",
         "scoring.pass_k=[1]",
     )
-    prepare.prepare(run)
+    stage.prepare(run)
     assert "trials: 160" in (setup.folder / "config.yaml").read_text()
     assert len(run.wanted) == 640 and run.wanted[:2] == [("sums-01", 0), ("sums-02", 0)]
 
 
 def test_a_changed_question_is_refused(setup: Setup) -> None:
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     rows = arithmetic(4)
     rows[2]["problem"] = "3 + 3?"
     write_questions(setup.questions, rows)
@@ -174,27 +175,27 @@ def test_a_changed_question_is_refused(setup: Setup) -> None:
 
 def test_changed_weights_are_refused(setup: Setup, tmp_path: Path) -> None:
     setup.model = copytree(setup.model, tmp_path / "model")
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     make_model(setup.model, seed=1)
     assert "model.weights is 'sha256:" in setup.refused()
 
 
 def test_a_changed_chat_template_is_refused(setup: Setup, tmp_path: Path) -> None:
     setup.model = copytree(setup.model, tmp_path / "model")
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     (setup.model / "chat_template.jinja").write_text(CHATML + " ")
     assert "prompt sums-01, sums-02, sums-03 has changed" in setup.refused()
 
 
 def test_a_data_set_may_grow(setup: Setup) -> None:
-    prepare.prepare(setup.run("dataset.limit=2"))
-    prepare.prepare(setup.run("dataset.limit=4"))
+    stage.prepare(setup.run("dataset.limit=2"))
+    stage.prepare(setup.run("dataset.limit=4"))
     assert len(setup.run().questions) == 4
     assert "question sums-03, sums-04 is gone" in setup.refused("dataset.limit=2")
 
 
 def test_other_stages_check_the_settings_too(setup: Setup) -> None:
-    prepare.prepare(setup.run())
+    stage.prepare(setup.run())
     runfolder.check_same(setup.run(), runfolder.settings(setup.run().cfg))
     other = setup.run("sampling.top_p=0.5")
     with pytest.raises(UserError, match=r"sampling\.top_p is 0\.95 there and 0\.5 here"):
@@ -205,7 +206,7 @@ def test_a_long_answer_is_clamped_recorded_and_said(
     setup: Setup, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = setup.run("sampling.max_tokens=32768")
-    prepare.prepare(run)
+    stage.prepare(run)
     for row in run.questions:
         assert row["max_tokens"] == 512 - len(row["prompt_token_ids"])
     least = min(row["max_tokens"] for row in run.questions)
@@ -239,7 +240,7 @@ def test_a_template_that_rejects_the_system_role(setup: Setup, tmp_path: Path) -
     message = setup.refused("model.system=Be brief")
     assert "No system role!" in message and "prompt.system_role=user" in message
     run = setup.run("model.system=Be brief", "prompt.system_role=user")
-    prepare.prepare(run)
+    stage.prepare(run)
     assert "user\nBe brief\n\n1+1?" in run.questions[0]["prompt"]
 
 
@@ -252,7 +253,7 @@ def test_mended_damage_is_said(setup: Setup, capsys: pytest.CaptureFixture[str])
     row = {"id": 1, "problem": "Half of \frac{1}{2}?", "answer": "\frac{1}{4}"}
     write_questions(setup.questions, [row])
     run = setup.run()
-    prepare.prepare(run)
+    stage.prepare(run)
     assert run.questions[0]["gold"] == r"\frac{1}{4}"
     assert capsys.readouterr().err.count("sums-01: ") == 2
 
@@ -264,7 +265,7 @@ def test_template_options_and_date_reach_the_prompt(setup: Setup, tmp_path: Path
     )
     options = ["model.template_date=2025-09-01", "model.chat_template_kwargs.effort=low"]
     run = setup.run(*options)
-    prepare.prepare(run)
+    stage.prepare(run)
     assert run.questions[0]["prompt"].startswith("2025-09-01 effort=low\n")
     message = setup.refused(options[0], "model.chat_template_kwargs.effort=high")
     assert "kwargs is {'effort': 'low'} there and {'effort': 'high'} here" in message
@@ -272,5 +273,5 @@ def test_template_options_and_date_reach_the_prompt(setup: Setup, tmp_path: Path
 
 def test_estimate() -> None:
     rows = [{"max_tokens": 10}, {"max_tokens": 20}]
-    assert prepare.estimate(rows, 4, None) == {"tokens": 60, "bytes": 660}
-    assert prepare.estimate(rows, 4, 2.5) == {"tokens": 10, "bytes": 110}
+    assert stage.estimate(rows, 4, None) == {"tokens": 60, "bytes": 660}
+    assert stage.estimate(rows, 4, 2.5) == {"tokens": 10, "bytes": 110}

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, arithmetic, write_questions
 
-from pipeline import questions
-from pipeline.errors import UserError
-from pipeline.questions import Question
-from pipeline.schema import DatasetConfig, FieldNames
+from pipeline.base.errors import UserError
+from pipeline.config.settings import DatasetConfig, FieldNames
+from pipeline.prepare import questions
+from pipeline.prepare.questions import Question
 
 CONTESTS = ROOT.parent / "shared" / "data" / "contests"
 

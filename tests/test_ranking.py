@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scoring import Counts, avg, bayes, kendall_tau_b, pass_at_k
-from scoring.ranking import (
+from scoring.ranking.ranks import (
     indistinguishable_groups,
     probability_best,
     rank_distribution,

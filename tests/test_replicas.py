@@ -15,21 +15,22 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import cli, config
-from pipeline.config import ROOT
-from pipeline.errors import UserError
+from pipeline.base.errors import UserError
+from pipeline.base.places import ROOT
+from pipeline.cli import main
+from pipeline.config import compose
 from pipeline.generate import devices
 
 QUESTIONS = 30
 SHORT_EXPIRY = """
 import sys
-from pipeline import lease
-from pipeline.generate import heartbeat
+from pipeline.store import lease
+from pipeline.store import heartbeat
 heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
 """
 REPLICA = f"{SHORT_EXPIRY}\nfrom pipeline.generate import replica\nsys.exit(replica.main())"
 PARENT = f"""{SHORT_EXPIRY}
-from pipeline import cli
+from pipeline.cli import main as cli
 from pipeline.generate import team
 team.PROGRAM = [sys.executable, "-c", {REPLICA!r}]
 sys.exit(cli.main(sys.argv[1:]))
@@ -103,7 +104,7 @@ def prepared(folder: Path, trials: int, *more: str) -> Path:
     settings = [f"run_dir={folder}", f"sampling.trials={trials}", *more]
     # Few at a time: sampling takes long enough to be hit.
     settings += ["engine.batch_size=8", "engine.in_flight=12"]
-    assert cli.main(["prepare", *settings]) == 0
+    assert main.main(["prepare", *settings]) == 0
     return folder
 
 
@@ -217,10 +218,10 @@ def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path
 def test_gpus_are_split_as_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices.environment, "version", lambda name: None)  # a build for GPUs
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-8f,MIG-5a,3")
-    cfg = config.load(["engine.replicas=2", "engine.tensor_parallel_size=2"])
+    cfg = compose.load(["engine.replicas=2", "engine.tensor_parallel_size=2"])
     found = [share.environment for share in devices.shares(cfg)]
     assert found == [{"CUDA_VISIBLE_DEVICES": "0,GPU-8f"}, {"CUDA_VISIBLE_DEVICES": "MIG-5a,3"}]
-    cfg = config.load(["engine.replicas=3", "engine.tensor_parallel_size=2"])
+    cfg = compose.load(["engine.replicas=3", "engine.tensor_parallel_size=2"])
     with pytest.raises(UserError, match=r"needs 6 GPUs, and 4 can be .* engine\.replicas=2, or"):
         devices.shares(cfg)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -231,12 +232,12 @@ def test_gpus_are_split_as_they_are_named(monkeypatch: pytest.MonkeyPatch) -> No
 def test_cores_are_split_and_threads_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 7, 8, 9})
-    cfg = config.load(["engine=transformers", "engine.device=cpu", "engine.replicas=3"])
+    cfg = compose.load(["engine=transformers", "engine.device=cpu", "engine.replicas=3"])
     found = devices.shares(cfg)
     assert sorted(core for share in found for core in share.cores) == [3, 4, 5, 6, 7, 8, 9]
     assert [s.environment["OMP_NUM_THREADS"] for s in found] == ["2", "2", "3"]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert {s.environment["OMP_NUM_THREADS"] for s in devices.shares(cfg)} == {"1"}
-    cfg = config.load(["engine=transformers", "engine.device=cuda:1", "engine.replicas=2"])
+    cfg = compose.load(["engine=transformers", "engine.device=cuda:1", "engine.replicas=2"])
     with pytest.raises(UserError, match=r"write engine\.device=cuda"):
         devices.shares(cfg)

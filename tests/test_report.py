@@ -17,11 +17,13 @@ import pyarrow as pa
 import pytest
 from helpers import make_run, make_tokenizer
 
-from pipeline import analysis, config, evidence, runfolder, shards, signals
+from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import from_arrays
-from pipeline.errors import UserError
+from pipeline.config import analysis, compose
 from pipeline.report import build, data, figures, maths, pieces
-from pipeline.tables import VERDICTS
+from pipeline.rubrics import signals, signals_table
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import VERDICTS
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -210,8 +212,8 @@ def test_filters(page: Any, runs: Path) -> None:
     assert found() == 1
     page.select_option("#by-end", "")
     page.fill("#most-bits", "0.6")
-    run = runfolder.Run(config.load_folder(runs / "set" / "evil", []))
-    bits = evidence.current(run)["completion_bpt"].to_numpy()
+    run = runfolder.Run(compose.load_folder(runs / "set" / "evil", []))
+    bits = signals_table.current(run)["completion_bpt"].to_numpy()
     assert found() == (bits <= 0.6).sum() and 0 < found() < everything
     page.click("#filters button[type=reset]")
     page.wait_for_selector(f"#list li:nth-child({everything})")

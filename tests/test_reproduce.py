@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from helpers import make_run
 
-from pipeline import analysis, reproduce, runfolder, studies
+from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts.cohort import from_arrays
-from pipeline.errors import UserError
-from pipeline.signals import signals
-from pipeline.studies import paper, settings
+from pipeline.config import analysis
+from pipeline.config import studies as settings
+from pipeline.research import studies
+from pipeline.research.studies import paper, reproduce
+from pipeline.rubrics.signals import signals
+from pipeline.store import runfolder
 
 FEW = [
     "preset=quick",

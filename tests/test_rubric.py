@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import config, rubrics
-from scoring import rubric, variables
-from scoring._expressions import compile_condition
-from scoring.rubric import Unsound
+from pipeline.config import compose
+from pipeline.rubrics import categories, rubric, variables
+from pipeline.rubrics.conditions import compile_condition
+from pipeline.rubrics.rubric import Unsound
 
 BOOLEANS, NUMBERS = ("correct", "boxed"), ("bits", "limit")
 
@@ -286,7 +286,7 @@ def test_a_category_exactly_at_its_threshold(
 
 # ---------------------------------------------------------------- the twelve truth tables
 
-SCHEMATA = rubrics.load(config.load([]))
+SCHEMATA = categories.load(compose.load([]))
 
 
 def exact(r: dict[str, Any]) -> int:

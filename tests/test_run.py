@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import scoring
-from pipeline import config
+from pipeline.config import compose
 
 ROOT = Path(__file__).parent.parent
 CONTEST = ROOT.parent / "shared" / "data" / "contests" / "hmmt_feb_2025.jsonl"
@@ -60,7 +60,7 @@ def test_logprobs_are_the_model_s_own(run: tuple[Path, str]) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(config.load([]).model.id, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(compose.load([]).model.id, dtype=torch.float32)
     questions = {
         q["question_id"]: q for q in pq.read_table(run[0] / "questions.parquet").to_pylist()
     }
@@ -152,7 +152,7 @@ def test_without_a_gpu_a_gpu_build_is_refused_in_one_line(tmp_path: Path) -> Non
     script = (
         "import vllm.platforms as p; from vllm.platforms.interface import UnspecifiedPlatform\n"
         "p._current_platform = UnspecifiedPlatform()\n"
-        "import sys; from pipeline.cli import main\n"
+        "import sys; from pipeline.cli.main import main\n"
         f"sys.exit(main(['run', 'sampling.trials=1', 'run_dir={tmp_path / 'x'}']))"
     )
     done = subprocess.run(
@@ -180,7 +180,8 @@ def test_manifest_says_what_made_the_run(run: tuple[Path, str]) -> None:
 
 LOAD_TWICE = """
 import psutil
-from pipeline import config, engines
+from pipeline import engines
+from pipeline.config import compose as config
 from pipeline.engines import Request
 
 if __name__ == "__main__":
@@ -229,6 +230,6 @@ def test_a_length_beyond_the_context_is_clamped_and_still_runs(tmp_path: Path) -
 
 
 def test_other_weights_are_refused_by_every_verb(run: tuple[Path, str]) -> None:
-    other = Path(config.load([]).model.id).with_name("step-0300")
+    other = Path(compose.load([]).model.id).with_name("step-0300")
     done = pipeline("generate", str(run[0]), f"model.id={other}", check=False)
     assert done.returncode == 2 and "model.weights is" in done.stderr

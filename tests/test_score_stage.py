@@ -10,10 +10,10 @@ import pytest
 from helpers import add_attempts, make_run
 
 import scoring
-from pipeline.config import load_folder
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.score import outcome_matrix, score
+from pipeline.base.errors import UserError
+from pipeline.config.compose import load_folder
+from pipeline.score.stage import outcome_matrix, score
+from pipeline.store.runfolder import Run
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 

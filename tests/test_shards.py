@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import atomic, journal, shards, workernames
-from pipeline.config import ROOT
-from pipeline.journal import Journal
-from pipeline.tables import ATTEMPTS
+from pipeline.base import atomic, journal
+from pipeline.base.journal import Journal
+from pipeline.base.places import ROOT
+from pipeline.store import shards, workernames
+from pipeline.store.columns import ATTEMPTS
 
 SMALL = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
 
@@ -80,7 +81,8 @@ def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
         import itertools, os, sys
         from pathlib import Path
         import pyarrow as pa
-        from pipeline import atomic, shards, workernames
+        from pipeline.base import atomic
+        from pipeline.store import shards, workernames
         folder = Path(sys.argv[1])
         schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
                             ("text", pa.string())])
@@ -302,8 +304,9 @@ WRITER = """
     import os, sys, time
     from pathlib import Path
     import pyarrow as pa
-    from pipeline import atomic, shards, workernames
-    from pipeline.journal import Journal
+    from pipeline.base import atomic
+    from pipeline.store import shards, workernames
+    from pipeline.base.journal import Journal
     schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
     folder, seal = Path(sys.argv[1]), sys.argv[2] == "seal"
     for j in range(6):

@@ -13,11 +13,12 @@ from helpers import add_attempts, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import evidence, shards, signals
-from pipeline.errors import DamagedData, UserError
-from pipeline.runfolder import Run
-from pipeline.signals import bits_per_token
-from pipeline.tables import ATTEMPTS, GRADES, QUESTIONS, SIGNALS, VERDICTS
+from pipeline.base.errors import DamagedData, UserError
+from pipeline.rubrics import signals, signals_table
+from pipeline.rubrics.signals import bits_per_token
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, SIGNALS, VERDICTS
+from pipeline.store.runfolder import Run
 
 MARKS = {"q1": "110-", "q2": "0~t1"}
 INF, NAN = math.inf, math.nan
@@ -66,7 +67,7 @@ def judge(run: Run, keys: list[tuple[str, int]], part: str = "v0") -> None:
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
-    found = evidence.current(run)
+    found = signals_table.current(run)
     assert found.schema.equals(SIGNALS)
     return {(row["question_id"], row["trial"]): row for row in found.to_pylist()}
 
@@ -107,10 +108,10 @@ def test_what_was_made_is_not_made_again(
 ) -> None:
     run = made(tmp_path / "run")
     signals.signals(run)
-    before = evidence.path(run).stat().st_mtime_ns
+    before = signals_table.path(run).stat().st_mtime_ns
     signals.signals(Run(run.cfg))
     assert "nothing owed, 8 attempts" in capsys.readouterr().err
-    assert evidence.path(run).stat().st_mtime_ns == before
+    assert signals_table.path(run).stat().st_mtime_ns == before
 
 
 def test_new_grades_and_verdicts_are_joined_without_reading_log_probs(
@@ -130,7 +131,7 @@ def test_new_grades_and_verdicts_are_joined_without_reading_log_probs(
         lambda row: row | {"outcome": "correct" if row["outcome"] == "wrong" else "wrong"},
     )
     with pytest.raises(UserError, match="older than the run's grades"):
-        evidence.current(run)
+        signals_table.current(run)
     judge(run, [("q1", 1)])
     signals.signals(run)
     after = rows(run)
@@ -159,7 +160,7 @@ def test_new_attempts_are_owed_and_an_ungraded_one_is_null(
 def test_a_copied_run_folder_is_current(tmp_path: Path) -> None:
     import shutil
 
-    from pipeline.config import load_folder
+    from pipeline.config.compose import load_folder
 
     run = made(tmp_path / "run")
     signals.signals(run)
@@ -171,10 +172,10 @@ def test_a_damaged_table_is_made_again(tmp_path: Path, capsys: pytest.CaptureFix
     run = made(tmp_path / "run")
     signals.signals(run)
     whole = rows(run)
-    path = evidence.path(run)
+    path = signals_table.path(run)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(UserError, match="no signals yet"):
-        evidence.current(run)
+        signals_table.current(run)
     signals.signals(run)
     assert rows(run) == whole and "unreadable, so not there" in capsys.readouterr().err
     pq.write_table(pa.table({"x": [1]}), path)
@@ -192,7 +193,7 @@ def test_damaged_attempts_are_set_aside_and_owed_again(tmp_path: Path) -> None:
     part.write_bytes(data)
     with pytest.raises(DamagedData, match="set aside, those rows are owed again"):
         signals.signals(run)
-    assert not evidence.path(run).exists() and not list(run.grades.glob("*.parquet"))
+    assert not signals_table.path(run).exists() and not list(run.grades.glob("*.parquet"))
     with pytest.raises(UserError, match="no attempts yet"):
         signals.signals(run)
 
@@ -218,7 +219,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_the_table_reads_as_plain_parquet_and_says_its_sources(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     signals.signals(run)
-    table = pq.read_table(evidence.path(run))
+    table = pq.read_table(signals_table.path(run))
     assert table.schema.names == SIGNALS.names
     told = json.loads(table.schema.metadata[b"sources"])
     assert set(told) == {"attempts", "questions", "grades", "verdicts"}

@@ -10,11 +10,12 @@ import pytest
 from scipy import integrate, stats
 
 import scoring
-from scoring import _coins, simulation, updates
-from scoring._coins import beta_given_mean, stream
-from scoring._moments import bayes_from_counts
-from scoring.simulation import coin_models, coin_study, separation_curve, toss, tosses
-from scoring.updates import ORIGINAL_SHAPES, original_models, prior_study, updated_models
+from scoring.numerics import coins
+from scoring.numerics.coins import beta_given_mean, stream
+from scoring.numerics.moments import bayes_from_counts
+from scoring.studies import simulation, updates
+from scoring.studies.simulation import coin_models, coin_study, separation_curve, toss, tosses
+from scoring.studies.updates import ORIGINAL_SHAPES, original_models, prior_study, updated_models
 
 PRINTED = [0.2332, 0.2545, 0.3604, 0.3642, 0.3642, 0.4466, 0.5418, 0.5276, 0.608, 0.6213, 0.7327]
 PRINTED_ORIGINALS = [0.3021, 0.3166, 0.4144, 0.4985, 0.5351, 0.5759, 0.6679, 0.7487]
@@ -280,7 +281,7 @@ def test_a_longer_run_scaled_down_is_at_least_as_good() -> None:
 
 def test_undefined_taus_are_counted_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     # One question and near-certain failure: nearly always all models are level.
-    monkeypatch.setattr(_coins, "QUESTIONS", 1)
+    monkeypatch.setattr(coins, "QUESTIONS", 1)
     monkeypatch.setattr(
         updates, "original_models", lambda seed: np.full((8, 1), 0.02, dtype=np.float64)
     )

@@ -10,10 +10,10 @@ import pytest
 import slurm_cluster
 from slurm_cluster import Cluster, wait_for
 
-from pipeline import shards
-from pipeline.cli import main
+from pipeline.cli.main import main
 from pipeline.cluster import jobs
-from pipeline.tables import ATTEMPTS
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS
 
 pytestmark = [
     pytest.mark.slurm,

@@ -17,22 +17,22 @@ from typing import Any
 import pytest
 from helpers import make_run
 
-from pipeline import runfolder
-from pipeline.cli import main
-from pipeline.config import ROOT
-from pipeline.generate.heartbeat import Heartbeat
-from pipeline.grade import grade
-from pipeline.runfolder import Run
-from pipeline.score import score
-from pipeline.sessions import write_summary
+from pipeline.base.places import ROOT
+from pipeline.cli.main import main
+from pipeline.grade.stage import grade
+from pipeline.score.stage import score
 from pipeline.status.page import status
-from pipeline.workers import workers
+from pipeline.store import runfolder
+from pipeline.store.heartbeat import Heartbeat
+from pipeline.store.runfolder import Run
+from pipeline.store.sessions import write_summary
+from pipeline.store.workers import workers
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}
 BEAT = """
 import sys, time
 from pathlib import Path
-from pipeline.generate.heartbeat import Heartbeat
+from pipeline.store.heartbeat import Heartbeat
 with Heartbeat(Path(sys.argv[1]), sys.argv[2], lambda seconds: None):
     print("beating", flush=True)
     time.sleep(600)

@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 from helpers import make_run
 
-from pipeline import config, runfolder
-from pipeline.cli import main
+from pipeline.cli.main import main
 from pipeline.cluster import jobs, scripts
 from pipeline.cluster.scripts import Plan
-from pipeline.runfolder import Run
+from pipeline.config import compose
+from pipeline.store import runfolder
+from pipeline.store.runfolder import Run
 
 ODD = 'it\'s a $HOME "folder"\nof `two` lines; %A {{ kind }} #'
 
 
 def _plan(folder: Path, *settings: str, names: tuple[str, ...] = ("a", "b")) -> Plan:
-    runs = [Run(config.load([*settings, "verifier=demo"])) for _ in names]
+    runs = [Run(compose.load([*settings, "verifier=demo"])) for _ in names]
     for run, name in zip(runs, names, strict=True):
         run.cfg.run_dir = str(folder / name)
     return Plan(runs, runs, runs, folder / "_report", folder / "_slurm" / "1")
@@ -228,7 +229,7 @@ def test_runs_that_are_done_are_left_out(
     more = make_run(tmp_path / "d", {"q": "1."}, "verifier=none", "sampling.prompt_logprobs=false")
     from pipeline.cluster.submit import _plan as planned
 
-    off = [Run(config.load_folder(r.path, ["sampling.prompt_logprobs=false"])) for r in made]
+    off = [Run(compose.load_folder(r.path, ["sampling.prompt_logprobs=false"])) for r in made]
     plan = planned([*off, more])
     assert [r.path.name for r in plan.owing] == ["d"]
     assert [r.path.name for r in plan.unscored] == ["c", "d"]

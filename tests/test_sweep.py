@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from helpers import make_run
 
-from pipeline import sweep
-from pipeline.cli import main
+from pipeline.cli.main import main
+from pipeline.config import sweep
 
 
 def test_commas_make_combinations_and_lists_and_quotes_do_not() -> None:

@@ -19,10 +19,12 @@ import pytest
 from helpers import make_run, write_questions
 from safetensors.numpy import save_file
 
-from pipeline import cli, config, questions, runfolder
-from pipeline.checkpoints import merging
-from pipeline.errors import UserError
-from pipeline.trajectory import (
+from pipeline.base.errors import UserError
+from pipeline.cli import main
+from pipeline.config import compose
+from pipeline.prepare import questions
+from pipeline.research.checkpoints import merging
+from pipeline.research.trajectory import (
     beside,
     evaluate,
     figures,
@@ -41,9 +43,10 @@ from pipeline.trajectory import (
     trainings,
     verb,
 )
-from pipeline.trajectory.plan import Evaluation, Plan
-from pipeline.trajectory.settings import TrajectoryConfig
-from pipeline.trajectory.tracks import Track
+from pipeline.research.trajectory.plan import Evaluation, Plan
+from pipeline.research.trajectory.settings import TrajectoryConfig
+from pipeline.research.trajectory.tracks import Track
+from pipeline.store import runfolder
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "demo" / "models"
@@ -191,14 +194,14 @@ def test_what_is_planned_is_what_the_command_of_each_run_gives(
     ckpts(place / "it's training", "s-1", "s-2", "s-3")
     _, made = planned(f"checkpoints={place}/it's training", "merge=2", *more)
     for one in made.evaluations:
-        assert config.load(one.settings) == one.run.cfg
+        assert compose.load(one.settings) == one.run.cfg
     paths = [one.run.path for one in made.evaluations]
     assert len(set(paths)) == len(paths) == (3 + 2) * 2 * len(made.datasets)
 
 
 def test_names_of_runs_are_those_of_the_models_own_checkpoints(place: Path) -> None:
     _, made = planned("model=demo", f"checkpoints={DEMO}", "merge=4", "dataset=demo")
-    own = config.load(["model=demo", "model.checkpoint=step-3900", "dataset=demo"])
+    own = compose.load(["model=demo", "model.checkpoint=step-3900", "dataset=demo"])
     single = next(one for one in made.evaluations if one.run.path == Path(own.run_dir))
     assert runfolder.settings(single.run.cfg) == runfolder.settings(own)
     assert made.label == "demo" and made.out == Path("runs/demo/_trajectory/demo")
@@ -417,7 +420,7 @@ def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
     merges, runs = [part.splitlines()[1:] for part in told[at:].strip().split("\n\n")]
     assert len(merges) == 2 and len(runs) == len(owed) == 9
     for one, line in zip(owed, runs, strict=True):
-        cfg = config.load(shlex.split(line))
+        cfg = compose.load(shlex.split(line))
         assert cfg == one.run.cfg
     for line in merges:
         merging.run(shlex.split(line))
@@ -955,17 +958,17 @@ def test_the_demo_from_checkpoints_to_a_page(
         "sampling.max_tokens=24", "replicates=100", "verifier=none",
     ]  # fmt: skip
     first = [*own, f"checkpoints={DEMO}/step-3[78]00", "merge=[]"]
-    assert cli.main([*first, "--dry-run"]) == 0
+    assert main.main([*first, "--dry-run"]) == 0
     assert not list(place.iterdir())
     told = capfd.readouterr()
     assert "3700 to 3800" in told.out and "nothing was written" in told.err
-    assert cli.main(first) == 0
+    assert main.main(first) == 0
     told = capfd.readouterr()
     assert "evaluating 2 of 2: demo-step-3800, about" in told.err
     assert "how steadily a score follows training, over 2 steps" in told.out
 
     merge = [*own, f"checkpoints={DEMO}/step-3[789]00", "merge=2", "merge.keep=false"]
-    assert cli.main([*merge, "greedy=false"]) == 0
+    assert main.main([*merge, "greedy=false"]) == 0
     told = capfd.readouterr()
     assert "3 checkpoints and 2 windows of 2, sampled: 5 runs in runs/demo, 2 fin" in told.err
     assert "evaluating 3 of 5: demo-step-3900\n" in told.err
@@ -983,5 +986,5 @@ def test_the_demo_from_checkpoints_to_a_page(
     assert left == ["step-3800-merge2.json", "step-3900-merge2.json"]
 
     monkeypatch.setattr(evaluate.subprocess, "Popen", None)  # finished runs start no process
-    assert cli.main([*merge, "greedy=false"]) == 0
+    assert main.main([*merge, "greedy=false"]) == 0
     assert "5 finished, 0 owed" in capfd.readouterr().err

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scoring import Counts, avg, bayes, down_share, monotone_tau, pass_at_k, progress_tau_b
-from scoring import _resampling as resampling
-from scoring.trajectory import resample, resampled_scores, stabilities, stability
+from scoring.numerics import resampling
+from scoring.ranking.trajectory import resample, resampled_scores, stabilities, stability
 
 Scores = dict[str, Callable[[Any], Any]]
 AVG: Scores = {"avg": lambda R: avg(R)[0]}

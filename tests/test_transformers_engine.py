@@ -12,10 +12,10 @@ from helpers import make_model
 from scipy import stats
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipeline import config
+from pipeline.base.errors import UserError
+from pipeline.config import compose
 from pipeline.engines import Completion, Request, load
 from pipeline.engines.transformers import TransformersEngine
-from pipeline.errors import UserError
 
 PROMPTS = ["1+1?", "What is 12 * 34?", "x", "Solve 3x = 12 for x, and then say why."]
 
@@ -56,7 +56,7 @@ def prompts(folder: Path) -> list[list[int]]:
 
 
 def engine(folder: Path, *overrides: str) -> TransformersEngine:
-    cfg = config.load(
+    cfg = compose.load(
         [
             "model=custom",
             f"model.id={folder}",

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import make_run
 
-from pipeline import shards
-from pipeline.runfolder import Run
-from pipeline.tables import VERDICTS
+from pipeline.store import shards
+from pipeline.store.columns import VERDICTS
+from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.quality import calibrated
 

@@ -22,18 +22,18 @@ import numpy as np
 import pytest
 from helpers import add_attempts, make_run, run_of
 
-from pipeline import shards
-from pipeline.attempts import AttemptWriter
-from pipeline.cli import main
+from pipeline.base.places import ROOT
+from pipeline.cli.main import main
 from pipeline.cluster.jobs import UNKNOWN, Job
-from pipeline.config import ROOT
-from pipeline.generate.heartbeat import Heartbeat
-from pipeline.grade import grade
-from pipeline.runfolder import Run
+from pipeline.generate.writer import AttemptWriter
+from pipeline.grade.stage import grade
 from pipeline.status import board
 from pipeline.status.standing import Standing, of
 from pipeline.status.tally import Tally
 from pipeline.status.watch import Observer
+from pipeline.store import shards
+from pipeline.store.heartbeat import Heartbeat
+from pipeline.store.runfolder import Run
 
 COMMAND = [sys.executable, "-m", "pipeline", "status"]
 

@@ -19,8 +19,8 @@ TRIALS = 8
 SETTINGS = [f"sampling.trials={TRIALS}", "engine.batch_size=4", "engine.in_flight=4"]
 # What silence means, in seconds that a test can wait for.
 QUICK = """
-from pipeline import lease
-from pipeline.generate import heartbeat
+from pipeline.store import lease
+from pipeline.store import heartbeat
 lease.EXPIRE_S, heartbeat.HEARTBEAT_S = 4.0, 0.5
 """
 # A host of its own, whose clock is wrong: nobody can ask whether a process there lives.

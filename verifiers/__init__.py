@@ -23,10 +23,10 @@ True
 Verdict(outcome='wrong', layer='number', reason='another number')
 """
 
-from verifiers.boxed import Extraction, Policy, extract
-from verifiers.compare import compare
-from verifiers.conventions import Conventions
-from verifiers.grading import (
+from verifiers.answers.boxed import Extraction, Policy, extract
+from verifiers.answers.compare import compare
+from verifiers.answers.conventions import Conventions
+from verifiers.answers.grading import (
     NO_ANSWER,
     Outcome,
     Verdict,

@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from pipeline.errors import UserError
+from pipeline.base.errors import UserError
 
 TIMEOUT_S = 60.0
 

@@ -7,11 +7,12 @@ or because nothing it started came to anything; other runs of the submission go 
 import sys
 from pathlib import Path
 
-from pipeline import config, runfolder
-from pipeline.console import fail
-from pipeline.errors import UserError
-from pipeline.generate.heartbeat import alive
-from pipeline.runfolder import Run
+from pipeline.base.console import fail
+from pipeline.base.errors import UserError
+from pipeline.config import compose
+from pipeline.store import runfolder
+from pipeline.store.heartbeat import alive
+from pipeline.store.runfolder import Run
 
 
 def check(folder: Path) -> None:
@@ -20,7 +21,7 @@ def check(folder: Path) -> None:
     Raises:
         UserError: some are owed, or it is no run.
     """
-    owed = len(runfolder.owed(Run(config.load_folder(folder, []))))
+    owed = len(runfolder.owed(Run(compose.load_folder(folder, []))))
     if owed:
         makers = len(alive(folder))
         remedy = (

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import runfolder
+from pipeline.base.errors import UserError
 from pipeline.cluster.client import ask
-from pipeline.errors import UserError
+from pipeline.store import runfolder
 
 FOLDER = "_slurm"
 UNKNOWN = "UNKNOWN"

@@ -9,9 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.cluster import settings
-from pipeline.config import ROOT
-from pipeline.runfolder import Run
+from pipeline.base.places import ROOT
+from pipeline.config import cluster as settings
+from pipeline.store.runfolder import Run
 
 TEMPLATE = ROOT / "slurm" / "array.sbatch"
 STARTS = 3  # in a row that made nothing: then a task ends for good

@@ -16,17 +16,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import atomic, config, prepare, runfolder, sweep
+from pipeline.base import atomic
+from pipeline.base.console import note, results
+from pipeline.base.environment import describe
+from pipeline.base.errors import UserError
 from pipeline.cluster import jobs, scripts
 from pipeline.cluster.client import ask
 from pipeline.cluster.scripts import Plan
-from pipeline.cohorts import whichruns
-from pipeline.console import note, results
-from pipeline.environment import describe
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.schema import RunConfig
-from pipeline.tabular import Column, Table, show
+from pipeline.config import compose, sweep
+from pipeline.config.settings import RunConfig
+from pipeline.display.table import Column, Table, show
+from pipeline.prepare import stage
+from pipeline.store import find, runfolder
+from pipeline.store.runfolder import Run
 
 
 def submit(settings: list[str], dry_run: bool = False) -> None:
@@ -47,9 +49,9 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     _check(runs)
     for run in runs:
         if dry_run:
-            runfolder.check_same(run, prepare.identity_of(run, prepare.build(run)))
+            runfolder.check_same(run, stage.identity_of(run, stage.build(run)))
         else:
-            prepare.prepare(run)
+            stage.prepare(run)
     plan = _plan(runs)
     if not plan.kinds:
         note(f"nothing to submit: {_count(runs)} complete (sampling.trials=N adds trials)")
@@ -72,7 +74,7 @@ def _configurations(settings: list[str]) -> list[RunConfig]:
         combinations = sweep.expand(values)
         if len(combinations) > sweep.MOST:
             raise UserError(f"these settings make more than {sweep.MOST} runs; name fewer values")
-        found = [config.load(combination) for combination in combinations]
+        found = [compose.load(combination) for combination in combinations]
     for cfg in found:
         _place_engines(cfg, fixed)
     return found
@@ -92,10 +94,10 @@ def _of_folders(folders: list[str], values: list[str]) -> list[RunConfig]:
             )
         if folder.name.startswith("_") and len(folders) > 1:
             continue  # of runs/DATASET/*: what is made from runs
-        for run in whichruns.within(folder):
-            found.append(config.load_folder(run, rest))
+        for run in find.within(folder):
+            found.append(compose.load_folder(run, rest))
             if site:
-                found[-1].cluster = config.load(site + keys).cluster
+                found[-1].cluster = compose.load(site + keys).cluster
     return found
 
 
@@ -245,7 +247,7 @@ def _point(run: Run, plan: Plan, record: dict[str, Any]) -> None:
     place = run.path / jobs.FOLDER
     place.mkdir(exist_ok=True)
     runfolder.write_json(place / f"{plan.folder.name}.json", pointer)
-    atomic.write_text(place / f"{plan.folder.name}.yaml", config.dump(run.cfg))
+    atomic.write_text(place / f"{plan.folder.name}.yaml", compose.dump(run.cfg))
 
 
 def _show_jobs(plan: Plan, record: dict[str, Any]) -> None:

@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import joins, shards
-from pipeline.analysis import AnalysisConfig
-from pipeline.cohorts import differences, whichruns
+from pipeline.base.console import collected, warn
+from pipeline.base.errors import UserError
+from pipeline.cohorts import differences
 from pipeline.cohorts.differences import Loaded
-from pipeline.config import load_folder
-from pipeline.console import collected, warn
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.score import MISSING, OUTCOMES, as_matrix
-from pipeline.tables import GRADES
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.compose import load_folder
+from pipeline.score.stage import MISSING, OUTCOMES, as_matrix
+from pipeline.store import find, joins, shards
+from pipeline.store.columns import GRADES
+from pipeline.store.runfolder import Run
 
 _WORDS = np.array([*OUTCOMES, MISSING])  # a code of -1 is the last one
 
@@ -47,7 +47,7 @@ class Cohort:
     dataset: str
     question_ids: list[str]  # M, as the first member calls them
     members: list[Member]  # L; none where outcomes came without runs
-    outcomes: npt.NDArray[np.str_]  # (L, M, N) words of pipeline.score.OUTCOMES, or "owed"
+    outcomes: npt.NDArray[np.str_]  # (L, M, N) words of pipeline.score.stage.OUTCOMES, or "owed"
     differences: list[str]  # one line for each thing that is not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     models: list[str] = field(default_factory=list)  # names where there are no members
@@ -78,7 +78,7 @@ def load(cfg: AnalysisConfig) -> list[Cohort]:
     cohorts: list[Cohort] = []
     faults = []
     with collected() as of_all:
-        for dataset, folders in whichruns.named(cfg).items():
+        for dataset, folders in find.named(cfg).items():
             try:
                 with collected() as of_one:
                     cohort = _cohort(dataset, folders, bool(cfg.model or cfg.folders))
@@ -170,7 +170,7 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
 
 def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
     loaded = []
-    for name, folder in zip(whichruns.names(folders), folders, strict=True):
+    for name, folder in zip(find.names(folders), folders, strict=True):
         try:
             loaded.append(_read(name, folder))
         except UserError as error:

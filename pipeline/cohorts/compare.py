@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import scoring
-from pipeline import runfolder, tabular
-from pipeline.analysis import AnalysisConfig
+from pipeline.base.console import note, results, warn
+from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import leaderboard, neighbours
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
-from pipeline.console import note, results, warn
-from pipeline.errors import UserError
-from pipeline.tabular import Column, Table
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.display import table as tabular
+from pipeline.display.table import Column, Table
+from pipeline.store import runfolder
 
 # All files that a comparison of one data set may leave in a folder, by their stems.
 _TABLES = ("leaderboard", "attempts", "neighbours", "posterior_ranks", "rubrics")
@@ -71,8 +72,8 @@ def compare(cfg: AnalysisConfig) -> None:
 
 def _draw(cohort: Cohort, cfg: AnalysisConfig, board: Table, folder: Path) -> None:
     """Save the leaderboard as a forest plot, and models by questions as a heat map."""
+    from pipeline.display import style
     from pipeline.plots import leaderboard as plots  # matplotlib takes half a second
-    from pipeline.plots import style
 
     keys = ("model", "mu", "low", "high", f"rank_{cfg.scoring.rule}")
     columns: list[list[Any]] = [[row.get(key) for row in board.rows] for key in keys]

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import runfolder
-from pipeline.generate import heartbeat
-from pipeline.runfolder import Run
+from pipeline.store import heartbeat, runfolder
+from pipeline.store.runfolder import Run
 
 _PROTOCOL = ("sampling.", "prompt.", "engine.")
 

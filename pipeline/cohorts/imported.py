@@ -8,13 +8,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import joins, rubrics, runfolder, shards
-from pipeline.analysis import AnalysisConfig
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort, Member
-from pipeline.console import warn
-from pipeline.errors import UserError
-from scoring import rubric as rubric_of
-from scoring.rubric import Rubric
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.rubrics import categories as rubrics
+from pipeline.rubrics import rubric as rubric_of
+from pipeline.rubrics.rubric import Rubric
+from pipeline.store import joins, runfolder, shards
 
 Categories = npt.NDArray[np.int8]
 

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import scoring
-from pipeline import joins, sessions, shards
-from pipeline.analysis import AnalysisConfig
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
-from pipeline.console import warn
-from pipeline.errors import UserError
-from pipeline.score import MISSING
-from pipeline.tables import ATTEMPTS
-from pipeline.tabular import Column, Table
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.display.table import Column, Table
+from pipeline.score.stage import MISSING
+from pipeline.store import joins, sessions, shards
+from pipeline.store.columns import ATTEMPTS
 
 Floats = npt.NDArray[np.float64]
 RULES = ("consecutive_z", "overlap")

@@ -9,10 +9,10 @@ import numpy as np
 from scipy.special import ndtr
 
 import scoring
-from pipeline.analysis import AnalysisConfig
 from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.leaderboard import scores, share, title
-from pipeline.tabular import Column, Table
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.display.table import Column, Table
 
 
 def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:

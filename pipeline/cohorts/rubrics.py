@@ -14,17 +14,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import scoring
-from pipeline import categorize, joins, rubrics, runfolder
-from pipeline.analysis import AnalysisConfig
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
 from pipeline.cohorts import imported as imported_rubrics
 from pipeline.cohorts.cohort import Cohort, Member
-from pipeline.console import warn
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.tabular import Column, Table
-from scoring import rubric as rubric_of
-from scoring import variables
-from scoring.rubric import Rubric, Unsound
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.display.table import Column, Table
+from pipeline.rubrics import categories as rubrics
+from pipeline.rubrics import categorize, variables
+from pipeline.rubrics import rubric as rubric_of
+from pipeline.rubrics.rubric import Rubric, Unsound
+from pipeline.store import joins, runfolder
+from pipeline.store.runfolder import Run
 
 Categories = npt.NDArray[np.int8]
 Signals = dict[str, Any]

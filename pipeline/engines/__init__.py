@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import TryAgain, UserError
-from pipeline.schema import RunConfig
+from pipeline.base.errors import TryAgain, UserError
+from pipeline.config.settings import RunConfig
 
 
 @dataclass(frozen=True)

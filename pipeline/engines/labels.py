@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.schema import RunConfig
+from pipeline.config.settings import RunConfig
 
 _TOKENS = 1 << 16  # padded tokens of one forward pass with transformers, unless one prompt has more
 

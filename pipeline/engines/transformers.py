@@ -18,10 +18,10 @@ import torch
 import transformers
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
-from pipeline import models
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig, SamplingConfig
 from pipeline.engines import Completion, Request, load_errors, pull, text_of
-from pipeline.errors import UserError
-from pipeline.schema import RunConfig, SamplingConfig
+from pipeline.prepare import models
 
 _POSITIONS = 256  # of a prompt whose float32 log-probs of the whole vocabulary are held at once
 _NOISE_STEP = 2.0**-25  # half a step of the coarsest generator, which can draw 0 exactly

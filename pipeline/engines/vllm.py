@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import models
-from pipeline.children import tamed
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Request, load_errors, pull, text_of
-from pipeline.errors import UserError
-from pipeline.schema import RunConfig
+from pipeline.engines.children import tamed
+from pipeline.prepare import models
 
 # Read when vLLM is imported. On a CPU: an engine in this process (a second one costs ten seconds
 # and a core), no compilation of the log-prob kernels (it costs more than it saves), few compiled

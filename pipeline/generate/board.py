@@ -15,8 +15,8 @@ import errno
 import os
 import secrets
 
-from pipeline import lease
-from pipeline.generate.heartbeat import SUFFIX, Heartbeat, clear, is_dead
+from pipeline.store import lease
+from pipeline.store.heartbeat import SUFFIX, Heartbeat, clear, is_dead
 
 DONE, SPLIT = "done", "split"
 

@@ -13,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from pipeline import lease
 from pipeline.generate.board import DONE, SPLIT, Board
-from pipeline.generate.heartbeat import HEARTBEAT_S, Heartbeat
+from pipeline.store import lease
+from pipeline.store.heartbeat import HEARTBEAT_S, Heartbeat
 
 BLOCK = 16  # attempts
 LOOK_S = 1.0  # between two looks at the folder, half of it while there is nothing to do

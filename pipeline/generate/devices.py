@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline import environment
-from pipeline.errors import UserError
-from pipeline.schema import RunConfig
+from pipeline.base import environment
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 

@@ -4,8 +4,8 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator
 
-from pipeline.errors import Interrupted, TryAgain, UserError
-from pipeline.runfolder import Run
+from pipeline.base.errors import Interrupted, TryAgain, UserError
+from pipeline.store.runfolder import Run
 
 # What a disk says that waiting does not mend.
 _FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)

@@ -7,12 +7,12 @@ import time
 from collections import deque
 from typing import Any
 
-from pipeline import runfolder
-from pipeline.console import count
+from pipeline.base.console import count
+from pipeline.base.environment import describe
 from pipeline.engines import Completion
-from pipeline.environment import describe
 from pipeline.generate.devices import on_gpus
-from pipeline.runfolder import Run
+from pipeline.store import runfolder
+from pipeline.store.runfolder import Run
 
 SAVE_S = 5.0
 _RATE_S = 60.0  # the rate is that of the last minute

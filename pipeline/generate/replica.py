@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from pipeline import children
-from pipeline.console import collected
-from pipeline.errors import DamagedData, Interrupted, UserError
+from pipeline.base.console import collected
+from pipeline.base.errors import DamagedData, Interrupted, UserError
+from pipeline.base.interrupts import SIGNALS
+from pipeline.config.settings import RunConfig
+from pipeline.engines import children
 from pipeline.generate.stopping import StopFlag
-from pipeline.interrupts import SIGNALS
-from pipeline.schema import RunConfig
 
 LONGEST = 600  # characters of a text: a line of up to 4096 bytes enters a pipe whole or not at all
 
@@ -69,7 +69,7 @@ def _work(
 ) -> tuple[int, str | None]:
     # Late: with torch, these take seconds, and the cores must be known before.
     from pipeline.generate.worker import work
-    from pipeline.runfolder import Run
+    from pipeline.store.runfolder import Run
 
     try:
         work(Run(order.cfg), progress=tell, stop=stop, replica=order.number)

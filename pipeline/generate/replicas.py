@@ -13,14 +13,14 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from pipeline import runfolder, workernames
-from pipeline.console import Meter, note, warn
-from pipeline.errors import TryAgain, UserError
-from pipeline.generate import devices, heartbeat, stopping
+from pipeline.base.console import Meter, note, warn
+from pipeline.base.errors import TryAgain, UserError
+from pipeline.generate import devices, stopping
 from pipeline.generate.failures import interrupted, writable
 from pipeline.generate.record import rate_and_shares
 from pipeline.generate.team import COUNTS, Replica, wait
-from pipeline.runfolder import Run
+from pipeline.store import heartbeat, runfolder, workernames
+from pipeline.store.runfolder import Run
 
 BARREN = 3  # processes in a row, of one replica, that made no attempt: it is given up
 STOP_S = 60.0  # for writing what is finished; journals hold it already

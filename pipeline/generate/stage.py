@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from pipeline import models, runfolder, shards
-from pipeline.console import note
-from pipeline.errors import TryAgain
-from pipeline.generate import heartbeat
+from pipeline.base.console import note
+from pipeline.base.errors import TryAgain
 from pipeline.generate.tidy import leave
 from pipeline.generate.worker import work
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS
+from pipeline.prepare import models
+from pipeline.store import heartbeat, runfolder, shards
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
 
 
 def generate(run: Run) -> bool:

@@ -5,8 +5,8 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-from pipeline import interrupts
-from pipeline.console import note
+from pipeline.base import interrupts
+from pipeline.base.console import note
 
 
 class StopFlag:

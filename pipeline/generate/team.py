@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import workernames
-from pipeline.config import ROOT
-from pipeline.console import warn
+from pipeline.base.console import warn
+from pipeline.base.places import ROOT
 from pipeline.generate.devices import Share
 from pipeline.generate.replica import Order
 from pipeline.generate.worker import HUNG
-from pipeline.runfolder import Run
+from pipeline.store import workernames
+from pipeline.store.runfolder import Run
 
 PROGRAM = [sys.executable, "-m", "pipeline.generate.replica"]
 COUNTS = ("attempts", "completion_tokens", "boxed", "truncated")

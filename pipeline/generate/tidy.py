@@ -2,12 +2,11 @@
 
 import contextlib
 
-from pipeline import lease, runfolder, sessions, shards
-from pipeline.console import warn
-from pipeline.errors import UserError
-from pipeline.generate import heartbeat
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
+from pipeline.store import heartbeat, lease, runfolder, sessions, shards
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
 
 
 def tidy(run: Run, patience: bool = True) -> None:

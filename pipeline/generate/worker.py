@@ -7,19 +7,21 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipeline import engines, lease, prepare, runfolder, shards, workernames
-from pipeline.attempts import AttemptWriter, row_of
-from pipeline.console import Meter, note
-from pipeline.errors import Interrupted, UserError
-from pipeline.generate import heartbeat, stopping
+from pipeline import engines
+from pipeline.base.console import Meter, note
+from pipeline.base.errors import Interrupted, UserError
+from pipeline.generate import stopping
 from pipeline.generate.claims import Claims
 from pipeline.generate.failures import engine_errors, interrupted, writable
-from pipeline.generate.heartbeat import Heartbeat
 from pipeline.generate.record import Session
 from pipeline.generate.stopping import StopFlag, StopNow
 from pipeline.generate.tidy import leave, tidy
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS
+from pipeline.generate.writer import AttemptWriter, row_of
+from pipeline.prepare import stage
+from pipeline.store import heartbeat, lease, runfolder, shards, workernames
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.heartbeat import Heartbeat
+from pipeline.store.runfolder import Run
 
 HUNG = 86  # exit status of a worker whose engine does not answer
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
@@ -151,7 +153,7 @@ class _Worker:
                     self.beat.tick()
             if self.stop.signal_number:
                 raise self._interrupted()
-            prepare.write(run.path / "questions.parquet", run.questions)
+            stage.write(run.path / "questions.parquet", run.questions)
         self.claims.board.drop(_PROMPTS)
 
     def _sample(self, engine: engines.Engine) -> None:

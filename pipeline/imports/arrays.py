@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import UserError
+from pipeline.base.errors import UserError
+from pipeline.config.imports import ImportConfig
 from pipeline.imports.rows import MOST_CATEGORIES, Row
-from pipeline.imports.settings import ImportConfig
 from pipeline.imports.source import Source
 from pipeline.imports.troubles import Troubles
 

@@ -11,7 +11,7 @@ from pipeline.imports.plan import Ints, Plan
 from pipeline.imports.troubles import Troubles
 from pipeline.imports.values import MOST_ANSWER, MOST_NUMBER, MOST_SEED, MOST_TEXT, truth, whole
 from pipeline.imports.values import text as text_of
-from pipeline.tables import ATTEMPTS, GRADES, MEANS, VERDICTS
+from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
 REPEATED = ("text", "prompt", "task", "model", "model_key", "finish_reason")
 _LABELS = ("A", "B", "C")

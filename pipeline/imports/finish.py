@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline import atomic, config, evidence, joins, runfolder, shards
-from pipeline.environment import describe
-from pipeline.errors import UserError
+from pipeline.base import atomic
+from pipeline.base.environment import describe
+from pipeline.base.errors import UserError
+from pipeline.config import compose
+from pipeline.config.imports import ImportConfig
 from pipeline.imports import labels as label
 from pipeline.imports import names
 from pipeline.imports.labels import Labels
 from pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
-from pipeline.imports.settings import ImportConfig
 from pipeline.imports.source import Source
-from pipeline.questions import Question as Known
-from pipeline.runfolder import Run
-from pipeline.tables import GRADES, QUESTIONS, SIGNALS
+from pipeline.prepare.questions import Question as Known
+from pipeline.rubrics import signals_table
+from pipeline.store import joins, runfolder, shards
+from pipeline.store.columns import GRADES, QUESTIONS, SIGNALS
+from pipeline.store.runfolder import Run
 
 MOST_CELLS = 50_000_000  # questions x trials of one run
 
@@ -83,7 +86,7 @@ def write(
         "model.weights": f"imported: {plan.called}",
         "questions": {row["question_id"]: row["question_hash"] for row in rows},
     }
-    atomic.write_text(folder / "config.yaml", config.dump(replace(run.cfg, run_dir=str(target))))
+    atomic.write_text(folder / "config.yaml", compose.dump(replace(run.cfg, run_dir=str(target))))
     runfolder.write_manifest(
         run,
         {
@@ -125,7 +128,7 @@ def _config(done: Import, plan: RunPlan, folder: Path) -> Any:
         cfg.stages = ["signals", "categorize", "score"] if grades else ["grade", "signals", "score"]
     else:
         cfg.stages = ["score"]
-    return config.check(cfg)
+    return compose.check(cfg)
 
 
 def _questions(done: Import, number: int, run: Run) -> list[dict[str, Any]]:
@@ -173,4 +176,4 @@ def _outcomes_as_signals(run: Run) -> None:
     columns["is_correct"] = pa.array(correct)
     nulls = {f.name: pa.nulls(len(correct), f.type) for f in SIGNALS if f.name not in columns}
     table = pa.table({name: (columns | nulls)[name] for name in SIGNALS.names}, schema=SIGNALS)
-    evidence.write(run, table, evidence.sources(run))
+    signals_table.write(run, table, signals_table.sources(run))

@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline import runfolder
-from pipeline.analysis import AnalysisConfig
-from pipeline.console import note, results, warn
-from pipeline.errors import UserError
+from pipeline.base.console import note, results, warn
+from pipeline.base.errors import UserError
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.imports import ImportConfig
 from pipeline.imports import arrays, finish, known, labels, lm_eval, records, rows, trace
 from pipeline.imports import source as sources
 from pipeline.imports import staging as stage
 from pipeline.imports.finish import Import
 from pipeline.imports.plan import Plan
 from pipeline.imports.rows import MOST_CATEGORIES, Row
-from pipeline.imports.settings import ImportConfig
 from pipeline.imports.source import Source
 from pipeline.imports.staging import Staging
 from pipeline.imports.troubles import Troubles, shown
+from pipeline.store import runfolder
 
 
 def import_records(cfg: AnalysisConfig) -> None:

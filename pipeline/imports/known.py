@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import verifiers
-from pipeline import questions
-from pipeline.console import warn
-from pipeline.errors import UserError
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
+from pipeline.config.settings import DatasetConfig
 from pipeline.imports.plan import Plan, Question
 from pipeline.imports.troubles import shown
-from pipeline.questions import Question as Known
-from pipeline.schema import DatasetConfig
+from pipeline.prepare import questions
+from pipeline.prepare.questions import Question as Known
 
 
 def exact_questions(where: str | None, plan: Plan) -> dict[str, list[Known]]:

@@ -4,12 +4,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipeline import rubrics, shards
+from pipeline.config.imports import ImportConfig
 from pipeline.imports import names
-from pipeline.imports.settings import ImportConfig
-from pipeline.rubrics import Mapped
-from pipeline.runfolder import Run
-from pipeline.tables import GRADES
+from pipeline.rubrics import categories
+from pipeline.rubrics.categories import Mapped
+from pipeline.store import shards
+from pipeline.store.columns import GRADES
+from pipeline.store.runfolder import Run
 
 Columns = dict[str, list[Any]]  # question_id, trial, category
 
@@ -80,5 +81,5 @@ def save(run: Run, labels: Labels) -> None:
         "signals": "",
         "labels": [],
     }
-    table = pa.Table.from_pydict(labels.columns, schema=rubrics.CATEGORIES)
-    rubrics.save(run, names.safe_name(labels.rubric), Mapped(table, told))
+    table = pa.Table.from_pydict(labels.columns, schema=categories.CATEGORIES)
+    categories.save(run, names.safe_name(labels.rubric), Mapped(table, told))

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.console import note, warn
-from pipeline.errors import UserError
+from pipeline.base.console import note, warn
+from pipeline.base.errors import UserError
+from pipeline.config.imports import ImportConfig
 from pipeline.imports import source as sources
 from pipeline.imports import values
 from pipeline.imports.rows import Row
-from pipeline.imports.settings import ImportConfig
 from pipeline.imports.source import Source
 from pipeline.imports.troubles import Troubles, shown
 

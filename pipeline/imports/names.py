@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from pipeline import config
-from pipeline.schema import ModelConfig, RunConfig
+from pipeline.config import compose
+from pipeline.config.settings import ModelConfig, RunConfig
 
 _LONGEST = 80  # characters of a folder's name
 # Tasks of the authors' records and of lm-evaluation-harness, to names in configs/dataset.
@@ -33,7 +33,7 @@ def dataset_name(task: str) -> str:
     ('hmmt25', 'aime25', 'my-task-ef0a31')
     """
     plain = re.sub(r"[^a-z0-9]", "", task.lower())
-    known = [name for name in config.choices("dataset") if name not in _NO_CONTESTS]
+    known = [name for name in compose.choices("dataset") if name not in _NO_CONTESTS]
     if plain in known:
         return plain
     return _TASKS.get(plain) or safe_name(task)
@@ -112,21 +112,21 @@ def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
 @functools.cache
 def _dataset(name: str) -> RunConfig:
     """A configuration with a data set of configs/dataset, or with one of which nothing is known."""
-    known = name in config.choices("dataset") and name not in _NO_CONTESTS
+    known = name in compose.choices("dataset") and name not in _NO_CONTESTS
     choice = [f"dataset={name}"] if known else ["dataset=jsonl", "dataset.path=imported.jsonl"]
-    return config.load([*choice, "verifier=none", "model=custom", "model.id=imported"])
+    return compose.load([*choice, "verifier=none", "model=custom", "model.id=imported"])
 
 
 @functools.cache
 def _model(name: str) -> ModelConfig:
-    return config.load([f"model={name}"]).model
+    return compose.load([f"model={name}"]).model
 
 
 @functools.cache
 def _configs() -> dict[str, dict[str, Any]]:
     """Per name in configs/model its hub id, short name and reasoning effort."""
     found = {}
-    for path in sorted((config.CONFIGS / "model").glob("*.yaml")):
+    for path in sorted((compose.CONFIGS / "model").glob("*.yaml")):
         one = yaml.safe_load(path.read_text(encoding="utf-8"))
         if "${" in str(one["id"]) or one["id"] == "???":
             continue

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import shards
-from pipeline.errors import UserError
+from pipeline.base.errors import UserError
 from pipeline.imports.columns import REPEATED
 from pipeline.imports.plan import MOST_RECORDS
 from pipeline.imports.source import Source
 from pipeline.imports.troubles import Troubles, shown
+from pipeline.store import shards
 
 _NEAR = 32 << 20  # bytes of rows that are read together
 _MOST_ROWS = 2048

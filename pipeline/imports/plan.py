@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.console import note
-from pipeline.errors import UserError
+from pipeline.base.console import note
+from pipeline.base.errors import UserError
 from pipeline.imports import names
 from pipeline.imports.troubles import Troubles, shown
 

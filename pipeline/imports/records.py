@@ -5,13 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.console import Meter
+from pipeline.base.console import Meter
 from pipeline.imports import staging as stage
 from pipeline.imports.plan import NO_SEED, Plan
 from pipeline.imports.rows import Row
 from pipeline.imports.staging import Staging
 from pipeline.imports.troubles import Troubles
-from pipeline.tables import ATTEMPTS, GRADES
+from pipeline.store.columns import ATTEMPTS, GRADES
 
 Rows = Callable[[Troubles], Iterator[Row]]
 _NOTED = 50_000  # rows whose keys are noted together

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.base.errors import UserError
+from pipeline.config.imports import ImportConfig
 from pipeline.imports import source as sources
 from pipeline.imports import values
-from pipeline.imports.settings import ImportConfig
 from pipeline.imports.source import Source
 from pipeline.imports.troubles import Troubles, shown
 

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
-from pipeline.imports.settings import KINDS, ImportConfig
+from pipeline.base.errors import UserError
+from pipeline.config.imports import KINDS, ImportConfig
 from pipeline.imports.troubles import Troubles, shown
-from pipeline.questions import find_local
+from pipeline.prepare.questions import find_local
 
 MOST_LINE = 64 << 20  # bytes of a line of text: 80 long answers in one sample
 _GZIP = b"\x1f\x8b"

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline import journal, runfolder, shards
-from pipeline.errors import UserError
-from pipeline.tables import ATTEMPTS, GRADES, MEANS, VERDICTS
+from pipeline.base import journal
+from pipeline.base.errors import UserError
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
 TABLES = {"attempts": ATTEMPTS, "grades": GRADES, "verdicts": VERDICTS, "means": MEANS}
 MOST_BYTES = 128 << 20  # of rows that wait to be written

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.console import Meter, warn
-from pipeline.errors import UserError
+from pipeline.base.console import Meter, warn
+from pipeline.base.errors import UserError
 from pipeline.imports import columns as convert
 from pipeline.imports import parquet, values
 from pipeline.imports import staging as stage

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pipeline.console import warn
+from pipeline.base.console import warn
 
 _NAMED = 3
 _LONGEST = 160  # characters of one place

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.stats import binomtest
 
-from pipeline.plots import style
-from pipeline.plots.style import COLOURS, GREY
+from pipeline.display import style
+from pipeline.display.style import COLOURS, GREY
 
 LEVEL = 0.95
 
@@ -23,7 +23,7 @@ def reliability(title: str, table: dict[str, Any]) -> Figure:
 
     Args:
         title: what is shown.
-        table: what ``verifiers.calibration.report`` returned.
+        table: what ``verifiers.judge.calibration.report`` returned.
     """
     figure, (axes,) = style.panels(4.4, 4.6, title)
     (diagonal,) = axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 2)))

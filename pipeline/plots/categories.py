@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from pipeline.plots import style
-from pipeline.plots.style import COLOURS, GREY, HATCHES, PAGE, TALLEST, one_line
+from pipeline.display import style
+from pipeline.display.style import COLOURS, GREY, HATCHES, PAGE, TALLEST, one_line
 
 ROW, MARGIN = 0.16, 1.3  # inches
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline.plots import style
-from pipeline.plots.style import PAGE, Numbers, one_line, plain
+from pipeline.display import style
+from pipeline.display.style import PAGE, Numbers, one_line, plain
 
 HEIGHT = 2.9
 SETTLED = "convergence@n: trials (per question) after which the ranking stays"

@@ -10,8 +10,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.plots import style
-from pipeline.plots.style import INK, PAGE, Numbers, one_line, plain
+from pipeline.display import style
+from pipeline.display.style import INK, PAGE, Numbers, one_line, plain
 
 ROW = 0.19  # inches that a row with its label takes
 FEWEST = 6  # rows that a figure of ranks is high at least

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from pipeline.plots import style
-from pipeline.plots.style import PAGE, Numbers, one_line, plain
+from pipeline.display import style
+from pipeline.display.style import PAGE, Numbers, one_line, plain
 
 LEGEND_LINE = 0.17  # inches
 Looks = Mapping[str, dict[str, Any]]

@@ -7,8 +7,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline.plots import style
-from pipeline.plots.style import BLUE, INK, PAGE, plain
+from pipeline.display import style
+from pipeline.display.style import BLUE, INK, PAGE, plain
 
 
 @style.styled

@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform
 
-from pipeline.plots import style
-from pipeline.plots.style import BLUE, INK, NORMAL, PAGE, RED, Numbers, one_line, plain
+from pipeline.display import style
+from pipeline.display.style import BLUE, INK, NORMAL, PAGE, RED, Numbers, one_line, plain
 
 ROW = 0.17  # inches that a name takes
 FEWEST = 10  # names that a panel is high enough for, at least

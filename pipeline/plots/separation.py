@@ -8,8 +8,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.plots import style
-from pipeline.plots.style import BLUE, INK, PAGE, Numbers, plain
+from pipeline.display import style
+from pipeline.display.style import BLUE, INK, PAGE, Numbers, plain
 
 Band = tuple[npt.ArrayLike, npt.ArrayLike]
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from pipeline.plots import style
-from pipeline.plots.style import COLOURS, HATCHES, INK, PAGE, Numbers, one_line, plain
+from pipeline.display import style
+from pipeline.display.style import COLOURS, HATCHES, INK, PAGE, Numbers, one_line, plain
 
 ROW = 0.2  # inches
 Ends = tuple[npt.ArrayLike, npt.ArrayLike]

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from pipeline.plots import style
+from pipeline.display import style
+from pipeline.display.style import INK, PAGE, one_line, plain
 from pipeline.plots.lines import (
     LEGEND_LINE,
     Looks,
@@ -23,7 +24,6 @@ from pipeline.plots.lines import (
     steps_axis,
 )
 from pipeline.plots.lines import Curve as Curve
-from pipeline.plots.style import INK, PAGE, one_line, plain
 
 ACROSS = 4  # panels beside each other, at most
 STEP = "training step"

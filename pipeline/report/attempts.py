@@ -15,11 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import atomic, evidence, joins
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
-from scoring.rubric import Rubric
+from pipeline.base import atomic
+from pipeline.base.errors import UserError
+from pipeline.rubrics import signals_table
+from pipeline.rubrics.rubric import Rubric
+from pipeline.store import joins
+from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
+from pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
 Categories = Mapping[str, tuple[Rubric, npt.NDArray[np.int8]]]
@@ -100,7 +102,7 @@ def _signals(run: Run, keys: Keys, notes: list[str]) -> dict[str, Any]:
     made: dict[str, Any] = dict.fromkeys(_SIGNALS, [None] * keys.known.size)
     made["prompt_bits"] = [None] * len(keys.ids)
     try:
-        table = evidence.current(run)
+        table = signals_table.current(run)
     except UserError as error:
         notes.append(
             f"{error}".partition(";")[0] + f"; run `python -m pipeline signals {run.path}`"

@@ -17,18 +17,18 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline import atomic
-from pipeline.analysis import AnalysisConfig
+from pipeline.base import atomic
+from pipeline.base.console import Meter, clock, note, results
+from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import leaderboard
 from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.compare import rankings
-from pipeline.console import Meter, clock, note, results
-from pipeline.errors import UserError
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.display.table import Table
 from pipeline.report import attempts, data, figures, judged, maths, texts
 from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown, visible
-from pipeline.tabular import Table
 
 FOLDER = Path(__file__).parent
 SCRIPTS = (

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline import tabular
-from pipeline.analysis import AnalysisConfig
 from pipeline.cohorts import leaderboard, neighbours
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
-from pipeline.score import MISSING
-from pipeline.tabular import Column, Table
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.display import table as tabular
+from pipeline.display.table import Column, Table
+from pipeline.score.stage import MISSING
 
 Lengths = tuple[float | None, float | None]  # mean tokens of correct, of other attempts
 _ENDS = ("low", "mu", "high")

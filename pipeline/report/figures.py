@@ -10,15 +10,16 @@ from scipy.stats import rankdata
 
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
-from pipeline.plots import calibration, categories, leaderboard, style, tokens
+from pipeline.display import style
+from pipeline.display.table import Table
+from pipeline.plots import calibration, categories, leaderboard, tokens
 from pipeline.plots import convergence as convergence_plots
 from pipeline.report.attempts import Categories
 from pipeline.report.data import Lengths
-from pipeline.score import MISSING
-from pipeline.studies import shared
-from pipeline.tabular import Table
+from pipeline.research.studies import shared
+from pipeline.score.stage import MISSING
 from pipeline.verify import quality
-from scoring import convergence
+from scoring.studies import convergence
 
 REPLICATES = 2_000  # of the bootstrap: to look at, not to publish; `study` takes more
 

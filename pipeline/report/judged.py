@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from pipeline import categorize, rubrics
-from pipeline.analysis import AnalysisConfig
+from pipeline.base.errors import UserError
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
-from pipeline.errors import UserError
+from pipeline.config.analysis import AnalysisConfig
 from pipeline.report.attempts import Categories
+from pipeline.rubrics import categories as rubrics
+from pipeline.rubrics import categorize
 
 
 def categories(

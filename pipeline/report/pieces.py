@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.questions import find_local
-from pipeline.schema import ModelConfig
+from pipeline.config.settings import ModelConfig
+from pipeline.prepare.questions import find_local
 
 # Surprisal in bits as one character per token: level = round(12 sqrt(bits)), from "!" upwards
 # without the backslash. Fine near 0, where most tokens are, and up to 60 bits.

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import shards
-from pipeline.console import warn
+from pipeline.base.console import warn
 from pipeline.report import attempts, maths, pieces
 from pipeline.report.attempts import Keys
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
 
 FILE_BYTES = 1 << 19
 BYTES_OF_A_LETTER = 16  # of an expression, as a tree; about: it only says when a file is full

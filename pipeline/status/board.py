@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.console import clock, count
+from pipeline.base.console import clock, count
 from pipeline.status.standing import Figures, Standing, by_state, figures
 from pipeline.status.tally import Score
-from pipeline.workers import Worker
+from pipeline.store.workers import Worker
 
 _FIGURES, _FIGURES_WIDE = 62, 108  # columns beside a run's name, in two lines a run and in one
 _UNKNOWN = "–"

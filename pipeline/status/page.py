@@ -5,13 +5,13 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.base.console import clock, count, note, results
 from pipeline.cluster.jobs import jobs
-from pipeline.console import clock, count, note, results
-from pipeline.runfolder import Run
-from pipeline.score import MISSING
+from pipeline.score.stage import MISSING
 from pipeline.status import board
 from pipeline.status.standing import Standing, figures, of
 from pipeline.status.tally import Tally
+from pipeline.store.runfolder import Run
 
 MARKS = {
     "correct": "1",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline.cluster.jobs import UNKNOWN, Job
 from pipeline.status.tally import Score, Tally
-from pipeline.workers import Worker, workers
+from pipeline.store.workers import Worker, workers
 
 _RECENT_S = 1800  # the rate is that of the latest attempts, none from days ago
 

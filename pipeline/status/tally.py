@@ -19,13 +19,14 @@ import pyarrow as pa
 
 import scoring
 import verifiers
-from pipeline import joins, shards, verdicts
-from pipeline.journal import read_on
-from pipeline.runfolder import Run
-from pipeline.schema import RunConfig
-from pipeline.score import MISSING, as_matrix
-from pipeline.tables import ATTEMPTS, GRADES, KEY
-from pipeline.verdicts import Pair, Verdicts
+from pipeline.base.journal import read_on
+from pipeline.config.settings import RunConfig
+from pipeline.grade import known
+from pipeline.grade.known import Pair, Verdicts
+from pipeline.score.stage import MISSING, as_matrix
+from pipeline.store import joins, shards
+from pipeline.store.columns import ATTEMPTS, GRADES, KEY
+from pipeline.store.runfolder import Run
 
 _LIGHT = [*KEY, "finish_reason", "completion_tokens", "finished"]
 _TEXTS = [*KEY, "finish_reason", "text"]
@@ -241,7 +242,7 @@ class Tally:
         cells = (questions, trials)
         wanted = (self.outcomes[cells] == MISSING) & (self._source[cells] == shard)
         rows = np.flatnonzero(kept)[wanted].tolist()
-        policy = verdicts.extraction(self.run.cfg)
+        policy = known.extraction(self.run.cfg)
         for row, i, j in zip(
             rows, questions[wanted].tolist(), trials[wanted].tolist(), strict=True
         ):
@@ -263,8 +264,8 @@ def _numbers(column: pa.Array, rows: Any, instead_of_null: Any) -> Any:
 
 def _judge(cfg: RunConfig, judges: Judges) -> Verdicts:
     """The verdicts of a cache folder and its settings; runs of a data set share them."""
-    folder = verdicts.default_folder(cfg)
-    key = json.dumps([str(folder), verdicts.settings(cfg)], sort_keys=True)
+    folder = known.default_folder(cfg)
+    key = json.dumps([str(folder), known.settings(cfg)], sort_keys=True)
     if key not in judges:
         judges[key] = Verdicts(cfg, folder, keep=False)
     return judges[key]

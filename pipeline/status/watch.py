@@ -11,17 +11,17 @@ from pathlib import Path
 from rich.live import Live
 from rich.text import Text
 
-from pipeline import config
+from pipeline.base.console import note, results
+from pipeline.base.errors import UserError
 from pipeline.cluster import jobs
 from pipeline.cluster.jobs import Job
-from pipeline.cohorts import whichruns
-from pipeline.console import note, results
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.schema import RunConfig
+from pipeline.config import compose
+from pipeline.config.settings import RunConfig
 from pipeline.status import board
 from pipeline.status.standing import Standing, as_json, of
 from pipeline.status.tally import Judges, Tally
+from pipeline.store import find
+from pipeline.store.runfolder import Run
 
 EVERY_S = 30.0  # between two blocks of plain text
 _LOOK_S, _DRAW_S = 2.0, 0.5
@@ -54,9 +54,7 @@ class Observer:
         """The figures of every run now; scores are of the answers read so far."""
         found = self._runs()
         paths = list(found)
-        names = (
-            whichruns.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
-        )
+        names = find.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
         if time.monotonic() - self._asked >= _JOBS_S or not self._jobs.keys() >= set(paths):
             self._jobs, self._asked = jobs.of(paths), time.monotonic()
         standings = []
@@ -86,7 +84,7 @@ class Observer:
             if isinstance(source, RunConfig):
                 found[Path(source.run_dir).expanduser()] = source
             else:
-                found |= dict.fromkeys(whichruns.within(source))
+                found |= dict.fromkeys(find.within(source))
         return found
 
     def _tally(self, path: Path, cfg: RunConfig | None) -> Tally:
@@ -102,7 +100,7 @@ class Observer:
     def _config(self, path: Path) -> RunConfig:
         text = (path / "config.yaml").read_text(errors="replace")  # workers write the same again
         if path not in self._configs or self._configs[path][0] != text:
-            self._configs[path] = (text, config.load_folder(path, []))
+            self._configs[path] = (text, compose.load_folder(path, []))
         return self._configs[path][1]
 
 

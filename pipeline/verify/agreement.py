@@ -6,15 +6,16 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from pipeline import atomic, joins, shards
-from pipeline.console import note, results
-from pipeline.joins import Ints
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, KEY
+from pipeline.base import atomic
+from pipeline.base.console import note, results
+from pipeline.store import joins, shards
+from pipeline.store.columns import ATTEMPTS, KEY
+from pipeline.store.joins import Ints
+from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.store import LABELS, folder
 from pipeline.verify.survey import views
-from verifiers.agreement import Agreement, agreement, disagreements
+from verifiers.judge.agreement import Agreement, agreement, disagreements
 
 _END = 600  # characters of a response's end, in the list for a person
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline import models
-from pipeline.console import note, warn
+from pipeline.base.console import note, warn
+from pipeline.base.errors import UserError
+from pipeline.config.settings import ModelConfig, RunConfig
 from pipeline.engines import labels
-from pipeline.errors import UserError
-from pipeline.runfolder import Run
-from pipeline.schema import ModelConfig, RunConfig
+from pipeline.prepare import models
+from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.prompts import Candidate, Prompts, fill
 

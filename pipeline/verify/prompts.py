@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.config import ROOT
-from pipeline.errors import UserError
-from pipeline.schema import VerifierConfig
+from pipeline.base.errors import UserError
+from pipeline.base.places import ROOT
+from pipeline.config.settings import VerifierConfig
 from prompts import PromptError, control_tokens, render, turns
 
 FOLDER = ROOT / "prompts" / "verifier"

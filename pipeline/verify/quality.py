@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.table import Table
 
-from pipeline import joins, runfolder
-from pipeline.console import note, results, warn
-from pipeline.joins import Ints
-from pipeline.runfolder import Run
+from pipeline.base.console import note, results, warn
+from pipeline.store import joins, runfolder
+from pipeline.store.joins import Ints
+from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.store import LABELS, folder
-from verifiers import calibration
+from verifiers.judge import calibration
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,8 +57,8 @@ def calibrated(run: Run) -> None:
     table |= {"fit": fitted, "truth": "the grader's outcomes"}
     runfolder.write_json(folder(run) / "_calibration.json", table)
     _print(table)
+    from pipeline.display import style
     from pipeline.plots import calibration as plots  # matplotlib takes half a second
-    from pipeline.plots import style
 
     name = f"{run.cfg.verifier.name} on {run.cfg.model.name}, {run.cfg.dataset.name}"
     drawn = plots.reliability(f"{name}: P(A) against correct", table)

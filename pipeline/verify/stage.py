@@ -11,24 +11,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline import lease, models, runfolder, shards, workernames
-from pipeline.console import Meter, note
-from pipeline.errors import UserError
-from pipeline.joins import Ints
-from pipeline.runfolder import Run
-from pipeline.schema import RunConfig
-from pipeline.tables import VERDICTS
+from pipeline.base.console import Meter, note
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig
+from pipeline.prepare import models
+from pipeline.store import lease, runfolder, shards, workernames
+from pipeline.store.columns import VERDICTS
+from pipeline.store.joins import Ints
+from pipeline.store.runfolder import Run
 from pipeline.verify import agreement, quality, store, survey
 from pipeline.verify.asker import Asker, as_model, named_as_verifier
 from pipeline.verify.prompts import Candidate, Prompts, read_template, uses_answer
 from pipeline.verify.survey import Survey
-from verifiers import guards
+from verifiers.judge import guards
 
 
 def verify(run: Run) -> None:
     """Judge every attempt that has no verdict, and calibrate; nothing with verifier=none.
 
-    A batch that shows a broken verifier, prompt or label (`verifiers.guards`, over all
+    A batch that shows a broken verifier, prompt or label (`verifiers.judge.guards`, over all
     verdicts so far) is not written; what was written before it stays.
 
     Raises:

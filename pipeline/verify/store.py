@@ -18,13 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import atomic, joins, models, runfolder, shards, workernames
-from pipeline.console import note
-from pipeline.questions import find_local
-from pipeline.runfolder import Run
-from pipeline.schema import RunConfig
-from pipeline.tables import GRADES, KEY, VERDICTS
-from verifiers import calibration
+from pipeline.base import atomic
+from pipeline.base.console import note
+from pipeline.config.settings import RunConfig
+from pipeline.prepare import models
+from pipeline.prepare.questions import find_local
+from pipeline.store import joins, runfolder, shards, workernames
+from pipeline.store.columns import GRADES, KEY, VERDICTS
+from pipeline.store.runfolder import Run
+from verifiers.judge import calibration
 
 Array = npt.NDArray[np.float64]
 LABELS = ("A", "B", "C")

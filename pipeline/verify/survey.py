@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import joins, shards
-from pipeline.console import note, warn
-from pipeline.errors import UserError
-from pipeline.joins import Ints
-from pipeline.runfolder import Run
-from pipeline.tables import ATTEMPTS, GRADES, KEY, VERDICTS
+from pipeline.base.console import note, warn
+from pipeline.base.errors import UserError
+from pipeline.store import joins, shards
+from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
+from pipeline.store.joins import Ints
+from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.store import LABELS
 

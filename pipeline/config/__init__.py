@@ -1,0 +1,1 @@
+"""What can be set: dataclasses of every verb, composed by Hydra and checked."""

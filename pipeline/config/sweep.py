@@ -1,0 +1,72 @@
+"""One command over several models, data sets or settings: `run model=a,b dataset=x,y`.
+
+Each combination is a run of its own, in a process of its own, one after the other: a model's memory
+is free before the next one loads, and one that fails does not stop the others.
+"""
+
+import itertools
+import subprocess
+import sys
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from pipeline.base.console import note, warn
+from pipeline.config.compose import spell_out
+
+MOST = 1000  # combinations; more is a slip of the finger
+STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
+
+
+def expand(settings: list[str]) -> list[list[str]]:
+    """The settings of every combination, the last setting varying fastest.
+
+    Args:
+        settings: KEY=VALUE, where several values are separated by commas as in Hydra; lists in
+            brackets are one value, and so are `schema=NAME,NAME` and quoted text.
+
+    >>> expand(["model=a,b", "sampling.trials=8", "schema=x,y", "scoring.pass_k=[1,2]"])
+    [['model=a', 'sampling.trials=8', 'schema=x,y', 'scoring.pass_k=[1,2]'], \
+['model=b', 'sampling.trials=8', 'schema=x,y', 'scoring.pass_k=[1,2]']]
+    """
+    choices = []
+    for setting in settings:
+        try:
+            [parsed] = OverridesParser.create().parse_overrides([spell_out(setting)])
+        except HydraException:
+            choices.append([setting])  # whoever loads it says what is wrong
+            continue
+        if parsed.is_sweep_override():
+            key = setting.split("=")[0]
+            values = itertools.islice(parsed.sweep_string_iterator(), MOST + 1)
+            choices.append([f"{key}={value}" for value in values])
+        else:
+            choices.append([setting])
+    return [list(one) for one in itertools.islice(itertools.product(*choices), MOST + 1)]
+
+
+def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
+    """Run the command for each combination; returns 0, or the last exit status that was not.
+
+    Args:
+        verb: the command's.
+        combinations: what :func:`expand` returned.
+        flags: options that all of them get.
+    """
+    sets = [set(one) for one in combinations]
+    varying = sets[0].union(*sets) - sets[0].intersection(*sets)
+    failed: list[str] = []
+    status = 0
+    for i, settings in enumerate(combinations, 1):
+        name = " ".join(s for s in settings if s in varying)
+        note(f"{verb} {i} of {len(combinations)}: {name}")
+        command = [sys.executable, "-m", "pipeline", verb, *settings, *flags]
+        found = subprocess.run(command, check=False).returncode
+        if found in STOPPED:
+            return found if found > 0 else 128 - found
+        if found:
+            status = found
+            failed.append(name)
+    if failed:
+        warn(f"{len(failed)} of {len(combinations)} failed: {'; '.join(failed)}")
+    return status

@@ -1,0 +1,1 @@
+"""How results look: tables, LaTeX, the style of figures."""

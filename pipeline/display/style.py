@@ -1,0 +1,285 @@
+"""The one style of all figures, and how they are saved.
+
+Every function of this package takes arrays and returns a matplotlib ``Figure``; none of them
+needs a display, keeps state or writes a file. ``save`` writes PDF and PNG, ``svg`` gives the text
+that goes into an HTML page.
+
+>>> drawn, axes = panels(COLUMN, 2.0, "a_b%: $x_1$ is no formula")
+>>> drawn.get_suptitle(), float(drawn.get_figwidth())
+('a_b%: $x_1$ is no formula', 3.4)
+"""
+
+import hashlib
+import io
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy.optimize import isotonic_regression
+
+from pipeline.base import atomic
+
+Numbers = npt.NDArray[np.float64]
+
+COLUMN, PAGE = 3.4, 7.0  # inches: one column of a two-column page, and both
+TALLEST = 9.0  # inches that a page has for a figure
+POINT = 1 / 72  # inches
+SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  # font sizes in points
+
+# Okabe and Ito's colours, which people who see fewer colours can tell apart, from bad to good;
+# grey is for category 0, which every rubric keeps for invalid attempts.
+GREY = "#999999"
+INK = "#1a1a1a"  # text and axes; the report's dark page draws it light
+COLOURS = ("#D55E00", "#E69F00", "#F0E442", "#56B4E9", "#0072B2", "#009E73", "#CC79A7", "#000000")
+BLUE, RED = COLOURS[4], COLOURS[0]
+# Yellow is left out of lines, which are too thin to show it on white. Seven colours, ten markers
+# and four dashes go round in different rhythms: twenty models differ in print without colour too.
+LINE_COLOURS = (BLUE, RED, COLOURS[5], COLOURS[6], COLOURS[1], COLOURS[3], INK)
+MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", "*", ">")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+HATCHES = ("", "///", "", "--", "", "\\\\\\", "xx", "||")
+
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so figures are the same everywhere
+    "font.size": NORMAL,
+    "axes.titlesize": LARGE,
+    "axes.labelsize": NORMAL,
+    "xtick.labelsize": NORMAL,
+    "ytick.labelsize": NORMAL,
+    "legend.fontsize": NORMAL,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "grid.color": "#808080",
+    "grid.alpha": 0.3,  # faint on white and on a dark page
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.0,
+    "hatch.linewidth": 0.4,
+    "text.parse_math": False,  # names are not formulas: "$" and "_" are what they are
+    "axes.unicode_minus": True,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "bayes-at-n",
+    **{key: INK for key in ("text.color", "axes.labelcolor", "axes.edgecolor")},
+    **{key: INK for key in ("xtick.color", "ytick.color", "hatch.color")},
+}
+# matplotlib reads its settings when an artist is made, some ticks only when they are drawn: what
+# draws and what saves both run inside this.
+styled = matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
+
+
+@styled
+def panels(
+    width: float, height: float, title: str, columns: int = 1, rows: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure of exactly this size in inches, and its axes from left to right, row by row.
+
+    The layout makes room for labels inside the size, so that a figure of ``COLUMN`` inches is as
+    wide as a column in print. A long title is wrapped.
+    """
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    axes = [drawn.add_subplot(rows, columns, 1 + k) for k in range(rows * columns)]
+    drawn.get_layout_engine().set(w_pad=0.04, h_pad=0.04)  # type: ignore[union-attr,call-arg]
+    letters = int(width / (LARGE * POINT * 0.6))
+    lines = textwrap.wrap(one_line(title, 3 * letters), letters, break_on_hyphens=False)
+    if lines:
+        drawn.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=LARGE)
+    return drawn, axes
+
+
+def one_line(name: object, most: int = 40) -> str:
+    """A name as a label: one printable line, its middle left out when it is too long.
+
+    >>> one_line("NVIDIA-Nemotron-Nano-9B-v2"), one_line("a\\nb"), one_line("0123456789", 7)
+    ('NVIDIA-Nemotron-Nano-9B-v2', 'a b', '012…789')
+    """
+    text = "".join(c if c.isprintable() else " " for c in str(name))
+    if len(text) <= most:
+        return text
+    half = (most - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"
+
+
+def plain(values: npt.ArrayLike) -> Numbers:
+    """Floats with NaN where a masked array holds nothing, which matplotlib leaves blank.
+
+    >>> plain(np.ma.array([1, 2], mask=[False, True]))
+    array([ 1., nan])
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        masked: Any = values
+        return np.asarray(masked.astype(float).filled(np.nan))
+    return np.asarray(values, dtype=float)
+
+
+def palette(count: int) -> list[dict[str, Any]]:
+    """Colour, marker and line style of each of ``count`` lines; no two alike up to 70.
+
+    >>> len({(one["color"], one["marker"]) for one in palette(20)})
+    20
+    """
+    colours, markers = len(LINE_COLOURS), len(MARKERS)
+    return [
+        {
+            "color": LINE_COLOURS[i % colours],
+            "marker": MARKERS[i % markers],
+            "linestyle": DASHES[i % len(DASHES)],
+        }
+        for i in range(count)
+    ]
+
+
+def every(count: int, index: int, marks: int = 8) -> tuple[int, int]:
+    """Where line ``index`` of ``count`` points bears markers (first, step): not all at one x.
+
+    >>> every(80, 0), every(80, 3), every(3, 5)
+    ((0, 10), (9, 10), (0, 1))
+    """
+    step = max(1, count // marks)
+    return (index * 3) % step, step
+
+
+def spread(
+    positions: npt.ArrayLike, gap: float, low: float = -np.inf, high: float = np.inf
+) -> Numbers:
+    """Move labels apart until neighbours are ``gap`` apart, all as little as possible.
+
+    Least squares with the order kept, which is an isotonic regression, clipped where labels must
+    stay between ``low`` and ``high``.
+
+    >>> spread([1.0, 1.0, 5.0], 1.0)
+    array([0.5, 1.5, 5. ])
+    >>> spread([1.0, 1.0, 5.0], 1.0, low=1.0)
+    array([1., 2., 5.])
+    """
+    wanted = np.asarray(positions, dtype=float)
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(len(wanted))
+    moved = np.empty(len(wanted))
+    fitted = isotonic_regression(wanted[order] - steps).x
+    moved[order] = np.clip(fitted, low, high - steps[-1]) + steps
+    return moved
+
+
+def legend_columns(labels: Sequence[str], width: float) -> int:
+    """How many columns of a legend fit into a width in inches, all as wide as the longest label.
+
+    >>> legend_columns(["aime24", "aime25"], PAGE), legend_columns(["x" * 40] * 3, PAGE)
+    (2, 2)
+    """
+    longest = max(len(label) for label in labels)
+    wide = NORMAL * POINT * (6 + 0.6 * longest)
+    return max(1, min(len(labels), int(width / wide)))
+
+
+@styled
+def legend(
+    where: Figure | Axes, handles: Sequence[Any], labels: Sequence[str], **place: Any
+) -> Any:
+    """A legend that shows every label, also one that begins with an underscore."""
+    # matplotlib takes a leading underscore for "not in the legend", so labels are set afterwards.
+    made = where.legend(list(handles), [f"{i}" for i in range(len(handles))], **place)
+    for text, label in zip(made.get_texts(), labels, strict=True):
+        text.set_text(label)
+    return made
+
+
+@styled
+def end_labels(
+    axes: Axes, y: Numbers, names: Sequence[str], looks: list[dict[str, Any]], gap: float
+) -> None:
+    """Name lines at the right edge, in their own style, without one name over another.
+
+    Args:
+        axes: where the lines end.
+        y: last values of the L lines; NaN where a line has none, which goes unnamed.
+        names: what the lines are called.
+        looks: styles from ``palette``.
+        gap: least distance of two names, in units of y.
+    """
+    seen = [i for i in range(len(names)) if np.isfinite(y[i])]
+    if not seen:
+        return
+    across = axes.get_yaxis_transform()
+    low, high = sorted(axes.get_ylim())
+    places = spread(y[seen], gap, low + gap / 2, high - gap / 2)
+    for i, place in zip(seen, places, strict=True):
+        look = {key: looks[i][key] for key in ("color", "linestyle")}
+        axes.add_line(
+            Line2D([1.0, 1.03], [y[i], place], transform=across, clip_on=False, lw=1.0, **look)
+        )
+        axes.plot(1.03, place, transform=across, clip_on=False, ls="", scalex=False, scaley=False,
+                  color=look["color"], marker=looks[i]["marker"])  # fmt: skip
+        axes.text(1.045, place, one_line(names[i]), transform=across, va="center", ha="left")
+
+
+@styled
+def headings(axes: Axes, left: str, right: str) -> None:
+    """Words above the names left of the axes, and above the values right of them."""
+    for x, words, side, shift in ((0, left, "right", -5), (1, right, "left", 5)):
+        axes.annotate(words, (x, 1), (shift, 2), xycoords="axes fraction", ha=side, va="bottom",
+                      textcoords="offset points", fontsize=SMALL)  # fmt: skip
+
+
+@styled
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as PDF and as PNG of 200 dots an inch; each appears whole or not at all.
+
+    The bytes depend on the figure and on matplotlib's version only: no date is written.
+
+    Args:
+        figure: what a function of this package returned.
+        path: where to, without a suffix (a dot in the name is no suffix).
+
+    Returns:
+        The two files.
+
+    Raises:
+        OSError: when they cannot be written.
+    """
+    nothing = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
+    made = []
+    for kind, metadata in nothing.items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
+        made.append(path.with_name(f"{path.name}.{kind}"))
+        made[-1].parent.mkdir(parents=True, exist_ok=True)
+        with atomic.replacing(made[-1]) as file:
+            file.write(buffer.getvalue())
+    return made
+
+
+@styled
+def svg(figure: Figure) -> str:
+    """One ``<svg>`` element for an HTML page: text as text, no script, no date, nothing global.
+
+    Several of them may stand in one page: their ids begin with a digest of the figure. What is
+    drawn in ink takes the colour of the page's text, and the background is the page's, so that a
+    figure works on a dark page too.
+    """
+    buffer = io.StringIO()
+    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, count=1, flags=re.DOTALL)
+    # matplotlib's style sheet names every element "*" and would reach into the whole page.
+    text = re.sub(r"<style type=.text/css.>.*?</style>", "", text, count=1, flags=re.DOTALL)
+    text = text.replace("<svg ", '<svg style="stroke-linejoin:round;stroke-linecap:butt" ', 1)
+    key = "f" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    text = re.sub(r'(<[^<>]*?\sid=")', rf"\g<1>{key}-", text)
+    text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{key}-", text)
+    text = re.sub(r'\sd="[^"]+"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
+    return re.sub(rf"(stroke|fill): {INK}", r"\1: currentColor", text).strip()

@@ -1,0 +1,290 @@
+"""One definition of a table, and its forms: terminal, CSV, JSON, LaTeX (booktabs), Markdown.
+
+A cell is a number, a text, or None where there is nothing to say. CSV and JSON hold values as they
+are; the others show them as their column says. Texts come from files and models: they are escaped
+wherever a form gives characters a meaning.
+"""
+
+import csv
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich import box
+from rich.console import Group
+from rich.table import Table as RichTable
+from rich.text import Text
+from tabulate import tabulate
+
+from pipeline.base import atomic
+from pipeline.base.console import results
+from pipeline.display.tex import escaped
+
+Align = Literal["left", "right", "center"]
+# What a spreadsheet would take for a formula.
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: the key of its cells, and how they are shown."""
+
+    key: str
+    title: str
+    latex: str | None = None  # the title as LaTeX source; None: `title`, escaped
+    format: str = "{}"  # for str.format; of numbers only
+    align: Align = "right"
+    group: str = ""  # columns beside each other with one group get a common head above
+    short: str | None = None  # the title where room is dear: on the terminal
+    wide: bool = False  # only in CSV and JSON: a page or a terminal has no room for it
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; `notes` are the lines of its caption: rule, method, confidence, what to beware of.
+
+    >>> table = Table(
+    ...     "scores",
+    ...     [Column("model", "model", align="left"), Column("mu", "μ", r"$\\mu$", "{:.2f}")],
+    ...     [{"model": "a_b", "mu": 0.123}],
+    ... )
+    >>> print(to_markdown(table))
+    **scores**
+    <BLANKLINE>
+    | model   |    μ |
+    |:--------|-----:|
+    | a\\_b    | 0.12 |
+    <BLANKLINE>
+    >>> print(to_csv(table))
+    model,mu
+    a_b,0.123
+    <BLANKLINE>
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def shown(column: Column, value: Any) -> str:
+    """A cell as a person reads it; nothing where there is no value.
+
+    >>> shown(Column("x", "x", format="{:.1f}"), 0.25), shown(Column("x", "x"), None)
+    ('0.2', '')
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        if math.isinf(value):
+            return "∞" if value > 0 else "−∞"
+        return column.format.format(value)
+    return _one_line(str(value))
+
+
+def show(table: Table) -> None:
+    """Print the table on standard output, as wide as the terminal is."""
+    results.print(to_rich(table, results.width), soft_wrap=False)
+
+
+def to_rich(table: Table, width: int = 80) -> Group:
+    """The table for the terminal, without the columns marked `wide`; notes are below it.
+
+    Where `width` characters are too few for all columns they are shown in blocks below each other,
+    each of which begins with the names: a number is never cut. Long names are folded.
+    """
+    columns = [column for column in table.columns if not column.wide]
+    cells = [[shown(column, row.get(column.key)) for row in table.rows] for column in columns]
+    heads = [column.title if column.short is None else column.short for column in columns]
+    names = [i for i, c in enumerate(columns) if all(d.align == "left" for d in columns[: i + 1])]
+    needs = [max(map(len, (h, c.group, *t))) for h, c, t in zip(heads, columns, cells, strict=True)]
+    for i in names:
+        needs[i] = min(needs[i], max(12, width * (2 + len(names)) // (10 * len(names))))
+    parts: list[RichTable | Text] = []
+    for block in _blocks(needs, len(names), width):
+        made = RichTable(
+            title=None if parts else Text(table.title),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
+        for i in block:
+            group = columns[i].group
+            made.add_column(
+                Text(f"{group}\n{heads[i]}" if group else heads[i]),
+                justify=columns[i].align,
+                overflow="fold",
+                no_wrap=i not in names,
+                max_width=needs[i] if i in names else None,
+            )
+        for row in zip(*(cells[i] for i in block), strict=True):
+            made.add_row(*map(Text, row))
+        parts.append(made)
+    return Group(*parts, *(Text(_one_line(note)) for note in table.notes))
+
+
+def _blocks(needs: Sequence[int], names: int, width: int) -> list[list[int]]:
+    """Columns in blocks no wider than `width`, the first `names` of them in each block.
+
+    >>> _blocks([10, 5, 5, 5], 1, 27)
+    [[0, 1, 2], [0, 3]]
+    """
+    head = list(range(names))
+    blocks, room = [head.copy()], width - sum(needs[i] + 2 for i in head)
+    for i in range(names, len(needs)):
+        if room < needs[i] + 2 and len(blocks[-1]) > names:
+            blocks.append(head.copy())
+            room = width - sum(needs[i] + 2 for i in head)
+        blocks[-1].append(i)
+        room -= needs[i] + 2
+    return blocks
+
+
+def to_csv(table: Table) -> str:
+    """Keys and full values; comma, quotes where needed. Notes are not in it.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe; numbers stay as they are.
+    """
+    keys = [column.key for column in table.columns]
+    lines: list[list[Any]] = [keys, *([row.get(key) for key in keys] for row in table.rows)]
+    return "".join(map(_csv_line, lines))
+
+
+def to_json(table: Table) -> str:
+    """Title, columns (key, title), rows and notes; what is not finite is null or "inf"."""
+    made = {
+        "title": table.title,
+        "columns": [{"key": c.key, "title": _titled(c)} for c in table.columns],
+        "rows": [{c.key: plain(row.get(c.key)) for c in table.columns} for row in table.rows],
+        "notes": list(table.notes),
+    }
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def to_latex(table: Table) -> str:
+    """A `table` environment with booktabs rules; the notes follow the title in its caption."""
+    columns = [column for column in table.columns if not column.wide]
+    aligns = [column.align for column in columns]
+    cells = [[escaped(shown(c, row.get(c.key))) for c in columns] for row in table.rows]
+    titles = [escaped(c.title) if c.latex is None else c.latex for c in columns]
+    lines = tabulate(
+        cells, titles, "latex_raw", colalign=aligns, disable_numparse=True
+    ).splitlines()
+    rules = iter(("\\toprule" + _groups(columns), "\\midrule", "\\bottomrule"))
+    body = "\n".join(next(rules) if line == "\\hline" else line for line in lines)
+    caption = " ".join(escaped(_sentence(text)) for text in (table.title, *table.notes))
+    return (
+        "% needs \\usepackage{booktabs}\n\\begin{table}\n\\centering\n"
+        f"\\caption{{{caption}}}\n{body}\n\\end{{table}}\n"
+    )
+
+
+def to_markdown(table: Table) -> str:
+    """A pipe table under its title in bold, with the notes below."""
+    columns = [column for column in table.columns if not column.wide]
+    cells = [[_markdown(shown(c, row.get(c.key))) for c in columns] for row in table.rows]
+    body = tabulate(
+        cells,
+        [_markdown(_titled(column)) for column in columns],
+        "pipe",
+        colalign=[column.align for column in columns] if cells else None,
+        disable_numparse=True,
+    )
+    parts = [f"**{_markdown(table.title)}**", body, *(_markdown(note) for note in table.notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+_FORMS = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
+
+
+def save(table: Table, folder: Path, stem: str) -> list[Path]:
+    """Write `stem`.csv, .json, .tex and .md, each of them atomically.
+
+    Returns:
+        The four paths.
+
+    Raises:
+        OSError: the disk is full, or may not be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for ending, form in _FORMS.items():
+        atomic.write_text(folder / f"{stem}.{ending}", form(table))
+    return [folder / f"{stem}.{ending}" for ending in _FORMS]
+
+
+def remove(folder: Path, stem: str) -> None:
+    """Remove what `save` wrote, as far as it is there."""
+    for ending in _FORMS:
+        (folder / f"{stem}.{ending}").unlink(missing_ok=True)
+
+
+def plain(value: Any) -> Any:
+    """A value as strict JSON has it: inf becomes "inf", NaN becomes None; NumPy's become Python's.
+
+    >>> plain({"a": float("inf"), "b": [float("nan"), 1.5]})
+    {'a': 'inf', 'b': [None, 1.5]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _groups(columns: Sequence[Column]) -> str:
+    """The line of heads above groups of columns, with a rule under each."""
+    if not any(column.group for column in columns):
+        return ""
+    heads, rules, at = [], [], 1
+    for group, part in itertools.groupby(columns, key=lambda column: column.group):
+        width = len(list(part))
+        if group:
+            heads.append(f"\\multicolumn{{{width}}}{{c}}{{{escaped(group)}}}")
+            rules.append(f"\\cmidrule(lr){{{at}-{at + width - 1}}}")
+        else:
+            heads += [""] * width
+        at += width
+    return "\n" + " & ".join(heads) + " \\\\\n" + " ".join(rules)
+
+
+def _titled(column: Column) -> str:
+    return f"{column.group} {column.title}" if column.group else column.title
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
+    r"""One line of CSV.
+
+    >>> _csv_line(["=1+1", " -x", "a\rb", -0.5, -math.inf, None])
+    '\'=1+1,\' -x,"a\rb",-0.5,-inf,\n'
+    """
+    safe = [f"'{c}" if isinstance(c, str) and _FORMULA.match(c) else plain(c) for c in cells]
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(safe)  # with both, both are quoted in cells
+    return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _markdown(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", _one_line(text))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", ":", "?", "!")) else f"{text}."
+
+
+def _one_line(text: str) -> str:
+    """Without line ends and control characters, which a file or a terminal would obey."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,0 +1,182 @@
+"""The writer of attempts: what is finished survives the process, and soon a power cut as well.
+
+The caller's own thread hands each frame to the operating system: it takes less than a millisecond,
+no other thread competes with a CPU engine for its cores, and `kill -9` cannot take back what was
+handed over. What is slow, flushing to the disk and sealing into Parquet, has a thread of its own.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.base.journal import Journal
+from pipeline.engines import Completion
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS
+
+SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
+GATHER_S = 0.1  # between two frames: what finishes together shares one
+SYNC_S = 0.5  # between two flushes to the disk: what a power cut may cost
+_MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
+
+
+class AttemptWriter:
+    """Appends attempts to journals of its own and seals them into Parquet parts."""
+
+    def __init__(self, folder: Path, worker: str) -> None:
+        self.folder, self.worker = folder, worker
+        self.error: OSError | None = None
+        self.written = 0  # attempts in journals: a dead process does not lose them
+        self.synced = 0  # of those, flushed to the disk: nothing does
+        self._sequence = 0
+        self._rows: list[dict[str, Any]] = []
+        self._flushed = 0.0
+        self._journal: Journal | None = None
+        self._full: queue.SimpleQueue[tuple[Journal, int] | None] = queue.SimpleQueue()
+        self._handed = self._sealed = 0  # journals for the thread; those it is done with
+        self._thread = threading.Thread(target=self._work, name="attempt-writer")
+        self._thread.start()
+
+    def put(self, row: dict[str, Any]) -> None:
+        """Take one finished attempt; it is safe after the next `flush` or, soon, `tick`.
+
+        Raises:
+            OSError: as `flush`, which it calls when many attempts wait.
+        """
+        self._rows.append(row)
+        if len(self._rows) >= _MOST_IN_FRAME:
+            self.flush()
+
+    def drop(self, unwanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Forget attempts that were taken and are not written yet."""
+        self._rows = [row for row in self._rows if not unwanted(row)]
+
+    def tick(self) -> None:
+        """Flush unless it was done within the last tenth of a second; call it often.
+
+        Raises:
+            OSError: as `flush`.
+        """
+        if time.monotonic() - self._flushed >= GATHER_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what waits to the journal: from here on the death of this process cannot lose it.
+
+        Raises:
+            OSError: when something could not be written, now or since (a full disk, say).
+        """
+        rows, self._rows, self._flushed = self._rows, [], time.monotonic()
+        if self.error is None and rows:
+            try:
+                self._append(rows)
+            except OSError as error:
+                self.error = error
+            except Exception as error:  # a row that does not fit the table
+                self.error = OSError(f"attempts cannot be stored ({type(error).__name__}: {error})")
+        if self.error is not None:
+            raise self.error
+
+    def sync(self) -> None:
+        """Flush, and wait for the disk.
+
+        Raises:
+            OSError: as `flush`.
+        """
+        self.flush()
+        self._sync()
+
+    def close(self) -> None:
+        """Write what waits and seal the journal.
+
+        Raises:
+            OSError: when not everything could be written; what was written stays readable.
+        """
+        try:
+            self.flush()
+        finally:
+            self._hand_over()
+            self._full.put(None)
+            self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _append(self, rows: list[dict[str, Any]]) -> None:
+        if self._journal is None:
+            name = f"{shards.HIDDEN}{self.worker}-{self._sequence:05d}.journal"
+            self._journal = Journal(self.folder / name, ATTEMPTS)
+            self._sequence += 1
+        self._journal.append(rows)
+        if not self._journal.path.exists():  # this process was thought dead, and its journal taken
+            self._hand_over()
+            self._append(rows)
+            return
+        self.written += len(rows)
+        if self._journal.size >= SEAL_AT:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._journal is not None:
+            self._handed += 1
+            self._full.put((self._journal, self.written))
+            self._journal = None
+
+    def _work(self) -> None:
+        while True:
+            try:
+                full = self._full.get(timeout=SYNC_S)
+            except queue.Empty:
+                self._try(self._sync)
+                continue
+            if full is None:
+                return
+            self._try(self._seal, *full)
+            self._sealed += 1
+
+    def _try(self, work: Any, *args: Any) -> None:
+        try:
+            work(*args)
+        except OSError as error:
+            self.error = self.error or error
+        except Exception as error:  # a thread that just ended would lose the rest in silence
+            self.error = OSError(f"attempts cannot be sealed ({type(error).__name__}: {error})")
+
+    def _sync(self) -> None:
+        # Only the thread closes a journal, after it was handed over: this one stays open meanwhile.
+        written, journal, handed = self.written, self._journal, self._handed
+        if journal is not None:
+            journal.sync()
+            if handed == self._sealed:  # else attempts before these are still to be flushed
+                self.synced = max(self.synced, written)
+
+    def _seal(self, journal: Journal, written: int) -> None:
+        journal.sync()
+        self.synced = max(self.synced, written)
+        journal.close()
+        # On a full disk the journal is what is left: the next start seals it.
+        if self.error is None and journal.path.exists():
+            shards.seal(journal.path, ATTEMPTS)
+
+
+def row_of(done: Completion) -> dict[str, Any]:
+    """A finished attempt as a row of the table."""
+    return {
+        "question_id": done.request.question_id,
+        "trial": done.request.trial,
+        "seed": done.request.seed,
+        "text": done.text,
+        "finish_reason": done.finish_reason,
+        "prompt_tokens": len(done.request.prompt_token_ids),
+        "completion_tokens": len(done.token_ids),
+        # Typed arrays: eight times smaller than lists, should attempts wait for the disk.
+        "token_ids": np.asarray(done.token_ids, dtype=np.int32),
+        "logprobs": None if done.logprobs is None else np.asarray(done.logprobs, dtype=np.float32),
+        "started": done.started,
+        "first_token": done.first_token,
+        "finished": done.finished,
+    }

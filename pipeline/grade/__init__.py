@@ -1,0 +1,1 @@
+"""The grade stage: every boxed answer compared with its gold answer."""

@@ -1,0 +1,108 @@
+"""grade --file: completions from elsewhere, graded line by line without a run."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.base import atomic
+from pipeline.base.console import Meter, note, warn
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig
+from pipeline.grade.known import Attempt, Graded, Verdicts
+
+_BATCH = 4096  # rows graded together
+_ADDED = ("answer", "outcome", "layer", "reason")
+
+
+def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
+    """Grade every row of a JSON Lines file; the same rows come out, in order, with verdicts added.
+
+    A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
+    ("length": cut off); every other field passes through. Blank lines are skipped. Verdicts are
+    kept for later only in a folder named by `grading.cache`.
+
+    Raises:
+        UserError: for a bad row, before anything is graded, or a file that cannot be used.
+    """
+    _check_paths(source, target)
+    try:
+        rows = list(_rows(source))
+        known = Verdicts(cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None)
+        graded: list[Graded] = []
+        with Meter("grade", len(rows)) as meter:
+            for start in range(0, len(rows), _BATCH):
+                batch = rows[start : start + _BATCH]
+                graded += known.attempts([_attempt(row) for row in batch])
+                meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
+        if clash := sorted({name for row in rows for name in _ADDED if name in row}):
+            warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
+        atomic.write_lines(
+            target,
+            (
+                _line({**row, "answer": g.found.answer, **g.verdict._asdict()})
+                for row, g in zip(rows, graded, strict=True)
+            ),
+        )
+    except OSError as error:
+        raise UserError(f"{error.filename or target}: {error.strerror or error}") from error
+    counts = Counter(g.verdict.outcome for g in graded)
+    said = "".join(f", {name} {count}" for name, count in counts.most_common())
+    note(f"grade: {len(rows)} rows{said}; {known.summary()}")
+    note(f"saved {target}")
+
+
+def _check_paths(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise UserError(f"--file {source}: no such file")
+    if source.is_dir() or target.is_dir():
+        raise UserError(f"{source if source.is_dir() else target}: is a folder; name a file")
+    if target.resolve() == source.resolve() or (target.exists() and target.samefile(source)):
+        raise UserError(f"--out {target}: is the input itself, which is never changed")
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise UserError(f"--out {target}: its folder is not there or cannot be written")
+
+
+def _rows(source: Path) -> Iterator[dict[str, Any]]:
+    with source.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield _row(line, f"{source}, line {number}")
+
+
+def _row(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON in UTF-8 ({getattr(error, 'msg', error)})") from error
+    if not isinstance(row, dict):
+        raise UserError(f'{where}: not an object; write {{"completion": ..., "gold": ...}}')
+    for name, kinds, optional in (
+        ("completion", (str,), False),
+        ("gold", (str,), False),
+        ("truncated", (bool,), True),
+        ("finish_reason", (str,), True),
+    ):
+        value = row.get(name)
+        if name not in row and not optional:
+            raise UserError(f"{where}: no field {name}; it has {', '.join(row)[:200] or 'none'}")
+        if not isinstance(value, kinds) and not (optional and value is None):
+            kind = "true or false" if kinds == (bool,) else "a text"
+            raise UserError(f"{where}: {name} must be {kind}, not {json.dumps(value)[:60]}")
+    return row
+
+
+def _attempt(row: dict[str, Any]) -> Attempt:
+    cut = bool(row.get("truncated")) or row.get("finish_reason") == "length"
+    return Attempt(row["gold"], row["completion"], cut)
+
+
+def _line(row: dict[str, Any]) -> str:
+    line = json.dumps(row, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:  # half a surrogate pair: only an escape can hold it
+        line = json.dumps(row)
+    return f"{line}\n"

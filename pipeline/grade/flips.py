@@ -1,0 +1,118 @@
+"""What changed when a run was graded anew: outcomes before and after, attempt by attempt.
+
+Old grades wait in `grades/_before/` until the new ones are complete and compared, so an
+interrupted regrade loses neither.
+"""
+
+import shutil
+from collections import Counter
+from typing import Any
+
+from rich.table import Table
+
+from pipeline.base import atomic
+from pipeline.base.console import note, results, warn
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import GRADES, KEY
+from pipeline.store.runfolder import Run
+
+Key = tuple[str, int]
+_SHOWN = 40  # characters of an answer in the table
+
+
+def put_aside(run: Run, settings: dict[str, Any]) -> None:
+    """Make room for grades with these settings: others are put aside, never mixed, never lost."""
+    path = run.grades / "_grader.json"
+    found = runfolder.read_json(path)
+    run.grades.mkdir(exist_ok=True)
+    before, moving = run.grades / "_before", run.grades / "_before.tmp"
+    if found == settings:
+        for part in moving.glob("*.parquet"):  # moved for other settings, which were given up
+            part.rename(run.grades / part.name)
+        return
+    if before.exists():  # an interrupted regrade: what it made is of no use now
+        runfolder.forget_grades(run)
+    elif moving.exists() or any(run.grades.glob("*.parquet")):
+        # The folder gets its name when it is complete, so a crash cannot mix old and new.
+        moving.mkdir(exist_ok=True)
+        for part in sorted(run.grades.glob("*.parquet")):
+            part.rename(moving / part.name)
+        moving.rename(before)
+    if before.exists():
+        changed = {k for k in {*found, *settings} if found.get(k) != settings.get(k)}
+        what = ", ".join(sorted(changed)) if found else "settings unknown"
+        note(f"grade: graded with other settings before ({what}), grading everything anew")
+    runfolder.write_json(path, settings)
+
+
+def report(run: Run) -> None:
+    """After a regrade: print and write what changed, and drop the grades of before."""
+    before = run.grades / "_before"
+    if not before.exists():
+        return
+    damage = shards.Damage()
+    old: dict[Key, tuple[str | None, str]] = {
+        (row["question_id"], row["trial"]): (row["answer"], row["outcome"])
+        for batch in shards.batches(before, GRADES, [*KEY, "answer", "outcome"], damage)
+        for row in batch.to_pylist()
+    }
+    if damage.lines:
+        warn(f"grades of before: {damage}; those attempts are not compared")
+    flips = _flips(run, old)
+    path = run.grades / "_flips.jsonl"
+    atomic.write_jsonl(path, flips)
+    shutil.rmtree(before)
+    if not flips:
+        note(f"grade: no outcome changed in {len(old)} attempts graded before")
+        return
+    _print(flips, len(old))
+    note(f"grade: every change is in {path}")
+
+
+def _flips(run: Run, old: dict[Key, tuple[str | None, str]]) -> list[dict[str, Any]]:
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
+    columns = [*KEY, "answer", "outcome", "layer", "reason"]
+    flips = []
+    for batch in shards.batches(run.grades, GRADES, columns, shards.Damage()):
+        for row in batch.to_pylist():
+            answer, outcome = old.get((row["question_id"], row["trial"]), (None, row["outcome"]))
+            if outcome == row["outcome"]:
+                continue
+            flips.append(
+                {
+                    "question_id": row["question_id"],
+                    "trial": row["trial"],
+                    "from": outcome,
+                    "to": row["outcome"],
+                    "gold": golds.get(row["question_id"]),
+                    "answer_before": answer,
+                    "answer": row["answer"],
+                    "layer": row["layer"],
+                    "reason": row["reason"],
+                }
+            )
+    return flips
+
+
+def _print(flips: list[dict[str, Any]], compared: int) -> None:
+    title = f"{len(flips)} of {compared} outcomes changed"
+    table = Table(title=title, title_justify="left")
+    for name in ("from → to", "count", "for example", "gold", "answer", "why"):
+        table.add_column(name, justify="right" if name == "count" else "left", overflow="fold")
+    counts = Counter((flip["from"], flip["to"]) for flip in flips)
+    for (old, new), count in counts.most_common():
+        one = next(flip for flip in flips if (flip["from"], flip["to"]) == (old, new))
+        answer = one["answer"] if one["answer"] is not None else one["answer_before"]
+        cells = [_cut(one["question_id"]), _cut(one["gold"]), _cut(answer), _cut(one["reason"])]
+        table.add_row(f"{old} → {new}", str(count), *cells)
+    results.print(table, soft_wrap=False)
+
+
+def _cut(text: str | None) -> str:
+    """One short line.
+
+    >>> _cut("a\\nb"), _cut(None), len(_cut("x" * 99))
+    ('a b', '', 40)
+    """
+    line = " ".join((text or "").split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

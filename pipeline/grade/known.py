@@ -1,0 +1,211 @@
+"""Verdicts on (gold, answer) pairs: each pair once, remembered for all runs of a data set.
+
+The cache is a folder of Parquet parts, in a subfolder for everything that decides a verdict: the
+grader's version, its settings, and the packages that do the algebra. It only ever saves time: what
+cannot be read is graded again, and a folder that cannot be written is a warning.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import pyarrow as pa
+
+import verifiers
+from pipeline.base import environment
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig
+from pipeline.store import runfolder, shards, workernames
+from pipeline.store.columns import KNOWN_VERDICTS
+from verifiers import Extraction, Verdict
+
+Pair = tuple[str, str]
+
+PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
+_OUTCOMES = frozenset(get_args(verifiers.Outcome))
+_NO_ANSWER = {
+    "no_box": verifiers.NO_ANSWER.reason,
+    "unclosed": "a box was opened and never closed",
+    "truncated": "the attempt was cut off before it answered",
+}
+
+
+class Attempt(NamedTuple):
+    """What grading needs to know of one attempt."""
+
+    gold: str
+    text: str
+    truncated: bool
+
+
+class Graded(NamedTuple):
+    """The extracted answer of one attempt and the verdict on it."""
+
+    found: Extraction
+    verdict: Verdict
+
+
+def settings(cfg: RunConfig) -> dict[str, Any]:
+    """Everything that decides the verdict on a pair; other settings are another cache."""
+    return {
+        "grader": verifiers.VERSION,
+        "compat": cfg.grading.compat,
+        "conventions": asdict(cfg.dataset.conventions),
+        "timeout_s": cfg.grading.timeout_s,
+        "memory_mb": cfg.grading.memory_mb,
+        "packages": {name: environment.version(name) for name in PACKAGES},
+    }
+
+
+def extraction(cfg: RunConfig) -> dict[str, Any]:
+    """How the answer is found in a completion."""
+    return {"reasoning_end": cfg.model.reasoning_end, "boxes": cfg.dataset.boxes}
+
+
+def default_folder(cfg: RunConfig) -> Path:
+    """Where verdicts are kept: `grading.cache`, or beside the run folder."""
+    if cfg.grading.cache is not None:
+        return Path(cfg.grading.cache).expanduser()
+    return Path(cfg.run_dir).expanduser().parent / "_grading"
+
+
+class Verdicts:
+    """Grades attempts, asking about no pair twice.
+
+    Args:
+        cfg: the settings; with `grading.compat` math_verify judges whole texts.
+        folder: the cache, or None to remember only in memory.
+        keep: whether new verdicts go to the cache; else it is only read.
+    """
+
+    def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
+        self.cfg = cfg
+        self.plain = cfg.grading.compat is not None
+        self.conventions = verifiers.Conventions(**asdict(cfg.dataset.conventions))
+        self.folder: Path | None = None
+        self.known: dict[Pair, Verdict] = {}
+        self.used: set[Pair] = set()
+        self.parts = 0
+        self.worker = workernames.worker_id()
+        if folder is not None:
+            decides = settings(cfg)
+            name = runfolder.short_hash(json.dumps(decides, sort_keys=True))
+            self.known = _load(folder / name)
+            self.folder = folder / name if keep else None
+            self._keep(lambda at: _introduce(at, decides))
+
+    def attempts(self, attempts: Sequence[Attempt]) -> list[Graded]:
+        """Extract and judge some attempts, in order."""
+        policy = extraction(self.cfg)
+        found = [verifiers.extract(a.text, truncated=a.truncated, **policy) for a in attempts]
+        if self.plain:
+            verdicts = self.pairs([(a.gold, a.text) for a in attempts])
+            return list(map(Graded, found, verdicts))
+        boxed = [
+            (a.gold, f.answer) for a, f in zip(attempts, found, strict=True) if f.answer is not None
+        ]
+        known = iter(self.pairs(boxed))
+        return [
+            Graded(f, verifiers.NO_ANSWER._replace(reason=_NO_ANSWER[f.reason]))
+            if f.answer is None
+            else Graded(f, next(known))
+            for f in found
+        ]
+
+    def pairs(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """The verdict on each pair, in order; new ones are graded and kept.
+
+        Raises:
+            UserError: worker processes cannot be started.
+        """
+        keys = [self._key(pair) for pair in pairs]
+        owed = {k: p for k, p in zip(keys, pairs, strict=True) if k not in self.known}
+        if owed:
+            limits = self.cfg.grading
+            try:
+                found = verifiers.grade(
+                    [owed[key] for key in sorted(owed)],
+                    conventions=self.conventions,
+                    plain=self.plain,
+                    workers=limits.workers,
+                    timeout_s=limits.timeout_s,
+                    memory_mb=limits.memory_mb,
+                )
+            except RuntimeError as error:
+                raise UserError(str(error)) from error
+            fresh = {key: found[pair] for key, pair in owed.items()}
+            self.known |= fresh
+            self._keep(lambda at: self._append(at, fresh))
+        self.used.update(keys)
+        return [self.known[key] for key in keys]
+
+    def summary(self) -> str:
+        """How many distinct pairs there were, and the share that each layer decided."""
+        layers = Counter(self.known[pair].layer for pair in self.used)
+        shares = [f"{name} {n / len(self.used):.1%}" for name, n in layers.most_common()]
+        return f"{len(self.used)} distinct pairs" + (f": {', '.join(shares)}" if shares else "")
+
+    def _key(self, pair: Pair) -> Pair:
+        if not self.plain:
+            return pair
+        return pair[0], hashlib.sha256(pair[1].encode(errors="surrogatepass")).hexdigest()
+
+    def _append(self, folder: Path, fresh: dict[Pair, Verdict]) -> None:
+        rows = [
+            {"gold": gold, "answer": answer, **verdict._asdict()}
+            for (gold, answer), verdict in fresh.items()
+            if _is_text(gold) and _is_text(answer)
+        ]
+        if rows:
+            path = folder / f"{self.worker}-{self.parts:05d}.parquet"
+            shards.write_part(path, pa.Table.from_pylist(rows, schema=KNOWN_VERDICTS))
+            self.parts += 1
+
+    def _keep(self, write: Callable[[Path], None]) -> None:
+        """Write to the cache, or say once why that fails and go on without it."""
+        if self.folder is None:
+            return
+        try:
+            write(self.folder)
+        except OSError as error:
+            why = error.strerror or error
+            warn(f"{self.folder}: {why}; new verdicts are not kept for other runs")
+            self.folder = None
+
+
+def _introduce(folder: Path, decides: dict[str, Any]) -> None:
+    """Say in the folder what its name stands for."""
+    path = folder / "settings.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        runfolder.write_json(path, decides)
+
+
+def _load(folder: Path) -> dict[Pair, Verdict]:
+    known: dict[Pair, Verdict] = {}
+    for path in sorted(folder.glob("*.parquet")):
+        try:
+            known |= _sound(shards.read_table(path, KNOWN_VERDICTS))
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            reason = shards.first_line(error)
+            warn(f"{path}: unreadable, its verdicts are made again ({reason})")
+    return known
+
+
+def _sound(rows: Iterable[dict[str, Any]]) -> dict[Pair, Verdict]:
+    """Rows that this program can have written; anything else may not decide an outcome."""
+    return {
+        (row["gold"], row["answer"]): Verdict(row["outcome"], row["layer"], row["reason"])
+        for row in rows
+        if row["outcome"] in _OUTCOMES and None not in row.values()
+    }
+
+
+def _is_text(text: str) -> bool:
+    """Half a surrogate pair, which JSON can hold, cannot be stored."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)

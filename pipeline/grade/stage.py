@@ -1,0 +1,129 @@
+"""grade: every attempt's boxed answer is compared with the gold answer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.base.console import Meter, note
+from pipeline.base.errors import UserError
+from pipeline.grade import flips, review
+from pipeline.grade import known as verdicts
+from pipeline.grade.known import Attempt, Verdicts
+from pipeline.store import lease, runfolder, shards, workernames
+from pipeline.store.columns import ATTEMPTS, GRADES, KEY
+from pipeline.store.runfolder import Run
+
+_BATCH = 4096  # attempts graded and written together
+
+
+def grade(run: Run, ask_math_verify: bool = False) -> None:
+    """Grade every attempt that has no grade yet, into the grades table.
+
+    Equal answers to one question are compared once, in all runs of a data set. Work is kept batch
+    by batch. Grades made with other settings are made anew, and what changed is shown. At the end
+    `review.jsonl` lists what a person should look at.
+
+    Args:
+        run: the run folder.
+        ask_math_verify: list disagreements with plain math_verify, too.
+
+    Raises:
+        UserError: when nothing was generated, or the folder was made with other settings.
+        DamagedData: when stored attempts cannot be read; they are set aside and owed again.
+    """
+    runfolder.check_same(run, runfolder.settings(run.cfg))
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
+    if run.grades.exists() and not run.attempts.exists():
+        raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
+    with lease.held(run.path / "grade.lease", "grading", wait=True):
+        _grade(run, golds, ask_math_verify)
+
+
+def _grade(run: Run, golds: dict[str, str], ask_math_verify: bool) -> None:
+    if run.grades.exists() or run.attempts.exists():
+        decides = verdicts.settings(run.cfg) | verdicts.extraction(run.cfg)
+        flips.put_aside(run, decides)
+    damage = shards.Damage()
+    graded = shards.keys(run.grades, GRADES, damage)
+    shards.set_aside(damage, GRADES)
+    damage = shards.Damage()
+    made = shards.keys(run.attempts, ATTEMPTS, damage)
+    if not made:
+        raise UserError(f"{run.path}: no attempts to grade yet; run `python -m pipeline generate`")
+    owed = len(made - graded)
+    try:
+        if owed or damage.lines:
+            review.path(run).unlink(missing_ok=True)  # it would list grades of before
+            _grade_owed(run, golds, graded, made, damage)
+        else:
+            note(f"grade: nothing owed, all {len(made)} attempts are graded")
+        runfolder.set_aside_attempts(run, damage)
+        flips.report(run)
+        if ask_math_verify or not review.path(run).exists():
+            review.write(run, ask_math_verify)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or run.grades}: {error.strerror or error}; mend the disk, then the"
+            " same command continues"
+        ) from error
+
+
+def _grade_owed(
+    run: Run,
+    golds: dict[str, str],
+    graded: set[tuple[str, int]],
+    made: set[tuple[str, int]],
+    damage: shards.Damage,
+) -> None:
+    known = Verdicts(run.cfg, verdicts.default_folder(run.cfg))
+    worker, owed = workernames.worker_id(), len(made - graded)
+    with Meter("grade", len(made), done=len(made) - owed) as meter:
+        for number, batch in enumerate(_ungraded(run, graded, damage)):
+            table = _grade_batch(batch, golds, known)
+            shards.write_part(run.grades / f"{worker}-{number:05d}.parquet", table)
+            meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
+    note(f"grade: {known.summary()}")
+
+
+def _ungraded(
+    run: Run, graded: set[tuple[str, int]], damage: shards.Damage
+) -> Iterator[list[dict[str, Any]]]:
+    """Attempts without a grade, in lists of about `_BATCH`."""
+    waiting: list[dict[str, Any]] = []
+    columns = [*KEY, "text", "finish_reason"]
+    for batch in shards.batches(run.attempts, ATTEMPTS, columns, damage):
+        waiting += [
+            row for row in batch.to_pylist() if (row["question_id"], row["trial"]) not in graded
+        ]
+        if len(waiting) >= _BATCH:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+def _grade_batch(
+    attempts: list[dict[str, Any]], golds: dict[str, str], known: Verdicts
+) -> pa.Table:
+    attempts = [row for row in attempts if row["question_id"] in golds]
+    found = known.attempts(
+        [
+            Attempt(golds[row["question_id"]], row["text"] or "", row["finish_reason"] == "length")
+            for row in attempts
+        ]
+    )
+    return pa.Table.from_pylist(
+        [
+            {
+                "question_id": row["question_id"],
+                "trial": row["trial"],
+                "has_box": extraction.reason == "boxed",
+                "box": extraction.reason,
+                "answer": extraction.answer,
+                **verdict._asdict(),
+            }
+            for row, (extraction, verdict) in zip(attempts, found, strict=True)
+        ],
+        schema=GRADES,
+    )

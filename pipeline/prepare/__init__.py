@@ -1,0 +1,1 @@
+"""The prepare stage: questions, prompts and what the run is."""

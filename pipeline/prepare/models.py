@@ -1,0 +1,137 @@
+"""A generator model before it is loaded: where it is, its tokenizer, its context, its identity."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.base.errors import UserError
+from pipeline.config.settings import ModelConfig
+from pipeline.prepare.questions import find_local
+
+_HASH_WHOLE_UP_TO = 64 << 20  # bytes of a folder; of larger weights a sample is hashed
+_SAMPLES, _SAMPLE_BYTES = 16, 64 << 10  # of each file, evenly spaced: training changes them all
+
+
+def locate(cfg: ModelConfig) -> str:
+    """The local folder, or the hub id, that the engine is to load.
+
+    Raises:
+        UserError: when `model.id` is a path and nothing is there, or the folder holds no model.
+    """
+    local = find_local(cfg.id)
+    if local is not None:
+        if not (local / "config.json").is_file():
+            raise UserError(f"model.id={cfg.id}: {local} holds no config.json, so no model")
+        return str(local.resolve())
+    if cfg.id.startswith(("/", "./", "../", "~")) or cfg.id.count("/") != 1:
+        found = _siblings(Path(cfg.id))
+        raise UserError(
+            f"model.id={cfg.id}: no such folder{found}; give a folder with a Hugging Face model,"
+            " or a hub id OWNER/NAME"
+        )
+    return cfg.id
+
+
+def tokenizer(cfg: ModelConfig) -> Any:
+    """The model's tokenizer, with its chat template.
+
+    Raises:
+        UserError: when it cannot be loaded, or its files are missing.
+    """
+    from transformers import AutoTokenizer
+
+    found = _from_hub(cfg, AutoTokenizer.from_pretrained)
+    if not found("1", add_special_tokens=False)["input_ids"]:  # transformers makes up an empty one
+        raise UserError(
+            f"model.id={cfg.id}: could not be loaded: its tokenizer knows no digits; are"
+            " tokenizer.json and its companions missing?"
+        )
+    return found
+
+
+def context(cfg: ModelConfig) -> int:
+    """The most tokens, prompt and completion together, that the model can hold.
+
+    Raises:
+        UserError: when neither `model.context` nor the model's own config says it.
+    """
+    own = _own_context(cfg.id, cfg.revision, cfg.trust_remote_code)
+    if cfg.context is None and own is None:
+        raise UserError(f"model.context: {cfg.id} does not state its context; set model.context=N")
+    return min(n for n in (cfg.context, own) if n is not None)
+
+
+def cache_bytes_per_token(cfg: ModelConfig) -> int | None:
+    """Bytes of key-value cache that a token takes in 16 bits; None for what is no plain decoder."""
+    config = _config(cfg.id, cfg.revision, cfg.trust_remote_code)
+    heads = getattr(config, "num_attention_heads", None)
+    size = getattr(config, "head_dim", None) or (heads and config.hidden_size // heads)
+    layers = getattr(config, "num_hidden_layers", None)
+    heads = getattr(config, "num_key_value_heads", None) or heads
+    width = 4 if cfg.dtype == "float32" else 2
+    return 2 * width * layers * heads * size if layers and heads and size else None
+
+
+def fingerprint(cfg: ModelConfig) -> str:
+    """What tells this model's weights from others: the hub commit, or a hash of the folder.
+
+    A folder's hash covers names and sizes of its files and their bytes; of weights that take
+    more than 64 MiB in all it covers sixteen samples of 64 KiB from each file.
+    """
+    where = Path(locate(cfg))
+    if not where.is_dir():
+        commit = getattr(_config(cfg.id, cfg.revision, cfg.trust_remote_code), "_commit_hash", None)
+        return f"{cfg.id}@{commit or cfg.revision or 'unknown'}"
+    files = sorted(p for p in where.iterdir() if p.suffix in (".safetensors", ".bin", ".json"))
+    small = sum(p.stat().st_size for p in files) <= _HASH_WHOLE_UP_TO
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            if small or path.suffix == ".json":
+                hashlib.file_digest(file, lambda: digest)
+                continue
+            for i in range(_SAMPLES):
+                file.seek(path.stat().st_size * i // _SAMPLES)
+                digest.update(file.read(_SAMPLE_BYTES))
+    return f"sha256:{digest.hexdigest()[:16]}"
+
+
+def _siblings(path: Path) -> str:
+    parent = find_local(str(path.parent))
+    names = sorted(p.name for p in parent.iterdir() if p.is_dir()) if parent else []
+    return f" (there: {', '.join(names[:20])})" if names else ""
+
+
+def _own_context(model_id: str, revision: str | None, trust: bool) -> int | None:
+    config = _config(model_id, revision, trust)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    found = getattr(text, "max_position_embeddings", None)
+    return int(found) if found else None
+
+
+@cache
+def _config(model_id: str, revision: str | None, trust: bool) -> Any:
+    from transformers import AutoConfig
+
+    cfg = ModelConfig(name="", id=model_id, revision=revision, trust_remote_code=trust)
+    return _from_hub(cfg, AutoConfig.from_pretrained)
+
+
+def _from_hub(cfg: ModelConfig, load: Any) -> Any:
+    try:
+        return load(locate(cfg), revision=cfg.revision, trust_remote_code=cfg.trust_remote_code)
+    except UserError:
+        raise
+    except Exception as error:  # files from outside, and three libraries that read them
+        reason = " ".join(str(error).split())
+        if "trust_remote_code" in reason:
+            raise UserError(
+                f"model.id={cfg.id}: this model brings Python code of its own, which runs only if"
+                " you allow it: read that code, then set model.trust_remote_code=true"
+            ) from error
+        raise UserError(
+            f"model.id={cfg.id}: could not be loaded: {reason[:300]}. Without a network, run"
+            " `python -m pipeline prefetch` first on a machine that has one"
+        ) from error

@@ -1,0 +1,181 @@
+"""Questions with gold answers, from a JSON Lines file or a Hugging Face data set.
+
+Data files are untrusted: every row is checked, known damage is mended and counted, and whatever
+is wrong is named by file, row and field.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.base.errors import UserError
+from pipeline.base.places import ROOT
+from pipeline.config.settings import DatasetConfig
+from verifiers import check_golds
+
+# What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
+_LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
+_LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command: \frac, \beta
+_MAX_FIELD = 100_000  # characters
+_MAX_ID = 100
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: a readable id that is stable across runs, its text, its gold answer."""
+
+    id: str
+    problem: str
+    gold: str
+
+    @property
+    def hash(self) -> str:
+        """First 16 hex digits of the SHA-256 of problem and gold answer.
+
+        >>> Question("a", "1+1?", "2").hash == Question("b", "1+1?", "2").hash
+        True
+        """
+        text = json.dumps([self.problem, self.gold], ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
+    """Read the questions of a data set; returns them and a note for each mended damage.
+
+    Raises:
+        UserError: when the data set cannot be found or read, a field is missing or empty, or
+            two questions have one id.
+    """
+    local = find_local(cfg.path)
+    if local is not None and local.is_file():
+        source, rows = str(local), _json_lines(local)
+    elif Path(cfg.path).suffix in (".jsonl", ".json"):
+        raise UserError(f"dataset.path={cfg.path}: no such file")
+    else:
+        source, rows = cfg.path, _hub_rows(cfg, str(local or cfg.path))
+    questions: list[Question] = []
+    notes: list[str] = []
+    places: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for number, (place, row) in enumerate(rows):
+        if cfg.limit is not None and number >= cfg.limit:
+            break
+        question, mended = _question(cfg, row, number, f"{source}, {place}")
+        if question.id in places:
+            raise UserError(
+                f"{source}: {places[question.id]} and {place} both have the id {question.id!r};"
+                " ids must be unique (dataset.fields.id=null numbers the rows instead)"
+            )
+        if question.hash in texts:
+            raise UserError(
+                f"{source}: {texts[question.hash]} and {question.id} are the same question; each"
+                " must occur once"
+            )
+        places[question.id], texts[question.hash] = place, question.id
+        notes += [f"{question.id}: {note}" for note in mended]
+        questions.append(question)
+    if not questions:
+        raise UserError(f"{source}: holds no questions")
+    reasons = check_golds(question.gold for question in questions)
+    notes += [
+        f"{q.id}: gold answer {q.gold[:60]!r}: {reasons[q.gold]}; only an identical answer can"
+        " match it"
+        for q in questions
+        if reasons[q.gold]
+    ]
+    return questions, notes
+
+
+def find_local(path: str) -> Path | None:
+    """The file or folder a path names: as given, or inside the project."""
+    for candidate in (Path(path).expanduser(), ROOT / path):
+        if candidate.exists():
+            return candidate
+    return None
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    number = 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if not text.strip():
+                    continue
+                row = json.loads(text)
+                if not isinstance(row, dict):
+                    raise UserError(f"{path}, line {number}: not a JSON object")
+                yield f"line {number}", row
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}, line {number}: not UTF-8 text ({error.reason})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path}, line {number}: not JSON ({error}); the file must hold one object a line"
+        ) from error
+    except OSError as error:
+        raise UserError(f"dataset.path={path}: cannot be read ({error.strerror})") from error
+
+
+def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    import datasets
+    import huggingface_hub
+
+    datasets.disable_progress_bars()
+    huggingface_hub.logging.set_verbosity_error()  # five retries without a network say nothing new
+    try:
+        rows = datasets.load_dataset(where, name=cfg.subset, split=cfg.split, revision=cfg.revision)
+    except Exception as error:  # the library raises many kinds: hub, network, file format
+        reason = (str(error).strip() or type(error).__name__).split("\n")[0][:300]
+        raise UserError(
+            f"dataset.path={cfg.path} (split {cfg.split}): could not be loaded: {reason}. Check the"
+            " id and dataset.split; without a network, run `python -m pipeline prefetch` first on"
+            " a machine that has one, or use dataset=jsonl dataset.path=FILE"
+        ) from error
+    for number, row in enumerate(rows, 1):
+        yield f"row {number}", row
+
+
+def _question(
+    cfg: DatasetConfig, row: dict[str, Any], number: int, place: str
+) -> tuple[Question, list[str]]:
+    notes: list[str] = []
+
+    def text(field: str) -> str:
+        name = getattr(cfg.fields, field)
+        if name not in row:
+            found = ", ".join(map(str, list(row)[:12])) or "none"
+            raise UserError(
+                f"{place}: no field {name!r} for the {field}; found {found}."
+                f" Set dataset.fields.{field}=NAME"
+            )
+        value = row[name]
+        if value is None or value != value:  # a missing value, as None or NaN
+            value = ""
+        if not isinstance(value, str | int | float) or isinstance(value, bool):
+            raise UserError(f"{place}: field {name!r} is {type(value).__name__}, expected text")
+        whole = isinstance(value, float) and value.is_integer()  # a column of integers with gaps
+        string, lost = _LOST.subn(_mended, str(int(value)) if whole else str(value))
+        if lost:
+            notes.append(f"{field}: {lost} control characters were read as lost backslashes")
+        string = string.strip()
+        if not string:
+            raise UserError(f"{place}: the {field} (field {name!r}) is empty")
+        if len(string) > _MAX_FIELD:
+            raise UserError(f"{place}: field {name!r} is longer than {_MAX_FIELD} characters")
+        if any("\ud800" <= c <= "\udfff" for c in string):
+            raise UserError(f"{place}: field {name!r} holds half a character (a lone surrogate)")
+        return string
+
+    raw_id = text("id") if cfg.fields.id is not None else str(number + 1)
+    if len(raw_id) > _MAX_ID or not raw_id.isprintable():
+        raise UserError(f"{place}: the id must be one line of at most {_MAX_ID} characters")
+    question_id = f"{cfg.name}-{int(raw_id):02d}" if raw_id.isdecimal() else raw_id
+    return Question(question_id, text("problem"), text("answer")), notes
+
+
+def _mended(damaged: re.Match[str]) -> str:
+    return _LOST_ESCAPES[damaged[0]]

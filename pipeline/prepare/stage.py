@@ -1,0 +1,152 @@
+"""prepare: questions and gold answers become rendered prompts, checked and hashed."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.base.console import note, warn
+from pipeline.base.environment import describe
+from pipeline.base.errors import UserError
+from pipeline.prepare import models, questions
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import QUESTIONS
+from pipeline.store.runfolder import Run
+from prompts import PromptError, control_tokens, fill, render, turns
+
+
+def prepare(run: Run) -> None:
+    """Make or check the run folder: `questions.parquet`, `config.yaml`, `manifest.json`.
+
+    Raises:
+        UserError: for whatever is wrong with the model, the data set or the folder.
+    """
+    runfolder.check_same(run, runfolder.settings(run.cfg))
+    rows = build(run)
+    identity = identity_of(run, rows)
+    runfolder.check_same(run, identity)
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        _write_questions(run, rows)
+        runfolder.save_config(run)
+        manifest = runfolder.read_manifest(run)
+        manifest.setdefault("created_with", describe())
+        manifest["identity"] = identity
+        manifest["source"] = {
+            "model": run.cfg.model.id,
+            "dataset": run.cfg.dataset.path,
+            "split": run.cfg.dataset.split,
+            "dataset_revision": run.cfg.dataset.revision,
+        }
+        runfolder.write_manifest(run, manifest)
+    except OSError as error:
+        raise UserError(f"{run.path}: cannot be written ({error.strerror})") from error
+    note(f"prepared {len(rows)} questions in {run.path}")
+
+
+def build(run: Run) -> list[dict[str, Any]]:
+    """The rows of the questions table, without writing anything.
+
+    Raises:
+        UserError: for a problem with the data set, the model or a prompt.
+    """
+    cfg = run.cfg
+    models.locate(cfg.model)
+    found, mended = questions.load(cfg.dataset)
+    for line in mended:
+        warn(f"{cfg.dataset.name}: {line}")
+    if cfg.model.trust_remote_code:
+        warn(f"model.trust_remote_code=true: Python code that {cfg.model.id} brings will run")
+    tokenizer = models.tokenizer(cfg.model)
+    context = models.context(cfg.model)
+    rows = [_row(cfg, question, tokenizer, context) for question in found]
+    clamped = [row for row in rows if row["max_tokens"] < cfg.sampling.max_tokens]
+    if clamped:
+        least = min(row["max_tokens"] for row in clamped)
+        warn(
+            f"sampling.max_tokens={cfg.sampling.max_tokens} does not fit {cfg.model.name}'s context"
+            f" of {context}: clamped for {len(clamped)} questions, down to {least}"
+        )
+    return rows
+
+
+def identity_of(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the run is: its settings, the model's weights, every question and every prompt."""
+    return {
+        **runfolder.settings(run.cfg),
+        "model.weights": models.fingerprint(run.cfg.model),
+        "questions": {row["question_id"]: row["question_hash"] for row in rows},
+        "prompts": {
+            row["question_id"]: runfolder.short_hash(str(row["prompt_token_ids"])) for row in rows
+        },
+    }
+
+
+def _row(cfg: Any, question: questions.Question, tokenizer: Any, context: int) -> dict[str, Any]:
+    if control := control_tokens(tokenizer, question.problem):
+        raise UserError(
+            f"{question.id}: the problem contains {' '.join(control[:3])}, which"
+            f" {cfg.model.name} reads as control tokens and not as text; write it otherwise (a"
+            " space inside is enough) or leave the question out of the data set"
+        )
+    chat = turns(
+        fill(cfg.prompt.template, question.problem), cfg.model.system, cfg.prompt.system_role
+    )
+    try:
+        prompt = render(
+            tokenizer, chat, cfg.model.chat_template_kwargs, date=cfg.model.template_date
+        )
+    except PromptError as error:
+        remedy = (
+            "; if it refuses the system role, set prompt.system_role=user"
+            if cfg.model.system is not None and cfg.prompt.system_role == "system"
+            else ""
+        )
+        raise UserError(f"{question.id}, model {cfg.model.id}: {error}{remedy}") from error
+    room = context - len(prompt.token_ids)
+    if room < 1:
+        raise UserError(
+            f"{question.id}: the prompt has {len(prompt.token_ids)} tokens, the context of"
+            f" {cfg.model.name} only {context}; use a model with a longer context, or leave the"
+            " question out of the data set"
+        )
+    return {
+        "question_id": question.id,
+        "problem": question.problem,
+        "gold": question.gold,
+        "question_hash": question.hash,
+        "prompt": prompt.text,
+        "prompt_token_ids": prompt.token_ids,
+        "prompt_logprobs": None,
+        "max_tokens": min(room, cfg.sampling.max_tokens),
+    }
+
+
+def _write_questions(run: Run, rows: list[dict[str, Any]]) -> None:
+    """Write the table if it says something new: a worker may be adding log-probs to it."""
+    path = run.path / "questions.parquet"
+    there = _readable(path) if path.exists() else []
+    known = {row["question_id"]: row["prompt_logprobs"] for row in there}
+    if [row | {"prompt_logprobs": None} for row in there] != rows:
+        write(path, [row | {"prompt_logprobs": known.get(row["question_id"])} for row in rows])
+
+
+def _readable(path: Path) -> list[dict[str, Any]]:
+    try:
+        return shards.read_table(path, QUESTIONS)
+    except (pa.ArrowException, OSError, ValueError):
+        warn(f"{path}: unreadable, made anew; its prompt log-probs are owed again")
+        return []
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the questions table atomically."""
+    shards.write_part(path, pa.Table.from_pylist(rows, schema=QUESTIONS))
+
+
+def estimate(rows: list[dict[str, Any]], owed: int, mean_tokens: float | None) -> dict[str, float]:
+    """Tokens and bytes that `owed` attempts may need, from a mean length or the upper limit."""
+    per_attempt = mean_tokens or math.fsum(row["max_tokens"] for row in rows) / len(rows)
+    # Ids and log-probs take 8 bytes a token; text of mathematics about 3 bytes a token.
+    return {"tokens": owed * per_attempt, "bytes": owed * per_attempt * 11}

@@ -1,0 +1,1 @@
+"""Studies of evaluation itself; the rest of the pipeline does not know it."""

@@ -1,0 +1,49 @@
+"""The paper's experiments, one module each: from runs where it used runs, else simulated."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.display.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pipeline.cohorts.cohort import Cohort
+    from pipeline.config.studies import Plan
+
+
+class Result(NamedTuple):
+    """What a study finds. Names of tables and figures are the stems of their files."""
+
+    tables: dict[str, Table]
+    figures: dict[str, "Figure"]
+    numbers: dict[str, float]
+    """By the ids of configs/paper/printed.yaml; NaN where no replicate converged. Where known,
+    ID.low and ID.high are a spread, and ID.other is what another reading of the paper gives."""
+    notes: list[str]
+    """What a reader must know: choices where the paper is open, what is left out."""
+
+
+def run(name: str, plan: "Plan", cohorts: "list[Cohort]") -> Result:
+    """Make one study.
+
+    Args:
+        name: one of `settings.STUDIES`.
+        plan: seed and counts.
+        cohorts: one per data set; those of `settings.SIMULATED` look at none.
+
+    Raises:
+        UserError: the cohorts do not hold what the study needs.
+    """
+    made: Result = import_module(f"pipeline.research.studies.{name}").study(plan, cohorts)
+    return made
+
+
+def merged(*results: Result) -> Result:
+    """Several results as one; a note that they share is said once."""
+    return Result(
+        {k: v for r in results for k, v in r.tables.items()},
+        {k: v for r in results for k, v in r.figures.items()},
+        {k: v for r in results for k, v in r.numbers.items()},
+        list(dict.fromkeys(note for r in results for note in r.notes)),
+    )

@@ -1,0 +1,45 @@
+"""Tables of the paper that hold no measurement: 3 (what each method gives) and 6 (the models)."""
+
+from pipeline.cohorts.cohort import Cohort
+from pipeline.display.table import Column, Table
+from pipeline.research.studies import paper, shared
+
+
+def table_3() -> Table:
+    """What the paper says that each method gives, and where this library has it."""
+    keys = ("convergence", "interval", "prior", "categories")
+    yes, no = "yes", "no"
+    printed = {
+        "Pass@k and alternatives": (no, no, no, no),
+        "avg@N": (yes, "limited (bootstrap, binomial)", no, no),
+        "Bayes@N": (yes, yes, yes, yes),
+    }
+    ours = {
+        "Pass@k and alternatives": ("see Figs. 1 and 4", "pass_at_k_ci", no, no),
+        "avg@N": ("ranks as Bayes@N", "avg_ci, from the posterior", no, "weights in avg_ci"),
+        "Bayes@N": ("see Figs. 1 and 4", "bayes_ci", "bayes(R0=...)", "weights in bayes_ci"),
+    }
+    rows = [
+        {"method": method, "who": who, **dict(zip(keys, cells, strict=True))}
+        for method in printed
+        for who, cells in (("paper", printed[method]), ("scoring", ours[method]))
+    ]
+    columns = [shared.text("method", "method"), shared.text("who", "according to")]
+    columns += [shared.text(key, key) for key in keys]
+    return Table("Table 3: what each method gives", columns, rows)
+
+
+def table_6(cohorts: list[Cohort]) -> Table:
+    """The paper's pool of models, and which runs at hand are of them."""
+    at = {}
+    for cohort in cohorts:
+        numbers = shared.paper_numbers(cohort)
+        at[cohort.dataset] = dict(zip(numbers, cohort.names, strict=True))
+    columns = [Column("id", "ID"), shared.text("short", "short name")]
+    columns += [shared.text(dataset, dataset) for dataset in at]
+    rows = [
+        {"id": number, "short": short, **{d: names.get(number) for d, names in at.items()}}
+        for number, short in paper.short_names().items()
+    ]
+    notes = ["a run is one of these models when its folder's or its model's name says so"]
+    return Table("Table 6: the paper's models and the runs at hand", columns, rows, notes)

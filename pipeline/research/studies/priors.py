@@ -1,0 +1,102 @@
+"""Section 2.8 and Fig. 2 of version 001: models' older versions as a prior for their updates.
+
+A reconstruction: the eight means are printed, the Beta shapes are lost; see
+:mod:`scoring.studies.updates`.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from pipeline.base.console import Meter
+from pipeline.cohorts.cohort import Cohort
+from pipeline.config.studies import Plan
+from pipeline.display.table import Column, Table
+from pipeline.plots import priors as plots
+from pipeline.research.studies import Result, shared
+from scoring.ranking.kendall import kendall_tau_b
+from scoring.studies import updates
+from scoring.studies.updates import PriorStudy
+
+TRIALS = (*range(1, 11), 12, 16, 24, 32, 48, 64)
+STRENGTHS = (1, 2, 4, 8, 16)
+Floats = npt.NDArray[np.float64]
+
+
+def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+    """Simulate; `cohorts` are not looked at."""
+    with Meter("priors", 1) as meter:
+        found = updates.prior_study(plan.prior_replicates, TRIALS, STRENGTHS, seed=plan.seed)
+        meter.advance(1)
+    taus = _update_taus(plan)
+    means = updates.original_models(plan.seed).mean(axis=-1)
+    numbers = {f"priors.mean.{i}": float(mean) for i, mean in enumerate(means, 1)}
+    numbers |= {"priors.update_tau": found.update_tau, "priors.changed": found.changed}
+    for i, strength in enumerate(STRENGTHS, 1):
+        for j, n in enumerate(TRIALS):
+            name = f"priors.gain.d{strength}.n{n}"
+            gain, error = float(found.gain[i, j]), float(found.gain_error[i, j])
+            numbers |= {name: gain, f"{name}.low": gain - 2 * error}
+            numbers[f"{name}.high"] = gain + 2 * error
+    notes = [
+        "Priors: a reconstruction. The originals are Beta(i, 15 - i), i = 4..11, the family that"
+        " fits the printed means best; an update moves both shapes by -1 or +1, equally likely and"
+        " independent.",
+        f"Priors: mean tau_b of originals and updates is {found.update_tau:.3f},"
+        f" {found.changed:.1%} of updates change the ranking.",
+    ]
+    return Result(
+        {"fig2a_001": _updates_table(taus), "fig2bc_001": _gain_table(found, plan)},
+        {"fig2_001": _figure(taus, found)},
+        numbers,
+        notes,
+    )
+
+
+def _update_taus(plan: Plan) -> Floats:
+    """Kendall's tau_b of the originals' ranking and that of each set of updates."""
+    drawn = updates.updated_models(updates.ORIGINAL_SHAPES, plan.prior_replicates, plan.seed)
+    truth = drawn.mean(axis=-1)
+    return np.asarray(kendall_tau_b(truth, np.arange(truth.shape[1])))  # never all ties
+
+
+def _updates_table(taus: Floats) -> Table:
+    values, counts = np.unique(np.round(taus, 6), return_counts=True)
+    rows = [
+        {"tau": float(tau), "share": float(count / counts.sum())}
+        for tau, count in zip(values, counts, strict=True)
+    ]
+    columns = [shared.fixed("tau", "tau_b"), shared.fixed("share", "share of updates", 4)]
+    notes = [f"{taus.size:,} updates of the eight originals"]
+    return Table("Fig. 2a of version 001: originals against updates", columns, rows, notes)
+
+
+def _gain_table(found: PriorStudy, plan: Plan) -> Table:
+    columns = [Column("n", "N"), shared.fixed("d0", "D = 0", 4, "tau_b")]
+    columns += [shared.fixed(f"d{d}", f"D = {d}", 4, "tau_b") for d in STRENGTHS]
+    columns += [shared.fixed(f"gain{d}", f"D = {d}", 4, "gain over D = 0") for d in STRENGTHS]
+    rows = []
+    for j, n in enumerate(TRIALS):
+        row: dict[str, float] = {"n": n}
+        for i, d in enumerate((0, *STRENGTHS)):
+            row[f"d{d}"] = float(found.tau[i, j])
+            if d:
+                row[f"gain{d}"] = float(found.gain[i, j])
+        rows.append(row)
+    notes = [
+        f"{plan.prior_replicates:,} updates; standard error of a gain at most"
+        f" {float(found.gain_error.max()):.4f}",
+        f"{int(found.undefined.sum())} replicates, over all N and D, had all models level and are"
+        " left out",
+    ]
+    return Table("Fig. 2b and c of version 001: what prior trials gain", columns, rows, notes)
+
+
+def _figure(taus: Floats, found: PriorStudy) -> Figure:
+    strengths = (0, *STRENGTHS)
+    curves = {d: found.tau[i] for i, d in enumerate(strengths)}
+    ends = {
+        d: (found.tau[i] - 2 * found.tau_error[i], found.tau[i] + 2 * found.tau_error[i])
+        for i, d in enumerate(strengths)
+    }
+    return plots.prior_gain(TRIALS, curves, taus, "Priors from older versions of models", ends)

@@ -1,0 +1,187 @@
+"""The settings of `trajectory`: its own keys, and those of the runs that it makes."""
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+from pipeline.base.errors import UserError
+from pipeline.config import keyvalue
+from pipeline.config.settings import RunConfig
+
+# What the verb says itself about each of its runs.
+_OWN = {
+    "run_dir": "there are many runs, in runs/DATASET/MODEL; tag=NAME tells several kinds apart",
+    "stages": "every model is prepared, sampled, graded and scored",
+    "model.id": "checkpoints= says where the weights are",
+    "model.checkpoint": "checkpoints= says which ones",
+}
+_LETTERS = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+
+
+@dataclass
+class MergeSettings:
+    """Which windows of checkpoints are merged."""
+
+    windows: list[int] = field(default_factory=lambda: [4])  # checkpoints in one; []: none
+    keep: bool = True  # merged weights after their runs are complete; false: delete them
+
+
+@dataclass
+class PriceSettings:
+    """Prices per million tokens, in any currency; defaults: the paper's Table 6."""
+
+    cache_miss: float = 1.25  # of a prompt the first time
+    cache_hit: float = 0.125  # of the same prompt again
+    output: float = 10.0
+
+
+@dataclass
+class TrajectoryConfig:
+    """Which checkpoints are evaluated, and how their curves are judged."""
+
+    # Folders, folders of folders, or globs, by training run; "" where there is one of no name.
+    checkpoints: dict[str, list[str]] = field(default_factory=dict)
+    merge: MergeSettings = field(default_factory=MergeSettings)
+    greedy: bool = True  # a greedy attempt of every question, too
+    pass_k: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
+    confidence: float = 0.95  # of all intervals, two-sided
+    replicates: int = 2000  # bootstrap over trials
+    seed: int = 0  # of the bootstrap
+    prices: PriceSettings = field(default_factory=PriceSettings)
+    # Default: runs/DATASET/_trajectory/MODEL[-TAG]; of several data sets runs/_trajectory/...
+    out: str | None = None
+
+
+class Settings(NamedTuple):
+    """What was asked for."""
+
+    cfg: TrajectoryConfig
+    run: list[str]  # settings of every run, without the data sets
+    datasets: list[list[str]]  # the settings that choose each data set
+
+
+def load(arguments: Sequence[str]) -> Settings:
+    """Settings from the command line.
+
+    Args:
+        arguments: KEY=VALUE; own keys, and any key of `run`, where dataset=a,b is two data sets.
+
+    Raises:
+        UserError: an unknown key or a value that cannot work, in one line.
+
+    >>> found = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
+    >>> found.cfg.checkpoints, found.cfg.merge.windows, found.run, found.datasets
+    ({'': ['a', 'b']}, [4, 8], ['model=demo'], [['dataset=x'], ['dataset=y']])
+    """
+    for argument in arguments:
+        if "=" not in argument:
+            raise UserError(f"{argument}: not a setting; settings are KEY=VALUE")
+    heads = {a: re.split(r"[.=@/]", a.lstrip("+"))[0].strip() for a in arguments}
+    own = [name.rpartition(".")[2] for name, _ in keyvalue.keys(TrajectoryConfig)]
+    known = [*own, *(f.name for f in fields(RunConfig) if f.name not in _OWN)]
+    for argument, head in heads.items():
+        if head not in known and argument.split("=")[0] not in _OWN:
+            near = difflib.get_close_matches(head, known, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+            raise UserError(f"{argument.split('=')[0]}: no such key ({hint})")
+    mine = [a for a in arguments if heads[a] in own]
+    named = [a for a in mine if heads[a] == "checkpoints"]
+    cfg = keyvalue.fill(
+        TrajectoryConfig,
+        [argument for argument in mine if argument not in named],
+        heads={"merge": "windows"},
+    )
+    cfg.checkpoints = _checkpoints(named)
+    if "out=" in arguments:  # an unset variable of the shell, not the default
+        raise UserError("out: must name a folder")
+    for message in _problems(cfg):
+        raise UserError(message)
+    cfg.pass_k, cfg.merge.windows = sorted({*cfg.pass_k}), sorted({*cfg.merge.windows})
+    return Settings(cfg, *_of_runs([a for a in arguments if a not in mine]))
+
+
+def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
+    """The patterns of each training run: `checkpoints=...`, or `checkpoints.NAME=...`."""
+    found: dict[str, list[str]] = {}
+    for argument in arguments:
+        key, _, text = argument.partition("=")
+        _, dot, name = key.strip().partition(".")
+        if dot and not re.fullmatch(_LETTERS, name):
+            raise UserError(f"{key}: the name of a training run is letters, digits, - . and _")
+        if name in found:
+            raise UserError(
+                f"{key}: given twice; write {key}=FIRST,SECOND for both, or a name for each"
+                " training run: checkpoints.NAME=FOLDER"
+            )
+        found[name] = [part for part in keyvalue.parts(text) if part]
+        if not found[name]:
+            raise UserError(f"{argument}: names no checkpoint; write {key}=FOLDER")
+    if not found:
+        raise UserError("checkpoints: none named; write checkpoints=FOLDER, which holds them")
+    if "" in found and len(found) > 1:
+        other = next(name for name in found if name)
+        raise UserError(
+            f"checkpoints= and checkpoints.{other}=: give every training run a name, or none"
+        )
+    return found
+
+
+def _problems(cfg: TrajectoryConfig) -> Iterator[str]:
+    for window in cfg.merge.windows:
+        if window < 2:
+            yield (
+                f"merge={window}: a window is 2 checkpoints or more; single ones are evaluated"
+                " anyway (merge=[] for these alone)"
+            )
+    if any(k < 1 for k in cfg.pass_k):
+        yield f"pass_k={cfg.pass_k}: every k must be at least 1"
+    if not 2 <= cfg.replicates <= 1_000_000:
+        yield f"replicates={cfg.replicates}: must be 2 to 1000000"
+    yield from judging_problems(cfg.confidence, cfg.seed, cfg.prices, cfg.out)
+
+
+def judging_problems(
+    confidence: float, seed: int, prices: PriceSettings, out: str | None
+) -> Iterator[str]:
+    """What is wrong with settings that `trajectory` and `prr` share, a line each."""
+    if not 0 < confidence < 1:
+        yield f"confidence={confidence}: must lie between 0 and 1"
+    if seed < 0:
+        yield f"seed={seed}: must be 0 or more"
+    for name, price in vars(prices).items():
+        if not 0 <= price < float("inf"):
+            yield f"prices.{name}={price}: must be 0 or more, per million tokens"
+    if out is not None and not out.strip():
+        yield "out: must name a folder"
+
+
+def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Settings of all runs, and those of each data set."""
+    from pipeline.config import sweep
+
+    for argument in arguments:
+        key = argument.split("=")[0].strip()
+        if key in _OWN:
+            raise UserError(f"{argument}: leave it out; {_OWN[key]}")
+    combinations = sweep.expand(list(arguments))
+    if len(combinations) > sweep.MOST:
+        raise UserError(f"these settings make more than {sweep.MOST} data sets; name fewer values")
+    sets = [set(one) for one in combinations]
+    shared = set.intersection(*sets)
+    for setting in set.union(*sets) - shared:
+        key = setting.split("=")[0]
+        if not re.match(r"dataset\b", key):
+            raise UserError(_sweep(key))
+    varying = [[one for one in combination if one not in shared] for combination in combinations]
+    return [one for one in combinations[0] if one in shared], varying
+
+
+def _sweep(key: str) -> str:
+    if key == "model":
+        return (
+            "model: one base model; several training runs are checkpoints.NAME=FOLDER, a name"
+            " each, and other models are commands of their own"
+        )
+    return f"{key}: takes one value; only dataset= takes several"

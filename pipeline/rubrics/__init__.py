@@ -1,0 +1,1 @@
+"""Signals of every attempt, and the categories that rubrics make of them."""

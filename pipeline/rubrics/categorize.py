@@ -1,0 +1,283 @@
+"""categorize: every attempt becomes a category of every rubric; no model is asked.
+
+Thresholds are quantiles over a data set (`thresholds.json` in the run folder): of this run, of the
+whole cohort of runs beside it, or frozen in a file. Everything is computed before the first file is
+replaced.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.base.console import note, results, warn
+from pipeline.base.errors import UserError
+from pipeline.config.compose import load_folder
+from pipeline.rubrics import categories, signals_table, variables
+from pipeline.rubrics import rubric as rubric_of
+from pipeline.rubrics.categories import Mapped
+from pipeline.rubrics.rubric import Rubric, Unsound
+from pipeline.store import runfolder
+from pipeline.store.runfolder import Run
+
+_COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
+_MISSING = {
+    "prompt_bpt": "log-probs of prompts: sample with sampling.prompt_logprobs=true",
+    "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
+    **dict.fromkeys("ABC", "a verifier's probabilities: run `verify`, then `signals`"),
+}
+FALLBACK = "invalid is repeated_pattern alone: there are no verdicts"
+
+
+def categorize(run: Run) -> None:
+    """Map every graded attempt of a run into each rubric: `categories/NAME.parquet` and `.json`.
+
+    Rubrics that need what the run lacks (a verifier, log-probs) are left out and named, or refused
+    when they were asked for by name. Where a run has verdicts, attempts without one are left out:
+    two meanings of `invalid` are never mixed.
+
+    Raises:
+        UserError: no current signals, a rubric that leaves a hole or an undeclared overlap (with an
+            example attempt), thresholds of another data set. Nothing is replaced then.
+    """
+    began = time.monotonic()
+    runfolder.check_same(run, runfolder.settings(run.cfg))
+    found = categories.load(run.cfg)
+    table, signals = scored(run)
+    limits = thresholds(run, signals)
+    values = variables.variables(signals, limits["values"])
+    told = {"thresholds": limits, "signals": signals_table.identity(run)}
+    made: dict[str, Mapped] = {}
+    for name, rubric in found.items():
+        lacking = _lacking(rubric, signals, values)
+        if lacking is None:
+            category = _assign(name, rubric, values, table)
+            rows = table.select(["question_id", "trial"]).append_column("category", category)
+            made[name] = Mapped(rows, _definition(rubric) | told | _labels(rubric, signals))
+        elif run.cfg.schema.names:
+            raise UserError(f"schema={name}: needs {lacking}")
+    _keep(run, found, made, limits)
+    _show(limits)
+    for label in sorted({label for mapped in made.values() for label in mapped.told["labels"]}):
+        results.print(label)
+    for name in sorted(set(found) - set(made)):
+        warn(f"{name} is left out: it needs {_lacking(found[name], signals, values)}")
+    seconds = time.monotonic() - began
+    note(f"categorize: {table.num_rows} attempts, {len(made)} rubrics in {seconds:.2f} s")
+
+
+def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
+    """The signals of attempts that can have a category: as a table, and as scoring's arrays.
+
+    Raises:
+        UserError: no signals, or old ones; no graded attempt.
+    """
+    table = signals_table.current(run)
+    trial, graded = table["trial"].to_numpy(), table["is_correct"].is_valid().to_numpy()
+    kept = (trial < run.cfg.sampling.trials) & graded
+    judged = table["c"].is_valid().to_numpy()
+    if (judged & kept).any():
+        if (kept & ~judged).any():
+            number = int((kept & ~judged).sum())
+            warn(f"{run.path}: {number} attempts have no verdict and are left out; run `verify`")
+        kept &= judged
+    ended = table["repeated_pattern"].is_valid().to_numpy()
+    if (kept & ~ended).any():
+        number = int((kept & ~ended).sum())
+        warn(f"{run.path}: {number} attempts do not say how they ended and are left out")
+    kept &= ended
+    if not kept.any() and graded.any():
+        raise UserError(
+            f"{run.path}: does not record how attempts ended (finish_reason), which every rubric"
+            " asks; `score` needs no rubric"
+        )
+    table = table.filter(pa.array(kept)).combine_chunks()
+    if not table.num_rows:
+        raise UserError(f"{run.path}: no graded attempts; run `grade`, then `signals`")
+    signals: dict[str, Any] = {}
+    for name in table.column_names[2:]:
+        column = table[name]
+        if column.null_count < table.num_rows:  # else nothing of it is known
+            signals[_COLUMNS.get(name, name)] = column.to_numpy().astype(np.float64)
+    return table, signals
+
+
+def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
+    """The thresholds to use, with what they were computed on.
+
+    Raises:
+        UserError: thresholds.file cannot be used for this run.
+
+    Source: arXiv 2510.04265, Table 4; the pooling of models is our reading (docs/rubrics.md).
+    """
+    cfg = run.cfg.thresholds
+    own = {
+        "dataset": run.cfg.dataset.name,
+        "questions": signals_table.question_set(run),
+        "verifier": "C" in signals,
+    }
+    if cfg.file is not None:
+        return _frozen(Path(cfg.file).expanduser(), own)
+    pool = {str(run.path): signals}
+    if cfg.scope == "cohort":
+        pool |= _siblings(run, own)
+    pooled = {
+        name: np.concatenate(
+            [part.get(name, np.full(part["is_correct"].size, np.nan)) for part in pool.values()]
+        )
+        for name in signals  # what is not known enters no quantile
+    }
+    return {
+        **own,
+        "scope": "cohort" if len(pool) > 1 else "model",
+        "runs": sorted(pool),
+        "attempts": int(pooled["is_correct"].size),
+        "include_invalid": cfg.include_invalid,
+        "frozen": None,
+        "values": variables.thresholds(pooled, cfg.include_invalid),
+    }
+
+
+def _siblings(run: Run, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Signals of the other runs of the same questions, beside this one."""
+    found: dict[str, dict[str, Any]] = {}
+    here = run.path.resolve()
+    for folder in sorted(here.parent.iterdir()):
+        if folder == here or not (folder / "signals").is_dir():
+            continue
+        try:
+            other = Run(load_folder(folder, []))
+            theirs = (other.cfg.dataset.name, signals_table.question_set(other))
+            if theirs != (own["dataset"], own["questions"]):
+                note(f"thresholds: {folder.name} has other questions and does not count")
+                continue
+            _, signals = scored(other)
+        except UserError as error:
+            warn(f"thresholds: {folder.name} does not count ({error})")
+            continue
+        if ("C" in signals) != own["verifier"] and not run.cfg.thresholds.include_invalid:
+            warn(f"thresholds: {folder.name} does not count: only one of the two has verdicts")
+            continue
+        found[str(run.path.parent / folder.name)] = signals
+    return found
+
+
+def _frozen(path: Path, own: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        there = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"thresholds={path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"thresholds={path}: not JSON ({error})") from error
+    values = there.get("values") if isinstance(there, dict) else None
+    if not isinstance(values, dict) or set(values) != set(variables.THRESHOLDS):
+        raise UserError(
+            f"thresholds={path}: holds no thresholds; name a thresholds.json of `categorize`"
+        )
+    for name, value in values.items():
+        if value is not None and not (type(value) in (int, float) and abs(value) < 1e300):
+            raise UserError(f"thresholds={path}: {name} must be a finite number, or null")
+    for low, high in (("len_p33", "len_p66"), ("corr_p33", "corr_p66")):
+        if None not in (values[low], values[high]) and values[low] > values[high]:
+            raise UserError(f"thresholds={path}: {low} is above {high}; mend the file")
+    for key, what in (("dataset", "data set"), ("questions", "set of questions")):
+        if there.get(key) != own[key]:
+            raise UserError(
+                f"thresholds={path}: is of another {what}, {there.get(key)} and not {own[key]};"
+                " leave thresholds out to compute them from this run"
+            )
+    known = {key: there.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
+    return {**own, **known, "frozen": str(path), "values": values}
+
+
+def _lacking(rubric: Rubric, signals: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
+    """What a rubric needs and the run has not; None when it has all."""
+    for name in sorted(rubric.names - set(values)):
+        parts = [name, *variables.VARIABLES.get(name, ())]
+        limits = [part for part in parts if part in variables.THRESHOLDS]
+        parts += [variables.THRESHOLDS[limit][0] for limit in limits]
+        for part in parts:
+            if part in variables.SIGNALS and part not in signals:
+                return _MISSING.get(part, part)
+        for limit in limits:
+            if limit not in values:
+                group = variables.THRESHOLDS[limit][2] or "fitting"
+                return (
+                    f"the threshold {limit}, which is null: no {group} attempt was there to"
+                    " compute it from; leave thresholds out, or name another file"
+                )
+    return None
+
+
+def _assign(name: str, rubric: Rubric, values: Mapping[str, Any], table: pa.Table) -> pa.Array:
+    try:
+        return pa.array(rubric_of.assign(rubric, values))
+    except Unsound as error:
+        row = table.slice(error.example, 1).to_pylist()[0]
+        raise UserError(
+            f"schema={name}: {error}: attempt {row['question_id']}, trial {row['trial']}. Change"
+            " the conditions, or name in `order` which category is tried first"
+        ) from error
+
+
+def _labels(rubric: Rubric, signals: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What to say beside the scores of a rubric."""
+    if "C" not in signals:
+        return {"labels": [FALLBACK]}
+    if not {"A_high", "B", "C"} <= rubric.names:
+        return {"labels": []}
+    a = signals["A"]
+    shy = (a < variables.HIGH_A) & (a > np.maximum(signals["B"], signals["C"]))
+    return {
+        "labels": [
+            f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
+            f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides"
+        ]
+    }
+
+
+def _definition(rubric: Rubric) -> dict[str, Any]:
+    return {
+        "name": rubric.name,
+        "description": rubric.description,
+        "order": list(rubric.order),
+        "categories": [
+            {"index": c.index, "name": c.name, "when": c.when.text, "weight": c.weight}
+            for c in rubric.categories
+        ],
+    }
+
+
+def _keep(
+    run: Run, found: Mapping[str, Rubric], made: Mapping[str, Mapped], limits: Mapping[str, Any]
+) -> None:
+    try:
+        runfolder.write_json(run.path / "thresholds.json", limits)
+        for name in found:
+            if name in made:
+                categories.save(run, name, made[name])
+            else:
+                categories.forget(run, name)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or run.path}: {error.strerror or error}; mend the disk, then run"
+            " `categorize` again"
+        ) from error
+
+
+def _show(limits: Mapping[str, Any]) -> None:
+    values = ", ".join(
+        f"{name} {value:.4g}" if value is not None else f"{name} none"
+        for name, value in limits["values"].items()
+    )
+    if limits["frozen"]:
+        basis = f"frozen in {limits['frozen']}"
+    else:
+        number, kinds = len(limits["runs"]), "" if limits["include_invalid"] else ", valid ones"
+        basis = "this run alone" if number == 1 else f"{number} runs of the data set"
+        basis += f", {limits['attempts']} attempts{kinds}"
+    results.print(f"thresholds ({basis}): {values}")

@@ -1,0 +1,258 @@
+"""Rubrics: every attempt becomes one of C + 1 categories, so that a matrix of them can be scored.
+
+A rubric is a list of categories with a condition each. Which category an attempt gets is a total
+and exclusive function:
+
+1. The categories that `order` names are tried first, one after the other; the first whose condition
+   holds takes the attempt. This is how an overlap is declared.
+2. All other categories are tried together, on what is left. Exactly one condition must hold: two
+   are an overlap that nobody declared, none is a hole. Either is an error with an example.
+
+The index of a category, by which its weight is found, has nothing to do with that order.
+
+Source: arXiv 2510.04265, appendix D and Table 5 for the categories.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.rubrics.conditions import Condition, compile_condition
+from pipeline.rubrics.variables import SIGNALS, THRESHOLDS, VARIABLES
+from scoring.numerics.inputs import check_weights
+
+Categories = npt.NDArray[np.int8]
+
+MOST_CATEGORIES = 100
+
+
+@dataclass(frozen=True)
+class Category:
+    """One category of a rubric: its index 0..C, its condition and its weight."""
+
+    index: int
+    name: str
+    when: Condition
+    weight: float
+
+
+@dataclass(frozen=True)
+class Rubric:
+    """A checked rubric; `categories` in the order of their index, `order` as names."""
+
+    name: str
+    description: str
+    categories: tuple[Category, ...]
+    order: tuple[str, ...] = ()
+
+    @property
+    def weights(self) -> list[float]:
+        """One weight a category, in the order of their index."""
+        return [category.weight for category in self.categories]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that the conditions need."""
+        return frozenset[str]().union(*(category.when.names for category in self.categories))
+
+
+class Unsound(ValueError):
+    """An attempt that has no category, or several; `example` is its position."""
+
+    def __init__(self, message: str, example: int) -> None:
+        super().__init__(message)
+        self.example = example
+
+
+def parse(definition: Any) -> Rubric:
+    """Check a rubric as it comes from YAML or JSON.
+
+    Args:
+        definition: a mapping with name, description (may be left out), categories (a list of
+            mappings with index, name, when and weight) and order (names of categories, may be left
+            out). Conditions may name the signals, thresholds and variables of `variables.py`.
+
+    Raises:
+        ValueError: naming the key and what is wrong with it.
+
+    >>> rubric = parse({"name": "two", "order": ["bad"], "categories": [
+    ...     {"index": 0, "name": "bad", "when": "wrong or token_ratio > 0.5", "weight": 0},
+    ...     {"index": 1, "name": "good", "when": "correct", "weight": 1}]})
+    >>> rubric.weights, sorted(rubric.names)
+    ([0.0, 1.0], ['correct', 'token_ratio', 'wrong'])
+    """
+    found = _mapping(definition, "the rubric", {"name", "categories"}, {"description", "order"})
+    name, description = _text(found, "name"), found.get("description", "")
+    if not isinstance(description, str) or not _printable(description):
+        raise ValueError("description: must be text that can be printed")
+    rows = found["categories"]
+    if not isinstance(rows, list) or not 2 <= len(rows) <= MOST_CATEGORIES:
+        raise ValueError(f"categories: must be a list of 2 to {MOST_CATEGORIES}")
+    categories = [_category(row, i) for i, row in enumerate(rows)]
+    if sorted(c.index for c in categories) != list(range(len(rows))):
+        indices = ", ".join(str(c.index) for c in categories)
+        raise ValueError(
+            f"categories: index must be 0 to {len(rows) - 1}, each once, not {indices}"
+        )
+    names = [category.name for category in categories]
+    _once(names, "categories: name")
+    order = found.get("order")
+    order = [] if order is None else order
+    if not isinstance(order, list) or any(entry not in names for entry in order):
+        raise ValueError(f"order: must be a list of names of categories ({', '.join(names)})")
+    _once(order, "order:")
+    categories.sort(key=lambda category: category.index)
+    return Rubric(name, " ".join(description.split()), tuple(categories), tuple(order))
+
+
+def with_weights(rubric: Rubric, weights: Any) -> Rubric:
+    """The same rubric with other weights, one a category in the order of the index.
+
+    Raises:
+        ValueError: not one finite number a category.
+    """
+    wrong = [w for w in weights if not _is_number(w)] if isinstance(weights, list) else [weights]
+    if wrong:
+        raise ValueError(f"w has {_brief(wrong[0])}: pass a list of finite numbers, one a category")
+    checked = check_weights(weights).tolist()
+    if len(checked) != len(rubric.categories):
+        names = ", ".join(category.name for category in rubric.categories)
+        raise ValueError(
+            f"{len(checked)} weights for the {len(rubric.categories)} categories {names}; pass one"
+            " for each, in the order of their index"
+        )
+    pairs = zip(rubric.categories, checked, strict=True)
+    return replace(rubric, categories=tuple(replace(c, weight=weight) for c, weight in pairs))
+
+
+def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
+    """The category of every attempt.
+
+    Args:
+        rubric: the rubric.
+        values: what its conditions name, from :func:`.variables.variables`: arrays of shape
+            (n,), or numbers.
+
+    Returns:
+        Indices 0..C, int8, shape (n,).
+
+    Raises:
+        Unsound: an attempt with no category, or with several that `order` does not settle.
+        ValueError: `values` lacks a name.
+
+    >>> rubric = parse({"name": "exact", "categories": [
+    ...     {"index": 0, "name": "wrong", "when": "wrong", "weight": 0},
+    ...     {"index": 1, "name": "right", "when": "correct", "weight": 1}]})
+    >>> assign(rubric, {"correct": np.array([True, False]), "wrong": np.array([False, True])})
+    array([1, 0], dtype=int8)
+    """
+    missing = sorted(rubric.names - set(values))
+    if missing:
+        raise ValueError(f"{rubric.name}: there is no {', '.join(missing)} for these attempts")
+    shapes = {np.shape(value) for value in values.values()} - {()}
+    (n,) = np.broadcast_shapes(*shapes) if shapes else (1,)
+    holds = {c.name: np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories}
+    found = np.full(n, -1, np.int8)
+    index = {c.name: c.index for c in rubric.categories}
+    for name in rubric.order:
+        found[holds[name] & (found < 0)] = index[name]
+    left = found < 0
+    rest = [name for name in holds if name not in rubric.order]
+    claims = np.zeros(n, np.int8)
+    for name in rest:
+        mine = holds[name] & left
+        claims += mine
+        found[mine] = index[name]
+    for bad, what in ((left & (claims > 1), "overlap"), (left & (claims == 0), "hole")):
+        if bad.any():
+            raise _unsound(rubric, bad, what, {name: holds[name] for name in rest}, values)
+    return found
+
+
+def _unsound(
+    rubric: Rubric, bad: Any, what: str, holds: Mapping[str, Any], values: Mapping[str, Any]
+) -> Unsound:
+    i = int(np.flatnonzero(bad)[0])
+    facts = ", ".join(
+        f"{name} {_shown(array[i])}"
+        for name in sorted(rubric.names)
+        if np.shape(array := values[name])
+    )
+    count = int(bad.sum())
+    if what == "hole":
+        said = f"{count} attempts have no category: no condition holds"
+    else:
+        names = " and ".join(name for name, array in holds.items() if array[i])
+        said = f"{count} attempts are in several categories that `order` does not settle: {names}"
+    return Unsound(f"{said} (the first has {facts})", i)
+
+
+def _shown(value: Any) -> str:
+    return str(bool(value)).lower() if isinstance(value, np.bool_) else f"{float(value):.6g}"
+
+
+def _category(row: Any, position: int) -> Category:
+    where = f"categories[{position}]"
+    found = _mapping(row, where, {"index", "name", "when", "weight"}, set())
+    name = _text(found, "name", where)
+    where = f"category {name}"
+    index, weight = found["index"], found["weight"]
+    if type(index) is not int:
+        raise ValueError(f"{where}: index must be a whole number, not {_brief(index)}")
+    if not _is_number(weight):
+        raise ValueError(f"{where}: weight must be a finite number, not {_brief(weight)}")
+    try:
+        when = compile_condition(_text(found, "when"), VARIABLES, (*SIGNALS, *THRESHOLDS))
+        [weight] = check_weights([weight]).tolist()
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return Category(index, name, when, weight)
+
+
+def _mapping(value: Any, where: str, required: set[str], optional: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: must be a mapping with {', '.join(sorted(required))}")
+    missing, unknown = required - set(value), set(map(str, value)) - required - optional
+    if missing or unknown:
+        what = f"{', '.join(sorted(missing))} missing" if missing else f"unknown {min(unknown)}"
+        known = ", ".join(sorted(required | optional))
+        raise ValueError(f"{where}: {what}; the keys are {known}")
+    return value
+
+
+def _text(found: dict[str, Any], key: str, where: str = "") -> str:
+    value = found[key]
+    place = f"{where}: {key}" if where else key
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{place} must be text, not {_brief(value)}; put it in quotation marks")
+    if not _printable(value):
+        raise ValueError(f"{place} holds characters that cannot be printed; take them out")
+    return value.strip()
+
+
+def _printable(text: str) -> bool:
+    return " ".join(text.split()).isprintable()
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # NaN is not
+
+
+def _brief(value: Any) -> str:
+    """A value for a message; a container by its kind only, since it may hold anything."""
+    if isinstance(value, list | dict | tuple | set):
+        return f"a {type(value).__name__}"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."
+
+
+def _once(names: list[str], where: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{where} {', '.join(twice)} is there twice")

@@ -1,0 +1,1 @@
+"""The score stage: outcomes and categories become numbers with intervals."""

@@ -1,0 +1,1 @@
+"""The run folder: tables, shards, leases, workers, and finding runs."""

@@ -1,0 +1,110 @@
+"""Which run folders settings name: `runs/DATASET/RUN`, or folders named outright."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.compose import load_folder
+
+
+def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
+    """Run folders by data set, in the order named, each once.
+
+    Folders whose names start with "_" or "." hold what is made from runs, and are none.
+
+    A folder named outright that holds no sound run is left out with a warning.
+
+    Raises:
+        UserError: no such folder, or no run in it; nothing sound among the folders named outright.
+    """
+    found: dict[str, list[Path]] = {}
+    faults = []
+    for text in cfg.folders:
+        folder = Path(text).expanduser()
+        try:
+            found.setdefault(load_folder(folder, []).dataset.name, []).append(folder)
+        except UserError as error:
+            faults.append((text, error))
+    if cfg.dataset or not cfg.folders:
+        for name, runs in _in_root(cfg).items():
+            found.setdefault(name, []).extend(runs)
+    if not found:
+        raise faults[0][1]
+    for text, fault in faults:
+        warn(f"{text} is left out: {fault}")
+    return {name: list({p.resolve(): p for p in paths}.values()) for name, paths in found.items()}
+
+
+def _in_root(cfg: AnalysisConfig) -> dict[str, list[Path]]:
+    root = Path(cfg.runs).expanduser()
+    if not root.is_dir():
+        raise UserError(f"runs={cfg.runs}: no such folder; run something first, or set runs=DIR")
+    known = {path.name: _runs(path) for path in _folders(root)}
+    for name in cfg.dataset:
+        if name not in known:
+            there = ", ".join(known) or "nothing"
+            raise UserError(f"dataset={name}: no such folder; {root} holds {there}")
+        if not known[name]:
+            raise UserError(f"dataset={name}: {root / name} holds no run; run something first")
+    chosen = {name: known[name] for name in cfg.dataset or known if known[name]}
+    every = {model for runs in chosen.values() for model in runs}
+    if not every:
+        raise UserError(f"{root}: holds no run; run something first, or set runs=DIR")
+    for model in cfg.model:
+        if model not in every:
+            there = ", ".join(sorted(every))
+            raise UserError(f"model={model}: no such run folder in {root}; there are {there}")
+    found = {
+        name: [runs[model] for model in cfg.model or runs if model in runs]
+        for name, runs in chosen.items()
+    }
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def within(folder: Path) -> list[Path]:
+    """The run folders in a folder: in `runs/DATASET`, in `runs` with its data sets; or itself.
+
+    Raises:
+        UserError: there is none.
+    """
+    if is_run(folder):
+        return [folder]
+    found = list(_runs(folder).values())
+    found = found or [run for part in _folders(folder) for run in _runs(part).values()]
+    if not found:
+        raise UserError(f"{folder} is no run folder, and holds none")
+    return found
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run's configuration."""
+    return (folder / "config.yaml").is_file()
+
+
+def _runs(dataset: Path) -> dict[str, Path]:
+    return {path.name: path for path in _folders(dataset) if is_run(path)}
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._")
+
+
+def names(folders: Sequence[Path]) -> list[str]:
+    """Folder names; with as many of the folders above as it takes to tell them apart.
+
+    >>> names([Path("/r/a/x"), Path("/r/b/x"), Path("/r/b/y")])
+    ['a/x', 'b/x', 'y']
+    """
+    paths = [path.resolve() for path in folders]
+
+    def name(path: Path) -> str:
+        others = [other for other in paths if other != path]
+        for depth in range(1, len(path.parts)):
+            tail = path.parts[-depth:]
+            if all(other.parts[-depth:] != tail for other in others):
+                return "/".join(tail)
+        return str(path)
+
+    return [name(path) for path in paths]

@@ -1,0 +1,136 @@
+"""A worker's sign of life: a file that is touched every ten seconds while its main loop moves.
+
+A process that died on this host is known to be dead at once, one on another host, or one that lives
+and does nothing, after two minutes of silence. Times are the file server's: no two clocks are
+compared.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pipeline.store import lease
+
+HEARTBEAT_S = 10.0
+LOAD_S = 3600.0  # nor the loading of one
+PATIENCE_S = 3600.0
+HANG_S = 600.0  # no step of an engine takes that long
+SUFFIX = ".lease"
+FOLDER = "claims"  # in the run folder
+
+
+class Heartbeat:
+    """The file `claims/WORKER.lease`, there and fresh while the block runs.
+
+    Args:
+        run: the run folder.
+        worker: the worker's name.
+        hung: called by the thread that touches the file, with the seconds, when the main loop
+            did not call `tick` for `HANG_S`, or for `LOAD_S` before the first time and after
+            `rest`; the file is not touched any more.
+    """
+
+    def __init__(self, run: Path, worker: str, hung: Callable[[float], None]) -> None:
+        self.path = run / FOLDER / f"{worker}{SUFFIX}"
+        self._token = lease.token(worker=worker)
+        self._hung = hung
+        self._limit = LOAD_S
+        self._moved = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="heartbeat", daemon=True)
+        self._ahead = 0.0  # of the file server's clock before this process's own
+
+    def __enter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.appear()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        with suppress(OSError):
+            os.utime(self.path, (0, 0))  # whatever is linked to it is free at once, everywhere
+            self.path.unlink()
+
+    def appear(self) -> None:
+        """Make the file, complete from its first moment; also when somebody deleted it."""
+        with lease.draft_of(self.path, self._token) as draft:
+            lease.link(draft, self.path)
+        self._touch()
+
+    def tick(self) -> None:
+        """The main loop moves; from the first call on it must go on doing so."""
+        self._limit, self._moved = HANG_S, time.monotonic()
+
+    def rest(self) -> None:
+        """What follows may take as long as loading did."""
+        self._limit, self._moved = LOAD_S, time.monotonic()
+
+    @property
+    def now(self) -> float:
+        """The file server's time."""
+        return time.monotonic() + self._ahead
+
+    def _touch(self) -> None:
+        os.utime(self.path)
+        touched = time.monotonic()
+        self._ahead = self.path.stat().st_mtime - touched
+
+    def _renew(self) -> None:
+        awake = time.monotonic()
+        while not self._stop.wait(HEARTBEAT_S):
+            now = time.monotonic()
+            if now - awake > 3 * HEARTBEAT_S:  # all of this process was suspended
+                self._moved = now
+            awake = now
+            if now - self._moved > self._limit:
+                self._hung(self._limit)
+                return
+            with suppress(OSError):
+                if self.path.exists():
+                    self._touch()
+                else:  # thought dead, and cleared away
+                    self.appear()
+
+
+def is_dead(path: Path, now: float) -> bool:
+    """Whether the worker of this heartbeat file is: its process ended, or it fell silent."""
+    found = lease.read(path)
+    return found is None or bool(lease.gone(found)) or lease.silent(path, now)
+
+
+def clear(folder: Path, now: float) -> None:
+    """Delete all claims and the heartbeats of the dead; for whoever knows that no claim counts."""
+    for path in folder.glob("[!.]*"):  # what starts with a dot is about to be renamed
+        if path.suffix != SUFFIX or is_dead(path, now):
+            path.unlink(missing_ok=True)
+
+
+def surely_dead(run: Path, worker: str) -> bool:
+    """As `is_dead`, with patience: for what would harm a worker that wakes up after all."""
+    path = run / FOLDER / f"{worker}{SUFFIX}"
+    found = lease.read(path)
+    if found is None:
+        return True
+    known = lease.gone(found)
+    return lease.silent(path, lease.now_of(path.parent) - PATIENCE_S) if known is None else known
+
+
+def alive(run: Path) -> set[str]:
+    """The names of the workers of a run folder that are alive; safe on a read-only folder."""
+    paths = list((run / FOLDER).glob(f"*{SUFFIX}"))
+    if not paths:
+        return set()
+    now = lease.now_of(run / FOLDER)
+    return {path.name.removesuffix(SUFFIX) for path in paths if not is_dead(path, now)}

@@ -1,0 +1,245 @@
+"""A lease on a piece of work in a shared folder: one holder at a time, and none for ever.
+
+The lease is a file that appears with its content by a hard link, which fails if the name exists
+and is atomic on NFS and Lustre too, where locks often are not. Its holder touches it every few
+seconds; a holder that died on this host, or was silent for two minutes, has lost it.
+
+A lease that was lost is never deleted and made anew: between the two steps a third process could
+slip in. Whoever wants to replace or remove a lease first takes a lease on exactly that, a file
+named after the content it replaces, and then renames over it.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from pipeline.base.atomic import GONE
+from pipeline.base.console import note
+from pipeline.base.errors import UserError
+
+RENEW_S = 10.0
+EXPIRE_S = 120.0
+WAIT_S = 2.0
+
+
+@contextmanager
+def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
+    """Hold the lease file `path` while the block runs.
+
+    Args:
+        path: the lease file; its folder exists.
+        work: what the holder does, for the message to whoever comes second.
+        wait: until the other holder is done, however long that takes.
+
+    Raises:
+        UserError: when somebody else holds it.
+        OSError: when the folder cannot be written.
+    """
+    mine = token()
+    other = _try(path, mine)
+    if other is not None:
+        who = fields(other)
+        whose = (
+            f"{path.parent}: another process is {work} here (host {who.get('host')}, pid"
+            f" {who.get('pid')}, since {who.get('since')})"
+        )
+        if not wait:
+            raise UserError(
+                f"{whose}; wait for it or stop it. If it is gone for good, delete {path}"
+            )
+        note(f"{whose}; waiting for it")
+        while other is not None:
+            time.sleep(WAIT_S)
+            other = _try(path, mine)
+    stop = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(path, mine, stop), daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        renewing.join()
+        _release(path, mine)
+
+
+def holder(path: Path) -> dict[str, object] | None:
+    """Who holds the lease now, or None."""
+    found = read(path)
+    return None if found is None or _expired(path, found) else fields(found)
+
+
+def token(**more: object) -> str:
+    """What a lease of this process says: host, process and since when, never the same twice."""
+    return json.dumps(
+        more
+        | {
+            "host": socket.gethostname(),
+            "where": _where(),
+            "pid": os.getpid(),
+            "born": _born(psutil.Process()),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "nonce": secrets.token_hex(8),
+        }
+    )
+
+
+def _try(path: Path, mine: str) -> str | None:
+    with draft_of(path, mine) as draft:
+        return _acquire(path, draft)
+
+
+@contextmanager
+def draft_of(path: Path, token: str) -> Iterator[Path]:
+    """The token in a file of its own, to be linked: a lease is never seen half-written."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        draft.write_text(token)
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _acquire(path: Path, draft: Path) -> str | None:
+    """Make `path` a link of `draft`; returns the live holder's token where there is one."""
+    while not link(draft, path):
+        found = read(path)
+        if found is None:
+            continue  # let go between our two looks
+        if not _expired(path, found):
+            return found
+        claim = _claim(path, found)
+        if (other := _acquire(claim, draft)) is not None:
+            if read(path) == found:
+                return other  # about to replace the lost lease
+            continue
+        if read(path) == found:  # only the holder of this claim may change that
+            claim.rename(path)
+            return None
+        claim.unlink(missing_ok=True)
+    return None
+
+
+def _release(path: Path, token: str) -> None:
+    """Remove the lease if it is still this holder's; whoever is replacing it may go on."""
+    with suppress(OSError), draft_of(path, token) as draft:
+        claim = _claim(path, token)
+        if link(draft, claim):
+            if read(path) == token:
+                path.unlink()
+            claim.unlink()
+
+
+def _claim(path: Path, token: str) -> Path:
+    """The name of the right to change a lease that holds this token."""
+    return path.with_name(f"{path.name}.{hashlib.sha256(token.encode()).hexdigest()[:16]}")
+
+
+def link(draft: Path, path: Path) -> bool:
+    """Make `path` a second name of the file `draft`; False when the name is taken by another."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        try:
+            return path.samefile(draft)  # NFS repeats a lost request and then says that it exists
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def read(path: Path) -> str | None:
+    """What a lease holds, or None where there is none."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        return None
+
+
+def fields(token: str) -> dict[str, object]:
+    """What a lease says; nothing if it is damaged: then only its age tells."""
+    try:
+        found = json.loads(token)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def gone(token: str) -> bool | None:
+    """Whether the process of a token has ended; None when that cannot be known on this host."""
+    who = fields(token)
+    pid, born = who.get("pid"), who.get("born")
+    if (
+        who.get("host") != socket.gethostname()
+        or who.get("where") != _where()
+        or not isinstance(pid, int)
+        or not isinstance(born, int | float)
+    ):
+        return None
+    try:
+        process = psutil.Process(pid)
+        dead = process.status() == psutil.STATUS_ZOMBIE
+        return dead or abs(_born(process) - born) > 2
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        return True
+    except psutil.AccessDenied:
+        return None
+
+
+def silent(path: Path, now: float) -> bool:
+    """Whether a lease was not renewed for `EXPIRE_S`, or is not there; `now` as of `now_of`."""
+    try:
+        return now - path.stat().st_mtime > EXPIRE_S
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        return True
+
+
+@functools.cache
+def _where() -> str:
+    """The boot and the process namespace: elsewhere the same number is another process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _expired(path: Path, token: str) -> bool:
+    known = gone(token)  # of a process here the time says nothing: it may have been suspended
+    return silent(path, now_of(path.parent)) if known is None else known
+
+
+def _born(process: psutil.Process) -> float:
+    """Seconds from the host's start to the process's: no change of the clock moves that."""
+    return float(process.create_time() - psutil.boot_time())
+
+
+def now_of(folder: Path) -> float:
+    """The file server's clock, so that the clocks of two nodes are never compared."""
+    probe = folder / f".clock-{socket.gethostname()}-{secrets.token_hex(8)}"
+    try:
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink()
+    except OSError:
+        return time.time()  # a folder that we may only read
+    return now
+
+
+def _renew(path: Path, token: str, stop: threading.Event) -> None:
+    while not stop.wait(RENEW_S):
+        with suppress(OSError):
+            if read(path) == token:
+                os.utime(path)

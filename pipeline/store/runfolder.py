@@ -1,0 +1,231 @@
+"""A run folder: one data set, one model, one sampling protocol, and everything they produced.
+
+config.yaml          the resolved configuration of the latest command
+manifest.json        what the run *is* (its identity), and what made it
+questions.parquet    one row per question
+attempts/ grades/    one row per attempt, in shards (see pipeline/store/shards.py)
+sessions/            one JSON file per process that generated: times, tokens, hardware
+review.jsonl         what a person should look at, from `grade`
+scores.json matrix.npz
+../_grading/         verdicts on answers, shared by the runs beside this one
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline.base import atomic
+from pipeline.base.console import warn
+from pipeline.base.errors import DamagedData, UserError
+from pipeline.config.compose import dump, load_folder
+from pipeline.config.settings import RunConfig
+from pipeline.store import shards
+from pipeline.store.columns import ATTEMPTS, QUESTIONS
+
+# Of the model's settings those that change what is sampled or stored; prompts are hashed.
+_MODEL_KEYS = (
+    "dtype",
+    "context",
+    "system",
+    "engine_args",
+    "skip_special_tokens",
+    "chat_template_kwargs",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder and the configuration it is used with."""
+
+    cfg: RunConfig
+
+    @property
+    def path(self) -> Path:
+        return Path(self.cfg.run_dir).expanduser()
+
+    @property
+    def attempts(self) -> Path:
+        return self.path / "attempts"
+
+    @property
+    def grades(self) -> Path:
+        return self.path / "grades"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @cached_property
+    def questions(self) -> list[dict[str, Any]]:
+        """The rows of questions.parquet."""
+        try:
+            return shards.read_table(self.path / "questions.parquet", QUESTIONS)
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.path}: not prepared yet; run `python -m pipeline prepare` or `run` with"
+                " the same settings first"
+            ) from None
+        except Exception as error:
+            raise UserError(
+                f"{self.path / 'questions.parquet'}: unreadable ({error}); delete it and run"
+                " `prepare` again, attempts are kept"
+            ) from error
+
+    @property
+    def wanted(self) -> list[tuple[str, int]]:
+        """Every (question_id, trial) of the run, trial by trial: M×N keys."""
+        ids = [row["question_id"] for row in self.questions]
+        return [(qid, trial) for trial in range(self.cfg.sampling.trials) for qid in ids]
+
+
+def settings(cfg: RunConfig) -> dict[str, Any]:
+    """The settings that make a run what it is; anything else may change between commands.
+
+    Resources (batch sizes, GPUs, extra engine arguments) and the number of trials do not count.
+    """
+    sampling = {k: v for k, v in asdict(cfg.sampling).items() if k not in ("trials", "name")}
+    model = {k: getattr(cfg.model, k) for k in _MODEL_KEYS}
+    found = {f"sampling.{k}": v for k, v in sampling.items()}
+    found |= {f"model.{k}": v for k, v in model.items()}
+    found |= {
+        "prompt.template": cfg.prompt.template,
+        "dataset.name": cfg.dataset.name,
+        "model.name": cfg.model.name,
+        "engine.name": cfg.engine.name,
+    }
+    return found
+
+
+def short_hash(text: str) -> str:
+    """First 16 hex digits of the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_manifest(run: Run) -> dict[str, Any]:
+    """The manifest, or an empty mapping before the first `prepare`.
+
+    Raises:
+        UserError: when it is there and damaged.
+    """
+    try:
+        found = json.loads(run.manifest.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise UserError(f"{run.manifest}: not JSON ({error})") from error
+    except OSError as error:
+        raise UserError(f"{run.manifest}: cannot be read ({error.strerror})") from error
+    identity = found.get("identity", {}) if isinstance(found, dict) else None
+    if not isinstance(identity, dict) or not all(
+        isinstance(identity.get(key, {}), dict) for key in ("questions", "prompts")
+    ):
+        raise UserError(f"{run.manifest}: does not hold what `prepare` writes")
+    return dict(found)
+
+
+def check_same(run: Run, identity: dict[str, Any]) -> None:
+    """Refuse to mix: compare what is asked with what the folder holds.
+
+    `identity` holds settings and, under "questions" and "prompts", a hash per question id. Only
+    the keys that both sides have in common are compared, except that a question which the folder
+    holds must still be there.
+
+    Raises:
+        UserError: naming the differences.
+    """
+    there = read_manifest(run).get("identity", {})
+    differences = [
+        f"{key} is {there[key]!r} there and {identity[key]!r} here"
+        for key in sorted({*there, *identity} - {"questions", "prompts"})
+        if key in there and key in identity and there[key] != identity[key]
+    ]
+    for what, noun in (("questions", "question"), ("prompts", "prompt")):
+        if what in identity:
+            old, new = there.get(what, {}), identity[what]
+            gone = [qid for qid in old if qid not in new]
+            changed = [qid for qid in old if qid in new and old[qid] != new[qid]]
+            differences += [f"{noun} {', '.join(gone[:3])} is gone"] * bool(gone)
+            differences += [f"{noun} {', '.join(changed[:3])} has changed"] * bool(changed)
+    if differences:
+        raise UserError(
+            f"{run.path} was made with other settings: {'; '.join(differences[:6])}. Give this run"
+            " a folder of its own (tag=NAME or run_dir=DIR), or use the settings it was made with"
+        )
+
+
+def forget_grades(run: Run) -> None:
+    """Drop all grades: they are cheap, and some belong to attempts that will be made again."""
+    for part in run.grades.glob("*.parquet"):
+        part.unlink(missing_ok=True)
+
+
+def save_config(run: Run) -> None:
+    """Write the resolved configuration that the run is used with now."""
+    atomic.write_text(run.path / "config.yaml", dump(run.cfg))
+
+
+def save_trials(run: Run) -> None:
+    """Let later stages know how many trials there are; other settings are this command's own."""
+    there = load_folder(run.path, [])
+    if there.sampling.trials != run.cfg.sampling.trials:
+        there.sampling.trials = run.cfg.sampling.trials
+        atomic.write_text(run.path / "config.yaml", dump(there))
+
+
+def write_manifest(run: Run, manifest: dict[str, Any]) -> None:
+    """Replace manifest.json."""
+    write_json(run.manifest, manifest)
+
+
+def write_json(path: Path, value: Any, sync: bool = True) -> None:
+    """Replace a JSON file atomically, indented for people; for `sync` see `atomic.replacing`."""
+    atomic.write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", sync)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or an empty one when the file is missing, damaged or holds something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]:
+    """The keys that `wanted` has and the attempts table lacks, trial by trial.
+
+    Args:
+        run: the run folder.
+        damage: gets what could not be read, where somebody wants to know.
+    """
+    found = shards.Damage() if damage is None else damage
+    done = shards.keys(run.attempts, ATTEMPTS, found, verify=True)
+    return [key for key in run.wanted if key not in done]
+
+
+def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
+    """The questions whose prompt log-probs are owed."""
+    if not run.cfg.sampling.prompt_logprobs:
+        return []
+    return [row for row in run.questions if row["prompt_logprobs"] is None]
+
+
+def set_aside_attempts(run: Run, damage: shards.Damage) -> None:
+    """Say what of the attempts could not be read; damaged parts are set aside, with all grades.
+
+    Raises:
+        DamagedData: when a part was damaged; its rows are owed again.
+    """
+    journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
+    if journals:
+        warn(f"attempts still being written, or torn: {shards.Damage(journals)}")
+    parts = shards.Damage({p: v for p, v in damage.lines.items() if p not in journals})
+    if parts.lines:
+        shards.set_aside(parts, ATTEMPTS)
+        forget_grades(run)
+        raise DamagedData(
+            f"attempts: {parts}; set aside, those rows are owed again: run `generate` (or `run`)"
+        )

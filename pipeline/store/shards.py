@@ -1,0 +1,298 @@
+"""A table as a folder of shards: sealed Parquet parts, and journals that are still growing.
+
+Writers never share a file. A part appears by atomic rename and never changes afterwards; a
+journal is sealed into a part of the same stem. If a crash leaves both, or two workers made the
+same attempt, readers keep the first in the order of file names, so every key occurs once.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.base import atomic, journal
+from pipeline.store import workernames
+from pipeline.store.columns import KEY
+
+ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
+# What starts with an underscore is skipped by everything that reads a folder of Parquet files.
+HIDDEN, DAMAGED = "_", ".damaged"
+_FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason"}  # values, often
+_TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
+SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
+
+
+@dataclass
+class Damage:
+    """What a reader could not read: file by file, in words."""
+
+    lines: dict[Path, list[str]] = field(default_factory=dict)
+
+    def add(self, path: Path, line: str) -> None:
+        self.lines.setdefault(path, []).append(line)
+
+    def __str__(self) -> str:
+        return "; ".join(line for lines in self.lines.values() for line in lines)
+
+
+def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
+    """Write a Parquet file so that it is either there and complete, or not there.
+
+    Larger groups of rows are for numbers that can be made again: much faster, but one flipped bit
+    costs a whole group.
+
+    Raises:
+        OSError: when the disk is full; a half-written file is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = set(table.column_names)
+    with atomic.replacing(path) as file:
+        pq.write_table(
+            table,
+            file,
+            row_group_size=rows_per_group,
+            compression="zstd",
+            use_dictionary=sorted(names & _FEW),
+            column_encoding={
+                name: "BYTE_STREAM_SPLIT"
+                for name in ("logprobs.list.element", "prompt_logprobs.list.element")
+                if name.split(".")[0] in names
+            },
+            write_page_checksum=True,
+        )
+
+
+def seal(path: Path, schema: pa.Schema) -> list[str]:
+    """Turn a journal into a part and remove it; returns what was damaged in it, in words.
+
+    A part that a crash left beside its journal is merged in: either may have been damaged since.
+    A damaged journal is renamed, not removed, for whoever wants to look into it.
+    """
+    found, damage = journal.read(path, schema)
+    part = path.with_name(f"{stem(path)}.parquet")
+    if part.exists():
+        found = [*read(part, schema, schema.names, Damage()), *found]
+        seen: set[tuple[str, int]] = set()
+        found = [_new_rows(batch, seen) for batch in found]
+    if found:
+        write_part(part, pa.Table.from_batches(found, schema))
+        _mark_sound(part, _fingerprint(part))
+    if damage:
+        _set_aside(path)
+    else:
+        path.unlink()
+    return damage
+
+
+def seal_leftovers(
+    folder: Path, schema: pa.Schema, is_dead: Callable[[str], bool] = lambda worker: True
+) -> list[str]:
+    """Seal every journal that dead workers left, and drop their half-written parts.
+
+    A worker that wakes up after all finds its journal gone, and writes into a new one what it has
+    appended since (`AttemptWriter`): the journal gets another name before it is read.
+
+    Args:
+        folder: the table's.
+        schema: its schema.
+        is_dead: whether the worker of that name, as of `workernames`, will write no more.
+    """
+    for temporary in folder.glob(".*.tmp"):
+        if is_dead(workernames.worker_of(temporary)):
+            temporary.unlink(missing_ok=True)
+    damage = []
+    for path in sorted(folder.glob("*.journal")):
+        if is_dead(workernames.worker_of(path)):
+            if not path.stem.endswith(_TAKEN):
+                path = path.rename(path.with_name(f"{path.stem}{_TAKEN}.journal"))
+            damage += seal(path, schema)
+    return damage
+
+
+def batches(
+    folder: Path,
+    schema: pa.Schema,
+    columns: Iterable[str],
+    damage: Damage,
+    verify: bool = False,
+    of: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Stream the columns of all rows of a table, every key once, in bounded memory.
+
+    What cannot be read is left out and added to `damage`. Safe while other processes write: a
+    journal that is sealed meanwhile is read from its part. With `verify` the other columns are
+    read and checked, too, of every part that has changed since that was last done; with `of` only
+    what that worker wrote is read.
+    """
+    columns = list(columns)
+    wanted = list(dict.fromkeys([*KEY, *columns]))
+    seen: set[tuple[str, int]] = set()
+    done: set[str] = set()
+    while fresh := [path for path in files(folder) if stem(path) not in done]:
+        for path in fresh:
+            done.add(stem(path))
+            if of is not None and workernames.worker_of(path) != of:
+                continue
+            try:
+                reader = _verified if verify else read
+                for batch in reader(path, schema, wanted, damage):
+                    kept = _new_rows(batch, seen)
+                    if kept.num_rows:
+                        yield kept.select(columns)
+            except OSError as error:
+                if error.errno not in atomic.GONE:
+                    raise
+                done.discard(stem(path))  # sealed or set aside since the listing: list again
+
+
+def keys(
+    folder: Path,
+    schema: pa.Schema,
+    damage: Damage,
+    verify: bool = False,
+    of: str | None = None,
+) -> set[tuple[str, int]]:
+    """The (question_id, trial) of every readable row; for `verify` and `of` see `batches`."""
+    found: set[tuple[str, int]] = set()
+    for batch in batches(folder, schema, KEY, damage, verify, of):
+        found.update(_keys(batch))
+    return found
+
+
+def _keys(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+    return zip(*(batch[name].to_pylist() for name in KEY), strict=True)
+
+
+def set_aside(damage: Damage, schema: pa.Schema) -> None:
+    """Rename damaged parts out of the way, after copying their sound rows into a new part."""
+    for path in damage.lines:
+        if path.suffix != ".parquet" or not path.exists():
+            continue
+        sound = list(read(path, schema, schema.names, Damage()))
+        if sound:
+            write_part(
+                path.with_name(f"{path.stem}-sound.parquet"), pa.Table.from_batches(sound, schema)
+            )
+        _set_aside(path)
+
+
+def stem(path: Path) -> str:
+    """What a journal and the part that it becomes have in common.
+
+    >>> stem(Path("_w-00001.journal")), stem(Path("w-00001.parquet"))
+    ('w-00001', 'w-00001')
+    """
+    return path.stem.removeprefix(HIDDEN)
+
+
+def _verified(
+    path: Path, schema: pa.Schema, columns: list[str], damage: Damage
+) -> Iterator[pa.RecordBatch]:
+    """As `read`, after reading all columns of a part that is not known to be sound."""
+    now, before = _fingerprint(path), len(damage.lines.get(path, ()))
+    if path.suffix == ".parquet" and _known_sound(path, now):
+        yield from read(path, schema, columns, damage)
+        return
+    for batch in read(path, schema, schema.names, damage):
+        yield batch.select(columns)
+    if path.suffix == ".parquet" and len(damage.lines.get(path, ())) == before:
+        _mark_sound(path, now)
+
+
+def _fingerprint(path: Path) -> str:
+    found = path.stat()
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _mark(path: Path) -> Path:
+    return path.with_name(f"{HIDDEN}{path.stem}{SOUND}")
+
+
+def _mark_sound(path: Path, fingerprint: str) -> None:
+    with contextlib.suppress(OSError):  # without it the part is merely read again
+        _mark(path).write_text(fingerprint)
+
+
+def _known_sound(path: Path, fingerprint: str) -> bool:
+    try:
+        return _mark(path).read_text(errors="replace") == fingerprint
+    except OSError:
+        return False
+
+
+def _set_aside(path: Path) -> None:
+    _mark(path).unlink(missing_ok=True)
+    path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{DAMAGED}"))
+
+
+def files(folder: Path) -> list[Path]:
+    """Parts and journals in name order; of a part and a journal of one stem, only the part."""
+    by_stem: dict[str, Path] = {}
+    for path in (*folder.glob("*.journal"), *folder.glob("*.parquet")):  # the part wins
+        if not path.name.startswith("."):
+            by_stem[stem(path)] = path
+    return [by_stem[name] for name in sorted(by_stem)]
+
+
+def read(
+    path: Path, schema: pa.Schema, columns: list[str], damage: Damage
+) -> Iterator[pa.RecordBatch]:
+    """Stream the columns of one part or journal; what cannot be read is added to `damage`."""
+    if path.suffix == ".journal":
+        found, lines = journal.read(path, schema)
+        for line in lines:
+            damage.add(path, line)
+        yield from (batch.select(columns) for batch in found)
+        return
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        _raise_unless_damage(error)
+        damage.add(path, f"{path.name}: unreadable ({first_line(error)})")
+        return
+    with file:
+        for group in range(file.num_row_groups):
+            try:
+                table = file.read_row_group(group, columns=columns).cast(_subset(schema, columns))
+            except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+                _raise_unless_damage(error)
+                rows = file.metadata.row_group(group).num_rows
+                damage.add(path, f"{path.name}: {rows} damaged rows ({first_line(error)})")
+                continue
+            yield from table.combine_chunks().to_batches()
+
+
+def _raise_unless_damage(error: BaseException) -> None:
+    """An error number comes from the system: the disk or the rights are at fault, not the data."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+
+
+def _subset(schema: pa.Schema, columns: list[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
+    found = list(_keys(batch))
+    fresh = [i for i, key in enumerate(found) if key not in seen]
+    if len(set(found)) < len(found):  # twice within one batch: keep the first
+        first = {key: i for i, key in reversed(list(enumerate(found)))}
+        fresh = [i for i in fresh if first[found[i]] == i]
+    seen.update(found)
+    return batch if len(fresh) == len(found) else batch.take(pa.array(fresh, pa.int64()))
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong, for a message of one line."""
+    return str(error).strip().split("\n")[0][:120]
+
+
+def read_table(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
+    """A small single-file table as rows."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:  # no pandas import
+        rows: list[dict[str, Any]] = file.read().cast(schema).to_pylist()
+    return rows

@@ -1,0 +1,1 @@
+"""Other intervals than the normal one: exact, classical, empirical Bayes."""

@@ -1,0 +1,223 @@
+"""Classical intervals of the plain average, for comparison with the posterior's.
+
+Over trials of these questions: Wald, Wilson, bootstrap of trials. With questions as a sample:
+clustered, bootstrap of questions. What an interval of level 95 % covers in truth depends on M, N
+and the success rates; ``scoring.studies.coverage`` measures it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.metrics.bayes import question_stderr
+from scoring.numerics.checks import (
+    check_confidence,
+    check_whole,
+    normal_interval,
+    normal_quantile,
+    result,
+)
+from scoring.numerics.inputs import (
+    Floats,
+    Ints,
+    Outcomes,
+    binary_counts,
+    check_trials,
+    weighted_counts,
+)
+from scoring.numerics.moments import observed_means
+
+# Random numbers that the bootstrap holds at once: 16 MB.
+MOST_DRAWS = 2**21
+
+
+def wald_ci(
+    R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
+) -> tuple[Any, Any, Any, Any]:
+    """The average with the central-limit interval over trials of these questions.
+
+    With the mean m_a and the unbiased variance s_a^2 of the weighted outcomes of question a::
+
+        a = 1/M sum_a m_a,   stderr^2 = 1/M^2 sum_a s_a^2 / N_a,   a -/+ z stderr
+
+    Questions are fixed, as for Bayes@N. A question whose trials all agree adds nothing to stderr,
+    and where all do the interval is a point. It is not cut off at the range of w.
+
+    Args:
+        R: as for :func:`scoring.bayes`; at least two trials of every question.
+        w: as for :func:`scoring.bayes`.
+        confidence: level of the interval, in (0, 1).
+
+    Returns:
+        a, stderr, lo, hi; floats for one matrix, arrays of shape (...) for a stack.
+
+    Raises:
+        ValueError: as for :func:`scoring.bayes`; a question with fewer than two trials;
+            confidence out of range.
+
+    Source: the standard error of a stratified sample, Cochran, "Sampling Techniques", chapter 5.
+
+    >>> a, stderr, lo, hi = wald_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
+    >>> round(a, 6), round(stderr, 6), round(lo, 4), round(hi, 4)
+    (0.7, 0.158114, 0.3901, 1.0099)
+    """
+    counts, weights = weighted_counts(R, w)
+    trials = counts.sum(axis=-1)
+    check_trials(trials, 2, "the Wald interval")
+    means = observed_means(counts, weights)
+    squares = (counts * (weights - means[..., None]) ** 2).sum(axis=-1)
+    variances = squares / (trials - 1) / trials
+    a, stderr = means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / means.shape[-1]
+    return result(a), result(stderr), *map(result, normal_interval(a, stderr, confidence, None))
+
+
+def wilson_ci(R: Outcomes, confidence: float = 0.95) -> tuple[Any, Any, Any, Any]:
+    """The average of outcomes 0 and 1 with Wilson's interval, all trials taken as one binomial.
+
+    With a the mean over questions of the share correct and n = M^2 / sum_a (1 / N_a), which is
+    M N where all N_a are N::
+
+        ( a + z^2 / 2n  -/+  z sqrt( a (1 - a) / n + z^2 / 4n^2 ) ) / (1 + z^2 / n)
+
+    It ignores that questions differ. With the same N everywhere it is conservative, since
+    success rates p_a that differ make the variance of a smaller than a binomial's; with unequal N_a
+    it need not be. n is the number of trials for which a has the variance of a binomial share when
+    all p_a are equal.
+
+    Args:
+        R: outcomes 1 (correct) and 0 (not), shape (..., M, N), possibly masked, or
+            :class:`scoring.Counts`; at least one trial of every question.
+        confidence: level of the interval, in (0, 1).
+
+    Returns:
+        a, stderr = sqrt(a (1 - a) / n), lo, hi, as for :func:`wald_ci`.
+
+    Raises:
+        ValueError: an outcome other than 0 and 1, a wrong shape, a question without trials,
+            confidence out of range.
+
+    Source: Wilson, "Probable inference, the law of succession, and statistical inference",
+    Journal of the American Statistical Association 22 (1927).
+
+    >>> a, stderr, lo, hi = wilson_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
+    >>> round(a, 6), round(stderr, 6), round(lo, 4), round(hi, 4)
+    (0.7, 0.144914, 0.3968, 0.8922)
+    """
+    correct, trials = binary_counts(R, "the Wilson interval")
+    check_trials(trials, 1, "the Wilson interval")
+    z = normal_quantile(confidence)
+    a = (correct / trials).mean(axis=-1)
+    n = trials.shape[-1] ** 2 / (1 / trials).sum(axis=-1)
+    variance = a * (1 - a) / n
+    middle = a + z**2 / (2 * n)
+    reach = z * np.sqrt(variance + z**2 / (4 * n**2))
+    lo, hi = (end / (1 + z**2 / n) for end in (middle - reach, middle + reach))
+    # At 0 and 1 they are exact but for rounding, which must not put them inside of a.
+    lo, hi = np.clip(np.minimum(lo, a), 0.0, 1.0), np.clip(np.maximum(hi, a), 0.0, 1.0)
+    return result(a), result(np.sqrt(variance)), result(lo), result(hi)
+
+
+def clustered_ci(
+    R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
+) -> tuple[Any, Any, Any, Any]:
+    """The average with questions as a sample from a larger pool: a -/+ z question_stderr.
+
+    What evaluation harnesses print. It is about other questions of this kind, and is wider than
+    an interval over trials unless the questions are alike. z is the normal quantile, also for few
+    questions, where Student's would be larger. It is not cut off at the range of w.
+
+    Args:
+        R: as for :func:`scoring.bayes`; at least two questions, one trial of each.
+        w: as for :func:`scoring.bayes`.
+        confidence: level of the interval, in (0, 1).
+
+    Returns:
+        a, stderr (:func:`scoring.question_stderr`), lo, hi, as for :func:`wald_ci`.
+
+    Raises:
+        ValueError: as for :func:`scoring.question_stderr`; confidence out of range.
+
+    Source: Miller, "Adding Error Bars to Evals", arXiv 2411.00640.
+
+    >>> a, stderr, lo, hi = clustered_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
+    >>> round(a, 6), round(stderr, 6), round(lo, 4), round(hi, 4)
+    (0.7, 0.1, 0.504, 0.896)
+    """
+    stderr = question_stderr(R, w)
+    a = result(observed_means(*weighted_counts(R, w)).mean(axis=-1))
+    return a, stderr, *map(result, normal_interval(a, stderr, confidence, None))
+
+
+def bootstrap_ci(
+    R: Outcomes,
+    w: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+    replicates: int = 2000,
+    seed: int = 0,
+    resample: Literal["trials", "questions"] = "trials",
+) -> tuple[Any, Any, Any, Any]:
+    """The average with the percentile interval of a bootstrap.
+
+    With "trials", each question's N_a trials are drawn again with replacement, from the counts: a
+    multinomial. With "questions", M questions are drawn with replacement, each with its own mean.
+    lo and hi are quantiles of the averages of the replicates. A question whose trials all agree
+    has no spread, and with "trials" the variance is (N - 1) / N of :func:`wald_ci`'s.
+
+    Args:
+        R: as for :func:`scoring.bayes`; at least one trial of every question.
+        w: as for :func:`scoring.bayes`.
+        confidence: level of the interval, in (0, 1).
+        replicates: how many averages are drawn, at least 2.
+        seed: of the random numbers, at least 0. Each matrix of a stack gets what it would alone.
+        resample: "trials", or "questions".
+
+    Returns:
+        a, stderr (standard deviation of the replicates), lo, hi, as for :func:`wald_ci`.
+
+    Raises:
+        ValueError: as for :func:`scoring.avg`; another argument not as above.
+
+    Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
+
+    >>> a, stderr, lo, hi = bootstrap_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
+    >>> round(a, 6), round(lo, 6), round(hi, 6)
+    (0.7, 0.4, 1.0)
+    """
+    check_whole(replicates, "replicates", least=2)
+    check_whole(seed, "seed", least=0)
+    tail = (1 - check_confidence(confidence)) / 2
+    if resample not in ("trials", "questions"):
+        raise ValueError(f'resample is {resample!r}: pass "trials" or "questions"')
+    counts, weights = weighted_counts(R, w)
+    check_trials(counts.sum(axis=-1), 1, "the bootstrap")
+    stack = counts.shape[:-2]
+    summary = np.empty((3, *stack))
+    # One matrix at a time bounds the memory, and a draw costs far more than a turn of the loop.
+    for at in np.ndindex(stack):
+        averages = _replicates(counts[at], weights, replicates, seed, resample == "trials")
+        ends = np.quantile(averages, [tail, 1 - tail])
+        summary[(slice(None), *at)] = averages.std(ddof=1), *ends
+    a = observed_means(counts, weights).mean(axis=-1)
+    return result(a), *map(result, summary)
+
+
+def _replicates(counts: Ints, weights: Floats, replicates: int, seed: int, trials: bool) -> Floats:
+    """Return the averages of the replicates of one matrix, shape (replicates,)."""
+    rng = np.random.default_rng(seed)
+    questions, categories = counts.shape
+    totals, means = counts.sum(axis=-1), observed_means(counts, weights)
+    at_once = max(1, MOST_DRAWS // (questions * (categories if trials else 1)))
+    averages = np.empty(replicates)
+    for start in range(0, replicates, at_once):
+        size = min(at_once, replicates - start)
+        if trials:
+            shares = counts / totals[:, None]
+            drawn = rng.multinomial(totals[:, None], shares[:, None], size=(questions, size))
+            part = observed_means(drawn, weights).mean(axis=0)
+        else:
+            part = means[rng.integers(0, questions, (size, questions))].mean(axis=1)
+        averages[start : start + size] = part
+    return averages

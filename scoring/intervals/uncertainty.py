@@ -1,0 +1,106 @@
+"""Two kinds of uncertainty of a score, side by side: the trials, and the choice of questions.
+
+A score moves when the same questions are answered again, and it moves when other questions of the
+same kind are asked. More trials shrink only the first, more questions shrink both. The standard
+error over questions that most evaluation harnesses print holds both already, since the questions'
+means in it are noisy: the question's own part is what is left of it without the trials' part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.metrics.bayes import avg, question_stderr
+from scoring.numerics.checks import result
+from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, weighted_counts
+from scoring.numerics.moments import observed_means, posterior_moments
+
+
+class Uncertainty(NamedTuple):
+    """The standard deviations of one average; floats for one matrix, arrays (...) for stacks."""
+
+    average: Any
+    """avg@N, the mean over questions of each question's mean outcome."""
+    sigma: Any
+    """The paper's sigma on the average's scale, from the posterior: :func:`scoring.avg`."""
+    trials: Any
+    """Standard error of the average if only the trials of these questions are drawn again."""
+    questions: Any
+    """Standard error of the average if only the questions are drawn again, with N endless."""
+    clustered: Any
+    """Standard error over questions as harnesses print it: :func:`scoring.question_stderr`."""
+    total: Any
+    """Standard error of the average if questions and trials are drawn again."""
+
+
+def uncertainty(R: Outcomes, w: npt.ArrayLike | None = None) -> Uncertainty:
+    """Uncertainty of avg@N from the trials, from the questions, and from both.
+
+    With x_a the mean weighted outcome of question a over its N_a trials, and n_ak how often the
+    outcome was k::
+
+        average     = 1/M sum_a x_a
+        v_a         = sum_k n_ak (w_k - x_a)^2 / (N_a (N_a - 1))         where N_a > 1
+        trials^2    = 1/M^2 sum_a v_a
+        clustered^2 = 1/M sum_a (x_a - average)^2 / (M - 1)
+        questions^2 = max(0, clustered^2 - trials^2)
+        total^2     = questions^2 + trials^2  =  max(clustered^2, trials^2)
+
+    v_a is the unbiased estimate of the variance of x_a given the question, and clustered^2 that
+    of the variance of the average over both draws: so total is clustered, except where the
+    question's means happen to differ less than their own noise and no part is left for the
+    questions. Never add sigma or trials to clustered: the trials would count twice.
+
+    One trial alone says nothing about its own variance. Where N_a = 1, v_a is the mean of that
+    variance under the posterior with the uniform prior, T_a / N_a times the posterior variance of
+    w . pi_a (T_a = 1 + C + N_a). This is the prior's word more than the data's (1/6 for any
+    binary outcome). If most questions have one trial, trust clustered and do not split it.
+
+    sigma and trials are about the same thing, seen by the posterior and by the sample. sigma is
+    the larger one where questions are easy or hard and N is small, since the posterior does not
+    take ten correct answers of ten for certainty, and trials does.
+
+    Args:
+        R: outcomes 0..C, shape (..., M, N), or counts, with at least two questions and at least
+            one trial of each; as for :func:`scoring.avg`.
+        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
+
+    Returns:
+        An :class:`Uncertainty`.
+
+    Raises:
+        ValueError: as for :func:`scoring.avg`; fewer than two questions.
+
+    Source: sigma: arXiv 2510.04265, equation 20. clustered: Miller, arXiv 2411.00640. The split
+    is the analysis of variance of a random effect, for questions with unequal N_a.
+
+    >>> u = uncertainty([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
+    >>> round(u.average, 4), round(u.sigma, 4)
+    (0.65, 0.109)
+    >>> round(u.trials, 4), round(u.questions, 4), round(u.clustered, 4), round(u.total, 4)
+    (0.0935, 0.1429, 0.1708, 0.1708)
+    """
+    counts, weights = weighted_counts(R, w)
+    check_trials(counts.sum(axis=-1), 1, "the uncertainty of an average")
+    average, sigma = avg(Counts(counts), weights)
+    clustered = question_stderr(Counts(counts), weights)
+    within = _variance_of_means(counts, weights)
+    trials = np.sqrt(within.sum(axis=-1)) / within.shape[-1]
+    questions = np.sqrt(np.maximum(clustered**2 - trials**2, 0.0))
+    total = np.maximum(clustered, trials)
+    parts = (average, sigma, trials, questions, clustered, total)
+    return Uncertainty(*(result(part) for part in parts))
+
+
+def _variance_of_means(counts: Ints, weights: Floats) -> Floats:
+    """Variance of each question's mean outcome given the question, v_a, shape (..., M)."""
+    trials = counts.sum(axis=-1)
+    offsets = weights - observed_means(counts, weights)[..., None]
+    # Shares, not counts, of squares that may be close to the largest float64.
+    spread = (counts / trials[..., None] * offsets**2).sum(axis=-1)
+    sampled = spread / np.maximum(trials - 1, 1)
+    _, posterior = posterior_moments(counts + 1, weights)
+    return np.where(trials > 1, sampled, (trials + weights.size) / trials * posterior)

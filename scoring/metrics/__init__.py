@@ -1,0 +1,1 @@
+"""Scores of one matrix: Bayes@N, avg@N, and the Pass@k family."""

@@ -1,0 +1,279 @@
+"""Bayes@N, avg@N and the standard error over questions.
+
+The paper is Hariri et al., "Don't Pass@k: A Bayesian Framework for Large Language Model
+Evaluation", arXiv 2510.04265.
+
+The outcomes of question a (of M) are N_a draws from C + 1 categories with unknown
+probabilities pi_a. The metric is the mean over questions of w . pi_a (equation 1). A uniform
+Dirichlet prior makes the posterior of pi_a a Dirichlet with parameters
+nu_ak = 1 + (prior counts) + (counts), whose sum is T_a = 1 + C + D_a + N_a, and mean and
+variance of the metric have closed forms (equation 15). The paper prints them for one T; here
+T_a belongs to the question, so that questions may have different numbers of trials.
+
+A missing trial is an entry masked by ``numpy.ma``: the matrix keeps its integers, nothing in it
+can be mistaken for an outcome, and -1 and NaN stay what they usually are, errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.arrays import check_sigma, finite_array
+from scoring.numerics.checks import (
+    Short,
+    enough_trials,
+    normal_interval,
+    question_mean,
+    question_sigma,
+    result,
+)
+from scoring.numerics.inputs import (
+    Outcomes,
+    category_advice,
+    check_trials,
+    prior_counts,
+    weighted_counts,
+)
+from scoring.numerics.moments import avg_moments, bayes_from_counts, observed_means
+
+SHRINKAGE_LIMIT = 0.5
+"""Above this absolute shrinkage the interval of Bayes@N may cover much less than it says."""
+
+
+def bayes(
+    R: Outcomes, w: npt.ArrayLike | None = None, R0: Outcomes | None = None
+) -> tuple[Any, Any]:
+    """Bayes@N: posterior mean and standard deviation of the weighted metric.
+
+    With nu_ak and T_a as in the module's docstring, and m_a = sum_k nu_ak w_k / T_a::
+
+        mu      = 1/M   sum_a m_a
+        sigma^2 = 1/M^2 sum_a ( sum_k nu_ak/T_a (w_k - m_a)^2 ) / (T_a + 1)
+
+    Questions are fixed and trials are random: sigma shrinks with N, whatever M is. See
+    :func:`question_stderr` for questions as a sample.
+
+    Args:
+        R: outcomes 0..C, shape (M, N), (N,) for one question or (..., M, N) for a stack of
+            models or data sets; bool, integer or integer-valued float. Masked entries are missing
+            trials and count as nothing; a question without any trial has its prior as posterior.
+            Or :class:`scoring.Counts`, shape (..., M, C + 1).
+        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
+        R0: outcomes of a prior run, shape (M, D), rows matching R, or one for each matrix of a
+            stack, (..., M, D); may be masked. A vector is cut into M rows. Or prior counts,
+            :class:`scoring.Counts`, which may be fractional (see :func:`scoring.down_weight`).
+            ``None`` is the uniform prior (D = 0).
+
+    Returns:
+        mu, sigma; floats for one matrix, arrays of shape (...) for a stack.
+
+    Raises:
+        ValueError: an outcome that is not in 0..C, a wrong shape, nothing to score.
+
+    Source: arXiv 2510.04265, Algorithm 1 and equation 15.
+
+    >>> R = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
+    >>> mu, sigma = bayes(R, w=[0.0, 0.5, 1.0])
+    >>> round(mu, 6), round(sigma, 6)
+    (0.5625, 0.091998)
+    >>> mu, sigma = bayes(R, w=[0.0, 0.5, 1.0], R0=[[0, 2], [1, 2]])
+    >>> round(mu, 6), round(sigma, 6)
+    (0.575, 0.084275)
+
+    One correct answer in one trial, and no trial at all: 2/3 and 1/2, on average 7/12.
+
+    >>> import numpy as np
+    >>> mu, sigma = bayes(np.ma.masked_equal([[1], [-1]], -1))
+    >>> round(mu, 6)
+    0.583333
+    """
+    counts, weights = weighted_counts(R, w)
+    prior = prior_counts(R0, counts, category_advice(w, weights))
+    mu, sigma = bayes_from_counts(counts, weights, prior)
+    return result(mu), result(sigma)
+
+
+def bayes_ci(
+    R: Outcomes,
+    w: npt.ArrayLike | None = None,
+    R0: Outcomes | None = None,
+    confidence: float = 0.95,
+    bounds: tuple[float, float] | None = None,
+) -> tuple[Any, Any, Any, Any]:
+    """Bayes@N with its credible interval, mu -/+ z sigma.
+
+    The interval is central and uses the normal approximation to the posterior, which suits many
+    questions (paper, section 2.5). It is not a promise of coverage: when nearly all questions
+    are easy, or hard, the uniform prior pulls every one of them towards the same value and mu
+    misses by more than its sigma. Look at :func:`shrinkage` too.
+
+    Args:
+        R: as for :func:`bayes`.
+        w: as for :func:`bayes`.
+        R0: as for :func:`bayes`.
+        confidence: posterior probability of the interval, in (0, 1).
+        bounds: both ends are moved into (lowest, highest); ``None`` leaves them.
+
+    Returns:
+        mu, sigma, lo, hi.
+
+    Raises:
+        ValueError: as for :func:`bayes`; confidence or bounds out of order.
+
+    Source: arXiv 2510.04265, section 2.5 and equation 15.
+
+    >>> mu, sigma, lo, hi = bayes_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))
+    >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
+    (0.642857, 0.118451, 0.4107, 0.875)
+    """
+    mu, sigma = bayes(R, w, R0)
+    return mu, sigma, *normal_interval(mu, sigma, confidence, bounds)
+
+
+def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> tuple[Any, Any]:
+    """avg@N: the weighted average of the outcomes, with the posterior's sigma on its scale.
+
+    With N_a trials of question a, T_a = 1 + C + N_a and Var_a the posterior variance of
+    w . pi_a under the uniform prior::
+
+        a       = 1/M   sum_a ( sum_k n_ak w_k ) / N_a
+        sigma^2 = 1/M^2 sum_a (T_a / N_a)^2 Var_a
+
+    With the same N everywhere these are a = (mu - A) (1 + C + N) / N and
+    sigma = (1 + C + N) / N times the sigma of :func:`bayes`, and both rank models alike.
+
+    Args:
+        R: as for :func:`bayes`; every question needs at least one trial.
+        w: as for :func:`bayes`.
+        short: what to do about questions without trials: "raise", or "drop", which leaves them
+            out and warns.
+
+    Returns:
+        a, sigma; floats for one matrix, arrays of shape (...) for a stack.
+
+    Raises:
+        ValueError: as for :func:`bayes`; a question without trials, which is named.
+
+    Source: arXiv 2510.04265, equations 18 to 20, here for each question by itself.
+
+    >>> a, sigma = avg([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
+    >>> round(a, 6), round(sigma, 6)
+    (0.7, 0.165831)
+    """
+    counts, weights = weighted_counts(R, w)
+    kept = enough_trials(counts.sum(axis=-1), 1, "avg@N", short)
+    if kept is not None:
+        counts = np.where(kept[..., None], counts, 1)
+    means, variances = avg_moments(counts, weights)
+    return result(question_mean(means, kept)), result(question_sigma(variances, kept))
+
+
+def avg_ci(
+    R: Outcomes,
+    w: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+    bounds: tuple[float, float] | None = None,
+    short: Short = "raise",
+) -> tuple[Any, Any, Any, Any]:
+    """avg@N with the interval a -/+ z sigma.
+
+    Args:
+        R: as for :func:`avg`.
+        w: as for :func:`avg`.
+        confidence: as for :func:`bayes_ci`.
+        bounds: as for :func:`bayes_ci`.
+        short: as for :func:`avg`.
+
+    Returns:
+        a, sigma, lo, hi.
+
+    Raises:
+        ValueError: as for :func:`avg`; confidence or bounds out of order.
+
+    Source: arXiv 2510.04265, equations 18 to 20.
+
+    >>> a, sigma, lo, hi = avg_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))
+    >>> round(a, 4), round(sigma, 4), round(lo, 4), round(hi, 4)
+    (0.7, 0.1658, 0.375, 1.0)
+    """
+    a, sigma = avg(R, w, short)
+    return a, sigma, *normal_interval(a, sigma, confidence, bounds)
+
+
+def question_stderr(R: Outcomes, w: npt.ArrayLike | None = None) -> Any:
+    """Standard error of avg@N when the questions are a sample from a larger pool.
+
+    The standard deviation over questions (M - 1 in the denominator) of each question's mean
+    weighted outcome, divided by sqrt(M). It answers "how would other questions of this kind
+    change the score", shrinks with M and not with N, and is what most evaluation harnesses
+    print. The sigma of :func:`bayes` and :func:`avg` is about trials of these very questions.
+
+    Args:
+        R: as for :func:`avg`, with at least two questions.
+        w: as for :func:`bayes`.
+
+    Returns:
+        The standard error; an array of shape (...) for a stack.
+
+    Raises:
+        ValueError: as for :func:`avg`; fewer than two questions.
+
+    Source: Miller, "Adding Error Bars to Evals", arXiv 2411.00640 (questions as clusters).
+
+    >>> round(question_stderr([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]), 6)
+    0.1
+    """
+    counts, weights = weighted_counts(R, w)
+    if counts.shape[-2] < 2:
+        raise ValueError("R has 1 question: the standard error over questions needs at least 2")
+    check_trials(counts.sum(axis=-1), 1, "the standard error over questions")
+    means = observed_means(counts, weights)
+    return result(means.std(axis=-1, ddof=1) / np.sqrt(means.shape[-1]))
+
+
+def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
+    """How far the prior has moved the score, in units of sigma: (mu - a) / sigma.
+
+    Args:
+        mu: the posterior mean, from :func:`bayes`; a number, or an array of shape (...).
+        sigma: its standard deviation.
+        a: the average, from :func:`avg`, of the same outcomes.
+
+    Returns:
+        The shrinkage; negative when the prior lowers the score. Where its absolute value is
+        above ``SHRINKAGE_LIMIT`` (0.5) the interval of :func:`bayes_ci` may cover much less than
+        it says: report :func:`avg_ci` beside it.
+
+    Raises:
+        ValueError: sigma that is negative, or zero with mu and a apart; a number that is not
+            finite.
+
+    Source: follows from arXiv 2510.04265, equation 19.
+
+    Thirty questions, 78 of 80 trials correct in each, and the prior's pull is three sigma:
+
+    >>> R = [[1] * 78 + [0] * 2] * 30
+    >>> mu, sigma = bayes(R)
+    >>> a, _ = avg(R)
+    >>> round(a, 4), round(mu, 4), round(shrinkage(mu, sigma, a), 1)
+    (0.975, 0.9634, -3.1)
+    """
+    arrays = finite_array(mu, "mu"), check_sigma(sigma), finite_array(a, "a")
+    try:
+        mu, sigma, a = np.broadcast_arrays(*arrays)
+    except ValueError:
+        shapes = ", ".join(str(array.shape) for array in arrays)
+        raise ValueError(f"mu, sigma and a have shapes {shapes}: pass one shape") from None
+    moved = mu != a
+    # The quotient overflows where sigma is nothing but rounding.
+    bad = moved & (sigma <= 1e-150 * np.abs(mu - a))
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0])
+        raise ValueError(
+            f"no shrinkage for mu = {mu[at]}, sigma = {sigma[at]}, a = {a[at]}: "
+            "pass numbers of the same outcomes, with sigma above 0"
+        )
+    return result(np.divide(mu - a, sigma, out=np.zeros(mu.shape), where=moved))

@@ -1,0 +1,145 @@
+"""Max@k: the expected reward of the best of k attempts.
+
+Point estimate after Bagirov et al., arXiv 2510.23393; the posterior uses the Dirichlet posterior
+of Bayes@N (Hariri et al., arXiv 2510.04265, equation 9). With weights (0, 1) it is Pass@k.
+
+Let r_1 < ... < r_L be the distinct weights and A_l the probability of an attempt that earns at
+most r_l. The best of k attempts earns r_L - sum_{l<L} (r_{l+1} - r_l) A_l^k on average.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.metrics.passk import at_least
+from scoring.numerics.checks import (
+    Short,
+    check_k,
+    enough_trials,
+    normal_interval,
+    question_mean,
+    question_sigma,
+    result,
+)
+from scoring.numerics.credit import subset_scores
+from scoring.numerics.inputs import Floats, Outcomes, category_advice, prior_counts, weighted_counts
+from scoring.numerics.powers import log_power, power_moments
+
+
+def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short = "raise") -> Any:
+    """Max@k, the unbiased estimator: the mean best reward over k-subsets of the trials.
+
+    With rewards g_1 <= ... <= g_N of a question, 1 / C(N, k) sum_{i = k..N} C(i - 1, k - 1) g_i,
+    averaged over questions.
+
+    Args:
+        R: outcomes 0..C, shape (..., M, N), or counts, as for :func:`scoring.bayes`.
+        k: as for :func:`scoring.pass_at_k`.
+        w: reward of each category, shape (C + 1,); ``None`` means (0, 1).
+        short: as for :func:`scoring.pass_at_k`.
+
+    Returns:
+        The estimate, between the smallest and the largest weight; an array of shape (...) for a
+        stack.
+
+    Raises:
+        ValueError: as for :func:`scoring.bayes` and :func:`scoring.pass_at_k`.
+
+    Source: arXiv 2510.23393, appendix C.1.
+
+    >>> R = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
+    >>> round(max_at_k(R, 2, w=[0.0, 0.5, 1.0]), 6)
+    0.85
+    """
+    k = check_k(k)
+    counts, weights = weighted_counts(R, w)
+    kept = enough_trials(counts.sum(axis=-1), k, f"Max@{k}", short)
+    if kept is not None:
+        counts = np.where(kept[..., None], counts, k)
+    levels, grouped = _by_reward(counts, weights)
+    trials = grouped.sum(axis=-1)
+    best = np.full(trials.shape, levels[0])
+    for level in range(levels.size - 1):
+        above = trials - grouped[..., : level + 1].sum(axis=-1)
+        chance = subset_scores(at_least(1, k), above, trials)
+        best += (levels[level + 1] - levels[level]) * chance
+    return result(question_mean(best, kept))
+
+
+def max_at_k_ci(
+    R: Outcomes,
+    k: int,
+    w: npt.ArrayLike | None = None,
+    R0: Outcomes | None = None,
+    confidence: float = 0.95,
+    bounds: tuple[float, float] | None = None,
+) -> tuple[Any, Any, Any, Any]:
+    """Posterior mean, standard deviation and credible interval of Max@k, of k new attempts.
+
+    A_l ~ Beta, and for l < m A_l = A_m B with an independent Beta B, so that
+    Cov(A_l^k, A_m^k) = E B^k Var A_m^k.
+
+    Args:
+        R: as for :func:`scoring.bayes`; questions without trials are allowed.
+        k: number of attempts, at least 1; may be above the number of trials.
+        w: as for :func:`max_at_k`.
+        R0: prior outcomes or counts, as for :func:`scoring.bayes`.
+        confidence: posterior probability of the interval, in (0, 1).
+        bounds: both ends are moved into (lowest, highest); ``None`` means the smallest and the
+            largest weight.
+
+    Returns:
+        mu, sigma, lo, hi; floats, or arrays of shape (...) for a stack. For k = 1 mu and sigma
+        are those of :func:`scoring.bayes`.
+
+    Raises:
+        ValueError: as for :func:`scoring.bayes_ci`; k below 1.
+
+    Source: Dirichlet posterior, arXiv 2510.04265, equation 9.
+
+    >>> R = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
+    >>> mu, sigma, lo, hi = max_at_k_ci(R, 2, w=[0.0, 0.5, 1.0])
+    >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
+    (0.75, 0.08812, 0.5773, 0.9227)
+    """
+    k = check_k(k)
+    counts, weights = weighted_counts(R, w)
+    nu = 1.0 + counts + prior_counts(R0, counts, category_advice(w, weights))
+    levels, grouped = _by_reward(nu, weights)
+    # Every row of nu that occurs is computed once.
+    states, inverse = np.unique(grouped.reshape(-1, levels.size), axis=0, return_inverse=True)
+    means, variances = _best_moments(states, levels, k)
+    means, variances = (x[inverse.ravel()].reshape(nu.shape[:-1]) for x in (means, variances))
+    mu, sigma = question_mean(means, None), question_sigma(variances, None)
+    bounds = (float(levels[0]), float(levels[-1])) if bounds is None else bounds
+    return result(mu), result(sigma), *normal_interval(mu, sigma, confidence, bounds)
+
+
+def _best_moments(nu: Floats, levels: Floats, k: int) -> tuple[Floats, Floats]:
+    """Mean and variance of the best reward of k attempts, for rows nu (states, L)."""
+    below = np.cumsum(nu, axis=-1)
+    total = below[:, -1]
+    means = np.full(total.shape, levels[0])
+    variances = np.zeros(total.shape)
+    gaps = np.diff(levels)
+    for m in range(gaps.size):
+        _, exceeded, variance = power_moments(below[:, m], total - below[:, m], k)
+        means += gaps[m] * exceeded
+        shared = np.zeros(total.shape)
+        for lower in range(m):
+            ratio = log_power(below[:, lower], below[:, m] - below[:, lower], k)
+            shared += gaps[lower] * np.exp(ratio)
+        variances += gaps[m] * (gaps[m] + 2 * shared) * variance
+    return means, variances
+
+
+def _by_reward(counts: Any, weights: Floats) -> tuple[Floats, Any]:
+    """Distinct weights in ascending order (L,), and the counts (..., L) of each."""
+    levels, inverse = np.unique(weights, return_inverse=True)
+    grouped = np.zeros((*counts.shape[:-1], levels.size), dtype=counts.dtype)
+    for category, level in enumerate(inverse):
+        grouped[..., level] += counts[..., category]
+    return levels, grouped

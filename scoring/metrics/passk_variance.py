@@ -1,0 +1,291 @@
+"""The variance of Pass@k: MaP's formula by the delta method, the exact one, and the posterior's.
+
+Of one question with success rate p, q = 1 - p, and n trials. MaP's formula is the Cramer-Rao
+bound: no unbiased estimator of Pass@k has less variance, and with x = k^2 p / (n q)::
+
+    x / (e^x - 1)  <=  delta_variance / sampling_variance  <=  1
+
+It is exact for k = 1, and good to 10 % while k^2 p is below n q / 5. Beyond that it goes to 0 far
+too soon, first where p is large. The ratio, for n = 16 and n = 80:
+
+>>> p = [0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9]
+>>> def table(n):
+...     for k in (2, 4, 8, 16):
+...         ratio = delta_variance(p, k, n) / sampling_variance(p, k, n)
+...         print(f"k={k:<3}" + "".join(f"{r:9.2g}" for r in ratio))
+>>> table(16)
+k=2          1        1        1     0.99     0.97     0.93     0.77
+k=4          1     0.98     0.97     0.88     0.75     0.54     0.16
+k=8       0.98     0.92     0.83      0.5      0.2    0.035  0.00025
+k=16      0.93     0.66      0.4    0.023  0.00024  1.6e-07  1.4e-14
+>>> table(80)
+k=2          1        1        1        1     0.99     0.99     0.95
+k=4          1        1     0.99     0.98     0.95     0.88     0.63
+k=8          1     0.98     0.97     0.88     0.73     0.49    0.085
+k=16      0.99     0.93     0.85     0.53     0.22    0.029  2.7e-05
+
+That is with the true p. The observed share in its place adds another fault: a question never, or
+always, solved has variance 0. At p = 0.01 and n = 16 that is 85 % of all runs.
+
+Pass@k is no steadier for being a smaller number. To first order its standard deviation is k q^(k-1)
+times that of Pass@1, and so is what it gains when p rises: signal and noise are scaled alike, and
+what the formula leaves out is noise. Where k q^(k-1) is above 1 (p below 0.5, 0.37, 0.26, 0.17 for
+k = 2, 4, 8, 16) the variance is larger than that of Pass@1, not smaller.
+
+The variance of the posterior says something else: how far p is left open, not how much the estimate
+would change in another run. Averaged over runs and over p uniform in (0, 1) it is the smaller one,
+as the posterior mean is then the better estimate. At a single p it may be either: see
+:func:`posterior_variance`. Whether Pass@k changed is judged by :func:`pass_at_k_sigma`.
+
+Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-training Dynamics",
+2025), section 2.3 and appendix D.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.arrays import check_probabilities, number_array
+from scoring.numerics.checks import MOST_ATTEMPTS, check_k, question_sigma, result
+from scoring.numerics.credit import by_state, hypergeometric
+from scoring.numerics.estimate import enough_binary
+from scoring.numerics.inputs import Floats, Ints, Outcomes
+from scoring.numerics.powers import BLOCK, power_moments
+
+
+def delta_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> Any:
+    """Variance of Pass@k over n trials by the delta method, as in MaP.
+
+    ::
+
+        k^2 (1 - p)^(2 (k - 1)) p (1 - p) / n
+
+    Never above :func:`sampling_variance`; the module's docstring says how far below.
+
+    Args:
+        p: success rates, each from 0 to 1; all arguments are broadcast.
+        k: attempts, whole numbers, at least 1.
+        n: trials, whole numbers, at least k.
+
+    Returns:
+        The variance; a float, or an array of the broadcast shape.
+
+    Raises:
+        ValueError: an argument not as above, shapes that cannot be broadcast.
+
+    Source: MaP, section 2.3 and appendix D.
+
+    >>> delta_variance(0.3, [1, 2, 4], 16).round(6).tolist()
+    [0.013125, 0.025725, 0.024706]
+    """
+    rate, attempts, trials = _arguments(p, k, n)
+    share = (1 - rate) ** (attempts - 1)
+    return result((attempts * share) ** 2 * rate * (1 - rate) / trials)
+
+
+def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> Any:
+    """Variance of the unbiased estimator of Pass@k over n trials, exactly.
+
+    :func:`scoring.pass_at_k` is a mean over the k-subsets of the trials. Two subsets that share
+    J trials are both without a correct one with probability q^(2k - J), and J is hypergeometric::
+
+        sum_j P(J = j) ( q^(2k - j) - q^2k ),    P(J = j) = C(k, j) C(n - k, k - j) / C(n, k)
+
+    in which nothing cancels. For k = 1 it is p q / n, and for k = n that of one coin,
+    q^k (1 - q^k).
+
+    Args:
+        p: as for :func:`delta_variance`.
+        k: as for :func:`delta_variance`.
+        n: as for :func:`delta_variance`.
+
+    Returns:
+        The variance; a float, or an array of the broadcast shape.
+
+    Raises:
+        ValueError: as for :func:`delta_variance`.
+
+    Source: Hoeffding, "A class of statistics with asymptotically normal distribution", Ann. Math.
+    Statist. 19 (1948), section 5.
+
+    >>> sampling_variance(0.3, [1, 2, 4], 16).round(6).tolist()
+    [0.013125, 0.026093, 0.028014]
+    """
+    rate, attempts, trials = _arguments(p, k, n)
+    found = np.empty(rate.shape)
+    for one_k, one_n in {*zip(attempts.ravel().tolist(), trials.ravel().tolist(), strict=True)}:
+        here = (attempts == one_k) & (trials == one_n)
+        found[here] = _subset_variance(rate[here], one_k, one_n)
+    return result(found)
+
+
+def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> Any:
+    """Variance of Pass@k under the posterior of a question, p ~ Beta(1 + c, 1 + n - c).
+
+    What :func:`scoring.pass_at_k_ci` adds up. Its mean over runs of n = 16 trials, as a share of
+    :func:`sampling_variance`: for k = 1 it is 5.1 at p = 0.01, 1.1 at 0.1, 0.8 at 0.5; for k = 16
+    it is 0.6, 0.25 and 18. So it is the narrower where p is about 1 / k and k is near n, as the
+    unbiased estimator jumps between 0 and 1 there, and by far the wider where k attempts hardly
+    ever miss.
+
+    Args:
+        c: correct trials, whole numbers, from 0 to n; all arguments are broadcast.
+        n: trials, whole numbers, at least 0.
+        k: attempts, whole numbers, at least 1.
+
+    Returns:
+        The variance; a float, or an array of the broadcast shape.
+
+    Raises:
+        ValueError: an argument not as above, shapes that cannot be broadcast.
+
+    Source: moments of the Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
+
+    >>> posterior_variance([0, 5, 12], 16, 4).round(6).tolist()
+    [0.024671, 0.017865, 0.000321]
+    """
+    correct, trials, attempts = _broadcast(
+        c=_whole(c, "c", 0), n=_whole(n, "n", 0), k=_whole(k, "k", 1)
+    )
+    if (correct > trials).any():
+        at = np.argmax(correct > trials)
+        raise ValueError(f"c is {correct.flat[at]} of n = {trials.flat[at]}: pass at most n")
+    found = np.empty(correct.shape)
+    for one_k in {*attempts.ravel().tolist()}:
+        here = attempts == one_k
+        right, wrong = correct[here], (trials - correct)[here]
+        found[here] = power_moments(1.0 + wrong, 1.0 + right, one_k)[2]
+    return result(found)
+
+
+def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
+    """Standard deviation of the unbiased Pass@k over repetitions of the trials.
+
+    The exact variance at a rate that is shrunk a little, by half a trial of each kind (the mean of
+    Jeffreys' prior), so that questions never or always solved count, too::
+
+        sigma^2 = 1/M^2 sum_a sampling_variance((c_a + 1/2) / (N_a + 1), k, N_a)
+
+    This is for "did it change": the difference of two checkpoints over the root of the sum of both
+    sigma^2. Simulated (M = 30; all questions alike, p from 0.01 to 0.9; mixtures with half of the
+    questions near 0, a third near 1 and the rest between), a test at 95 % finds a change that is
+    none in at most so many % of pairs, and the interval of one checkpoint misses the true Pass@k
+    about as often. The other columns have c / N, (c + 1) / (N + 2) or the mean over the posterior
+    in its place, or are of :func:`scoring.pass_at_k_ci`::
+
+        k, N      this    c / N   (c+1)/(N+2)    mean   posterior
+        1, 80      5.2      5.5           5.1     5.2         5.5
+        4, 16      7.7     12.2           7.7     9.4        13.6
+        8, 16      8.9     20.3           9.2    11.8        20.6
+        16, 16    10.5     33.2          12.2    14.6        36.6
+        4, 80      5.4      6.0           5.4     5.9         6.5
+        16, 80     6.9     10.0           7.5     8.4        11.2
+
+    Of a mixture as in the demo (near 0: 0.004 and 0.02; near 1: 0.98) it is 0.4 to 4 %, with sigma
+    1.1 to 1.5 times the true one. Where k attempts hardly ever miss, sigma is small, but many times
+    the true one.
+
+    For k = 1 it is a little below sigma of :func:`scoring.avg`, which is the posterior's on the
+    scale of the average. A question adds (c + 1) (N + 1 - c) / (N^2 (N + 3)) to that one's M^2
+    sigma^2: about 1 + 1 / N times what it adds here if half of its trials are correct, and twice
+    if none is or all are.
+
+    Args:
+        R: as for :func:`scoring.pass_at_k`.
+        k: as for :func:`scoring.pass_at_k`.
+
+    Returns:
+        sigma; a float, or an array of shape (...) for a stack.
+
+    Raises:
+        ValueError: as for :func:`scoring.pass_at_k`.
+
+    Source: :func:`sampling_variance`; the shrunk rate is not in MaP.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(pass_at_k_sigma(R, 1), 6), round(pass_at_k_sigma(R, 2), 6)
+    (0.146723, 0.114625)
+    """
+    correct, trials, _ = enough_binary(R, check_k(k), f"Pass@{k}", "raise")
+    (found,) = by_state(_shrunk_variance, (k,), correct, trials, k + 1)
+    return result(question_sigma(found, None))
+
+
+def _shrunk_variance(k: int, correct: Ints, trials: Ints) -> tuple[Floats]:
+    return (np.asarray(sampling_variance((correct + 0.5) / (trials + 1), k, trials)),)
+
+
+def pass_at_k_delta_sigma(R: Outcomes, k: int) -> Any:
+    """Standard deviation of Pass@k by MaP's formula, with the observed shares in place of p.
+
+    ::
+
+        sigma^2 = 1/M^2 sum_a delta_variance(c_a / N_a, k, N_a)
+
+    A question that is always, or never, solved adds nothing, however few its trials. The sigma of
+    :func:`scoring.pass_at_k_ci` has no such hole.
+
+    Args:
+        R: as for :func:`scoring.pass_at_k`.
+        k: as for :func:`scoring.pass_at_k`.
+
+    Returns:
+        sigma; a float, or an array of shape (...) for a stack.
+
+    Raises:
+        ValueError: as for :func:`scoring.pass_at_k`.
+
+    Source: MaP, appendix D.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(pass_at_k_delta_sigma(R, 1), 6), round(pass_at_k_delta_sigma(R, 2), 6)
+    (0.141421, 0.094657)
+    """
+    correct, trials, _ = enough_binary(R, check_k(k), f"Pass@{k}", "raise")
+    return result(question_sigma(delta_variance(correct / trials, k, trials), None))
+
+
+def _subset_variance(p: Floats, k: int, n: int) -> Floats:
+    """:func:`sampling_variance` of rates (size,) at one k and n."""
+    shared = np.arange(1, k + 1)
+    chances = hypergeometric(np.array([n]), np.array([k]), k)[0, 1:]
+    with np.errstate(divide="ignore"):
+        logs = np.log1p(-p)[:, None]
+    found = np.empty(p.shape)
+    step = max(1, BLOCK // k)
+    for start in range(0, p.size, step):
+        log_q = logs[start : start + step]
+        terms = np.exp((2 * k - shared) * log_q) * -np.expm1(shared * log_q)
+        found[start : start + step] = terms @ chances
+    return found
+
+
+def _arguments(p: Any, k: npt.ArrayLike, n: npt.ArrayLike) -> tuple[Floats, Ints, Ints]:
+    """Rates, attempts and trials, of one shape."""
+    rate = check_probabilities([p], "p")[0]
+    rate, attempts, trials = _broadcast(p=rate, k=_whole(k, "k", 1), n=_whole(n, "n", 1))
+    if (attempts > trials).any():
+        at = np.argmax(attempts > trials)
+        raise ValueError(f"k is {attempts.flat[at]} for n = {trials.flat[at]}: pass at most n")
+    return rate, attempts, trials
+
+
+def _whole(values: npt.ArrayLike, name: str, least: int) -> Ints:
+    """Whole numbers from ``least`` to a million, int64."""
+    array = number_array(values, name)
+    if array.dtype.kind not in "iu" or not ((array >= least) & (array <= MOST_ATTEMPTS)).all():
+        raise ValueError(
+            f"{name} is {values!r}: pass whole numbers from {least} to {MOST_ATTEMPTS:,}"
+        )
+    return array.astype(np.int64)
+
+
+def _broadcast(**arrays: Any) -> Any:
+    try:
+        return np.broadcast_arrays(*arrays.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"shapes are {shapes}: pass shapes that can be broadcast") from None

@@ -1,0 +1,1 @@
+"""Counts, checks and the formulas on counts; what public functions stand on."""

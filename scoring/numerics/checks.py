@@ -1,0 +1,163 @@
+"""Checking the arguments that are not arrays, and giving results their form."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from numbers import Integral, Real
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.inputs import Bools, Floats, Ints, check_trials
+
+Short = Literal["raise", "drop"]
+Bounds = tuple[float, float] | None
+UNIT = (0.0, 1.0)
+
+# More attempts than anyone samples: what depends on k has k numbers in memory.
+MOST_ATTEMPTS = 1_000_000
+
+
+def result(values: Any) -> Any:
+    """Return a float for one matrix and an array for a stack of them."""
+    return float(values) if np.ndim(values) == 0 else np.asarray(values)
+
+
+def check_k(k: int) -> int:
+    """Return k as a Python int, from 1 to a million."""
+    if check_whole(k, "k", least=1) > MOST_ATTEMPTS:
+        raise ValueError(f"k is {k}: pass at most {MOST_ATTEMPTS:,}")
+    return int(k)
+
+
+def check_whole(value: Any, name: str, least: int) -> int:
+    """Return a whole number of at least ``least`` as int."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} is {value!r}: pass a whole number, at least {least}")
+    return int(value)
+
+
+def check_positive(value: float, name: str, least: float = 0.0, most: float = np.inf) -> float:
+    """Return a positive finite number as float, strictly between the limits."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not least < value < most:
+        limits = f"above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
+        raise ValueError(f"{name} is {value!r}: pass a finite number {limits}")
+    return float(value)
+
+
+def check_prior(alpha0: float, beta0: float) -> tuple[float, float]:
+    """Return the parameters of a Beta prior, within limits that no formula overflows at."""
+    return (
+        check_positive(alpha0, "alpha0", 1e-100, 1e100),
+        check_positive(beta0, "beta0", 1e-100, 1e100),
+    )
+
+
+def check_finite(value: float, name: str) -> float:
+    """Return a finite number as float."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value):
+        raise ValueError(f"{name} is {value!r}: pass a finite number")
+    return float(value)
+
+
+def check_share(value: float, name: str) -> float:
+    """Return a number from 0 to 1, both included, as float."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value!r}: pass a number from 0 to 1")
+    return float(value)
+
+
+def check_confidence(confidence: float) -> float:
+    """Return a confidence as float, strictly between 0 and 1."""
+    if not isinstance(confidence, Real) or not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence!r}: pass a number between 0 and 1, as in 0.95")
+    return float(confidence)
+
+
+def normal_quantile(confidence: float) -> float:
+    """Return z such that a standard normal lies in [-z, z] with this probability.
+
+    >>> round(normal_quantile(0.95), 4)
+    1.96
+    """
+    # The lower tail, since 1/2 + confidence/2 would round to 1 for a confidence close to 1.
+    return -NormalDist().inv_cdf((1 - check_confidence(confidence)) / 2)
+
+
+def normal_interval(mu: Any, sigma: Any, confidence: float, bounds: Bounds) -> tuple[Any, Any]:
+    """Return mu - z sigma and mu + z sigma, each moved into ``bounds`` (if any).
+
+    mu and sigma are numbers or arrays of one shape; z is :func:`normal_quantile`.
+
+    >>> lo, hi = normal_interval(0.9, 0.1, 0.95, (0.0, 1.0))
+    >>> round(lo, 4), hi
+    (0.704, 1.0)
+    """
+    z = normal_quantile(confidence)
+    lo, hi = mu - z * sigma, mu + z * sigma
+    return within(lo, bounds), within(hi, bounds)
+
+
+def within(ends: Any, bounds: Bounds) -> Any:
+    """Return the ends of intervals moved into bounds (if any)."""
+    if bounds is None:
+        return result(ends)
+    numbers = isinstance(bounds, tuple | list) and len(bounds) == 2
+    if not numbers or not all(isinstance(end, Real) for end in bounds) or bounds[0] > bounds[1]:
+        raise ValueError(f"bounds is {bounds!r}: pass (lowest, highest), or None for no limits")
+    if np.isnan(bounds).any():
+        raise ValueError(f"bounds is {bounds!r}: pass numbers")
+    # Three times as fast as numpy.clip on numbers.
+    return result(np.minimum(np.maximum(ends, bounds[0]), bounds[1]))
+
+
+def enough_trials(trials: Ints, least: int, what: str, short: Short) -> Bools | None:
+    """Which questions have ``least`` trials; ``None`` means all of them.
+
+    Args:
+        trials: trials of each question, shape (..., M).
+        least: how many the estimator needs.
+        what: the estimator's name, for messages.
+        short: what to do about questions with fewer: "raise", or "drop", which warns.
+
+    Raises:
+        ValueError: questions with too few trials and "raise"; nothing left after "drop".
+    """
+    if short not in ("raise", "drop"):
+        raise ValueError(f'short is {short!r}: pass "raise" or "drop"')
+    kept = trials >= least
+    if kept.all():
+        return None
+    if short == "raise":
+        check_trials(trials, least, what, ' (short="drop")')
+    if not kept.any(axis=-1).all():
+        raise ValueError(f"{what}: not one question of R has {least} trials, nothing is left")
+    left_out = int((~kept).sum())
+    text = f"{left_out} of {trials.size} questions have fewer than {least} trials and were left out"
+    warnings.warn(f"{what}: {text}", stacklevel=_callers_level())
+    return kept
+
+
+def _callers_level() -> int:
+    """How far up the stack the first function outside this package is, for a warning."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("scoring."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def question_mean(values: Floats, kept: Bools | None) -> Floats:
+    """Mean over questions, the last axis, of those that are kept."""
+    if kept is None:
+        return np.asarray(values.mean(axis=-1))
+    return np.asarray(np.where(kept, values, 0.0).sum(axis=-1) / kept.sum(axis=-1))
+
+
+def question_sigma(variances: Floats, kept: Bools | None) -> npt.NDArray[np.float64]:
+    """Standard deviation of the mean over independent questions, from their variances."""
+    if kept is None:
+        return np.asarray(np.sqrt(variances.sum(axis=-1)) / variances.shape[-1])
+    return np.asarray(np.sqrt(np.where(kept, variances, 0.0).sum(axis=-1)) / kept.sum(axis=-1))

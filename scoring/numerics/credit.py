@@ -1,0 +1,214 @@
+"""Scores of k attempts that depend only on how many of the k are correct.
+
+Such a score is a vector of credits A_0..A_k: what k attempts earn when j of them are correct.
+Pass@k is (0, 1, 1, ..., 1), Pass^k is (0, ..., 0, 1), and so on. Two expectations are taken here:
+
+- over k-subsets of the N observed trials, c of them correct (hypergeometric): the unbiased
+  estimators;
+- over k new attempts, each correct with probability p, where p ~ Beta(alpha, beta) is the
+  posterior (Beta-binomial): the estimators with a credible interval.
+
+Probabilities are products of ratios of neighbours, in logarithms, anchored at the largest and
+normalised: no factorial or Gamma function appears, and nothing overflows or cancels at N = 10^4
+and k = 10^3. Every distinct state (c, N) is computed once, whatever the shape of the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from scoring.numerics.inputs import Floats, Ints
+from scoring.numerics.powers import BLOCK
+
+# Sums of up to so many logarithms lose no digit that counts.
+SHORT = 64
+
+# Tables of up to so many floats while they are made are made whole, and kept.
+SMALL_TABLE = 50_000
+
+# Below this, E g^2 - (E g)^2 has lost too many digits and is computed around the mean.
+SMALL_VARIANCE = 1e-4
+
+
+def subset_scores(credit: Floats, correct: Ints, trials: Ints) -> Floats:
+    """Mean credit over all k-subsets of each question's trials.
+
+    Args:
+        credit: A_0..A_k, shape (k + 1,).
+        correct: correct trials, any shape.
+        trials: trials, same shape, each at least k.
+
+    Returns:
+        Scores, float64, same shape.
+
+    >>> import numpy as np
+    >>> pass_at_2 = np.array([0.0, 1.0, 1.0])
+    >>> subset_scores(pass_at_2, np.array([0, 1, 9]), np.array([10] * 3)).round(4).tolist()
+    [0.0, 0.2, 1.0]
+    """
+    return by_state(_mean_credit, (credit.tobytes(),), correct, trials, credit.size)[0]
+
+
+def _mean_credit(credit: bytes, correct: Ints, trials: Ints) -> tuple[Floats]:
+    values = np.frombuffer(credit)
+    mean = hypergeometric(trials, correct, values.size - 1) @ values
+    return (np.clip(mean, values.min(), values.max()),)  # rounding may lead just outside
+
+
+def credit_moments(credit: Floats, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of g(p) = sum_j A_j C(k, j) p^j (1 - p)^(k - j) for p ~ Beta.
+
+    Args:
+        credit: A_0..A_k, shape (k + 1,).
+        alpha: Beta parameters, one for each state, above 0, shape (states,).
+        beta: the same.
+
+    Returns:
+        Means and variances, float64, shape (states,).
+
+    >>> import numpy as np
+    >>> mean, variance = credit_moments(np.array([0.0, 1.0]), np.array([4.0]), np.array([3.0]))
+    >>> mean.round(6).tolist(), variance.round(6).tolist()
+    ([0.571429], [0.030612])
+    """
+    if (credit == credit[0]).all():
+        return np.full(alpha.shape, credit[0]), np.zeros(alpha.shape)
+    k = credit.size - 1
+    means = beta_binomial(k, alpha, beta) @ credit
+    pmf = beta_binomial(2 * k, alpha, beta)
+    variances = pmf @ _square(k, credit[None, :])[0] - means**2
+    small = variances < SMALL_VARIANCE
+    if small.any():
+        centred = _square(k, credit - means[small, None])
+        variances[small] = np.maximum((pmf[small] * centred).sum(axis=-1), 0.0)
+    return means, variances
+
+
+def hypergeometric(trials: Ints, correct: Ints, k: int) -> Floats:
+    """P(j of k drawn are correct), j = 0..k, for each state; shape (states, k + 1).
+
+    >>> import numpy as np
+    >>> hypergeometric(np.array([5]), np.array([3]), 2).round(4).tolist()
+    [[0.1, 0.6, 0.3]]
+    """
+    j = np.arange(k)
+    above = (correct[:, None] - j) * (k - j)
+    below = (j + 1) * ((trials - correct - k)[:, None] + j + 1)
+    return _pmf(above, below)
+
+
+def beta_binomial(k: int, alpha: Floats, beta: Floats) -> Floats:
+    """P(j of k new attempts are correct), j = 0..k, for each state; shape (states, k + 1).
+
+    >>> import numpy as np
+    >>> beta_binomial(2, np.array([1.0]), np.array([1.0])).round(4).tolist()
+    [[0.3333, 0.3333, 0.3333]]
+    """
+    j = np.arange(k)
+    above = (alpha[:, None] + j) * (k - j)
+    below = (j + 1) * (beta[:, None] + k - 1 - j)
+    return _pmf(above, below)
+
+
+def _pmf(above: Any, below: Any) -> Floats:
+    """Normalise the distribution with P(j + 1) / P(j) = above_j / below_j.
+
+    Ratios of which one side is not positive lie outside the support.
+    """
+    outside = (above <= 0) | (below <= 0)
+    ratios = above / np.where(below, below, 1)
+    ratios[outside] = 1.0
+    steps = np.log(ratios)
+    logs = np.zeros((steps.shape[0], steps.shape[1] + 1))
+    np.cumsum(steps, axis=-1, out=logs[:, 1:])
+    if steps.shape[1] <= SHORT:
+        logs -= logs.max(axis=-1, keepdims=True)
+    else:
+        # Summed again from the largest probability, where an error would count most.
+        up = np.arange(steps.shape[1]) >= logs.argmax(axis=-1)[:, None]
+        logs[:] = 0.0
+        logs[:, 1:] += np.cumsum(np.where(up, steps, 0.0), axis=-1)
+        logs[:, :-1] -= np.cumsum(np.where(up, 0.0, steps)[:, ::-1], axis=-1)[:, ::-1]
+    pmf = np.exp(logs)
+    # Outside the support above or below is not positive: the upper end, and the lower end.
+    pmf[:, 1:][above <= 0] = 0.0
+    pmf[:, :-1][below <= 0] = 0.0
+    pmf /= pmf.sum(axis=-1, keepdims=True)
+    return pmf
+
+
+def _square(k: int, credits: Floats) -> Floats:
+    """Credits of g^2 as a score of 2k attempts; shape (states, 2k + 1).
+
+    With t of 2k attempts correct, the first k hold j of them with hypergeometric probability:
+    h_t = sum_j P(j | t) A_j A_(t - j).
+    """
+    squared = np.empty((credits.shape[0], 2 * k + 1))
+    width = max(1, BLOCK // ((k + 1) * credits.shape[0]))
+    for start in range(0, 2 * k + 1, width):
+        stop = min(start + width, 2 * k + 1)
+        small = 4 * k * k <= BLOCK
+        rows = _split(k)[start:stop] if small else _split_rows(k, start, stop)
+        other = np.arange(start, stop)[:, None] - np.arange(k + 1)
+        products = credits[:, None, :] * credits[:, other.clip(0, k)]
+        squared[:, start:stop] = (rows * products).sum(axis=-1)
+    return squared
+
+
+@lru_cache(maxsize=16)
+def _split(k: int) -> Floats:
+    return _split_rows(k, 0, 2 * k + 1)
+
+
+def _split_rows(k: int, start: int, stop: int) -> Floats:
+    """P(j of the first k are correct | t of 2k are), t = start..stop - 1; (t, k + 1)."""
+    t = np.arange(start, stop)
+    return hypergeometric(np.full(t.shape, 2 * k), t, k)
+
+
+def by_state(
+    function: Callable[..., tuple[Floats, ...]],
+    arguments: tuple[Any, ...],
+    correct: Ints,
+    trials: Ints,
+    width: int,
+) -> tuple[Floats, ...]:
+    """Apply a function to (correct, trials), once for each distinct pair.
+
+    With the same number of trials everywhere the values for 0..N correct are a table, which is
+    kept for the next call.
+
+    Args:
+        function: of ``arguments`` and two vectors of one length; returns vectors of that length.
+            Of module level, as it is part of the key of its table.
+        arguments: hashable.
+        correct: correct trials, any shape.
+        trials: trials, same shape.
+        width: how many floats the function needs for a pair; bounds the memory.
+    """
+    most = int(trials.flat[0])
+    if (most + 1) * width <= SMALL_TABLE and (trials == most).all():
+        return tuple(column[correct] for column in _table(function, arguments, most))
+    c, n = correct.ravel(), trials.ravel()
+    # Two numbers below 2^26 make one key; trials beyond that are not looked up but computed.
+    lookup = c.size > 1 and n.max() < 2**26
+    if lookup:
+        keys, inverse = np.unique((n << 26) + c, return_inverse=True)
+        n, c = keys >> 26, keys & (2**26 - 1)
+    step = max(1, BLOCK // width)
+    blocks = [
+        function(*arguments, c[i : i + step], n[i : i + step]) for i in range(0, c.size, step)
+    ]
+    columns = [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+    return tuple((x[inverse] if lookup else x).reshape(correct.shape) for x in columns)
+
+
+@lru_cache(maxsize=256)
+def _table(
+    function: Callable[..., tuple[Floats, ...]], arguments: tuple[Any, ...], trials: int
+) -> tuple[Floats, ...]:
+    return function(*arguments, np.arange(trials + 1), np.full(trials + 1, trials))

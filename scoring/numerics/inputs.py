@@ -1,0 +1,294 @@
+"""Checking outcomes, counts, weights and priors; all mathematics is done on counts.
+
+Every estimator of this package first reduces what it is given to counts per question and
+category, shape ``(..., M, C + 1)``: leading axes are free (models, data sets, replicates), and a
+question's number of trials is the sum of its counts. Numbers that are not arrays (k, confidence,
+bounds) are checked in ``_checks.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.arrays import Floats as Floats
+from scoring.numerics.arrays import number_array, with_masks
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+BINARY_WEIGHTS: Floats = np.array([0.0, 1.0])
+
+# The square of twice this is still a float64, so that no variance overflows.
+LARGEST_WEIGHT = 1e150
+
+# Up to here one pass over the outcomes per category is faster than one bincount.
+FEW_CATEGORIES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often each category was the outcome of each question, in place of the outcomes.
+
+    Args:
+        values: whole numbers, shape (..., M, C + 1), or (C + 1,) for one question. Questions may
+            have different totals. As a prior (R0) the counts may be fractional.
+
+    >>> from scoring import Counts, bayes, bayes_ci
+    >>> bayes(Counts([[2, 3], [1, 4]])) == bayes([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
+    True
+    """
+
+    values: npt.ArrayLike
+
+
+Outcomes: TypeAlias = npt.ArrayLike | Counts
+
+
+def check_weights(w: npt.ArrayLike | None) -> Floats:
+    """Return the weights as a float64 vector of length C + 1; ``None`` means (0, 1)."""
+    if w is None:
+        return BINARY_WEIGHTS
+    weights = number_array(w, "w")
+    if weights.ndim != 1 or weights.size == 0:
+        raise ValueError(
+            f"w has shape {weights.shape}: pass a vector with one weight per category 0..C"
+        )
+    weights = weights.astype(np.float64)
+    bad = np.flatnonzero(~(np.abs(weights) <= LARGEST_WEIGHT))
+    if bad.size:
+        raise ValueError(
+            f"w[{bad[0]}] is {weights[bad[0]]}: "
+            f"weights must be finite and between -{LARGEST_WEIGHT:g} and {LARGEST_WEIGHT:g}"
+        )
+    if 0 < np.ptp(weights) < 1 / LARGEST_WEIGHT:
+        raise ValueError(f"w differs by {np.ptp(weights)}: too little for variances, rescale w")
+    return weights
+
+
+def weighted_counts(R: Outcomes, w: npt.ArrayLike | None) -> tuple[Ints, Floats]:
+    """Return the counts (..., M, C + 1) of R and the weights (C + 1,)."""
+    weights = check_weights(w)
+    return outcome_counts(R, weights.size, remedy=category_advice(w, weights)), weights
+
+
+def binary_counts(R: Outcomes, what: str) -> tuple[Ints, Ints]:
+    """Return how many trials of each question were correct, and how many there were: (..., M).
+
+    R holds outcomes 0 and 1, or counts of wrong and right; ``what`` names the estimator.
+    """
+    remedy = f"{what} takes outcomes 1 (correct) and 0 (not)"
+    if isinstance(R, Counts):
+        counts = _given_counts(R, 2, remedy, "R", fractions=False)
+        return counts[..., 1], counts.sum(axis=-1)
+    data, missing = _as_array(R, "R", 1, False)
+    _check_outcomes(data, missing, 2, "R", remedy)
+    solved = data != 0
+    if missing is None:
+        right = np.count_nonzero(solved, axis=-1)
+        return right, np.full(right.shape, data.shape[-1])
+    trials = np.count_nonzero(~missing, axis=-1)
+    return np.count_nonzero(solved & ~missing, axis=-1), trials
+
+
+def category_advice(w: npt.ArrayLike | None, weights: Floats) -> str:
+    """Say what to do about an outcome that has no weight."""
+    if w is None:
+        return "without w only 0 and 1 are allowed; pass w, one weight per category 0..C"
+    return f"w has {weights.size} weights, for 0..{weights.size - 1}; pass one per category 0..C"
+
+
+def outcome_counts(
+    R: Outcomes,
+    categories: int,
+    *,
+    remedy: str,
+    name: str = "R",
+    rows: int = 1,
+    prior: bool = False,
+) -> Any:
+    """Count the outcomes of every category for every question.
+
+    Args:
+        R: outcomes, shape (..., M, N), or (N,) for one question; bool, integer or integer-valued
+            float; entries that are masked (``numpy.ma``) are missing and are not counted. Or
+            :class:`Counts`.
+        categories: C + 1; every outcome must be in 0..C.
+        remedy: what to do about an outcome above C, for messages.
+        name: the argument's name, for messages.
+        rows: the number of questions that a vector is cut into.
+        prior: whether R is a prior, which may have no trials, and fractional counts.
+
+    Returns:
+        Counts, int64 (float64 for fractional ones), shape (..., M, C + 1).
+
+    Raises:
+        ValueError: not a rectangular array of outcomes 0..C.
+
+    >>> import numpy as np
+    >>> R = np.ma.masked_equal([[1, 1, 0], [0, -1, 1]], -1)
+    >>> outcome_counts(R, 2, remedy="").tolist()
+    [[1, 2], [1, 1]]
+    """
+    if isinstance(R, Counts):
+        return _given_counts(R, categories, remedy, name, fractions=prior)
+    data, missing = _as_array(R, name, rows, prior)
+    _check_outcomes(data, missing, categories, name, remedy)
+    if categories == 2 and missing is None:
+        right = np.count_nonzero(data, axis=-1)
+        return np.stack([data.shape[-1] - right, right], axis=-1)
+    if categories <= FEW_CATEGORIES:
+        hits = [data == k if missing is None else (data == k) & ~missing for k in range(categories)]
+        return np.stack([np.count_nonzero(hit, axis=-1) for hit in hits], axis=-1)
+    questions = int(np.prod(data.shape[:-1]))
+    data = data if missing is None else np.where(missing, 0, data)
+    cell = data.astype(np.int64) + categories * np.arange(questions).reshape((*data.shape[:-1], 1))
+    present = cell.ravel() if missing is None else cell[~missing]
+    counts = np.bincount(present, minlength=questions * categories)
+    return counts.reshape((*data.shape[:-1], categories))
+
+
+def _given_counts(R: Counts, categories: int, remedy: str, name: str, fractions: bool) -> Any:
+    """Check counts that were given in place of outcomes."""
+    values = number_array(R.values, f"{name}: Counts")
+    if values.dtype.kind == "f":
+        values = values.astype(np.float64)
+    if values.ndim == 1:
+        values = values[None, :]
+    if values.ndim < 2 or values.shape[-1] != categories or values.size == 0:
+        raise ValueError(
+            f"{name}: Counts has shape {values.shape}; "
+            f"pass (..., questions, {categories}), one count per category ({remedy})"
+        )
+    bad = ~((values >= 0) & (values < 2**53))
+    if not fractions and values.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            bad |= values != np.trunc(values)
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        kind = "numbers" if fractions else "whole numbers"
+        raise ValueError(
+            f"{name}: Counts{list(at)} is {values[at].item()}; counts are {kind}, 0 or more"
+        )
+    return values.astype(np.float64 if fractions else np.int64)
+
+
+def _as_array(
+    R: npt.ArrayLike, name: str, rows: int, empty_ok: bool
+) -> tuple[npt.NDArray[Any], Bools | None]:
+    """Return the data (..., M, N) and the mask of missing trials, ``None`` if there are none."""
+    missing = None
+    if type(R) is np.ndarray:
+        data = R
+    else:
+        try:
+            # Not np.asarray, which would drop masks and count what lies under them.
+            masked = with_masks(R)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} is not a rectangular matrix: "
+                "pass (questions, trials), and mask the trials that are missing (numpy.ma)"
+            ) from None
+        data = np.asarray(masked.data)
+        if masked.mask is not np.ma.nomask and masked.mask.any():
+            missing = np.broadcast_to(np.asarray(masked.mask, dtype=bool), data.shape)
+    if data.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} has dtype {data.dtype}: "
+            "pass whole numbers 0..C, and mask the trials that are missing (numpy.ma)"
+        )
+    if data.ndim == 1 and data.size % rows:
+        raise ValueError(
+            f"{name} is a vector of {data.size} outcomes for {rows} questions: "
+            "pass a (questions, trials) matrix"
+        )
+    if data.ndim == 1:
+        data = data.reshape(rows, -1)
+        missing = None if missing is None else missing.reshape(rows, -1)
+    if data.ndim == 0:
+        raise ValueError(
+            f"{name} is a single number: pass a (questions, trials) matrix, a stack of them, "
+            "or a vector of trials for one question"
+        )
+    if 0 in data.shape[:-1] or (data.shape[-1] == 0 and not empty_ok):
+        raise ValueError(
+            f"{name} is empty, shape {data.shape}: pass at least one question and one trial"
+        )
+    return data, missing
+
+
+def _check_outcomes(
+    data: npt.NDArray[Any], missing: Bools | None, categories: int, name: str, remedy: str
+) -> None:
+    """Raise on the first outcome that is not one of the categories 0..C."""
+    whole = data.dtype.kind != "f"
+    if data.size == 0:
+        return
+    # One pass for the largest and one for the smallest, where that settles it.
+    if missing is None and whole and data.max() < categories and data.min() >= 0:
+        return
+    bad = ~((data >= 0) & (data < categories))
+    if not whole:
+        with np.errstate(invalid="ignore"):
+            bad |= data != np.trunc(data)
+    if missing is not None:
+        bad &= ~missing
+    if not bad.any():
+        return
+    at = tuple(int(i) for i in np.argwhere(bad)[0])
+    value = data[at].item()
+    if not np.isfinite(value):
+        advice = "mark missing trials with np.ma.masked_invalid"
+    elif value != int(value):
+        advice = "outcomes are whole numbers 0..C; graded scores belong in the weights w"
+    elif value < 0:
+        advice = "outcomes are 0..C; mark missing trials with np.ma.masked_less(R, 0)"
+    else:
+        advice = remedy
+    axes = "question, trial" if len(at) == 2 else "..., question, trial"
+    raise ValueError(f"{name}{list(at)} ({axes} from 0) is {value}: {advice}")
+
+
+def prior_counts(R0: Outcomes | None, counts: Ints, remedy: str) -> Any:
+    """Count a prior run of the same M questions; 0 where there is none.
+
+    Args:
+        R0: outcomes (..., M, D), or :class:`Counts` (..., M, C + 1), which may be fractional.
+        counts: those of the run itself; the leading axes must broadcast.
+        remedy: as for :func:`outcome_counts`.
+    """
+    if R0 is None:
+        return 0
+    questions, categories = counts.shape[-2:]
+    found = outcome_counts(R0, categories, remedy=remedy, name="R0", rows=questions, prior=True)
+    if found.shape[-2] != questions:
+        raise ValueError(
+            f"R0 has {found.shape[-2]} questions, but R has {questions}: "
+            "pass prior outcomes of the same questions in the same order"
+        )
+    try:
+        shape = np.broadcast_shapes(found.shape, counts.shape)
+    except ValueError:
+        shape = ()
+    if shape != counts.shape:
+        raise ValueError(
+            f"R0 has leading axes {found.shape[:-2]}, but R has {counts.shape[:-2]}: "
+            "pass one prior run for all, or one for each"
+        )
+    return found
+
+
+def check_trials(trials: Ints, least: int, what: str, option: str = "") -> None:
+    """Raise if a question has fewer than ``least`` trials; ``trials`` has shape (..., M)."""
+    short = trials < least
+    if short.any():
+        at = tuple(int(i) for i in np.argwhere(short)[0])
+        where = f"question {at[0]}" if len(at) == 1 else f"question {list(at)} (..., question)"
+        raise ValueError(
+            f"{where} (counted from 0) has {trials[at]} trials, but {what} needs at least "
+            f"{least} of every question, and {int(short.sum())} of {trials.size} have too few: "
+            f"run the missing trials, or leave those questions out{option}"
+        )

@@ -1,0 +1,81 @@
+"""The formulas of Bayes@N and avg@N on stacks of counts, shape (..., M, C + 1).
+
+Inputs are taken as checked. Leading axes are free (models, data sets, bootstrap replicates), and
+every question has its own number of trials, the sum of its counts. Notation and source: the
+docstring of ``bayes.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scoring.numerics.inputs import Floats, Ints
+
+
+def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Floats, Floats]:
+    """Bayes@N of stacks of counts; the inputs are taken as checked.
+
+    Args:
+        counts: shape (..., M, C + 1).
+        weights: shape (C + 1,).
+        prior: counts of a prior run, broadcast against ``counts``; the 1 of the uniform prior
+            is added here.
+
+    Returns:
+        mu and sigma, float64, each of shape (...).
+
+    >>> import numpy as np
+    >>> counts = np.array([[[2, 3], [1, 4]], [[5, 0], [0, 5]]])
+    >>> mu, sigma = bayes_from_counts(counts, np.array([0.0, 1.0]))
+    >>> mu.round(6).tolist(), sigma.round(6).tolist()
+    ([0.642857, 0.5], [0.118451, 0.087482])
+    """
+    means, variances = posterior_moments(counts + prior + 1, weights)
+    questions = means.shape[-1]
+    return means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / questions
+
+
+def avg_moments(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
+    """avg@N of each question and the posterior's variance on its scale; shapes (..., M).
+
+    Every question has at least one trial.
+
+    >>> import numpy as np
+    >>> a, variance = avg_moments(np.array([[2, 3], [1, 4]]), np.array([0.0, 1.0]))
+    >>> a.tolist(), variance.round(6).tolist()
+    ([0.6, 0.8], [0.06, 0.05])
+    """
+    _, variances = posterior_moments(counts + 1, weights)
+    trials = counts.sum(axis=-1)
+    scale = (trials + weights.size) / trials
+    return observed_means(counts, weights), scale**2 * variances
+
+
+def posterior_moments(nu: Ints | Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of w . pi_a for each question under Dirichlet(nu_a).
+
+    Args:
+        nu: Dirichlet parameters, all above 0, shape (..., M, C + 1).
+        weights: shape (C + 1,).
+
+    Returns:
+        Means and variances, float64, each of shape (..., M).
+
+    Source: arXiv 2510.04265, the terms of equation 15. The variance is summed around the mean,
+    which is the same and cannot come out negative.
+    """
+    total = nu.sum(axis=-1)
+    probabilities = nu / total[..., None]
+    # Relative to w_0, as the paper writes it: weights that are all equal give exactly w_0 and 0.
+    offsets = weights - weights[0]
+    means = probabilities @ offsets
+    spread = (probabilities * (offsets - means[..., None]) ** 2).sum(axis=-1)
+    return weights[0] + means, spread / (total + 1)
+
+
+def observed_means(counts: Ints, weights: Floats) -> Floats:
+    """Return each question's mean weighted outcome, shape (..., M)."""
+    means: Floats = weights[0] + (counts @ (weights - weights[0])) / counts.sum(axis=-1)
+    return means

@@ -1,0 +1,1 @@
+"""Two models or many: comparison, ranks, reversals, planning, trajectories."""

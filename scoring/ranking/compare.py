@@ -1,0 +1,266 @@
+"""Is one model better than another? The paper's answer, and the one for questions as a sample.
+
+The posteriors of two models on the same questions are independent and close to normal, so the
+difference of their scores is normal as well. That is about these very questions:
+:func:`compare`, :func:`compare_scores` and :func:`pairwise_z`. Whether the difference would hold
+for other questions of the same kind is another matter: :func:`paired_questions`.
+
+Source: Hariri et al., arXiv 2510.04265, section 2.5; Miller, arXiv 2411.00640.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from scoring.metrics.bayes import avg
+from scoring.numerics.arrays import check_scores, check_sigma, finite_array
+from scoring.numerics.checks import normal_interval, result
+from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, weighted_counts
+from scoring.numerics.moments import observed_means
+
+
+class Comparison(NamedTuple):
+    """The difference of two scores, A minus B; floats for one pair, arrays (...) for stacks."""
+
+    difference: Any
+    """mu_a - mu_b, above 0 where A scores higher."""
+    sigma: Any
+    """Standard deviation of the difference."""
+    z: Any
+    """|difference| / sigma; 0 where the difference is 0, inf where only sigma is 0."""
+    rho: Any
+    """Phi(z): the confidence that the better score belongs to the better model, 1/2 to 1."""
+    probability: Any
+    """The probability that A beats B: rho where A scores higher, 1 - rho where B does."""
+    lo: Any
+    """Lower end of the interval of the difference."""
+    hi: Any
+    """Upper end of the interval of the difference."""
+
+
+def compare(
+    R_a: Outcomes,
+    R_b: Outcomes,
+    w: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compare two models by their outcomes on the same questions.
+
+    With mu and sigma of :func:`scoring.avg`, the average and the posterior's sigma on its scale::
+
+        z   = |mu_a - mu_b| / sqrt(sigma_a^2 + sigma_b^2)
+        rho = Phi(z)
+
+    With the same N for both models these are exactly the z and rho of Bayes@N, whose means and
+    sigmas are those of the average times one factor (equations 19 and 20 of the paper). With
+    different N the uniform prior of Bayes@N pulls the model with fewer trials further towards the
+    middle, and equal models would seem to differ; the averages are not pulled.
+
+    The questions are fixed: more trials raise z, whatever the number of questions. To compare
+    scores with a prior run, or by another estimator, pass them to :func:`compare_scores`.
+
+    Args:
+        R_a: outcomes of A, 0..C, shape (..., M, N), or counts, with at least one trial of every
+            question; as for :func:`scoring.bayes`.
+        R_b: outcomes of B on the same M questions, in the same order; the number of trials may
+            differ, and leading axes are broadcast against those of ``R_a``.
+        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
+        confidence: posterior probability of the interval (lo, hi), in (0, 1).
+
+    Returns:
+        A :class:`Comparison`; its interval is difference -/+ the two-sided normal quantile
+        (1.96 at 0.95) times sigma. With scores on one scale 0..1 it may go beyond -1 and 1.
+
+    Raises:
+        ValueError: as for :func:`scoring.avg`; different numbers of questions; leading axes
+            that cannot be broadcast; a confidence outside (0, 1).
+
+    Source: arXiv 2510.04265, section 2.5.
+
+    >>> a = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> b = [[0, 1, 0, 0, 0], [1, 0, 0, 1, 1]]
+    >>> c = compare(a, b)
+    >>> round(c.difference, 4), round(c.sigma, 4), round(c.z, 4)
+    (0.3, 0.2345, 1.2792)
+    >>> round(c.rho, 4), round(c.probability, 4), round(compare(b, a).probability, 4)
+    (0.8996, 0.8996, 0.1004)
+    >>> round(c.lo, 4), round(c.hi, 4)
+    (-0.1597, 0.7597)
+    """
+    counts_a, counts_b, weights = counts_of_both(R_a, R_b, w)
+    scores_a, scores_b = avg(Counts(counts_a), weights), avg(Counts(counts_b), weights)
+    return compare_scores(*scores_a, *scores_b, confidence)
+
+
+def compare_scores(
+    mu_a: npt.ArrayLike,
+    sigma_a: npt.ArrayLike,
+    mu_b: npt.ArrayLike,
+    sigma_b: npt.ArrayLike,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compare two scores with independent normal posteriors; formulas in :func:`compare`.
+
+    Args:
+        mu_a: posterior mean of A, any shape; the four arguments are broadcast.
+        sigma_a: its standard deviation, at least 0.
+        mu_b: posterior mean of B.
+        sigma_b: its standard deviation, at least 0.
+        confidence: as for :func:`compare`.
+
+    Returns:
+        A :class:`Comparison`. Scores that are equal have z = 0 and probability 1/2 even where
+        both sigmas are 0; scores that differ with both sigmas 0 have z = inf and probability 1
+        or 0.
+
+    Raises:
+        ValueError: a number that is not finite, a sigma below 0, shapes that cannot be
+            broadcast, a confidence outside (0, 1).
+
+    Source: arXiv 2510.04265, section 2.5.
+
+    >>> c = compare_scores(0.6, 0.03, 0.7, 0.04)
+    >>> round(c.z, 4), round(c.rho, 4), round(c.probability, 4)
+    (2.0, 0.9772, 0.0228)
+    >>> compare_scores([0.5, 0.5], 0.0, [0.5, 0.25], 0.0).z.tolist()
+    [0.0, inf]
+    """
+    mean_a, mean_b = finite_array(mu_a, "mu_a"), finite_array(mu_b, "mu_b")
+    sd_a, sd_b = check_sigma(sigma_a, "sigma_a"), check_sigma(sigma_b, "sigma_b")
+    try:
+        np.broadcast_shapes(mean_a.shape, sd_a.shape, mean_b.shape, sd_b.shape)
+    except ValueError:
+        raise ValueError(
+            f"mu_a, sigma_a, mu_b and sigma_b have shapes {mean_a.shape}, {sd_a.shape}, "
+            f"{mean_b.shape} and {sd_b.shape}: pass shapes that can be broadcast"
+        ) from None
+    difference = mean_a - mean_b
+    sigma = np.hypot(sd_a, sd_b)
+    difference, sigma = np.broadcast_arrays(difference, sigma)
+    z = signed_z(difference, sigma)
+    rho: Floats = ndtr(np.abs(z))
+    probability: Floats = ndtr(z)
+    lo, hi = normal_interval(difference, sigma, confidence, None)
+    parts = (difference, sigma, np.abs(z), rho, probability, lo, hi)
+    return Comparison(*(result(np.array(part)) for part in parts))
+
+
+def pairwise_z(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
+    """Signed z-scores of all pairs of K models, from their posterior means and sigmas.
+
+    ::
+
+        z_ij = (mu_i - mu_j) / sqrt(sigma_i^2 + sigma_j^2)
+
+    Its absolute value is the paper's z, and Phi(z_ij) the probability that model i beats j.
+
+    Args:
+        mu: posterior means, shape (..., K).
+        sigma: their standard deviations, at least 0, same shape or one that broadcasts to it.
+
+    Returns:
+        float64, shape (..., K, K), antisymmetric: 0 on the diagonal and where scores are equal,
+        -inf or inf where scores differ and both sigmas are 0.
+
+    Raises:
+        ValueError: as for :func:`compare_scores`.
+
+    Source: arXiv 2510.04265, section 2.5.
+
+    >>> pairwise_z([0.7, 0.6, 0.6], [0.04, 0.03, 0.0]).round(4).tolist()
+    [[0.0, 2.0, 2.5], [-2.0, 0.0, 0.0], [-2.5, 0.0, 0.0]]
+    """
+    mean, sd = check_scores(mu, sigma)
+    return signed_z(
+        mean[..., :, None] - mean[..., None, :], np.hypot(sd[..., :, None], sd[..., None, :])
+    )
+
+
+def paired_questions(
+    R_a: Outcomes,
+    R_b: Outcomes,
+    w: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compare two models when the questions are a sample from a larger pool.
+
+    Both models answered the same questions, so their difference is taken question by question.
+    With x_a and y_a the mean weighted outcomes of the two models on question a::
+
+        d_a        = x_a - y_a
+        difference = 1/M sum_a d_a
+        sigma^2    = sum_a (d_a - difference)^2 / (M - 1) / M
+
+    sigma is the clustered standard error of the difference: it holds the noise of the trials and
+    the choice of questions, and shrinks with M, hardly with N. Hard questions are hard for both
+    models, which is why it is mostly below the root of the two squared
+    :func:`scoring.question_stderr`.
+
+    Args:
+        R_a: as for :func:`compare`; every question needs at least one trial.
+        R_b: as for :func:`compare`; every question needs at least one trial.
+        w: as for :func:`compare`.
+        confidence: confidence of the interval (lo, hi), in (0, 1).
+
+    Returns:
+        A :class:`Comparison` of the averages. The interval and the probabilities are the normal
+        approximation, which is too narrow for few questions: at M = 10 a 95 % interval covers
+        about 92 % even when the d_a are normal. Where all d_a are equal sigma is 0 and z inf,
+        which says that these questions do not differ, not that others would not.
+
+    Raises:
+        ValueError: as for :func:`compare`; fewer than two questions; a question without trials.
+
+    Source: Miller, arXiv 2411.00640, paired differences with questions as clusters.
+
+    >>> a = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1]]
+    >>> b = [[0, 1, 0, 0, 0], [1, 0, 0, 1, 1], [1, 0, 1, 1, 1]]
+    >>> c = paired_questions(a, b)
+    >>> round(c.difference, 4), round(c.sigma, 4), round(c.z, 4)
+    (0.2667, 0.0667, 4.0)
+    """
+    counts_a, counts_b, weights = counts_of_both(R_a, R_b, w)
+    questions = counts_a.shape[-2]
+    if questions < 2:
+        raise ValueError("R_a and R_b have 1 question: a sample of questions needs at least 2")
+    for counts in (counts_a, counts_b):
+        check_trials(counts.sum(axis=-1), 1, "a comparison over questions")
+    gaps = observed_means(counts_a, weights) - observed_means(counts_b, weights)
+    sigma = gaps.std(axis=-1, ddof=1) / np.sqrt(questions)
+    # Gaps that are equal but for rounding are equal.
+    sigma = np.where(sigma > 1e-15 * np.abs(gaps).max(axis=-1), sigma, 0.0)
+    return compare_scores(gaps.mean(axis=-1), sigma, 0.0, 0.0, confidence)
+
+
+def signed_z(difference: Floats, sigma: Floats) -> Floats:
+    """Return difference / sigma; 0 where the difference is 0, and -/+ inf where only sigma is."""
+    # The limit as sigma goes to 0, not 0/0: no uncertainty and no difference is a tie.
+    z = np.where(difference == 0, 0.0, np.copysign(np.inf, difference))
+    with np.errstate(over="ignore"):
+        np.divide(difference, sigma, out=z, where=(sigma > 0) & (difference != 0))
+    return z
+
+
+def counts_of_both(
+    R_a: Outcomes, R_b: Outcomes, w: npt.ArrayLike | None
+) -> tuple[Ints, Ints, Floats]:
+    """Return the counts of two models on the same questions, and the weights."""
+    counts_a, weights = weighted_counts(R_a, w)
+    counts_b, _ = weighted_counts(R_b, w)
+    if counts_a.shape[-2] != counts_b.shape[-2]:
+        raise ValueError(
+            f"R_a has {counts_a.shape[-2]} questions, but R_b has {counts_b.shape[-2]}: "
+            "pass outcomes of the same questions in the same order"
+        )
+    try:
+        np.broadcast_shapes(counts_a.shape, counts_b.shape)
+    except ValueError:
+        raise ValueError(
+            f"R_a and R_b have leading axes {counts_a.shape[:-2]} and {counts_b.shape[:-2]}: "
+            "pass shapes that can be broadcast"
+        ) from None
+    return counts_a, counts_b, weights

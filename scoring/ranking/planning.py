@@ -1,0 +1,206 @@
+"""How many trials: to reach an interval of a given width, or to separate two models.
+
+Both answers look ahead from a pilot run. The pilot's posterior of pi_a, under the uniform prior,
+says what further trials of question a may bring; over it and over the outcomes of N new trials,
+the variance that Bayes@N will report has an expectation in closed form. With K = C + 1
+categories, T = N + K, weights shifted so that they add up to 0, S = sum_k w_k^2, q_a the
+posterior mean of sum_k pi_ak w_k^2, and W_a that of the variance of one outcome,
+sum_k pi_ak w_k^2 - (w . pi_a)^2::
+
+    E sigma^2(N) = sum_a ( W_a N^2 + (S + K q_a - W_a) N + K S ) / (M^2 T^2 (T + 1))
+
+N counts trials of a run of its own, scored without the pilot; pilot trials that are kept and
+counted towards N change little once N is well above the pilot's number.
+
+Source: follows from Hariri et al., arXiv 2510.04265, equation 15 and sections 2.5 and 2.7.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.checks import check_confidence, check_positive, normal_quantile, result
+from scoring.numerics.inputs import (
+    Bools,
+    Counts,
+    Floats,
+    Ints,
+    Outcomes,
+    check_trials,
+    weighted_counts,
+)
+from scoring.numerics.moments import posterior_moments
+from scoring.ranking.compare import compare, counts_of_both
+
+MOST_TRIALS = 2**52
+"""Plans end here; up to here whole numbers and their halves are exact in float64."""
+
+
+class Plan(NamedTuple):
+    """Trials per question and model; floats for one pair of models, arrays (...) for stacks."""
+
+    trials: Any
+    """For the difference that the pilot shows; inf where it shows none."""
+    fewest: Any
+    """For the largest difference in the pilot's interval."""
+    most: Any
+    """For the smallest difference in the pilot's interval; inf where that holds 0."""
+
+
+def trials_for_width(
+    R: Outcomes, width: float, w: npt.ArrayLike | None = None, confidence: float = 0.95
+) -> Any:
+    """Trials per question at which the credible interval of Bayes@N is expected this narrow.
+
+    The smallest N from which on::
+
+        2 z sqrt(E sigma^2(N)) <= width
+
+    where z is the two-sided normal quantile of ``confidence`` and E sigma^2 as in the module's
+    docstring. The expectation is over what the pilot leaves open, so that about half of all runs
+    with N trials reach the width, and the rest miss it by little.
+
+    Args:
+        R: outcomes of the pilot 0..C, shape (..., M, N), or counts; as for
+            :func:`scoring.bayes`. A question without trials is planned for from the prior.
+        width: hi - lo of :func:`scoring.bayes_ci` without bounds, above 0, in units of the
+            weights.
+        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
+        confidence: confidence of the interval, in (0, 1).
+
+    Returns:
+        N, at least 1: an int for one matrix, an int64 array (...) for stacks.
+
+    Raises:
+        ValueError: as for :func:`scoring.bayes`; a width that is not above 0, or so small that
+            2^52 trials do not reach it; a confidence outside (0, 1).
+
+    Source: arXiv 2510.04265, equation 15, in expectation.
+
+    >>> pilot = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]
+    >>> trials_for_width(pilot, 0.2), trials_for_width(pilot, 0.1)
+    (15, 64)
+    """
+    counts, weights = weighted_counts(R, w)
+    wanted = check_positive(width, "width") / (2 * normal_quantile(confidence))
+    unit = _unit(weights)
+    expected = _expected_variance(counts, weights / unit)
+    found = _smallest(lambda N: np.sqrt(expected(N)) <= wanted / unit)
+    if np.isinf(found).any():
+        raise ValueError(f"width is {width!r}: more than 2^52 trials are needed, pass a larger one")
+    return int(found) if found.ndim == 0 else found.astype(np.int64)
+
+
+def trials_to_separate(
+    R_a: Outcomes, R_b: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
+) -> Plan:
+    """Trials per question of each model at which z is expected to reach the confidence.
+
+    The smallest N from which on::
+
+        N / T |d| / sqrt(E sigma_a^2(N) + E sigma_b^2(N)) >= z
+
+    where z is the one-sided normal quantile of ``confidence`` (1.645 at 0.95), d the difference
+    of the true scores, N / T the pull of the uniform prior on it, and T and E sigma^2 as in the
+    module's docstring. d is not known. ``trials`` takes the difference of the pilot's averages,
+    which the prior has not pulled; ``fewest`` and ``most`` take the ends of that difference's
+    interval (two-sided, at the same confidence, with the sigma of :func:`scoring.avg`) furthest
+    from 0 and nearest to 0. Where the interval holds 0 the pilot cannot say which model is
+    better, and ``most`` is inf: no number of trials is known to be enough.
+
+    At N trials the z of a run still scatters by about 1 around the expected one: about half of
+    all runs with N trials reach the confidence, and the others need some more.
+
+    Args:
+        R_a: outcomes of A's pilot 0..C, shape (..., M, N), or counts; at least one trial of
+            every question.
+        R_b: outcomes of B's pilot on the same questions; numbers of trials may differ, leading
+            axes are broadcast.
+        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
+        confidence: of the order of the two models (rho), in (1/2, 1), and of the range.
+
+    Returns:
+        A :class:`Plan`; inf stands for more than 2^52.
+
+    Raises:
+        ValueError: as for :func:`scoring.compare`; a question without trials; a confidence
+            outside (1/2, 1).
+
+    Source: arXiv 2510.04265, sections 2.5 and 2.7.1, in expectation.
+
+    >>> a = [[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1, 1, 1, 1]]
+    >>> b = [[0, 1, 1, 0, 1, 0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1, 0, 1, 1, 0]]
+    >>> trials_to_separate(a, b)
+    Plan(trials=4.0, fewest=2.0, most=12.0)
+    """
+    counts_a, counts_b, weights = counts_of_both(R_a, R_b, w)
+    if check_confidence(confidence) <= 0.5:
+        raise ValueError(f"confidence is {confidence!r}: pass a number between 1/2 and 1")
+    for counts in (counts_a, counts_b):
+        check_trials(counts.sum(axis=-1), 1, "planning a comparison")
+    z = -NormalDist().inv_cdf(1 - confidence)
+    weights = weights / _unit(weights)
+    pilot = compare(Counts(counts_a), Counts(counts_b), weights, confidence)
+    low, high = np.minimum(np.abs(pilot.lo), np.abs(pilot.hi)), np.maximum(-pilot.lo, pilot.hi)
+    nearest = np.where(np.multiply(pilot.lo, pilot.hi) <= 0, 0.0, low)
+    gaps = np.stack([np.abs(pilot.difference), high, nearest])
+    variance_a = _expected_variance(counts_a, weights)
+    variance_b = _expected_variance(counts_b, weights)
+
+    def reached(N: Floats) -> Bools:
+        pulled = gaps * N / (N + weights.size)
+        # Written without a quotient, which would be 0/0 for weights that are all equal.
+        return (pulled > 0) & (pulled >= z * np.sqrt(variance_a(N) + variance_b(N)))
+
+    return Plan(*(result(part) for part in _smallest(reached)))
+
+
+def _unit(weights: Floats) -> float:
+    """Return the weights' largest distance, so that squares in that unit cannot overflow."""
+    return float(np.ptp(weights)) or 1.0
+
+
+def _expected_variance(counts: Ints, weights: Floats) -> Callable[[Floats], Floats]:
+    """Return E sigma^2 as a function of N (float64, broadcast against the leading axes)."""
+    nu = counts + 1
+    _, variances = posterior_moments(nu, weights)
+    questions, categories = counts.shape[-2:]
+    total = nu.sum(axis=-1)
+    # Under the posterior the variance of one outcome has the mean T_a times that of w . pi_a.
+    within = (total * variances).sum(axis=-1)
+    squares = (weights - weights.mean()) ** 2
+    spread = categories * (nu @ squares / total).sum(axis=-1)
+    prior = questions * squares.sum()
+
+    def at(N: Floats) -> Floats:
+        T = N + categories
+        # Highest power first divided, so that nothing overflows for large N.
+        inner = within + (prior + spread - within) / N + categories * prior / N**2
+        expected: Floats = (N / (questions * T)) ** 2 * inner / (T + 1)
+        return expected
+
+    return at
+
+
+def _smallest(reached: Callable[[Floats], Bools]) -> Floats:
+    """Return the N from which on ``reached`` holds, at least 1; inf above ``MOST_TRIALS``.
+
+    A prior with many categories of one weight is so sure of its mean that the first trials widen
+    the interval: hence the last failure among the powers of two, and the bisection above it.
+    """
+    powers = [2.0**e for e in range(MOST_TRIALS.bit_length())]
+    met = [reached(np.array(N)) for N in powers]
+    low, high = np.zeros(met[0].shape), np.ones(met[0].shape)
+    for N, good in zip(powers, met, strict=True):
+        low, high = np.where(good, low, N), np.where(good, high, 2 * N)
+    while (high - low > 1).any():
+        middle = np.floor((low + high) / 2)
+        # Where low and high are neighbours the middle is low, and at 0 nothing is to be asked.
+        good = reached(np.maximum(middle, 1.0)) & (middle > low)
+        low, high = np.where(good, low, middle), np.where(good, middle, high)
+    return np.where(high > MOST_TRIALS, np.inf, high)

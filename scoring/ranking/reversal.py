@@ -1,0 +1,243 @@
+"""How often the order of two models reverses between two sets of scores: MaP's PRR.
+
+Before and after are scores of the same L models, as of pre-trained models and of the same models
+after fine-tuning. 0 is the same order, and 1/2 is what scores that know nothing of each other
+reach on average. Ties, also those but for rounding, are no reversal.
+
+Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-training Dynamics",
+2025), section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from scoring.metrics.passk import pass_at_k
+from scoring.numerics.arrays import check_models, check_scores
+from scoring.numerics.checks import check_confidence, check_k, check_whole, result
+from scoring.numerics.coins import stream
+from scoring.numerics.estimate import enough_binary
+from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes
+from scoring.ranking.compare import pairwise_z
+from scoring.ranking.ranks import ranks
+
+# Draws of success rates held at once: 16 MB an array.
+MOST_DRAWS = 2**21
+
+
+class Reversal(NamedTuple):
+    """The pairwise reversal rate, of the scores as they are and of what they leave open."""
+
+    rate: float
+    """Of the point scores."""
+    mean: float
+    """Posterior mean."""
+    lo: float
+    """Lower end of the credible interval."""
+    hi: float
+    """Upper end."""
+
+
+def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
+    """Share of the pairs of models whose order reverses from before to after.
+
+    Of the L (L - 1) / 2 pairs, those with (R(i) - R(j)) (R'(i) - R'(j)) < 0, where R and R' are
+    the ranks before and after. A pair that is tied in either is not reversed.
+
+    Args:
+        before: scores, shape (..., L), L at least 2; higher is better.
+        after: the same models, broadcast against ``before`` on the leading axes.
+
+    Returns:
+        The share, from 0 to 1; a float, or an array of shape (...).
+
+    Raises:
+        ValueError: a score that is not finite, different L, L below 2, shapes that cannot be
+            broadcast.
+
+    Source: MaP, section 3.1.
+
+    >>> round(reversal_rate([0.1, 0.2, 0.3], [0.6, 0.5, 0.7]), 4)
+    0.3333
+    >>> reversal_rate([[1, 2, 3], [3, 2, 1], [1, 1, 1]], [1, 2, 3]).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    a, b = (
+        ranks(check_models(scores, name)) for scores, name in ((before, "before"), (after, "after"))
+    )
+    models = _check_models_of_both(a.shape[-1], b.shape[-1])
+    try:
+        reversed_pairs = np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-1], dtype=np.int64)
+    except ValueError:
+        raise ValueError(
+            f"before and after have leading axes {a.shape[:-1]} and {b.shape[:-1]}: "
+            "pass shapes that can be broadcast"
+        ) from None
+    for step in range(1, models):
+        product = (a[..., step:] - a[..., :-step]) * (b[..., step:] - b[..., :-step])
+        reversed_pairs += np.count_nonzero(product < 0, axis=-1)
+    return result(reversed_pairs / (models * (models - 1) / 2))
+
+
+def reversal_rate_ci(
+    before: Outcomes,
+    after: Outcomes,
+    k: int = 1,
+    draws: int = 10_000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Reversal:
+    """The reversal rate of Pass@k with its posterior: what the trials leave open of both orders.
+
+    Every success rate is drawn from its posterior p ~ Beta(1 + c, 1 + N - c), a model's score is
+    the mean over questions of 1 - (1 - p)^k, and the rate of a draw is :func:`reversal_rate` of
+    these scores.
+
+    The posterior mean is no better guess of the rate. It counts a pair with the chance that it is
+    reversed: about 1/2 where trials cannot tell its models apart before, after or both, be its
+    point scores reversed, in order or tied. So it is pulled towards what pairs that trials cannot
+    tell apart give on average. Mostly that is closer to 1/2 than the rate, but not always: if all
+    other pairs are in order for certain, and all of these are reversed, it is half the rate. And
+    the interval need not hold the rate.
+
+    With different N among the models of a side, the prior pulls those with fewer trials further to
+    the middle (as in :func:`scoring.compare`): run the missing trials first.
+
+    Args:
+        before: outcomes 0 and 1 of L models, shape (L, M, N), possibly masked, or
+            :class:`scoring.Counts` of shape (L, M, 2), with at least k trials of each question.
+        after: the same models in the same order; questions and trials may differ.
+        k: attempts, at least 1; 1 is the average.
+        draws: from the posterior, at least 1.
+        seed: of the random numbers, at least 0.
+        confidence: posterior probability of the interval, in (0, 1).
+
+    Returns:
+        A :class:`Reversal`: the rate of the unbiased :func:`scoring.pass_at_k`, the posterior
+        mean, and quantiles of the posterior with equal tails. Ends are rates that occurred, and
+        the interval holds at least ``confidence``, as rates are steps.
+
+    Raises:
+        ValueError: an argument not as above, different L, L below 2.
+
+    Source: MaP, section 3.1, for the rate; the posterior is that of arXiv 2510.04265, equation 9
+    with C = 1.
+
+    >>> from scoring import Counts
+    >>> before = Counts([[[12, 8]], [[9, 11]], [[8, 12]]])
+    >>> after = Counts([[[8, 12]], [[4, 16]], [[5, 15]]])
+    >>> found = reversal_rate_ci(before, after)
+    >>> round(found.rate, 4), round(found.mean, 2), found.lo, found.hi
+    (0.3333, 0.33, 0.0, 1.0)
+    """
+    k, tail = check_k(k), (1 - check_confidence(confidence)) / 2
+    check_whole(draws, "draws", least=1)
+    counts = [_model_counts(R, k, name) for R, name in ((before, "before"), (after, "after"))]
+    _check_models_of_both(len(counts[0]), len(counts[1]))
+    # A stream a side: a draw is the same however many are held at once.
+    rngs = [stream(seed, side) for side in range(2)]
+    step = max(1, MOST_DRAWS // max(side[..., 0].size for side in counts))
+    rates = np.concatenate(
+        [
+            # The share that k attempts miss has the reverse order on both sides.
+            reversal_rate(*(_misses(rng, c, k, size) for rng, c in zip(rngs, counts, strict=True)))
+            for size in _sizes(draws, step)
+        ]
+    )
+    lo, hi = np.quantile(rates, [tail, 1 - tail], method="inverted_cdf")
+    point = reversal_rate(*(pass_at_k(Counts(c), k) for c in counts))
+    return Reversal(point, float(rates.mean()), float(lo), float(hi))
+
+
+def reversal_probability(
+    mu_before: npt.ArrayLike,
+    sigma_before: npt.ArrayLike,
+    mu_after: npt.ArrayLike,
+    sigma_after: npt.ArrayLike,
+) -> Floats:
+    """The chance of every pair that its order reverses, for scores with normal posteriors.
+
+    With P_ij = Phi(z_ij) the probability that model i is above j before, and P'_ij after, of
+    :func:`scoring.pairwise_z`::
+
+        P_ij (1 - P'_ij) + (1 - P_ij) P'_ij
+
+    Its mean over pairs is the posterior mean of the rate, since expectations add up even where
+    pairs depend on each other.
+
+    Args:
+        mu_before: posterior means, shape (..., L), L at least 1.
+        sigma_before: their standard deviations, at least 0, same shape or one that broadcasts.
+        mu_after: of the same models after; leading axes are broadcast.
+        sigma_after: their standard deviations.
+
+    Returns:
+        float64, shape (..., L, L), symmetric, 0 on the diagonal. Scores without uncertainty that
+        are equal but for rounding are a tie, and no reversal.
+
+    Raises:
+        ValueError: a number that is not finite, a sigma below 0, different L, shapes that cannot
+            be broadcast.
+
+    Source: MaP, section 3.1, for the rate; the normal posteriors are those of arXiv 2510.04265,
+    section 2.5.
+
+    >>> reversal_probability([0.5, 0.6], 0.05, [0.7, 0.7], 0.05).round(4).tolist()
+    [[0.0, 0.5], [0.5, 0.0]]
+    >>> reversal_probability([0.5, 0.6], 0.05, [0.8, 0.7], 0.05).round(4).tolist()
+    [[0.0, 0.8551], [0.8551, 0.0]]
+    """
+    above, below = _order(*check_scores(mu_before, sigma_before))
+    above_after, below_after = _order(*check_scores(mu_after, sigma_after))
+    _check_models_of_both(above.shape[-1], above_after.shape[-1], least=1)
+    try:
+        return np.asarray(above * below_after + below * above_after)
+    except ValueError:
+        raise ValueError(
+            f"mu_before and mu_after have leading axes {above.shape[:-2]} and "
+            f"{above_after.shape[:-2]}: pass shapes that can be broadcast"
+        ) from None
+
+
+def _order(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
+    """The probabilities that model i is above j, and below; both 0 for a tie that is certain."""
+    z = pairwise_z(mu, sigma)
+    rank, sure = ranks(mu), sigma == 0
+    tied = (rank[..., :, None] == rank[..., None, :]) & sure[..., :, None] & sure[..., None, :]
+    tied |= np.eye(mu.shape[-1], dtype=bool)
+    return np.where(tied, 0.0, ndtr(z)), np.where(tied, 0.0, ndtr(-z))
+
+
+def _model_counts(R: Outcomes, k: int, name: str) -> Ints:
+    """Counts of wrong and right (L, M, 2), with k trials of every question."""
+    correct, trials, _ = enough_binary(R, k, f"{name}: Pass@{k}", "raise")
+    if correct.ndim != 2:
+        raise ValueError(
+            f"{name} has questions of shape {correct.shape}: pass (models, questions, trials)"
+        )
+    return np.stack([trials - correct, correct], axis=-1)
+
+
+def _check_models_of_both(before: int, after: int, least: int = 2) -> int:
+    if before != after or before < least:
+        raise ValueError(
+            f"before has {before} models and after {after}: "
+            f"pass the same models in both, at least {least}"
+        )
+    return before
+
+
+def _misses(rng: np.random.Generator, counts: Ints, k: int, size: int) -> Floats:
+    """Draw the chance that k attempts are all wrong, mean over questions: (size, L)."""
+    wrong, right = counts[..., 0], counts[..., 1]
+    q = rng.beta(1 + wrong, 1 + right, (size, *wrong.shape))
+    return np.asarray((q**k).mean(axis=-1))
+
+
+def _sizes(total: int, step: int) -> Iterator[int]:
+    return (min(step, total - start) for start in range(0, total, step))

@@ -1,0 +1,259 @@
+"""How steadily scores follow training: Kendall's tau of checkpoints, and its bootstrap.
+
+A trajectory is the scores of n checkpoints in the order of training. All of it is about order
+only. Scores that are equal but for rounding are a tie, as for :func:`scoring.ranks`, so that the
+average, Bayes@N and Pass@1 of the same trials, the same number for every question, have exactly
+the same tau.
+
+Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-training Dynamics",
+2025), section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.arrays import check_models
+from scoring.numerics.checks import check_confidence, result
+from scoring.numerics.inputs import Floats, Ints, Outcomes
+from scoring.numerics.resampling import Score, resample, resampled_scores, scored, track_counts
+from scoring.ranking.kendall import kendall_tau_b
+from scoring.ranking.ranks import ranks
+
+__all__ = [
+    "Score",
+    "Stability",
+    "down_share",
+    "monotone_tau",
+    "progress_tau_b",
+    "resample",
+    "resampled_scores",
+    "stabilities",
+    "stability",
+]
+
+
+class Stability(NamedTuple):
+    """How steadily one score follows training.
+
+    Attributes:
+        tau: :func:`monotone_tau` of the trials themselves; _mean, _low and _high are its mean and
+            percentile interval over replicates.
+        tau_b: :func:`progress_tau_b`, likewise over the replicates that have one. ``None`` where
+            all scores are tied, and for the last three where they are in every replicate.
+        tau_b_undefined: share of replicates in which all scores are tied.
+        down: :func:`down_share`, likewise.
+    """
+
+    tau: float
+    tau_mean: float
+    tau_low: float
+    tau_high: float
+    tau_b: float | None
+    tau_b_mean: float | None
+    tau_b_low: float | None
+    tau_b_high: float | None
+    tau_b_undefined: float
+    down: float
+    down_mean: float
+    down_low: float
+    down_high: float
+
+
+def monotone_tau(scores: npt.ArrayLike) -> Any:
+    """Kendall's tau between the order of training and the scores, in MaP's form.
+
+    With P the pairs of which the later checkpoint scores higher::
+
+        tau = 4 P / (n (n - 1)) - 1
+
+    A tie counts as discordant: scores that never change have tau = -1.
+
+    Args:
+        scores: shape (..., n), in the order of training, n at least 2.
+
+    Returns:
+        tau, from -1 to 1; a float, or an array of shape (...).
+
+    Raises:
+        ValueError: a score that is not finite, n below 2.
+
+    Source: MaP, section 3.1.
+
+    >>> round(monotone_tau([0.1, 0.2, 0.4, 0.3]), 4)
+    0.6667
+    >>> monotone_tau([[0.1, 0.2, 0.3], [0.2, 0.2, 0.2], [0.1, 0.1, 0.2]]).round(4).tolist()
+    [1.0, -1.0, 0.3333]
+    """
+    levels = _levels(scores)
+    n = levels.shape[-1]
+    rising = np.zeros(levels.shape[:-1], dtype=np.int64)
+    for gap in range(1, n):
+        rising += np.count_nonzero(levels[..., gap:] > levels[..., :-gap], axis=-1)
+    return result((4 * rising - n * (n - 1)) / (n * (n - 1)))
+
+
+def progress_tau_b(scores: npt.ArrayLike) -> Any:
+    """Kendall's tau_b between the order of training and the scores.
+
+    Ties count neither way, and shorten the scale. Without ties it is :func:`monotone_tau`.
+
+    Args:
+        scores: as for :func:`monotone_tau`.
+
+    Returns:
+        A float64 ``numpy.ma.MaskedArray`` of shape (...), masked where all scores are tied and
+        tau_b has no value, as of :func:`scoring.kendall_tau_b`.
+
+    Raises:
+        ValueError: as for :func:`monotone_tau`.
+
+    Source: arXiv 2510.04265, section 2.7 (tau_b).
+
+    >>> progress_tau_b([[0.1, 0.2, 0.3], [0.2, 0.2, 0.2], [0.1, 0.1, 0.2]]).round(4).tolist()
+    [1.0, None, 0.8165]
+    """
+    levels = _levels(scores)
+    return kendall_tau_b(levels, np.arange(levels.shape[-1]))
+
+
+def down_share(scores: npt.ArrayLike) -> Any:
+    """Share of the n - 1 steps from a checkpoint to the next at which the score goes down.
+
+    Args:
+        scores: as for :func:`monotone_tau`.
+
+    Returns:
+        The share, from 0 to 1; a float, or an array of shape (...). A tie is not down.
+
+    Raises:
+        ValueError: as for :func:`monotone_tau`.
+
+    Source: what MaP's Figures 2 and 3 show, as a number; not in the paper.
+
+    >>> round(down_share([0.1, 0.3, 0.2, 0.2]), 4)
+    0.3333
+    """
+    levels = _levels(scores)
+    return result(np.mean(levels[..., 1:] < levels[..., :-1], axis=-1))
+
+
+def stabilities(
+    R: Outcomes,
+    scores: Mapping[str, Score],
+    trials: int | None = None,
+    replicates: int = 2000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> dict[str, Stability]:
+    """:func:`stability` of several scores, on the same replicates.
+
+    Args:
+        R: as for :func:`stability`.
+        scores: by label, as for :func:`stability`.
+        trials: as for :func:`stability`.
+        replicates: as for :func:`stability`.
+        seed: as for :func:`stability`.
+        confidence: as for :func:`stability`.
+
+    Returns:
+        A :class:`Stability` by label.
+
+    Raises:
+        ValueError: as for :func:`stability`.
+
+    Source: as for :func:`stability`.
+
+    >>> from scoring import Counts, avg, pass_at_k
+    >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])
+    >>> found = stabilities(
+    ...     track, {"avg": lambda R: avg(R)[0], "Pass@4": lambda R: pass_at_k(R, 4)}
+    ... )
+    >>> {label: round(s.tau_mean, 2) for label, s in found.items()}
+    {'avg': 0.92, 'Pass@4': 0.91}
+    """
+    tail = (1 - check_confidence(confidence)) / 2
+    counts = track_counts(R)
+    drawn = resampled_scores(R, scores, trials, replicates, seed)
+    return {
+        label: _summary(scored(score, counts, label), drawn[label], tail)
+        for label, score in scores.items()
+    }
+
+
+def stability(
+    R: Outcomes,
+    score: Score,
+    trials: int | None = None,
+    replicates: int = 2000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Stability:
+    """How steadily a score follows training, with the uncertainty that few trials leave.
+
+    Replicates are those of :func:`resample`: other trials of these questions by these
+    checkpoints, each as good as its trials were. Pass outcomes rather than counts, so that trials
+    which share a seed are drawn together. They hold the noise of the trials twice, once
+    from the trials at hand, so that their mean tau is mostly below tau itself. With ``trials``
+    below N, the mean is about what tau fewer trials would have shown.
+
+    Beware of Pass@k with k near N. It has few levels, and ties are discordant, so that its tau is
+    far below that of the true scores; replicates tie less, and the interval may miss both.
+
+    Args:
+        R: outcomes 0 and 1 of the n checkpoints of one training in their order, shape (n, M, N),
+            possibly masked, or :class:`scoring.Counts` of shape (n, M, 2); at least one trial
+            of each question, and n at least 2.
+        score: reduces counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``.
+        trials: trials of every question in a replicate; ``None`` is as many as it has. What is
+            not over replicates is of R itself, whatever ``trials`` is.
+        replicates: how many, at least 1.
+        seed: of the random numbers, at least 0.
+        confidence: of the percentile intervals, in (0, 1).
+
+    Returns:
+        A :class:`Stability`. The ends are values that occurred, since these are steps and not a
+        continuum.
+
+    Raises:
+        ValueError: an argument not as above; what ``score`` raises, such as a k above the trials.
+
+    Source: MaP, section 3.1, for tau; the bootstrap is not in the paper.
+
+    >>> from scoring import Counts, pass_at_k
+    >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])
+    >>> found = stability(track, lambda R: pass_at_k(R, 4))
+    >>> found.tau, round(found.tau_mean, 2), round(found.tau_low, 2), found.tau_high
+    (1.0, 0.91, 0.33, 1.0)
+    """
+    return stabilities(R, {"score": score}, trials, replicates, seed, confidence)["score"]
+
+
+def _levels(scores: npt.ArrayLike) -> Ints:
+    """Whole numbers in the order of the scores, equal where those are but for rounding."""
+    values = check_models(scores, "scores")
+    if values.shape[-1] < 2:
+        raise ValueError("scores has 1 checkpoint: a trajectory needs at least 2")
+    return -ranks(values)
+
+
+def _summary(own: Floats, drawn: Floats, tail: float) -> Stability:
+    """Of the scores (n,) themselves, and of those of the replicates (replicates, n)."""
+    tau_b, taus_b = progress_tau_b(own), progress_tau_b(drawn)
+    values: list[Any] = [monotone_tau(own), *_spread(monotone_tau(drawn), tail)]
+    values += [None if tau_b.mask else float(tau_b), *_spread(taus_b.compressed(), tail)]
+    values += [float(np.mean(taus_b.mask))]
+    values += [down_share(own), *_spread(down_share(drawn), tail)]
+    return Stability(*values)
+
+
+def _spread(values: Floats, tail: float) -> Any:
+    """Mean and both ends; three times ``None`` for no values."""
+    if not values.size:
+        return None, None, None
+    low, high = np.quantile(values, [tail, 1 - tail], method="inverted_cdf")
+    return float(values.mean()), float(low), float(high)

@@ -1,0 +1,1 @@
+"""Studies with known truth, and how many trials a ranking needs."""

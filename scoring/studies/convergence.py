@@ -1,0 +1,277 @@
+"""How many trials until a ranking of models is the one that all trials give.
+
+The gold ranking is that of Bayes@N with all N trials of the real matrix, whichever estimator is
+judged. A bootstrap replicate draws N trials with replacement; convergence@n of a replicate is the
+smallest n such that the ranking from its first n trials is the gold ranking, ties included, and
+stays so up to N.
+
+>>> import numpy as np
+>>> from scoring.studies import convergence, estimators
+>>> p = np.array([0.9, 0.7, 0.3])[:, None, None]
+>>> stack = (np.random.default_rng(1).random((3, 20, 40)) < p).astype(int)
+>>> judged = [estimators.bayes(), estimators.pass_at_k(4)]
+>>> for found in convergence.convergence_at(stack, judged, replicates=2000):
+...     print(f"{found.label}: mean {found.mean:.1f}, not converged {found.share_failed:.1%}")
+Bayes@N: mean 1.1, not converged 0.0%
+Pass@4: mean 5.8, not converged 0.0%
+
+Needs numba, which ``import scoring`` alone does not. Source: Hariri et al., "Don't Pass@k",
+arXiv 2510.04265, sections 2.7, 3.1 and 3.3.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.checks import check_whole
+from scoring.studies import bootstrap
+from scoring.studies.convergence_inputs import (
+    Convergence,
+    Resample,
+    TauCurve,
+    best_first,
+    check_estimators,
+    checked_stack,
+    chunks,
+    curves,
+    drawn_columns,
+    histogram,
+    joined,
+    masked,
+    study_of,
+    totals,
+    true_scores,
+)
+from scoring.studies.estimators import BLEND_UNITS, Estimator, scaled
+
+__all__ = [
+    "Convergence",
+    "Resample",
+    "TauCurve",
+    "convergence_at",
+    "rank_trajectory",
+    "tau_curve",
+    "tau_curve_independent",
+]
+
+
+def convergence_at(
+    stack: npt.ArrayLike,
+    estimators: Sequence[Estimator],
+    replicates: int = 100_000,
+    resample: Resample = "columns",
+    seed: int = 0,
+    threads: int | None = None,
+    models: Sequence[int] | None = None,
+) -> list[Convergence]:
+    """Distribution of the number of trials from which on the ranking is the gold ranking.
+
+    Args:
+        stack: outcomes 0 and 1 without missing trials, shape (models, questions, trials).
+        estimators: from :mod:`scoring.studies.estimators`; each with at most N trials as its
+            first n.
+        replicates: bootstrap replicates, shared by all estimators.
+        resample: "columns" draws N trials for all questions together, "rows" for each question
+            apart; in both, the same trials for all models.
+        seed: replicate r is the same for any number of replicates and threads, and for any
+            estimators and models.
+        threads: None for one per processor.
+        models: which models to rank, as positions in the stack; None for all.
+
+    Returns:
+        One :class:`Convergence` for each estimator, in their order.
+
+    Raises:
+        ValueError: a stack of another shape or with other outcomes, fewer than two models, an
+            estimator that needs more than N trials, an argument out of range.
+
+    Source: arXiv 2510.04265, section 3.3, Figs. 1 and 6 (10^5 replicates).
+
+    >>> from scoring.studies.estimators import bayes
+    >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
+    >>> [found] = convergence_at(stack, [bayes()], replicates=1000)
+    >>> round(found.mean, 3), found.counts.tolist(), found.failed
+    (1.283, [772, 174, 42, 8], 4)
+    """
+    data = checked_stack(stack, models)
+    study = study_of(data, totals(data), estimators)
+    trials = data.shape[-1]
+
+    def work(first: int, index: npt.NDArray[Any]) -> list[Convergence]:
+        points = bootstrap.convergence_points(
+            study.source, index, study.questions, study.rank, tuple(study.bank)
+        )
+        return [
+            histogram(estimator.label, found, first, trials)
+            for estimator, found in zip(estimators, points, strict=True)
+        ]
+
+    found: list[Convergence] = []
+    for part in chunks(work, data, resample, replicates, seed, threads):
+        found = [joined(a, b) for a, b in zip(found, part, strict=True)] if found else part
+    return found
+
+
+def tau_curve(
+    stack: npt.ArrayLike,
+    estimators: Sequence[Estimator],
+    replicates: int = 10_000,
+    resample: Resample = "columns",
+    seed: int = 0,
+    threads: int | None = None,
+    models: Sequence[int] | None = None,
+) -> list[TauCurve]:
+    """Mean Kendall's tau_b between the ranking after n trials and the gold ranking.
+
+    tau_b = (concordant - discordant) / sqrt(pairs not tied in one * pairs not tied in the other).
+    Replicates in which it does not exist are counted apart, and enter no mean.
+
+    Args:
+        stack: as for :func:`convergence_at`.
+        estimators: as for :func:`convergence_at`.
+        replicates: as for :func:`convergence_at`; the replicates are the same ones.
+        resample: as for :func:`convergence_at`.
+        seed: as for :func:`convergence_at`.
+        threads: as for :func:`convergence_at`.
+        models: as for :func:`convergence_at`.
+
+    Returns:
+        One :class:`TauCurve` for each estimator, in their order.
+
+    Raises:
+        ValueError: as for :func:`convergence_at`.
+
+    Source: arXiv 2510.04265, sections 2.7 and 3.1, Figs. 2b, 2c and 4 (10^4 replicates).
+
+    >>> from scoring.studies.estimators import pass_at_k
+    >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
+    >>> [curve] = tau_curve(stack, [pass_at_k(2)], replicates=1000)
+    >>> curve.tau.round(3).tolist(), curve.undefined.tolist()
+    ([None, 1.0, 1.0, 1.0], [0, 171, 58, 13])
+    """
+    data = checked_stack(stack, models)
+    study = study_of(data, totals(data), estimators)
+    trials = data.shape[-1]
+
+    def work(first: int, index: npt.NDArray[Any]) -> bootstrap.Sums:
+        sums = bootstrap.no_sums(len(estimators), trials)
+        bootstrap.add_taus(
+            study.source, index, study.questions, study.rank, tuple(study.bank), tuple(sums)
+        )
+        return sums
+
+    sums = bootstrap.no_sums(len(estimators), trials)
+    for part in chunks(work, data, resample, replicates, seed, threads):
+        sums = bootstrap.merged(sums, part)
+    return curves(estimators, sums)
+
+
+def tau_curve_independent(
+    stacks: Iterable[npt.ArrayLike],
+    truth: npt.ArrayLike,
+    estimators: Sequence[Estimator],
+) -> list[TauCurve]:
+    """:func:`tau_curve` over matrices that are new each time, against a ranking that is known.
+
+    Args:
+        stacks: outcomes 0 and 1, each of the same shape (models, questions, trials), one at a
+            time, so that a generator needs the memory of one.
+        truth: true scores, shape (models,); equal ones are ties that are meant.
+        estimators: as for :func:`convergence_at`.
+
+    Returns:
+        One :class:`TauCurve` for each estimator, in their order.
+
+    Raises:
+        ValueError: as for :func:`convergence_at`; no stack; stacks of several shapes; scores that
+            are not one finite number for each model.
+
+    Source: arXiv 2510.04265, section 2.7, Fig. 2a (1,000 matrices of 11 models with one tie).
+
+    >>> from scoring.studies.estimators import bayes
+    >>> rng = np.random.default_rng(0)
+    >>> p = np.full((3, 30, 1), [[[0.7]], [[0.4]], [[0.4]]])
+    >>> stacks = (rng.random((3, 30, 40)) < p for _ in range(200))
+    >>> [curve] = tau_curve_independent(stacks, [0.7, 0.4, 0.4], [bayes()])
+    >>> curve.tau[[0, -1]].round(3).tolist()  # sqrt(2/3) = 0.816 where no two scores tie
+    [0.828, 0.822]
+    """
+    given = iter(stacks)
+    data = next((checked_stack(stack, None) for stack in given), None)
+    if data is None:
+        raise ValueError("stacks is empty: pass at least one stack (models, questions, trials)")
+    shape = data.shape
+    gold = true_scores(truth, shape[0])
+    study = study_of(data, gold, estimators)
+    sums = bootstrap.no_sums(len(estimators), shape[-1])
+    once = bootstrap.all_trials(shape[-1])
+    for other in itertools.chain([data], (checked_stack(stack, None) for stack in given)):
+        if other.shape != shape:
+            raise ValueError(f"stacks: one has shape {other.shape}, but the first {shape}")
+        source = bootstrap.rows(other[best_first(gold)])
+        bootstrap.add_taus(
+            source, once, study.questions, study.rank, tuple(study.bank), tuple(sums)
+        )
+    return curves(estimators, sums)
+
+
+def rank_trajectory(
+    stack: npt.ArrayLike,
+    estimator: Estimator,
+    replicate: int,
+    resample: Resample = "columns",
+    seed: int = 0,
+    models: Sequence[int] | None = None,
+) -> Any:
+    """Rank of every model after each trial of one bootstrap replicate.
+
+    With ``replicate=found.worst`` of :func:`convergence_at`, and the same other arguments, it is
+    the trajectory that converged last.
+
+    Args:
+        stack: as for :func:`convergence_at`.
+        estimator: from :mod:`scoring.studies.estimators`.
+        replicate: its number, from 0.
+        resample: as for :func:`convergence_at`.
+        seed: as for :func:`convergence_at`.
+        models: as for :func:`convergence_at`.
+
+    Returns:
+        Competition ranks (1, 2, 2, 4), masked int64, shape (N, models): row n - 1 is from the
+        first n trials; rows below the estimator's first n are masked.
+
+    Raises:
+        ValueError: as for :func:`convergence_at`.
+
+    Source: arXiv 2510.04265, section 3.3, Fig. 5.
+
+    >>> from scoring.studies.estimators import bayes
+    >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
+    >>> [found] = convergence_at(stack, [bayes()], replicates=1000)
+    >>> rank_trajectory(stack, bayes(), found.worst).tolist()
+    [[1, 1], [1, 1], [1, 1], [1, 2]]
+    """
+    data = checked_stack(stack, models)
+    check_estimators([estimator], data.shape[-1])
+    columns, (_, questions, trials) = drawn_columns(resample, data), data.shape
+    size = bootstrap.chunk_size(trials, columns)
+    chunk, last = divmod(check_whole(replicate, "replicate", least=0), size)
+    seed = check_whole(seed, "seed", least=0)
+    index = bootstrap.draw(seed, chunk, last + 1, trials, columns)[last].T  # (columns, N)
+    drawn = np.take_along_axis(data, index[None].astype(np.int64), axis=-1)
+    correct = drawn.cumsum(axis=-1, dtype=np.int64)
+    ranks = np.zeros((trials, data.shape[0]), dtype=np.int64)
+    for n in range(estimator.first, trials + 1):
+        tables = scaled(estimator, n, questions)
+        sums = tables.values[:, correct[..., n - 1]].sum(axis=-1)  # (tables, models)
+        scores = sums[0]
+        if len(sums) == 2:
+            parts = (sums * tables.units[:, None]) ** np.array(estimator.powers)[:, None]
+            scores = (parts.prod(axis=0) * BLEND_UNITS).astype(np.int64)
+        ranks[n - 1] = 1 + (scores - scores[:, None] > tables.tolerance).sum(axis=-1)
+    return masked(ranks, ranks == 0)

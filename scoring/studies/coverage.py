@@ -1,0 +1,209 @@
+"""How often intervals hold the truth: simulation with known success probabilities.
+
+An interval that says 95 % may hold the true value far less often, and which interval does depends
+on M, N and the probabilities. Here all of them see the same simulated outcomes. There are two
+different truths, and an interval is made for one of them:
+
+* the mean probability of *these* questions, with only the trials random: Bayes@N, avg@N, Wald,
+  Wilson, empirical Bayes. Pass p and leave ``target`` out.
+* the mean of the *pool* that the questions come from, with questions and trials random: the
+  clustered standard error and the bootstrap over questions. Draw questions anew for every
+  replicate (:func:`rates`) and pass the pool's mean (:func:`pool_mean`) as ``target``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
+from scoring.intervals.empirical import empirical_bayes_ci
+from scoring.intervals.exact import bayes_exact_ci
+from scoring.metrics.bayes import avg_ci, bayes_ci
+from scoring.numerics.arrays import check_probabilities
+from scoring.numerics.checks import (
+    check_confidence,
+    check_finite,
+    check_positive,
+    check_share,
+    check_whole,
+)
+from scoring.numerics.inputs import Counts, Floats, Ints
+
+# Replicates that are simulated and scored at once, for memory.
+CHUNK = 500
+
+Truth: TypeAlias = float | tuple[float, float]
+
+# Name: function, and what it is called with besides counts and confidence. The estimate is the
+# first of what a function returns, the interval the last two.
+METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "bayes": (bayes_ci, {"bounds": (0.0, 1.0)}),
+    "bayes_exact": (bayes_exact_ci, {}),
+    "empirical_bayes": (empirical_bayes_ci, {}),
+    "avg": (avg_ci, {"bounds": (0.0, 1.0)}),
+    "wald": (wald_ci, {}),
+    "wilson": (wilson_ci, {}),
+    "bootstrap": (bootstrap_ci, {"replicates": 500}),
+    "bootstrap_questions": (bootstrap_ci, {"replicates": 500, "resample": "questions"}),
+    "clustered": (clustered_ci, {}),
+}
+
+
+class Coverage(NamedTuple):
+    """What a method's interval did over replicates; every figure with its Monte-Carlo error."""
+
+    coverage: float
+    """Share of replicates whose interval holds the target."""
+    coverage_se: float
+    width: float
+    """Mean of upper minus lower end."""
+    width_se: float
+    bias: float
+    """Mean of estimate minus target."""
+    bias_se: float
+
+
+def coverage(
+    methods: Sequence[str],
+    p: npt.ArrayLike,
+    trials: int,
+    replicates: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    target: float | None = None,
+) -> dict[str, Coverage]:
+    """Coverage, width and bias of intervals on simulated outcomes 0 and 1.
+
+    Every replicate draws the number of correct trials of each question from Binomial(N, p_a). All
+    methods are applied to the same counts, and the same seed gives the same result, whichever
+    other methods are asked for.
+
+    Args:
+        methods: names out of ``METHODS``.
+        p: success probabilities in [0, 1], shape (M,), or (replicates, M) for questions that
+            differ from replicate to replicate.
+        trials: N, at least 1.
+        replicates: how many simulated matrices.
+        confidence: nominal coverage, in (0, 1).
+        seed: of the random numbers.
+        target: the true value; ``None`` is the mean of p, in each replicate its own.
+
+    Returns:
+        :class:`Coverage` by name, in the order of ``methods``. The standard error of a coverage
+        of exactly 0 or 1 comes out as 0.
+
+    Raises:
+        ValueError: an unknown method, p out of range or of a wrong shape, trials or replicates
+            below 1, confidence out of range; what the methods themselves refuse.
+
+    Thirty easy questions, eighty trials: the prior of Bayes@N is in the way.
+
+    >>> found = coverage(["bayes", "avg"], [0.97] * 30, trials=80)
+    >>> round(found["bayes"].coverage, 2), round(found["avg"].coverage, 2)
+    (0.12, 0.98)
+    """
+    trials = check_whole(trials, "trials", 1)
+    replicates = check_whole(replicates, "replicates", 1)
+    confidence = check_confidence(confidence)
+    seed = check_whole(seed, "seed", 0)
+    target = None if target is None else check_finite(target, "target")
+    if len(set(methods)) != len(methods):
+        raise ValueError(f"methods is {list(methods)}: pass each name once")
+    unknown = [name for name in methods if name not in METHODS]
+    if unknown:
+        raise ValueError(f"methods has {unknown[0]!r}: allowed are {', '.join(METHODS)}")
+    rate = _check_rates(p, replicates)
+    rng = np.random.default_rng(seed)
+    found: dict[str, list[Floats]] = {name: [] for name in methods}
+    for start in range(0, replicates, CHUNK):
+        part = rate[start : start + CHUNK]
+        right = rng.binomial(trials, part)
+        truth = part.mean(axis=-1) if target is None else np.full(len(part), float(target))
+        for name in methods:
+            found[name].append(_outcome(name, right, trials, confidence, truth))
+    return {name: _summary(np.concatenate(parts, axis=-1)) for name, parts in found.items()}
+
+
+def rates(
+    truth: Truth, questions: int, replicates: int | None = None, seed: int = 0
+) -> npt.NDArray[np.float64]:
+    """True success probabilities of questions: all the same, or drawn from a Beta distribution.
+
+    Args:
+        truth: one probability, or (a, b) of a Beta distribution: (1, 1) is uniform, (0.3, 0.3)
+            has mostly very easy and very hard questions, (8, 2) mostly easy ones.
+        questions: M.
+        replicates: ``None`` for one set of questions, else how many sets.
+        seed: of the random numbers.
+
+    Returns:
+        Probabilities, shape (M,) or (replicates, M).
+
+    Raises:
+        ValueError: a probability outside [0, 1], parameters that are not above 0.
+
+    >>> rates(0.9, 3).tolist(), rates((8, 2), 30, replicates=1000).shape
+    ([0.9, 0.9, 0.9], (1000, 30))
+    """
+    pool_mean(truth)
+    lead = () if replicates is None else (check_whole(replicates, "replicates", 1),)
+    shape = (*lead, check_whole(questions, "questions", 1))
+    if isinstance(truth, tuple):
+        return np.random.default_rng(seed).beta(*truth, size=shape)
+    return np.full(shape, float(truth))
+
+
+def pool_mean(truth: Truth) -> float:
+    """Mean success probability of the pool that :func:`rates` draws questions from.
+
+    Args:
+        truth: as for :func:`rates`.
+
+    Returns:
+        The mean: the probability itself, or a / (a + b).
+
+    Raises:
+        ValueError: as for :func:`rates`.
+
+    >>> pool_mean(0.97), pool_mean((8, 2))
+    (0.97, 0.8)
+    """
+    if isinstance(truth, tuple):
+        if len(truth) != 2:
+            raise ValueError(f"truth is {truth!r}: pass (a, b), both above 0, of a Beta")
+        a, b = (
+            check_positive(value, f"{name} of truth")
+            for value, name in zip(truth, "ab", strict=True)
+        )
+        return a / (a + b)
+    return check_share(truth, "truth")
+
+
+def _check_rates(p: npt.ArrayLike, replicates: int) -> Floats:
+    """Return p as (replicates, M)."""
+    rate = check_probabilities(p, "p")
+    if rate.ndim not in (1, 2) or (rate.ndim == 2 and len(rate) != replicates):
+        raise ValueError(
+            f"p has shape {rate.shape}: pass (questions,), or ({replicates}, questions) for "
+            f"{replicates} replicates with questions of their own"
+        )
+    return np.broadcast_to(rate, (replicates, rate.shape[-1]))
+
+
+def _outcome(name: str, right: Ints, trials: int, confidence: float, truth: Floats) -> Floats:
+    """Whether the target is held, width and error of each replicate, shape (3, B)."""
+    method, more = METHODS[name]
+    counts = Counts(np.stack([trials - right, right], axis=-1))
+    estimate, *_, lo, hi = method(counts, confidence=confidence, **more)
+    return np.stack([(lo <= truth) & (truth <= hi), hi - lo, estimate - truth])
+
+
+def _summary(each: Floats) -> Coverage:
+    means = each.mean(axis=-1)
+    errors = each.std(axis=-1) / np.sqrt(each.shape[-1])
+    pairs = np.stack([means, errors], axis=-1).ravel()
+    return Coverage(*(float(value) for value in pairs))

@@ -1,0 +1,280 @@
+r"""Compare a gold answer with an answer by the layers that need no algebra.
+
+In order: the same text, the same text after LaTeX clean-up, exact numbers, words, constant
+expressions, lists of such. Each layer claims only what it is sure of; `None` hands the pair to the
+symbolic layer.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from verifiers.answers.boxed import unboxed
+from verifiers.answers.conventions import STRICT, Conventions
+from verifiers.answers.exact import read_number
+from verifiers.answers.expression import read_expression
+from verifiers.answers.latex import KNOWN_UNITS, MAX_CHARS, clean, split_list, split_unit
+from verifiers.answers.numeric import compare_expressions, rounds_to
+
+MAX_ITEMS = 30
+
+Same = Callable[[str, str], bool | None]
+
+
+class Decision(NamedTuple):
+    """A verdict of a cheap layer: "text", "number", "word", "expression", "unit" or "list"."""
+
+    equal: bool
+    layer: str
+
+
+_BETWEEN_DIGITS = re.compile(r"\\[,!;: ]|\{,\}|[\s,$]|\.$")
+_LONG_INTEGER = re.compile(r"(-?)0*([0-9]*)")
+_GROUPS = re.compile(r"(?<![0-9,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
+_PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
+_NAME = (
+    r"(?:[A-Za-z](?:_\{?[A-Za-z0-9]{1,8}\}?)?'?(?:\([a-z0-9](?:,[a-z0-9])*\))?"
+    r"|\\[a-zA-Z]{2,8}(?:_\{?[A-Za-z0-9]\}?)?|\([a-z](?:,[a-z])+\))"
+)
+_ASSIGNED = re.compile(rf"^({_NAME}(?: ?: ?{_NAME})*) ?(?:=|\\equiv) ?([^=<>]+)$")
+_ASSIGNS = re.compile(rf"^([^=<>]+?) ?= ?({_NAME})$")
+_CONSTANTS = frozenset([r"\pi", r"\infty", r"\emptyset", "e", "i"])
+_TEXT_WORDS = re.compile(r"\\text ?\{ ?\(?([A-Za-z][A-Za-z ]*?)\)? ?\}")
+_LETTERS = re.compile(r"[A-Za-z]+")
+_APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])|≈|\\simeq(?![A-Za-z])")
+_MEMBER = re.compile(r"^([A-Za-z]) ?\\in ?(\\\{.*\\\})$")
+
+
+def compare(gold: str, answer: str, conventions: Conventions = STRICT) -> bool | None:
+    r"""Decide whether two short LaTeX answers are equal, or return None when algebra is needed.
+
+    Time and memory are bounded whatever the input: texts longer than 1,000 characters are only
+    compared letter by letter. For what is a convention see `Conventions`.
+
+    >>> compare("25", "025"), compare(r"\frac{1}{2}", "$x = 0.5$"), compare("2", r"2\%")
+    (True, True, False)
+    >>> compare(r"2\sqrt{3}", r"\sqrt{12}"), compare("x>1", "1<x")
+    (True, None)
+    """
+    found = decide(gold, answer, conventions)
+    return None if found is None else found.equal
+
+
+def decide(gold: str, answer: str, conventions: Conventions = STRICT) -> Decision | None:
+    """As `compare`, with the layer that decided."""
+    gold, answer = unboxed(gold).strip(), answer.strip()
+    if not gold or not answer:
+        return None
+    if gold == answer:
+        return Decision(True, "text")
+    if len(gold) > MAX_CHARS or len(answer) > MAX_CHARS:
+        return _decide_long_integers(gold, answer)
+    reduced = reduce_pair(gold, answer, conventions)
+    if reduced is None:
+        return Decision(False, "unit")
+    return decide_reduced(*reduced, conventions)
+
+
+def _decide_long_integers(gold: str, answer: str) -> Decision | None:
+    """Digits are compared as text: turning them into numbers takes quadratic time."""
+    digits = [_LONG_INTEGER.fullmatch(_BETWEEN_DIGITS.sub("", text)) for text in (gold, answer)]
+    if digits[0] is None or digits[1] is None:
+        return None
+    return Decision(digits[0].groups() == digits[1].groups(), "number")
+
+
+def reduce_pair(
+    gold: str, answer: str, conventions: Conventions = STRICT
+) -> tuple[str, str] | None:
+    r"""Clean two texts and take off `x =` and units; None when two units contradict.
+
+    >>> reduce_pair("x=5", r"5\text{ cm}"), reduce_pair(r"5\text{ m}", r"5\text{ cm}")
+    (('5', '5'), None)
+    """
+    gold, answer = clean(unboxed(gold)), clean(answer)
+    if not _APPROXIMATELY.search(gold):  # an exact value with its decimals behind it
+        answer = _APPROXIMATELY.split(answer, maxsplit=1)[0].strip() or answer
+    gold_name, gold_value = _split_assignment(gold)
+    answer_name, answer_value = _split_assignment(answer)
+    if not (gold_name and answer_name and gold_name != answer_name):
+        gold, answer = gold_value, answer_value
+    (gold_value, gold_unit), (answer_value, answer_unit) = split_unit(gold), split_unit(answer)
+    if gold_unit != answer_unit and (
+        conventions.units == "required" or {gold_unit, answer_unit} <= KNOWN_UNITS
+    ):
+        return None
+    return gold_value, answer_value
+
+
+def _split_assignment(text: str) -> tuple[str, str]:
+    if member := _MEMBER.match(text):
+        return member[1], member[2]
+    for pattern, name, value in ((_ASSIGNED, 1, 2), (_ASSIGNS, 2, 1)):
+        found = pattern.match(text)
+        if not found or found[value] == found[name] or found[name] in _CONSTANTS:
+            continue
+        if "," not in found[value] or (split_list(found[value]) and found[value][0] in "([\\"):
+            return found[name], found[value]
+    return "", text
+
+
+def decide_reduced(gold: str, answer: str, conventions: Conventions = STRICT) -> Decision | None:
+    """Compare two texts that `reduce_pair` has cleaned."""
+    found = _decide_scalar(gold, answer, conventions)
+    if found is not None:
+        return found
+    if "=" in answer and "=" not in gold:
+        chain = _decide_chain(gold, answer, conventions)
+        if chain is not None and chain.equal:
+            return chain
+
+    def same(a: str, b: str) -> bool | None:
+        item = _decide_scalar(a, b, conventions)
+        return None if item is None else item.equal
+
+    equal = compare_lists(gold, answer, same, conventions)
+    if equal is None and _several_against_one(gold, answer, same):
+        equal = False
+    return None if equal is None else Decision(equal, "list")
+
+
+def _several_against_one(gold: str, answer: str, same: Same) -> bool:
+    """Whether one side lists several things and the other is an expression unlike one of them."""
+    sides = [_expand_list(text) for text in (gold, answer)]
+    items = [side[1] if side else [text] for side, text in zip(sides, (gold, answer), strict=True)]
+    if any(_GROUPS.search(text) for text in (gold, answer)):
+        return False  # 10,000\pi
+    if [len(part) > 1 for part in items] not in ([True, False], [False, True]):
+        return False
+    one = gold if sides[0] is None else answer
+    return read_expression(one) is not None and compare_sets(items[0], items[1], same) is False
+
+
+def _decide_chain(gold: str, answer: str, conventions: Conventions) -> Decision | None:
+    """An answer such as `A = B = C`: right if every part is."""
+    parts = [part.strip() for part in answer.split("=")]
+    if not all(parts) or len(parts) > MAX_ITEMS or re.search(r"[<>]|\\n?eq|\\[lg]e", answer):
+        return None
+    found = [decide_reduced(gold, part, conventions) for part in parts]
+    if None in found:
+        return None
+    return Decision(all(item.equal for item in found if item), "list")
+
+
+def _decide_scalar(gold: str, answer: str, conventions: Conventions) -> Decision | None:
+    if gold == answer and gold:
+        return Decision(True, "text")
+    gold_number, answer_number = read_number(gold), read_number(answer)
+    if gold_number and answer_number:
+        if gold_number.value == answer_number.value or (
+            conventions.percent == "either" and _same_percent(gold, answer)
+        ):
+            return Decision(True, "number")
+        sure = gold_number.sure and answer_number.sure
+        if sure and conventions.decimals == "exact":
+            return Decision(False, "number")
+        if not sure:
+            return None
+    grouped = [side for side in (gold_number, answer_number) if side and not side.sure]
+    if grouped:
+        plain = [_GROUPS.sub(lambda m: m[0].replace(",", ""), text) for text in (gold, answer)]
+        return Decision(True, "number") if compare_expressions(*plain) else None
+    word = _compare_words(gold, answer)
+    if word is not None:
+        return Decision(word, "word")
+    equal = compare_expressions(gold, answer)
+    rounded = conventions.decimals == "rounded" and equal is not True
+    if rounded and (rounds_to(gold, answer) or rounds_to(answer, gold)):
+        return Decision(True, "expression")
+    return None if equal is None else Decision(equal, "expression")
+
+
+def _same_percent(gold: str, answer: str) -> bool:
+    bare = [read_number(text.removesuffix("\\%").strip()) for text in (gold, answer)]
+    return bool(bare[0] and bare[1] and bare[0].value == bare[1].value)
+
+
+def _compare_words(gold: str, answer: str) -> bool | None:
+    """Compare names and choice letters; a product of symbols is not a word."""
+    if gold.isupper() and answer.isupper() and gold.isalpha() and answer.isalpha():
+        return gold == answer  # points and labels: ABC is not BAC
+    gold_word, answer_word = _TEXT_WORDS.fullmatch(gold), _TEXT_WORDS.fullmatch(answer)
+    if gold_word and answer_word:
+        return gold_word[1].casefold() == answer_word[1].casefold()
+    if gold_word and (choice := re.fullmatch(r"\(?([A-Za-z]+)\)?", answer)):
+        return gold_word[1].casefold() == choice[1].casefold()
+    if answer_word and (choice := re.fullmatch(r"\(?([A-Za-z]+)\)?", gold)):
+        return answer_word[1].casefold() == choice[1].casefold()
+    choices = [re.fullmatch(r"\(?([A-Za-z])\)?", side) for side in (gold, answer)]
+    if choices[0] and choices[1] and choices[0][1] == choices[1][1]:
+        return True
+    if (
+        (len(gold) > 3 or len(answer) > 3)
+        and _LETTERS.fullmatch(gold)
+        and _LETTERS.fullmatch(answer)
+    ):
+        return gold.casefold() == answer.casefold()
+    return None
+
+
+def compare_lists(
+    gold: str, answer: str, same: Same, conventions: Conventions = STRICT
+) -> bool | None:
+    r"""Compare two cleaned lists, tuples, intervals or sets, given a test for two items.
+
+    Bare lists (by convention) and sets have no order, and a plus-minus in them is written out. A
+    bare list compared with a tuple must have its order; a set never equals a tuple. Other mixtures
+    of brackets, and texts that are no lists, are None.
+
+    >>> compare_lists("1,2", r"\{2,1\}", compare), compare_lists("(1,2)", "2,1", compare)
+    (True, False)
+    """
+    gold_list, answer_list = _expand_list(gold), _expand_list(answer)
+    if gold_list is None or answer_list is None:
+        return None
+    (gold_brackets, gold_items), (answer_brackets, answer_items) = gold_list, answer_list
+    if len(gold_items) > MAX_ITEMS or len(answer_items) > MAX_ITEMS:
+        return None
+    brackets = {gold_brackets, answer_brackets}
+    if brackets <= {"", "{}"} and (brackets != {""} or conventions.lists == "unordered"):
+        if min(len(gold_items), len(answer_items)) < 2:
+            return None
+        return compare_sets(gold_items, answer_items, same)
+    if "{}" in brackets:
+        return False
+    if len(brackets) > 1 and brackets != {"", "()"}:
+        return None
+    if len(gold_items) != len(answer_items):
+        return False
+    verdicts = [same(g, a) for g, a in zip(gold_items, answer_items, strict=True)]
+    return False if False in verdicts else None if None in verdicts else True
+
+
+def _expand_list(text: str) -> tuple[str, list[str]] | None:
+    brackets, items = split_list(text) or ("", [text])
+    named = [_split_assignment(item) for item in items]
+    if len({name for name, _ in named}) == 1:  # x=2, x=3
+        items = [value for _, value in named]
+    if brackets in ("", "{}"):
+        items = [sign for item in items for sign in _signs(item)]
+    return (brackets, items) if len(items) > 1 or brackets else None
+
+
+def _signs(item: str) -> list[str]:
+    # Two signs in one item may or may not go together: not for us to say.
+    if len(_PLUS_MINUS.findall(item)) != 1:
+        return [item]
+    return [_PLUS_MINUS.sub("+", item), _PLUS_MINUS.sub("-", item)]
+
+
+def compare_sets(gold_items: Sequence[str], answer_items: Sequence[str], same: Same) -> bool | None:
+    """Compare two collections without order or repetition, given a test for two items.
+
+    >>> compare_sets(["1", "2"], ["2", "1", "1"], compare)
+    True
+    """
+    table = [[same(g, a) for a in answer_items] for g in gold_items]
+    lines = table + [list(column) for column in zip(*table, strict=True)]
+    if any(all(cell is False for cell in line) for line in lines):
+        return False  # an item that has no partner on the other side
+    return True if all(True in line for line in lines) else None

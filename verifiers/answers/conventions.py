@@ -1,0 +1,51 @@
+r"""What counts as the same answer where mathematics leaves it open: four documented conventions.
+
+The defaults are the strict ones, except that a bare list has no order (roots are found in any
+order, and a contest that asks for an ordered pair writes a tuple) and that a unit may be left out
+(a question that asks for centimetres is answered by 10).
+
+>>> from verifiers.answers import compare
+>>> compare("1,2", "2,1"), compare("1,2", "2,1", Conventions(lists="ordered"))
+(True, False)
+>>> compare("10", r"10\text{ cm}"), compare("10", r"10\text{ cm}", Conventions(units="required"))
+(True, False)
+>>> compare("1/3", "0.333"), compare("1/3", "0.333", Conventions(decimals="rounded"))
+(False, True)
+>>> compare("10", r"10\%"), compare("10", r"10\%", Conventions(percent="either"))
+(False, True)
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args, get_type_hints
+
+
+@dataclass(frozen=True)
+class Conventions:
+    r"""How to read an answer where the text allows more than one reading.
+
+    Attributes:
+        lists: "unordered": `1,2` equals `2,1`; "ordered": it does not. Tuples and intervals always
+            have an order, sets in braces never.
+        units: "optional": `10\text{ cm}` equals `10`; "required": it does not. Two different units
+            never agree.
+        decimals: "exact": 0.333 is 333/1000; "rounded": a decimal with three significant digits or
+            more also equals any exact value that rounds to it.
+        percent: "hundredth": `2\%` is 0.02; "either": it may also stand for 2.
+
+    Raises:
+        ValueError: for a word that is not one of these.
+    """
+
+    lists: Literal["unordered", "ordered"] = "unordered"
+    units: Literal["optional", "required"] = "optional"
+    decimals: Literal["exact", "rounded"] = "exact"
+    percent: Literal["hundredth", "either"] = "hundredth"
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            if getattr(self, name) not in get_args(kind):
+                known = " or ".join(get_args(kind))
+                raise ValueError(f"{name}={getattr(self, name)!r}: it must be {known}")
+
+
+STRICT = Conventions()

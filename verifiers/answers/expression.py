@@ -1,0 +1,303 @@
+r"""Read an expression in LaTeX into a small tree: no names are looked up, nothing is run.
+
+A tree is a tuple: ("num", Fraction), ("const", "pi"), ("var", "x_1") or an operation with its
+arguments, such as ("add", a, b). What the grammar does not know, or could be read in two ways, is
+refused: `\log` without a base, `1/2x`, `f(x)`, a word.
+
+>>> read_expression(r"2\sqrt{3}")
+('mul', ('num', Fraction(2, 1)), ('root', ('num', Fraction(3, 1)), ('num', Fraction(2, 1))))
+>>> read_expression("2x/3y") is None
+True
+"""
+
+import functools
+import re
+from fractions import Fraction
+from typing import Any
+
+from verifiers.answers.latex import MAX_CHARS, MAX_DEPTH
+
+Tree = tuple[Any, ...]
+
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]*)?|\.[0-9]+|\S")
+TRIGONOMETRIC = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
+_OTHERS = ["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "exp"]
+_FUNCTIONS = {f"\\{name}": name for name in [*TRIGONOMETRIC, *_OTHERS]}
+_OF_LISTS = {r"\gcd": "gcd", r"\lcm": "lcm", r"\max": "max", r"\min": "min"}
+_CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i"}
+_ROUNDING = {r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}
+_KNOWN = _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | _ROUNDING.keys()
+_TIMES = frozenset([r"\times", r"\cdot", "*"])
+_FUNCTION_NAMES = frozenset("fghFGHPQW")  # before a bracket: applied, not multiplied
+_WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
+_GREEK = frozenset(
+    rf"\{name}"
+    for name in (
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "theta",
+        "lambda",
+        "mu",
+        "phi",
+        "varphi",
+        "omega",
+    )
+)
+_MAX_TOKENS = 300  # and so the height of a tree, which is walked recursively
+_DEGREE = ("^", "{", r"\circ", "}")
+
+
+class _Refused(ValueError):
+    """The text is outside the grammar, or ambiguous."""
+
+
+@functools.lru_cache(maxsize=1024)
+def read_expression(text: str) -> Tree | None:
+    """Read a cleaned text (see `latex.clean`) that is one expression, or return None.
+
+    The time is linear in the text, which may have `MAX_CHARS` characters and `MAX_DEPTH` levels.
+    A degree sign is kept as ("degree", x), a percent sign at the end as ("percent", x).
+    """
+    if not text or len(text) > MAX_CHARS or not text.isascii():
+        return None
+    if _WORD.search(re.sub(r"\\[A-Za-z]+", "", text)):
+        return None
+    percent = text.endswith("\\%")
+    tokens = _TOKEN.findall(text.removesuffix("\\%"))
+    if len(tokens) > _MAX_TOKENS:
+        return None
+    parser = _Parser(tokens)
+    try:
+        tree = parser.sum()
+        parser.expect("")
+    except (_Refused, RecursionError):
+        return None
+    if percent and tree[0] in ("add", "sub"):
+        return None  # 1+50\%
+    return ("percent", tree) if percent else tree
+
+
+class _Parser:
+    """Recursive descent over the tokens; "" stands for the end."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = [*tokens, "", "", "", ""]
+        self.at = self.depth = 0
+
+    @property
+    def next(self) -> str:
+        return self.tokens[self.at]
+
+    def take(self) -> str:
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def expect(self, token: str) -> None:
+        if self.take() != token:
+            raise _Refused
+
+    def sum(self) -> Tree:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _Refused
+        negative = False
+        while self.next in ("+", "-"):
+            negative ^= self.take() == "-"
+        tree = self.product()
+        tree = ("neg", tree) if negative else tree
+        while self.next in ("+", "-"):
+            operation = "add" if self.take() == "+" else "sub"
+            tree = (operation, tree, self.product())
+        self.depth -= 1
+        return tree
+
+    def product(self) -> Tree:
+        tree, divided = self.factor(), False
+        while True:
+            if self.next in _TIMES:
+                self.take()
+                tree, divided = ("mul", tree, self.signed()), False
+            elif self.next in ("/", r"\div"):
+                if divided:
+                    raise _Refused  # a/b/c
+                self.take()
+                tree, divided = ("div", tree, self.signed()), True
+            elif self.starts_factor():
+                if divided or (self.next[0].isdigit() and self.tokens[self.at - 1] != "!"):
+                    raise _Refused  # 1/2\pi; 2 3
+                tree = self.juxtaposed(tree)
+            else:
+                return tree
+
+    def juxtaposed(self, left: Tree) -> Tree:
+        before, begins_fraction = self.tokens[self.at - 1], self.next == r"\frac"
+        right = self.factor()
+        if not (begins_fraction and before.isdigit()):
+            return ("mul", left, right)
+        if left[0] == "mul":
+            raise _Refused  # 2\cdot1\frac12
+        # A whole number before a fraction of two whole numbers is a mixed number.
+        if left[0] == "num" and right[0] == "div" and right[1][0] == right[2][0] == "num":
+            if not 0 < right[1][1] < right[2][1]:
+                raise _Refused  # 3\frac{5}{2}: as likely a product
+            return ("add", left, right)
+        return ("mul", left, right)
+
+    def signed(self) -> Tree:
+        if self.next == "-":
+            self.take()
+            return ("neg", self.factor())
+        return self.factor()
+
+    def starts_factor(self) -> bool:
+        token = self.next
+        return bool(token) and (
+            token[0].isdigit()
+            or token[0] == "."
+            or token in ("(", "{", r"\frac", r"\sqrt", r"\binom", r"\log")
+            or token in _KNOWN
+            or _is_name(token)
+        )
+
+    def factor(self) -> Tree:
+        tree = self.primary()
+        while True:
+            if tuple(self.tokens[self.at : self.at + 4]) == _DEGREE:
+                self.at += 4
+                tree = ("degree", tree)
+            elif self.next == "!":
+                self.take()
+                if self.next == "!":
+                    raise _Refused  # a double factorial, or twice
+                tree = ("factorial", tree)
+            elif self.next == "^":
+                self.take()
+                tree = ("pow", tree, self.argument())
+                if self.next == "^":
+                    raise _Refused
+            else:
+                return tree
+
+    def argument(self) -> Tree:
+        """A braced expression or a single token."""
+        if self.next == "{":
+            return self.group("}")
+        token = self.next
+        if len(token) == 1 and token.isalnum():
+            return self.primary()
+        raise _Refused
+
+    def group(self, closing: str) -> Tree:
+        self.take()
+        tree = self.sum()
+        self.expect(closing)
+        return tree
+
+    def primary(self) -> Tree:
+        token = self.next
+        if token and (token[0].isdigit() or token[0] == "."):
+            return ("num", _decimal(self.take()))
+        if token == "(":
+            return self.group(")")
+        if token == "{":
+            return self.group("}")
+        if token == "|":
+            return ("abs", self.group("|"))
+        if token in _CONSTANTS:
+            return ("const", _CONSTANTS[self.take()])
+        if token in _ROUNDING:
+            closing, name = _ROUNDING[token]
+            return (name, self.group(closing))
+        if token in (r"\frac", r"\binom"):
+            self.take()
+            name = "div" if token == r"\frac" else "binom"
+            return (name, self.braced(), self.braced())
+        if token == r"\sqrt":
+            self.take()
+            degree: Tree = ("num", Fraction(2))
+            if self.next == "[":
+                degree = self.group("]")
+            return ("root", self.braced(), degree)
+        if token == r"\log":
+            self.take()
+            self.expect("_")
+            base = self.argument()
+            return ("div", ("ln", self.applied()), ("ln", base))
+        if token in _OF_LISTS:
+            return self.of_list()
+        if token in _FUNCTIONS:
+            return self.function()
+        if _is_name(token):
+            return self.variable()
+        raise _Refused
+
+    def variable(self) -> Tree:
+        name = self.take()
+        if self.next == "_":
+            self.take()
+            name += "_" + self.subscript()
+        if self.next == "(" and name[0] in _FUNCTION_NAMES:
+            raise _Refused
+        return ("var", name)
+
+    def subscript(self) -> str:
+        token = self.take()
+        if token == "{":
+            token = self.take()
+            self.expect("}")
+        if not token.isalnum():
+            raise _Refused
+        return token
+
+    def braced(self) -> Tree:
+        if self.next != "{":
+            raise _Refused
+        return self.group("}")
+
+    def of_list(self) -> Tree:
+        name = _OF_LISTS[self.take()]
+        if self.next != "(":
+            raise _Refused
+        self.take()
+        items = [self.sum()]
+        while self.next == ",":
+            self.take()
+            items.append(self.sum())
+        self.expect(")")
+        return (name, *items)
+
+    def function(self) -> Tree:
+        name = _FUNCTIONS[self.take()]
+        power = None
+        if self.next == "^":
+            self.take()
+            power = self.argument()
+            if power[0] != "num" or power[1] < 1:
+                raise _Refused  # \sin^{-1}: the inverse or the reciprocal
+        tree: Tree = (name, self.applied())
+        return tree if power is None else ("pow", tree, power)
+
+    def applied(self) -> Tree:
+        """What a function stands before: brackets, or numbers and constants side by side."""
+        if self.next in ("(", "{"):
+            tree = self.group(")" if self.next == "(" else "}")
+            if self.next in ("!", "^"):
+                raise _Refused  # \sin(x)^2: which comes first?
+            return tree
+        tree = self.factor()
+        while self.next in (*_CONSTANTS, r"\frac", r"\sqrt") or _is_name(self.next):
+            tree = ("mul", tree, self.factor())
+        if self.next == "/" or self.starts_factor():
+            raise _Refused  # \sin\pi/6; \sin 2(3)
+        return tree
+
+
+def _is_name(token: str) -> bool:
+    return token in _GREEK or (len(token) == 1 and token.isalpha() and token.isascii())
+
+
+def _decimal(text: str) -> Fraction:
+    whole, _, part = text.partition(".")
+    return Fraction(int((whole + part) or "0"), 10 ** len(part))

@@ -1,0 +1,284 @@
+r"""Grade pairs of gold and extracted answer, each unique pair once, whatever the answers hold.
+
+Cheap layers with bounded cost run in the calling process; what they leave open is parsed and
+compared by math_verify in worker processes with a memory limit and a clock that starts when the
+work starts. If every pair is decided cheaply, no process is started.
+
+>>> verdicts = grade([("25", "025"), ("7", "8"), ("7", " "), ("25", "025")])
+>>> [(pair, verdict.outcome) for pair, verdict in verdicts.items()]
+[(('25', '025'), 'correct'), (('7', '8'), 'wrong'), (('7', ' '), 'unparsable')]
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, as_completed
+from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Literal, NamedTuple
+
+from pebble import ProcessExpired, ProcessPool
+
+from verifiers.answers.boxed import unboxed
+from verifiers.answers.compare import decide, reduce_pair
+from verifiers.answers.conventions import STRICT, Conventions
+from verifiers.answers.exact import read_number
+from verifiers.answers.latex import MAX_CHARS, clean, refusal
+
+_WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
+START_S = 120  # for the first worker, which imports SymPy; far more than a busy machine needs
+
+Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout"]
+Pair = tuple[str, str]
+
+
+class Verdict(NamedTuple):
+    """What was found, by which layer, and why.
+
+    Layers: "text", "number", "word", "expression", "unit" and "list" decide in this process,
+    "algebra" is math_verify in a worker, "limits" refused the pair or stopped the worker, "plain"
+    is math_verify on the full text, "none" is for attempts without an answer.
+    """
+
+    outcome: Outcome
+    layer: str
+    reason: str
+
+
+NO_ANSWER = Verdict("no_answer", "none", "there is no closed box in the final part")
+
+
+def grade(
+    pairs: Iterable[Pair],
+    *,
+    conventions: Conventions = STRICT,
+    plain: bool = False,
+    workers: int | None = None,
+    timeout_s: float = 3,
+    memory_mb: int = 1024,
+    on_done: Callable[[Pair, Verdict], None] | None = None,
+) -> dict[Pair, Verdict]:
+    """Grade every unique (gold, answer) pair.
+
+    Outcomes: "correct" and "wrong" are verdicts. "unparsable": the gold or the answer is blank,
+    longer than 1,000 characters (unless both are the same text), or cannot be read or compared
+    as mathematics. "timeout": the comparison ran out of its time or memory, or its worker
+    died. "no_answer" is never returned; it is for callers whose extraction found no box.
+
+    Workers are fresh interpreters (fork server), so this is safe beside threads of torch or vLLM;
+    as with all such processes a script needs the `if __name__ == "__main__"` guard.
+
+    Args:
+        pairs: (gold, answer) texts; duplicates are graded once. The order of comparison
+            matters: gold first.
+        conventions: what counts as the same where mathematics leaves it open.
+        plain: take the second text for a whole completion and ask math_verify alone, with its
+            defaults, as other harnesses do: to see why a number moved.
+        workers: processes at most; default: the CPUs this process may use.
+        timeout_s: seconds of processor time for one pair, counted from the start of its work;
+            several times as many seconds of the clock end it, too.
+        memory_mb: address space of one worker in MiB; at least about 512 is needed.
+        on_done: called in the calling thread after each pair, for progress or durable storage.
+
+    Returns:
+        A dict from pair to verdict, in the order of first appearance.
+
+    Raises:
+        RuntimeError: worker processes cannot be started.
+    """
+    verdicts: dict[Pair, Verdict | None] = {}
+    owed: list[Pair] = []
+    for pair in pairs:
+        if pair in verdicts:
+            continue
+        verdict = verdicts[pair] = None if plain else _grade_cheaply(*pair, conventions)
+        if verdict is None:
+            owed.append(pair)
+        elif on_done:
+            on_done(pair, verdict)
+
+    def finish(index: int, result: Any) -> None:
+        verdict = verdicts[owed[index]] = _verdict(result, "plain" if plain else "algebra")
+        if on_done:
+            on_done(owed[index], verdict)
+
+    if plain:
+        tasks: list[Any] = list(owed)
+    else:
+        tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in owed]
+    _run("plain" if plain else "judge", tasks, finish, workers, timeout_s, memory_mb)
+    return verdicts  # type: ignore[return-value]  # every None has been replaced
+
+
+def _verdict(result: Any, layer: str) -> Verdict:
+    if result is None:
+        return Verdict("timeout", "limits", "the comparison ran out of time or memory")
+    reasons = {
+        "correct": "equal by algebra" if layer == "algebra" else "math_verify accepts the text",
+        "wrong": "not equal by algebra" if layer == "algebra" else "math_verify rejects the text",
+        "unparsable": "math_verify cannot read or compare it",
+    }
+    return Verdict(result, layer, reasons[result])
+
+
+def grade_answer(
+    gold: str, answer: str, *, conventions: Conventions = STRICT, **limits: Any
+) -> Verdict:
+    r"""Grade one answer; for many, `grade` is far faster.
+
+    Args:
+        gold: the gold answer.
+        answer: the candidate's answer, without the box. For a whole completion, `extract` it first.
+        conventions: what counts as the same where mathematics leaves it open.
+        limits: `timeout_s`, `memory_mb` of `grade`.
+
+    >>> grade_answer(r"\frac{1}{2}", "0.5")
+    Verdict(outcome='correct', layer='number', reason='the same number')
+    >>> grade_answer("2", r"2\%").outcome
+    'wrong'
+    """
+    [verdict] = grade([(gold, answer)], conventions=conventions, workers=1, **limits).values()
+    return verdict
+
+
+def check_gold(gold: str) -> str | None:
+    r"""Say in a few words why a gold answer cannot be graded against, or None if it can.
+
+    >>> check_gold("025"), check_gold("  ")
+    (None, 'it is empty')
+    """
+    return check_golds([gold])[gold]
+
+
+def check_golds(
+    golds: Iterable[str],
+    *,
+    workers: int | None = None,
+    timeout_s: float = 10,
+    memory_mb: int = 1024,
+) -> dict[str, str | None]:
+    """Do `check_gold` for many golds with one set of worker processes."""
+    reasons: dict[str, str | None] = {}
+    owed = []
+    for gold in dict.fromkeys(golds):
+        reasons[gold] = reason = _refuse(unboxed(gold))
+        if reason is None and read_number(clean(unboxed(gold))) is None:
+            owed.append(gold)
+
+    def finish(index: int, result: Any) -> None:
+        reasons[owed[index]] = "reading it takes too long" if result is None else result[0]
+
+    tasks = [(unboxed(gold),) for gold in owed]
+    _run("check", tasks, finish, workers, timeout_s, memory_mb)
+    return reasons
+
+
+def _refuse(text: str) -> str | None:
+    if len(text.strip()) > MAX_CHARS:
+        return f"it has more than {MAX_CHARS} characters"
+    cleaned = clean(text)
+    return None if read_number(cleaned) else refusal(cleaned)
+
+
+_SAME = {
+    "text": "the same text",
+    "number": "the same number",
+    "word": "the same word",
+    "expression": "the same value, exactly or to more digits than any number in it has",
+    "list": "the same items",
+}
+_OTHER = {
+    "number": "another number",
+    "word": "another word",
+    "expression": "another value",
+    "list": "other items",
+    "unit": "another unit",
+}
+
+
+def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Verdict | None:
+    found = decide(gold, answer, conventions)
+    if found is not None:
+        reasons = _SAME if found.equal else _OTHER
+        outcome: Outcome = "correct" if found.equal else "wrong"
+        return Verdict(outcome, found.layer, reasons[found.layer])
+    # A refused text can still be the same text; anything else about it is unknown.
+    for side, text in (("gold answer", unboxed(gold)), ("answer", answer)):
+        if reason := _refuse(text):
+            return Verdict("unparsable", "limits", f"the {side} is not read: {reason}")
+    return None
+
+
+def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
+    """Run one task in a worker: an outcome, a 1-tuple with a reason, or None for out of memory."""
+    from verifiers.answers import symbolic  # heavy, and only ever wanted in a worker
+
+    try:
+        with symbolic.cpu_limit(cpu_s):
+            if kind == "check":
+                return (symbolic.why_unreadable(task[0]),)
+            if kind == "plain":
+                return symbolic.plain(*task)
+            return symbolic.judge(*task)
+    except MemoryError:
+        return None
+    except Exception as error:  # whatever a parser may raise on hostile text
+        return (f"reading it fails: {type(error).__name__}",) if kind == "check" else "unparsable"
+
+
+def _await_start(pool: ProcessPool) -> None:
+    """Fail with a readable error where workers cannot start, instead of replacing them for ever."""
+    try:
+        pool.schedule(os.getpid).result(timeout=START_S)
+    except (FutureTimeout, ProcessExpired, BrokenProcessPool) as error:
+        raise RuntimeError(
+            f"grading: worker processes do not start ({type(error).__name__}); a script that "
+            'grades needs an `if __name__ == "__main__":` guard and cannot be read from standard '
+            "input, and memory_mb must leave room for SymPy (about 512)"
+        ) from error
+
+
+def _start(memory_mb: int, plain: bool) -> None:
+    from verifiers.answers import symbolic  # imported here so that no task's clock pays for it
+
+    symbolic.init_worker(memory_mb, plain)
+
+
+def _run(
+    kind: str,
+    tasks: Sequence[Any],
+    finish: Callable[[int, Any], None],
+    workers: int | None,
+    timeout_s: float,
+    memory_mb: int,
+) -> None:
+    """Run tasks in killable workers; `finish(index, result)` gets None for a killed one."""
+    if not tasks:
+        return
+    context = multiprocessing.get_context("forkserver")
+    # Imported once in the server, so that replacing a killed worker costs milliseconds. Ignored
+    # if the program already runs a fork server; then each worker imports it anew.
+    context.set_forkserver_preload(["verifiers.answers.symbolic"])
+    pool = ProcessPool(
+        max_workers=min(workers or os.cpu_count() or 1, len(tasks)),
+        context=context,
+        initializer=_start,
+        initargs=(memory_mb, kind == "plain"),
+    )
+    try:
+        _await_start(pool)
+        futures: dict[Future[Any], int] = {
+            pool.schedule(_work, args=(kind, task, timeout_s), timeout=_WALL * timeout_s): index
+            for index, task in enumerate(tasks)
+        }
+        for future in as_completed(futures):
+            try:
+                result = future.result()
+            except (FutureTimeout, ProcessExpired, MemoryError):
+                result = None
+            finish(futures[future], result)
+        pool.close()  # and wait: a worker that was just replaced is not torn down half-started
+        pool.join()
+    finally:
+        pool.stop()  # on Ctrl-C no worker outlives the call
+        pool.join()

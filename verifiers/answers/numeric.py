@@ -1,0 +1,249 @@
+r"""Compare two expressions: exactly where both are rational, else to very many digits.
+
+Every value is computed with a precision that exceeds the size of every number on the way (so that
+$\sqrt 2 + 10^{-300}$ is not $\sqrt 2$), and errors are judged against the largest of them. Two
+values are the same if nothing but rounding separates them, different if far more does; anything
+between, or a step at which rounding could matter (a division by what may be zero), is no verdict.
+
+Limits: see `rational.MAX_BITS` and `_MAX_PRECISION`. A number too large to be computed, such as
+a tower of powers, is only compared by its size.
+"""
+
+import functools
+import hashlib
+import re
+from fractions import Fraction
+from typing import Any
+
+from verifiers.answers.expression import TRIGONOMETRIC, Tree, read_expression
+from verifiers.answers.rational import PLAIN, Exact, Unsure
+from verifiers.answers.size import apart, size_of
+
+_OTHERS = frozenset(["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"])
+_POINTS = 4
+_PRECISION = 256  # bits, beyond the size of the numbers
+_MAX_PRECISION = 8_000
+_GUARD = 64
+
+
+def compare_expressions(gold: str, answer: str) -> bool | None:
+    r"""Decide whether two cleaned texts are the same expression; None if either is not one.
+
+    With variables both are evaluated at points that depend on the texts, so that none can be made
+    to agree at them: at positive points they must agree, and at others they must not disagree.
+
+    >>> compare_expressions(r"\sqrt{5+2\sqrt{6}}", r"\sqrt{2}+\sqrt{3}")
+    True
+    >>> compare_expressions(r"\frac{1}{2004!}", r"\frac{1}{2006!}")
+    False
+    >>> compare_expressions("9", "9^{9^{9^{9}}}"), compare_expressions("f(x)", "x")
+    (False, None)
+    >>> compare_expressions(r"\frac{n(n-1)}{2}", r"\frac{n^{2}-n}{2}")
+    True
+    """
+    left, right = (_without_degree(read_expression(text)) for text in (gold, answer))
+    if left is None or right is None:
+        return None
+    names = sorted(_names(left) | _names(right))
+    if not names:
+        return _same(left, right, {})
+    found = []
+    for i in range(_POINTS):
+        verdict = _same(left, right, _points(names, "\0".join(sorted([gold, answer])), i))
+        if verdict is False:
+            return False if i % 2 == 0 else None  # a root or power may have another branch there
+        found.append(verdict)
+    sure = found[0] and found.count(True) > _POINTS // 2 and not _has_corners(left, right)
+    return True if sure else None
+
+
+def _names(tree: Tree) -> set[str]:
+    if tree[0] == "var":
+        return {tree[1]}
+    return set().union(*(_names(part) for part in tree[1:] if isinstance(part, tuple)))
+
+
+def _has_corners(*trees: Tree) -> bool:
+    """Whether two expressions may agree on one side of a point and not on the other."""
+    return any(
+        tree[0] in ("abs", "floor", "ceil", "max", "min")
+        or _has_corners(*(part for part in tree[1:] if isinstance(part, tuple)))
+        for tree in trees
+    )
+
+
+def _points(names: list[str], seed: str, number: int) -> dict[str, Fraction]:
+    """Fractions with 61 binary places: 1/2 to 5/2 for even numbers, else negative and larger."""
+    points = {}
+    for i, name in enumerate(names):
+        digest = hashlib.sha256(f"{seed}\0{number}\0{name}".encode()).digest()
+        value = Fraction(1, 2) + Fraction(int.from_bytes(digest[:8], "big") >> 2, 1 << 61)
+        negative = number == 1 or (number % 2 and (i == 0 or digest[8] % 2))
+        points[name] = -8 * value if negative else value
+    return points
+
+
+def rounds_to(text: str, decimal: str) -> bool:
+    r"""Whether a cleaned constant, rounded to the places of a cleaned decimal, is that decimal.
+
+    The decimal must have three significant digits or more. Half away from zero and half to even
+    both count.
+
+    >>> rounds_to(r"\sqrt{2}", "1.414"), rounds_to(r"\frac{1}{3}", "0.3")
+    (True, False)
+    """
+    found = re.fullmatch(r"-?[0-9]*\.([0-9]{1,50})", decimal)
+    if found is None or len(decimal.lstrip("-").replace(".", "").lstrip("0")) < 3:
+        return False
+    half = Fraction(1, 2 * 10 ** len(found[1]))
+    value = Fraction(decimal)
+    sides = [f"({text})-({_spelled(side)})" for side in (value - half, value + half)]
+    signs = [_sign(side) for side in sides]
+    return None not in signs and signs[0] >= 0 >= signs[1]  # type: ignore[operator]
+
+
+def _spelled(value: Fraction) -> str:
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _sign(text: str) -> int | None:
+    """The sign of a real constant; None where it is none, or too close to call."""
+    tree = read_expression(text)
+    if tree is None:
+        return None
+    try:
+        exact = Exact()
+        value = exact.value(tree)
+        if value is None:
+            numeric = _Numeric(exact, 2 * (_PRECISION + 2 * exact.bits))
+            value = numeric.value(tree)
+            if hasattr(value, "_mpc_") or numeric.equal(value, 0 * value) is not False:
+                return None
+        return (value > 0) - (value < 0)
+    except (Unsure, ArithmeticError, ValueError):
+        return None
+
+
+def _without_degree(tree: Tree | None) -> Tree | None:
+    """Take a degree sign off the whole: an angle in degrees is compared as a number."""
+    return tree[1] if tree is not None and tree[0] == "degree" else tree
+
+
+def _same(left: Tree, right: Tree, points: dict[str, Fraction]) -> bool | None:
+    try:
+        return _values_agree(left, right, Exact(points))
+    except (Unsure, ArithmeticError, ValueError, RecursionError):
+        return False if not points and apart(size_of(left), size_of(right)) else None
+
+
+def _values_agree(left: Tree, right: Tree, exact: Exact) -> bool | None:
+    a, b = exact.value(left), exact.value(right)
+    if a is not None and b is not None:
+        return a == b
+    precision = _PRECISION + 2 * exact.bits
+    for _ in range(3):
+        numeric = _Numeric(exact, precision)
+        x, y = numeric.value(left), numeric.value(right)
+        needed = _PRECISION + 2 * (exact.bits + numeric.largest)
+        if needed <= precision:
+            return numeric.equal(x, y)
+        precision = needed
+    return None
+
+
+@functools.cache
+def _context() -> Any:
+    """An mpmath context of our own: nobody else's precision is touched."""
+    import mpmath
+
+    return mpmath.mp.clone()
+
+
+class _Numeric:
+    """Values of trees as mpmath numbers with `precision` bits; `largest` is the widest exponent."""
+
+    def __init__(self, exact: Exact, precision: int) -> None:
+        if precision > _MAX_PRECISION:
+            raise Unsure
+        self.exact, self.precision, self.largest = exact, precision, 0
+        self.mp = _context()
+        self.mp.prec = precision
+
+    def value(self, tree: Tree, in_angle: bool = False) -> Any:
+        exact = self.exact.value(tree)
+        if exact is not None:
+            return self._noted(self.mp.mpf(exact.numerator) / exact.denominator)
+        name, *arguments = tree
+        if name == "const":
+            return {"pi": self.mp.pi, "e": self.mp.e, "i": self.mp.mpc(0, 1)}[arguments[0]] * 1
+        if name == "var":
+            raise Unsure
+        if name == "degree":
+            if not in_angle:
+                raise Unsure
+            return self.value(arguments[0]) * self.mp.pi / 180
+        angle = in_angle if name in ("add", "sub", "neg", "mul", "div") else name in TRIGONOMETRIC
+        values = [self.value(argument, angle) for argument in arguments]
+        return self._noted(self._apply(name, values))
+
+    def _apply(self, name: str, values: list[Any]) -> Any:
+        x = values[0]
+        if name in ("add", "sub", "mul", "neg", "abs", "percent"):
+            return PLAIN[name](*values)
+        if name == "div":
+            return x / self._nonzero(values[1])
+        if name in ("pow", "root"):
+            return self._power(x, values[1], name == "root")
+        if name == "ln":
+            return self.mp.log(self._nonzero(x))
+        if name == "exp":
+            return self._power(self.mp.e * 1, x, False)
+        if name in TRIGONOMETRIC and self.mp.mag(x) < 60:
+            sine, cosine = self.mp.sin(x), self.mp.cos(x)
+            top = {"sin": sine, "tan": sine, "cos": cosine, "cot": cosine}.get(name, 1)
+            bottom = {"tan": cosine, "sec": cosine, "cot": sine, "csc": sine}.get(name)
+            return top if bottom is None else top / self._nonzero(bottom)
+        widest = 1 if name in ("arcsin", "arccos") else 1e6
+        if name in _OTHERS and self._real(x) and abs(x) < widest:
+            return getattr(self.mp, name.replace("arc", "a"))(x)
+        raise Unsure
+
+    def _power(self, base: Any, exponent: Any, root: bool) -> Any:
+        if root:  # the real root of a negative number where there is one
+            if not self._real(exponent) or exponent != int(exponent) or not 1 < exponent < 1000:
+                raise Unsure
+            negative = self._real(base) and base < 0
+            if negative and exponent % 2:
+                return -self.mp.root(self._nonzero(-base), int(exponent))
+            return self.mp.root(self._nonzero(base), int(exponent))
+        base = self._nonzero(base)
+        integer = self._real(exponent) and exponent == self.mp.nint(exponent)
+        if not integer and not (self._real(base) and base > 0):
+            raise Unsure  # (-8)^{1/3}: real or principal?
+        if self.mp.mag(exponent) + max(0, self.mp.mag(self.mp.log(abs(base)) or 1)) > 17:
+            raise Unsure
+        return base ** (int(exponent) if integer else exponent)
+
+    def _real(self, x: Any) -> bool:
+        return not hasattr(x, "_mpc_")
+
+    def _nonzero(self, x: Any) -> Any:
+        if x == 0 or self.mp.mag(x) < self.largest - self.precision // 2:
+            raise Unsure
+        return x
+
+    def _noted(self, x: Any) -> Any:
+        if not self.mp.isfinite(x):
+            raise Unsure
+        if x != 0:
+            self.largest = max(self.largest, min(abs(int(self.mp.mag(x))), self.precision))
+        return x
+
+    def equal(self, x: Any, y: Any) -> bool | None:
+        difference = x - y
+        if difference == 0:
+            return True
+        size = int(self.mp.mag(difference))
+        if size < self.largest + _GUARD - self.precision:
+            return True
+        return False if size > self.largest - self.precision // 2 else None

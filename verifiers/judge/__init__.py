@@ -1,0 +1,1 @@
+"""A verifier model's labels: calibration, quality, agreement with the grader."""

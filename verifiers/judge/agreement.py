@@ -1,0 +1,181 @@
+"""Do verifier and grader agree, by how much more than chance, and where should a person look?
+
+The grader compares boxed answers and knows correct or not; the verifier reads the whole response
+and says A (correct), B (incorrect) or C (invalid). They agree on an attempt where the grader's
+"correct" meets an A, or its "not correct" a B or a C. An attempt on which the grader has no view,
+such as a timeout, is better left out than counted as not correct.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from verifiers.judge._labels import (
+    LABELS,
+    Ints,
+    bool_array,
+    check_whole,
+    label_array,
+    number_array,
+    probability_rows,
+)
+
+
+class Kappa(NamedTuple):
+    """Agreement of two judges beyond chance.
+
+    Attributes:
+        observed: share of cases on which they agree.
+        expected: share on which judges with these habits would agree by chance.
+        kappa: (observed - expected) / (1 - expected): 1 for full agreement, 0 for chance; ``None``
+            where chance alone agrees always, that is where both judges know one word only.
+        stderr: its large-sample standard error; ``None`` where kappa is.
+    """
+
+    observed: float
+    expected: float
+    kappa: float | None
+    stderr: float | None
+
+
+class Agreement(NamedTuple):
+    """The grader's outcome against the verifier's label.
+
+    Attributes:
+        table: attempts, int64, shape (2, 3): rows correct and not correct by the grader, columns
+            A, B, C.
+        percent: the same in percent of each row, masked float64; a row without attempts is masked.
+        observed: share of attempts on which both agree, A being "correct" and B, C "not".
+        expected: share on which they would by chance.
+        kappa: Cohen's kappa of that question, or ``None``, see :class:`Kappa`.
+        stderr: its standard error, or ``None``.
+    """
+
+    table: Ints
+    percent: np.ma.MaskedArray[Any, np.dtype[np.float64]]
+    observed: float
+    expected: float
+    kappa: float | None
+    stderr: float | None
+
+
+def cohen_kappa(table: npt.ArrayLike) -> Kappa:
+    """Cohen's kappa of a square table of counts, with its standard error.
+
+    With shares p_ij, row sums r_i, column sums c_i, p_o = sum p_ii and p_e = sum r_i c_i::
+
+        kappa = (p_o - p_e) / (1 - p_e)
+        var   = [ sum_i p_ii ((1 - p_e) - (r_i + c_i) (1 - p_o))^2
+                  + (1 - p_o)^2 sum_{i != j} p_ij (c_i + r_j)^2
+                  - (p_o p_e - 2 p_e + p_o)^2 ] / ( n (1 - p_e)^4 )
+
+    The variance is that of independent cases. Attempts at one question are alike, so the standard
+    error is too small where there are many trials of few questions.
+
+    Args:
+        table: counts, whole numbers, shape (K, K), rows one judge and columns the other.
+
+    Returns:
+        A :class:`Kappa`.
+
+    Raises:
+        ValueError: not square, empty, negative or broken counts.
+
+    Source: Cohen 1960, "A coefficient of agreement for nominal scales"; Fleiss, Cohen and Everitt
+    1969, "Large sample standard errors of kappa and weighted kappa".
+
+    >>> found = cohen_kappa([[20, 5], [10, 15]])
+    >>> round(found.kappa, 6), round(found.stderr, 4)
+    (0.4, 0.127)
+    """
+    counts = number_array(table, "table").astype(np.float64)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
+        raise ValueError(f"table has shape {counts.shape}: pass a square one")
+    bad = ~((counts >= 0) & (counts < np.inf) & (counts == np.floor(counts)))
+    if bad.any():
+        raise ValueError(f"table holds {counts[bad][0]}: pass counts")
+    n = counts.sum()
+    if n == 0:
+        raise ValueError("table holds no case")
+    p = counts / n
+    rows, columns = p.sum(axis=1), p.sum(axis=0)
+    diagonal = np.diag(p)
+    observed, expected = float(diagonal.sum()), float(rows @ columns)
+    # Counts decide, not rounded shares: is every case in one and the same cell of the diagonal?
+    if (np.diag(counts) == n).any():
+        return Kappa(observed, expected, None, None)
+    same = diagonal * ((1 - expected) - (rows + columns) * (1 - observed)) ** 2
+    off = (p - np.diag(diagonal)) * (columns[:, None] + rows[None, :]) ** 2
+    slope = (observed * expected - 2 * expected + observed) ** 2
+    variance = same.sum() + (1 - observed) ** 2 * off.sum() - slope
+    stderr = np.sqrt(max(float(variance), 0.0) / n) / (1 - expected) ** 2
+    return Kappa(observed, expected, (observed - expected) / (1 - expected), float(stderr))
+
+
+def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
+    """The 2x3 table of grader against verifier, and Cohen's kappa of "correct" against "not".
+
+    Args:
+        correct: whether the grader finds the attempt correct, bool, shape (n,), n > 0.
+        labels: the verifier's label, 0, 1, 2 for A, B, C, shape (n,).
+
+    Returns:
+        An :class:`Agreement`.
+
+    Raises:
+        ValueError: no attempt, a wrong shape, other values.
+
+    Source: as for :func:`cohen_kappa`.
+
+    >>> found = agreement([True, True, True, False, False], [0, 0, 1, 1, 2])
+    >>> found.table.tolist(), found.percent.round(1).tolist()
+    ([[2, 1, 0], [0, 1, 1]], [[66.7, 33.3, 0.0], [0.0, 50.0, 50.0]])
+    >>> round(found.observed, 3), round(found.kappa, 3)
+    (0.8, 0.615)
+    """
+    right = bool_array(correct, "correct")
+    if not len(right):
+        raise ValueError("correct is empty: pass one attempt at least")
+    said = label_array(labels, "labels", len(right))
+    cells = np.bincount(np.where(right, 0, len(LABELS)) + said, minlength=2 * len(LABELS))
+    table = cells.reshape(2, len(LABELS)).astype(np.int64)
+    total = np.broadcast_to(table.sum(axis=1, keepdims=True), table.shape)
+    shown = np.ma.MaskedArray(total, mask=total == 0)  # type: ignore[no-untyped-call]
+    percent = 100 * table / shown
+    two_by_two = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
+    return Agreement(table, percent, *cohen_kappa(two_by_two))
+
+
+def disagreements(
+    correct: npt.ArrayLike, prob: npt.ArrayLike, most: int | None = None
+) -> npt.NDArray[np.int64]:
+    """Where verifier and grader disagree, the attempts for a person to read first in front.
+
+    The label is the largest probability (the first of equal ones). The order is by how sure the
+    verifier is that the grader errs: P(A) where the grader says "not correct", 1 - P(A) where it
+    says "correct". Equal ones stay in the order of the attempts.
+
+    Args:
+        correct: whether the grader finds the attempt correct, bool, shape (n,).
+        prob: the verifier's probabilities, calibrated or not, shape (n, 3), n > 0.
+        most: no more than so many; ``None`` for all.
+
+    Returns:
+        Indices of attempts, int64, shape (k,).
+
+    Raises:
+        ValueError: a wrong shape, rows that are no distributions, ``most`` below 0.
+
+    >>> prob = [[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.99, 0.01, 0.0]]
+    >>> disagreements([True, False, True, False], prob).tolist()
+    [3, 2, 1]
+    """
+    p = probability_rows(prob, "prob")
+    right = bool_array(correct, "correct", len(p))
+    against = np.flatnonzero((p.argmax(axis=1) == 0) != right)
+    sure = np.where(right, 1 - p[:, 0], p[:, 0])[against]
+    first = against[np.argsort(-sure, kind="stable")]
+    return first if most is None else first[: check_whole(most, "most", 0)]
