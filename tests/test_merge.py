@@ -27,9 +27,10 @@ from safetensors.torch import load_file, save_file
 from pipeline.base.errors import Interrupted, UserError
 from pipeline.base.places import ROOT
 from pipeline.cli.main import main
+from pipeline.config import merge as settings
 from pipeline.config.settings import ModelConfig
 from pipeline.prepare import models
-from pipeline.research.checkpoints import folders, mean, merging, rounding, settings, weights
+from pipeline.research.checkpoints import folders, mean, merging, rounding, weights
 from pipeline.research.checkpoints.folders import INDEX, MANIFEST, WEIGHTS
 
 Tensors = Mapping[str, torch.Tensor]

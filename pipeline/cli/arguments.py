@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.cli.verbs import ANALYSES, CHECKPOINTS, EXAMPLES_OF, VERBS, submit
 from pipeline.config import analysis, compose
-from pipeline.research.checkpoints.settings import MergeConfig
+from pipeline.config.merge import MergeConfig
 from pipeline.research.prr.settings import ReversalConfig
 from pipeline.research.trajectory.settings import TrajectoryConfig
 

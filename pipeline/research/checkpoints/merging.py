@@ -25,7 +25,8 @@ from blake3 import blake3
 from pipeline.base import journal
 from pipeline.base.console import Meter, clock, count, note, warn
 from pipeline.base.errors import UserError
-from pipeline.research.checkpoints import alike, folders, manifest, settings, weights
+from pipeline.config import merge as settings
+from pipeline.research.checkpoints import alike, folders, manifest, weights
 from pipeline.research.checkpoints.folders import MANIFEST, Checkpoint
 from pipeline.research.checkpoints.manifest import is_merge_of, why_not
 from pipeline.research.checkpoints.stopping import stoppable
