@@ -139,7 +139,7 @@ from scoring.ranking.compare import (
     pairwise_z,
 )
 from scoring.ranking.kendall import kendall_tau_b
-from scoring.ranking.planning import Plan, trials_for_width, trials_to_separate
+from scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
 from scoring.ranking.ranks import (
     indistinguishable_groups,
     probability_best,
@@ -161,10 +161,10 @@ __all__ = [
     "SHRINKAGE_LIMIT",
     "Comparison",
     "Counts",
-    "Plan",
     "Prior",
     "Reversal",
     "Stability",
+    "TrialPlan",
     "Uncertainty",
     "auc_at_k",
     "auc_at_k_ci",

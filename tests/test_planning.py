@@ -16,7 +16,7 @@ from helpers import close
 from scoring.numerics.inputs import Counts
 from scoring.numerics.moments import bayes_from_counts
 from scoring.ranking.compare import compare_scores
-from scoring.ranking.planning import Plan, trials_for_width, trials_to_separate
+from scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
 
 NORMAL = statistics.NormalDist()
 Table = list[list[int]]
@@ -134,7 +134,7 @@ def test_what_cannot_be_separated_is_infinite() -> None:
     assert plan.fewest < plan.trials < plan.most == math.inf
     same = trials_to_separate(Counts(a), Counts(a))
     assert same.trials == same.most == math.inf and same.fewest < math.inf
-    assert trials_to_separate(Counts(a), Counts(b), [0.3, 0.3]) == Plan(*[math.inf] * 3)
+    assert trials_to_separate(Counts(a), Counts(b), [0.3, 0.3]) == TrialPlan(*[math.inf] * 3)
 
 
 def test_no_uncertainty_needs_one_trial() -> None:

@@ -41,7 +41,7 @@ MOST_TRIALS = 2**52
 """Plans end here; up to here whole numbers and their halves are exact in float64."""
 
 
-class Plan(NamedTuple):
+class TrialPlan(NamedTuple):
     """Trials per question and model; floats for one pair of models, arrays (...) for stacks."""
 
     trials: Any
@@ -98,7 +98,7 @@ def trials_for_width(
 
 def trials_to_separate(
     R_a: Outcomes, R_b: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
-) -> Plan:
+) -> TrialPlan:
     """Trials per question of each model at which z is expected to reach the confidence.
 
     The smallest N from which on::
@@ -125,7 +125,7 @@ def trials_to_separate(
         confidence: of the order of the two models (rho), in (1/2, 1), and of the range.
 
     Returns:
-        A :class:`Plan`; inf stands for more than 2^52.
+        A :class:`TrialPlan`; inf stands for more than 2^52.
 
     Raises:
         ValueError: as for :func:`scoring.compare`; a question without trials; a confidence
@@ -136,7 +136,7 @@ def trials_to_separate(
     >>> a = [[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1, 1, 1, 1]]
     >>> b = [[0, 1, 1, 0, 1, 0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1, 0, 1, 1, 0]]
     >>> trials_to_separate(a, b)
-    Plan(trials=4.0, fewest=2.0, most=12.0)
+    TrialPlan(trials=4.0, fewest=2.0, most=12.0)
     """
     counts_a, counts_b, weights = counts_of_both(R_a, R_b, w)
     if check_confidence(confidence) <= 0.5:
@@ -157,7 +157,7 @@ def trials_to_separate(
         # Written without a quotient, which would be 0/0 for weights that are all equal.
         return (pulled > 0) & (pulled >= z * np.sqrt(variance_a(N) + variance_b(N)))
 
-    return Plan(*(result(part) for part in _smallest(reached)))
+    return TrialPlan(*(result(part) for part in _smallest(reached)))
 
 
 def _unit(weights: Floats) -> float:
