@@ -16,10 +16,10 @@ from scipy.stats import binom, norm, rankdata
 from pipeline.base.console import percent
 from pipeline.base.errors import UserError
 from pipeline.config import analysis
+from pipeline.config.prr import load
 from pipeline.imports.importing import import_records
 from pipeline.research.prr import pairing, verb
 from pipeline.research.prr.rates import pair_counts, protocols
-from pipeline.research.prr.settings import load
 
 GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
 MAP = (0, 3, 5, 7, 1, 4, 8, 2, 11, 6, 9, 10), (7, 8, 5, 2, 9, 0, 10, 3, 4, 6, 1, 11)

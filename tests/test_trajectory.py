@@ -22,6 +22,8 @@ from safetensors.numpy import save_file
 from pipeline.base.errors import UserError
 from pipeline.cli import main
 from pipeline.config import compose
+from pipeline.config import trajectory as settings
+from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.prepare import questions
 from pipeline.research.checkpoints import merging
 from pipeline.research.trajectory import (
@@ -34,7 +36,6 @@ from pipeline.research.trajectory import (
     preview,
     protocols,
     samples,
-    settings,
     spread,
     stability,
     standing,
@@ -44,7 +45,6 @@ from pipeline.research.trajectory import (
     verb,
 )
 from pipeline.research.trajectory.plan import Evaluation, Plan
-from pipeline.research.trajectory.settings import TrajectoryConfig
 from pipeline.research.trajectory.tracks import Track
 from pipeline.store import runfolder
 

@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.cli.verbs import ANALYSES, CHECKPOINTS, EXAMPLES_OF, VERBS, submit
 from pipeline.config import analysis, compose
 from pipeline.config.merge import MergeConfig
-from pipeline.research.prr.settings import ReversalConfig
-from pipeline.research.trajectory.settings import TrajectoryConfig
+from pipeline.config.prr import ReversalConfig
+from pipeline.config.trajectory import TrajectoryConfig
 
 EXAMPLES = """\
   python -m pipeline run

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
+from pipeline.config.prr import ReversalConfig
 from pipeline.research.checkpoints.folders import natural
-from pipeline.research.prr.settings import ReversalConfig
 from pipeline.store import find as whichruns
 from pipeline.store import shards
 from pipeline.store.runfolder import Run

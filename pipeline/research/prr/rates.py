@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 import scoring
-from pipeline.research.prr.settings import ReversalConfig
+from pipeline.config.prr import ReversalConfig
 from scoring.metrics.passk_variance import pass_at_k_sigma
 from scoring.ranking.ranks import ranks
 from scoring.ranking.reversal import reversal_rate, reversal_rate_ci

@@ -7,11 +7,11 @@ import numpy as np
 
 from pipeline.base.console import percent
 from pipeline.cohorts.cohort import Cohort
+from pipeline.config.prr import ReversalConfig
 from pipeline.display.table import Column, Table
 from pipeline.research.prr.loading import Usage
 from pipeline.research.prr.pairing import distinct
 from pipeline.research.prr.rates import CHANCE, Protocol, pair_counts
-from pipeline.research.prr.settings import ReversalConfig
 from scoring.metrics.cost import sampling_cost
 
 MILLION = 1e6  # tokens, which prices are of

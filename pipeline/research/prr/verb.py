@@ -9,13 +9,13 @@ from pipeline.base import atomic
 from pipeline.base.console import note, percent, results, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
+from pipeline.config.prr import ReversalConfig, load
 from pipeline.display import table as tabular
 from pipeline.display.table import Table
 from pipeline.research.prr import pairing, tables
 from pipeline.research.prr.loading import stacked, usage
 from pipeline.research.prr.pairing import Pairs
 from pipeline.research.prr.rates import protocols
-from pipeline.research.prr.settings import ReversalConfig, load
 from pipeline.research.prr.tables import Found
 from pipeline.store import find, runfolder
 

@@ -1,6 +1,5 @@
 """trajectory: how steadily a score follows a training, by protocol (MaP, Wang et al. 2025).
 
-settings.py      what can be set; all other settings are those of a run
 trainings.py     checkpoints of one or several training runs, their steps and windows
 plan.py          every model to evaluate as an ordinary run
 standing.py      whether a run is finished, and what it owes

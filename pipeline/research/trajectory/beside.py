@@ -7,10 +7,10 @@ import numpy as np
 
 import scoring
 from pipeline.base.console import percent, warn
+from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.display.table import Column, Table
 from pipeline.research.trajectory import protocols
 from pipeline.research.trajectory.protocols import AVG, Metric
-from pipeline.research.trajectory.settings import TrajectoryConfig
 from pipeline.research.trajectory.stability import Row
 from pipeline.research.trajectory.tracks import Track
 

@@ -6,11 +6,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from pipeline.base.console import percent
+from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.plots import trajectory as plots
 from pipeline.plots.trajectory import Curve, Priced
 from pipeline.research.trajectory import spread
 from pipeline.research.trajectory.protocols import AVG, BAYES, GREEDY, PASS
-from pipeline.research.trajectory.settings import TrajectoryConfig
 from pipeline.research.trajectory.stability import Row
 
 Rows = Sequence[Row]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pipeline.base.errors import UserError
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
+from pipeline.config.trajectory import Settings
 from pipeline.research.checkpoints import folders
-from pipeline.research.trajectory.settings import Settings
 from pipeline.research.trajectory.trainings import Training
 from pipeline.store.runfolder import Run
 

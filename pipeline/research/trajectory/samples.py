@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.base.console import Meter
+from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.research.trajectory import protocols
 from pipeline.research.trajectory.protocols import AVG, BAYES, GREEDY, PASS, Metric
-from pipeline.research.trajectory.settings import TrajectoryConfig
 from pipeline.research.trajectory.stability import Row, key
 from pipeline.research.trajectory.tracks import Track
 from scoring import Counts

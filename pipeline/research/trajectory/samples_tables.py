@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from pipeline.base.console import percent
+from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.display.table import Column, Table
 from pipeline.research.trajectory import protocols
-from pipeline.research.trajectory.settings import TrajectoryConfig
 from pipeline.research.trajectory.stability import Row, names
 
 _SHARE = "{:.3f}"

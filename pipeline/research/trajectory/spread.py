@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
+from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.display.table import Column, Table
-from pipeline.research.trajectory.settings import TrajectoryConfig
 from pipeline.research.trajectory.stability import Row, names
 from pipeline.research.trajectory.tracks import Track
 from scoring.metrics.passk_variance import delta_variance, posterior_variance, sampling_variance

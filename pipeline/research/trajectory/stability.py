@@ -7,10 +7,10 @@ import numpy as np
 
 import scoring
 from pipeline.base.console import Meter, percent, warn
+from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.display.table import Column, Table
 from pipeline.research.trajectory import protocols
 from pipeline.research.trajectory.protocols import AVG, BAYES, GREEDY, PASS, Metric, Scores
-from pipeline.research.trajectory.settings import TrajectoryConfig
 from pipeline.research.trajectory.tracks import Track
 from scoring import Counts
 from scoring.ranking import trajectory as follow

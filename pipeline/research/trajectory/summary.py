@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.base.console import percent
+from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.research.trajectory.protocols import AVG, PASS
-from pipeline.research.trajectory.settings import TrajectoryConfig
 from pipeline.research.trajectory.stability import COMMON, Row
 
 Rows = Sequence[Mapping[str, Any]]

@@ -8,12 +8,12 @@ from typing import Any
 
 from pipeline.base.console import collected, note, results, warn
 from pipeline.base.errors import UserError
+from pipeline.config import trajectory as own_settings
+from pipeline.config.trajectory import Settings, TrajectoryConfig
 from pipeline.display import table as tabular
 from pipeline.display.table import Table
 from pipeline.research.trajectory import evaluate, plan, preview, tracks, trainings
-from pipeline.research.trajectory import settings as own_settings
 from pipeline.research.trajectory.plan import Evaluation, Plan
-from pipeline.research.trajectory.settings import Settings, TrajectoryConfig
 from pipeline.research.trajectory.tracks import Track
 from pipeline.store import runfolder
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pipeline.base.errors import UserError
 from pipeline.config import keyvalue
-from pipeline.research.trajectory.settings import PriceSettings, judging_problems
+from pipeline.config.trajectory import PriceSettings, judging_problems
 
 
 @dataclass
