@@ -1,4 +1,4 @@
-"""One definition of a table, and its forms: terminal, CSV, JSON, LaTeX (booktabs), Markdown.
+"""One definition of a table, its forms (terminal, CSV, JSON, LaTeX, Markdown) and results on disk.
 
 A cell is a number, a text, or None where there is nothing to say. CSV and JSON hold values as they
 are; the others show them as their column says. Texts come from files and models: they are escaped
@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
 from rich.console import Group
@@ -24,7 +24,10 @@ from tabulate import tabulate
 
 from pipeline.base import atomic
 from pipeline.base.console import results
-from pipeline.display.tex import escaped
+from pipeline.display.latex import escaped
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Align = Literal["left", "right", "center"]
 # What a spreadsheet would take for a formula.
@@ -91,9 +94,12 @@ def shown(column: Column, value: Any) -> str:
     return _one_line(str(value))
 
 
-def show(table: Table) -> None:
-    """Print the table on standard output, as wide as the terminal is."""
-    results.print(to_rich(table, results.width), soft_wrap=False)
+def show(*tables: Table) -> None:
+    """Print tables on standard output, as wide as the terminal is, an empty line between them."""
+    for i, table in enumerate(tables):
+        if i:
+            results.print()
+        results.print(to_rich(table, results.width), soft_wrap=False)
 
 
 def to_rich(table: Table, width: int = 80) -> Group:
@@ -202,6 +208,80 @@ def to_markdown(table: Table) -> str:
     )
     parts = [f"**{_markdown(table.title)}**", body, *(_markdown(note) for note in table.notes)]
     return "\n\n".join(parts) + "\n"
+
+
+def write(
+    folder: Path,
+    name: str,
+    record: Mapping[str, Any],
+    tables: Mapping[str, Table],
+    figures: Mapping[str, "Figure"] | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Write the results of one verb or study into a folder, each file atomically.
+
+    `NAME.json` comes last: the record, and under "files" what else was written. Files that an
+    earlier `NAME.json` lists, and that are no longer made, are removed, with folders left empty.
+
+    Args:
+        folder: made where it is missing.
+        name: of the verb or study; no key of `tables`.
+        record: all that was computed, for programs.
+        tables: by stem (`file_stem` makes one of any text), or SUBFOLDER/stem; each becomes .csv,
+            .json, .tex and .md.
+        figures: by stem as well; each becomes .png and .pdf.
+        texts: by file name: pages around the tables and figures.
+
+    Returns:
+        Every file, NAME.json the last.
+
+    Raises:
+        OSError: the disk is full, or may not be written.
+    """
+    written: list[Path] = []
+    for stem, table in tables.items():
+        written += save(table, (folder / stem).parent, Path(stem).name)
+    if figures:
+        from pipeline.display import style  # matplotlib takes half a second
+
+        for stem, figure in figures.items():
+            written += style.save(figure, folder / stem)
+    for file, text in (texts or {}).items():
+        written.append(folder / file)
+        written[-1].parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(written[-1], text)
+    files = sorted(str(path.relative_to(folder)) for path in written)
+    made = json.dumps(plain({**record, "files": files}), indent=2, ensure_ascii=False) + "\n"
+    written.append(folder / f"{name}.json")
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_stale(folder, written)
+    atomic.write_text(written[-1], made)
+    return written
+
+
+def _remove_stale(folder: Path, written: Sequence[Path]) -> None:
+    """Remove what the record in the folder lists and was not written now; nothing outside of it."""
+    try:
+        listed = json.loads(written[-1].read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+    kept = {path.resolve() for path in written}
+    for file in listed if isinstance(listed, list) else []:
+        path = (folder / str(file)).resolve()
+        if path in kept or not path.is_relative_to(folder.resolve()) or not path.is_file():
+            continue
+        path.unlink()
+        if path.parent != folder.resolve() and not any(path.parent.iterdir()):
+            path.parent.rmdir()
+
+
+def file_stem(text: str) -> str:
+    """A text as a file name without suffix, and as a link: data sets may be called anything.
+
+    >>> file_stem("samples_my set/2")
+    'samples_my_set_2'
+    """
+    return re.sub(r"[^\w.-]", "_", text)
 
 
 _FORMS = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
