@@ -3,7 +3,10 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test check env clean
+# Two processes of one thread each: tests/conftest.py says which files stay together.
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test soak check env clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)  ## the main job on four embedded models, 2,400 attempts each; then all side by side
@@ -11,8 +14,12 @@ demo: $(READY)  ## the main job on four embedded models, 2,400 attempts each; th
 	$(BIN)/python -m pipeline compare dataset=demo
 	$(BIN)/python -m pipeline report dataset=demo
 
-test: check  ## lint, format, types, doctests, tests
-	$(BIN)/python -m pytest
+test: check  ## lint, format, types, doctests, tests: at most six minutes on two cores
+	$(PYTEST)
+
+# MINUTES=20 leaves out what it has not begun by then, and says so.
+soak: $(READY)  ## the long versions: every kill, every case, the whole cluster scenario
+	$(PYTEST) -m soak $(if $(MINUTES),--minutes=$(MINUTES))
 
 check: $(READY)  ## lint, format and types only
 	$(BIN)/ruff check .

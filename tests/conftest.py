@@ -1,13 +1,22 @@
-"""Fixtures that several test modules share."""
+"""Fixtures that several test modules share; how the tests share two processes and their time."""
 
+import os
 import signal
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import Forker, forking
 from hypothesis import settings
 
 from pipeline.config import compose
+
+# Two test processes on two cores: more threads in each would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all their children, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -18,16 +27,62 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.load_profile("fixed")
 
+# Files of one group run one after the other in one process and share what is dear to make.
+TOGETHER = {"tests/test_workers.py": "tests/test_crash.py"}
 
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """A model this small gains nothing from a second one, and waits for it on a busy machine."""
-    import torch
+BEGAN = time.monotonic()
+USED = pytest.StashKey[float]()
+CPU_SECONDS: dict[str, float] = defaultdict(float)
+BUDGET = 600  # CPU-seconds of all tests that `make test` runs: six minutes on two cores, with slack
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class Groups(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return TOGETHER.get(file, file)
+
+    return Groups(config, log)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--minutes", type=float, help="leave out tests that have not begun after so many minutes"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    minutes = item.config.getoption("--minutes")
+    if minutes is not None and time.monotonic() - BEGAN > 60 * minutes:
+        pytest.skip(f"left out: {minutes:g} minutes are over")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: Any = yield
+    used = sum(os.times()[:4])  # of this process and of its children that have ended
+    report.cpu_seconds = used - item.config.stash.get(USED, 0.0)
+    item.config.stash[USED] = used
+    return report
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    CPU_SECONDS[report.nodeid.split("::")[0]] += report.cpu_seconds
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    total = sum(CPU_SECONDS.values())
+    if total < 60:
+        return
+    dearest = sorted(CPU_SECONDS.items(), key=lambda pair: -pair[1])[:10]
+    terminalreporter.section(f"{total:.0f} CPU-seconds, the dearest files", sep="-")
+    for file, seconds in dearest:
+        terminalreporter.line(f"{seconds:6.1f}  {file}")
+    if total > BUDGET and terminalreporter.config.getoption("markexpr") == "not soak":
+        terminalreporter.line(f"That is more than the {BUDGET} that six minutes have room for.")
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +92,10 @@ def tiny_model() -> Path:
     if not (folder / "config.json").is_file():
         pytest.skip(f"the embedded model is not at {folder}; scripts/train_demo.py makes it")
     return folder
+
+
+@pytest.fixture(scope="session")
+def forker(tiny_model: Path) -> Iterator[Forker]:
+    """Forks commands that have vLLM imported."""
+    with forking() as process:
+        yield process

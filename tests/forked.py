@@ -62,24 +62,17 @@ for line in sys.stdin:
         os.setpgid(child, child)  # whichever of the two comes first
     print(child, flush=True)
 """
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 Key = tuple[str, int]
 Attempts = dict[Key, dict[str, Any]]
 
 
 class Forker:
-    """A process that has imported everything and forks commands.
+    """A process that has imported everything and forks commands."""
 
-    Args:
-        one_thread: for commands that run at the same time: engines with more threads than there
-            are cores wait for each other all the time.
-    """
-
-    def __init__(self, one_thread: bool = False) -> None:
+    def __init__(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", FORKER],
             cwd=ROOT,
-            env=os.environ | (ONE_THREAD if one_thread else {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -93,9 +86,9 @@ class Forker:
 
 
 @contextmanager
-def forking(one_thread: bool = False) -> Iterator[Forker]:
+def forking() -> Iterator[Forker]:
     """A forker, for a while."""
-    forker = Forker(one_thread)
+    forker = Forker()
     try:
         yield forker
     finally:

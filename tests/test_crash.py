@@ -6,16 +6,13 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from forked import Attempts, Command, Forker, assert_whole, forking, stored
+from forked import Attempts, Command, Forker, assert_whole, stored
 
 from pipeline.store import shards
-
-pytestmark = pytest.mark.slow
 
 KILLS = 20
 PLAIN_KILLS = 2  # of those, so many of the command as a person types it
@@ -23,12 +20,6 @@ TRIALS = 12
 # Few at a time: sampling takes long enough to be hit twenty times.
 SETTINGS = [f"sampling.trials={TRIALS}", "engine.batch_size=8", "engine.in_flight=12"]
 SETTINGS += ["verifier=none"]  # tests/test_verify_stage.py kills that one
-
-
-@pytest.fixture(scope="module")
-def forker(tiny_model: Path) -> Iterator[Forker]:
-    with forking() as made:
-        yield made
 
 
 def start(folder: Path, forker: Forker | None) -> Command:

@@ -129,7 +129,6 @@ def assert_whole(folder: Path, trials: int) -> None:
     assert not (folder / "claims").exists()
 
 
-@pytest.mark.slow
 def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
     tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,6 @@ from pipeline.store.columns import ATTEMPTS
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.slow,
     pytest.mark.skipif(bool(slurm_cluster.missing()), reason=str(slurm_cluster.missing())),
 ]
 QUESTIONS, TRIALS = 30, 8

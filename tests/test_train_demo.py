@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not TRUNK.is_dir(), reason="the embedded models 
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two variants of two steps with twins of one step."""
     out = tmp_path_factory.mktemp("demo")
     made = make(out)

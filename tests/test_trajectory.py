@@ -948,7 +948,6 @@ def test_finished_runs_become_tables_pictures_and_a_page(
 # --- for real ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_demo_from_checkpoints_to_a_page(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

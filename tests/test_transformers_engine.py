@@ -20,9 +20,6 @@ from pipeline.engines.transformers import TransformersEngine
 PROMPTS = ["1+1?", "What is 12 * 34?", "x", "Solve 3x = 12 for x, and then say why."]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model with larger weights, since fresh ones make every token as likely as any.

@@ -48,9 +48,6 @@ FREE = ["N/A", "", "[MASK]"]
 TOLERANCE = 0.25
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.fixture
 def template(tmp_path: Path) -> Path:
     path = tmp_path / "mine.txt"

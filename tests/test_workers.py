@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import Attempts, Command, Forker, assert_whole, forking, rows, stored
-
-pytestmark = pytest.mark.slow
+from forked import Attempts, Command, Forker, assert_whole, rows, stored
 
 TRIALS = 8
 SETTINGS = [f"sampling.trials={TRIALS}", "engine.batch_size=4", "engine.in_flight=4"]
@@ -49,12 +47,6 @@ def hanging(self):
 LLMEngine.step = hanging
 """
 )
-
-
-@pytest.fixture(scope="module")
-def forker(tiny_model: Path) -> Iterator[Forker]:
-    with forking(one_thread=True) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
