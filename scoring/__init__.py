@@ -77,166 +77,84 @@ Formulas: Hariri et al., "Don't Pass@k", arXiv 2510.04265. Which number to repor
 ``docs/scoring.md``.
 """
 
-from scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
-from scoring.intervals.empirical import Prior, empirical_bayes, empirical_bayes_ci, fit_prior
-from scoring.intervals.exact import bayes_exact_ci, posterior_cdf
-from scoring.intervals.uncertainty import Uncertainty, uncertainty
-from scoring.metrics.auc import auc_at_k, auc_at_k_ci
-from scoring.metrics.bayes import (
-    SHRINKAGE_LIMIT,
-    avg,
-    avg_ci,
-    bayes,
-    bayes_ci,
-    question_stderr,
-    shrinkage,
-)
-from scoring.metrics.cost import sampling_cost
-from scoring.metrics.geom import geom_at_k, geom_at_k_ci, geom_ds_at_k, geom_ds_at_k_ci
-from scoring.metrics.maxk import max_at_k, max_at_k_ci
-from scoring.metrics.passk import (
-    g_pass_at_k,
-    g_pass_at_k_ci,
-    naive_pass_at_k,
-    pass_at_k,
-    pass_at_k_ci,
-    pass_hat_k,
-    pass_hat_k_ci,
-    unanimous_at_k,
-    unanimous_at_k_ci,
-)
-from scoring.metrics.passk_variance import (
-    delta_variance,
-    pass_at_k_delta_sigma,
-    pass_at_k_sigma,
-    posterior_variance,
-    sampling_variance,
-)
-from scoring.metrics.priors import down_weight
-from scoring.metrics.spectrum import (
-    geo_spectrum_at_k,
-    geo_spectrum_at_k_ci,
-    geo_spectrum_star_at_k,
-    geo_spectrum_star_at_k_ci,
-    threshold_spectrum_at_k,
-    threshold_spectrum_at_k_ci,
-)
-from scoring.metrics.thresholds import (
-    g_pass_at_k_tau,
-    g_pass_at_k_tau_ci,
-    maj_at_k,
-    maj_at_k_ci,
-    mg_pass_at_k,
-    mg_pass_at_k_ci,
-    mg_pass_at_k_integral,
-)
-from scoring.numerics.inputs import Counts
-from scoring.ranking.compare import (
-    Comparison,
-    compare,
-    compare_scores,
-    paired_questions,
-    pairwise_z,
-)
-from scoring.ranking.kendall import kendall_tau_b
-from scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
-from scoring.ranking.ranks import (
-    indistinguishable_groups,
-    probability_best,
-    rank_distribution,
-    ranks,
-    ranks_with_uncertainty,
-)
-from scoring.ranking.reversal import Reversal, reversal_probability, reversal_rate, reversal_rate_ci
-from scoring.ranking.trajectory import (
-    Stability,
-    down_share,
-    monotone_tau,
-    progress_tau_b,
-    stabilities,
-    stability,
-)
-
-__all__ = [
-    "SHRINKAGE_LIMIT",
-    "Comparison",
-    "Counts",
-    "Prior",
-    "Reversal",
-    "Stability",
-    "TrialPlan",
-    "Uncertainty",
-    "auc_at_k",
-    "auc_at_k_ci",
-    "avg",
-    "avg_ci",
-    "bayes",
-    "bayes_ci",
-    "bayes_exact_ci",
-    "bootstrap_ci",
-    "clustered_ci",
-    "compare",
-    "compare_scores",
-    "delta_variance",
-    "down_share",
-    "down_weight",
-    "empirical_bayes",
-    "empirical_bayes_ci",
-    "fit_prior",
-    "g_pass_at_k",
-    "g_pass_at_k_ci",
-    "g_pass_at_k_tau",
-    "g_pass_at_k_tau_ci",
-    "geo_spectrum_at_k",
-    "geo_spectrum_at_k_ci",
-    "geo_spectrum_star_at_k",
-    "geo_spectrum_star_at_k_ci",
-    "geom_at_k",
-    "geom_at_k_ci",
-    "geom_ds_at_k",
-    "geom_ds_at_k_ci",
-    "indistinguishable_groups",
-    "kendall_tau_b",
-    "maj_at_k",
-    "maj_at_k_ci",
-    "max_at_k",
-    "max_at_k_ci",
-    "mg_pass_at_k",
-    "mg_pass_at_k_ci",
-    "mg_pass_at_k_integral",
-    "monotone_tau",
-    "naive_pass_at_k",
-    "paired_questions",
-    "pairwise_z",
-    "pass_at_k",
-    "pass_at_k_ci",
-    "pass_at_k_delta_sigma",
-    "pass_at_k_sigma",
-    "pass_hat_k",
-    "pass_hat_k_ci",
-    "posterior_cdf",
-    "posterior_variance",
-    "probability_best",
-    "progress_tau_b",
-    "question_stderr",
-    "rank_distribution",
-    "ranks",
-    "ranks_with_uncertainty",
-    "reversal_probability",
-    "reversal_rate",
-    "reversal_rate_ci",
-    "sampling_cost",
-    "sampling_variance",
-    "shrinkage",
-    "stabilities",
-    "stability",
-    "threshold_spectrum_at_k",
-    "threshold_spectrum_at_k_ci",
-    "trials_for_width",
-    "trials_to_separate",
-    "unanimous_at_k",
-    "unanimous_at_k_ci",
-    "uncertainty",
-    "wald_ci",
-    "wilson_ci",
-]
+from scoring.intervals.classical import bootstrap_ci as bootstrap_ci
+from scoring.intervals.classical import clustered_ci as clustered_ci
+from scoring.intervals.classical import wald_ci as wald_ci
+from scoring.intervals.classical import wilson_ci as wilson_ci
+from scoring.intervals.empirical import Prior as Prior
+from scoring.intervals.empirical import empirical_bayes as empirical_bayes
+from scoring.intervals.empirical import empirical_bayes_ci as empirical_bayes_ci
+from scoring.intervals.empirical import fit_prior as fit_prior
+from scoring.intervals.exact import bayes_exact_ci as bayes_exact_ci
+from scoring.intervals.exact import posterior_cdf as posterior_cdf
+from scoring.intervals.uncertainty import Uncertainty as Uncertainty
+from scoring.intervals.uncertainty import uncertainty as uncertainty
+from scoring.metrics.bayes import SHRINKAGE_LIMIT as SHRINKAGE_LIMIT
+from scoring.metrics.bayes import avg as avg
+from scoring.metrics.bayes import avg_ci as avg_ci
+from scoring.metrics.bayes import bayes as bayes
+from scoring.metrics.bayes import bayes_ci as bayes_ci
+from scoring.metrics.bayes import question_stderr as question_stderr
+from scoring.metrics.bayes import shrinkage as shrinkage
+from scoring.metrics.cost import sampling_cost as sampling_cost
+from scoring.metrics.geom import geo_spectrum_at_k as geo_spectrum_at_k
+from scoring.metrics.geom import geo_spectrum_at_k_ci as geo_spectrum_at_k_ci
+from scoring.metrics.geom import geo_spectrum_star_at_k as geo_spectrum_star_at_k
+from scoring.metrics.geom import geo_spectrum_star_at_k_ci as geo_spectrum_star_at_k_ci
+from scoring.metrics.geom import geom_at_k as geom_at_k
+from scoring.metrics.geom import geom_at_k_ci as geom_at_k_ci
+from scoring.metrics.geom import geom_ds_at_k as geom_ds_at_k
+from scoring.metrics.geom import geom_ds_at_k_ci as geom_ds_at_k_ci
+from scoring.metrics.maxk import max_at_k as max_at_k
+from scoring.metrics.maxk import max_at_k_ci as max_at_k_ci
+from scoring.metrics.passk import g_pass_at_k as g_pass_at_k
+from scoring.metrics.passk import g_pass_at_k_ci as g_pass_at_k_ci
+from scoring.metrics.passk import naive_pass_at_k as naive_pass_at_k
+from scoring.metrics.passk import pass_at_k as pass_at_k
+from scoring.metrics.passk import pass_at_k_ci as pass_at_k_ci
+from scoring.metrics.passk import pass_hat_k as pass_hat_k
+from scoring.metrics.passk import pass_hat_k_ci as pass_hat_k_ci
+from scoring.metrics.passk import unanimous_at_k as unanimous_at_k
+from scoring.metrics.passk import unanimous_at_k_ci as unanimous_at_k_ci
+from scoring.metrics.passk_variance import delta_variance as delta_variance
+from scoring.metrics.passk_variance import pass_at_k_delta_sigma as pass_at_k_delta_sigma
+from scoring.metrics.passk_variance import pass_at_k_sigma as pass_at_k_sigma
+from scoring.metrics.passk_variance import posterior_variance as posterior_variance
+from scoring.metrics.passk_variance import sampling_variance as sampling_variance
+from scoring.metrics.priors import down_weight as down_weight
+from scoring.metrics.thresholds import auc_at_k as auc_at_k
+from scoring.metrics.thresholds import auc_at_k_ci as auc_at_k_ci
+from scoring.metrics.thresholds import g_pass_at_k_tau as g_pass_at_k_tau
+from scoring.metrics.thresholds import g_pass_at_k_tau_ci as g_pass_at_k_tau_ci
+from scoring.metrics.thresholds import maj_at_k as maj_at_k
+from scoring.metrics.thresholds import maj_at_k_ci as maj_at_k_ci
+from scoring.metrics.thresholds import mg_pass_at_k as mg_pass_at_k
+from scoring.metrics.thresholds import mg_pass_at_k_ci as mg_pass_at_k_ci
+from scoring.metrics.thresholds import mg_pass_at_k_integral as mg_pass_at_k_integral
+from scoring.metrics.thresholds import threshold_spectrum_at_k as threshold_spectrum_at_k
+from scoring.metrics.thresholds import threshold_spectrum_at_k_ci as threshold_spectrum_at_k_ci
+from scoring.numerics.inputs import Counts as Counts
+from scoring.ranking.compare import Comparison as Comparison
+from scoring.ranking.compare import compare as compare
+from scoring.ranking.compare import compare_scores as compare_scores
+from scoring.ranking.compare import paired_questions as paired_questions
+from scoring.ranking.compare import pairwise_z as pairwise_z
+from scoring.ranking.kendall import kendall_tau_b as kendall_tau_b
+from scoring.ranking.planning import TrialPlan as TrialPlan
+from scoring.ranking.planning import trials_for_width as trials_for_width
+from scoring.ranking.planning import trials_to_separate as trials_to_separate
+from scoring.ranking.ranks import indistinguishable_groups as indistinguishable_groups
+from scoring.ranking.ranks import probability_best as probability_best
+from scoring.ranking.ranks import rank_distribution as rank_distribution
+from scoring.ranking.ranks import ranks as ranks
+from scoring.ranking.ranks import ranks_with_uncertainty as ranks_with_uncertainty
+from scoring.ranking.reversal import Reversal as Reversal
+from scoring.ranking.reversal import reversal_probability as reversal_probability
+from scoring.ranking.reversal import reversal_rate as reversal_rate
+from scoring.ranking.reversal import reversal_rate_ci as reversal_rate_ci
+from scoring.ranking.trajectory import Stability as Stability
+from scoring.ranking.trajectory import down_share as down_share
+from scoring.ranking.trajectory import monotone_tau as monotone_tau
+from scoring.ranking.trajectory import progress_tau_b as progress_tau_b
+from scoring.ranking.trajectory import stabilities as stabilities
+from scoring.ranking.trajectory import stability as stability

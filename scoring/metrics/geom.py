@@ -1,8 +1,9 @@
-"""Geom@k: Pass@k and Pass^k in one number, as a geometric blend.
+"""Blends of two scores: Geom@k of Pass@k and Pass^k, GeoSpectrum of Pass@k and a spectrum.
 
-Definitions as documented for the authors' library; moments from the Beta posterior of Hariri et
-al., "Don't Pass@k", arXiv 2510.04265, equation 9. Arguments and returns are those of ``pass_at_k``
-and ``pass_at_k_ci`` (``passk.py``).
+Definitions as documented for the authors' library, of scores in arXiv 2510.04265, equations 21 to
+24. Intervals: moments of the Beta posterior (same paper, equation 9), carried through the blend to
+first order (delta method). Arguments, returns and errors are those of :func:`scoring.pass_at_k`
+and :func:`scoring.pass_at_k_ci`, where a function does not name more.
 """
 
 from __future__ import annotations
@@ -10,21 +11,37 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from scoring.metrics.passk import at_least
+from scoring.metrics.passk import pass_at_k
+from scoring.metrics.thresholds import spectrum, upper_half
 from scoring.numerics.checks import (
     UNIT,
+    Bounds,
     Short,
     check_finite,
     check_k,
+    check_share,
     normal_interval,
     question_mean,
     result,
 )
-from scoring.numerics.credit import subset_scores
-from scoring.numerics.estimate import enough_binary, posterior_states, summary
+from scoring.numerics.credit import (
+    at_least,
+    beta_binomial,
+    credit_moments,
+    opposite_covariance,
+    power_moments,
+    subset_scores,
+)
+from scoring.numerics.estimate import (
+    Summary,
+    beta_moments,
+    credit_summary,
+    enough_binary,
+    summary,
+)
 from scoring.numerics.inputs import Bools, Floats, Outcomes
-from scoring.numerics.powers import opposite_covariance, power_moments
 
 
 def geom_at_k(
@@ -36,19 +53,8 @@ def geom_at_k(
 ) -> Any:
     """Geom@k of each question, averaged: Pass@k^a Pass^k^b, blended before averaging.
 
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        pass_power: a, the exponent of Pass@k.
-        unanimous_power: b, the exponent of Pass^k; not both 0.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        The score; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k`; both powers 0, or a negative one of a score
-            that is 0.
+    a is ``pass_power`` and b ``unanimous_power``. A ValueError if both are 0, or one is negative
+    and its score 0. All else: :func:`scoring.pass_at_k`.
 
     Source: Geom@k of the authors' library; arXiv 2510.04265, equations 21 and 22.
 
@@ -68,33 +74,15 @@ def geom_at_k_ci(
     pass_power: float = 0.5,
     unanimous_power: float = 0.5,
     confidence: float = 0.95,
-    bounds: tuple[float, float] = UNIT,
+    bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
-) -> tuple[Any, Any, Any, Any]:
-    """Approximate posterior summary of :func:`geom_at_k`, of k new attempts.
+) -> Summary:
+    """Approximate posterior summary of :func:`geom_at_k`; all else: :func:`scoring.pass_at_k_ci`.
 
     mu is the mean over questions of the blend of the posterior means; sigma follows from the
-    variances and the covariance of each question to first order (delta method).
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`; questions without trials are allowed.
-        k: number of attempts, at least 1; may be above the number of trials.
-        pass_power: as for :func:`geom_at_k`.
-        unanimous_power: as for :func:`geom_at_k`.
-        confidence: as for :func:`scoring.pass_at_k_ci`.
-        bounds: as for :func:`scoring.pass_at_k_ci`; with a negative power a blend may be above
-            1, pass ``None``.
-        alpha0: as for :func:`scoring.pass_at_k_ci`.
-        beta0: as for :func:`scoring.pass_at_k_ci`.
-
-    Returns:
-        mu, sigma, lo, hi, as for :func:`scoring.pass_at_k_ci`.
-
-    Raises:
-        ValueError: as for :func:`geom_at_k` and :func:`scoring.pass_at_k_ci`.
-
-    Source: Beta posterior (arXiv 2510.04265, equation 9); delta method.
+    variances and the covariance of each question to first order (delta method). With a negative
+    power a blend may be above 1: pass ``bounds=None``.
 
     >>> mu, sigma, lo, hi = geom_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)
     >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
@@ -102,9 +90,8 @@ def geom_at_k_ci(
     """
     k, prior = check_k(k), (alpha0, beta0)
     arguments = (k, *check_powers(pass_power, unanimous_power))
-    what = f"Geom@{k}"
-    found, _ = posterior_states(R, k, what, "raise", 0, _blended_moments, arguments, prior)
-    return summary(found, None, confidence, bounds)
+    moments, _ = beta_moments(R, f"Geom@{k}", k, _blended_moments, arguments, prior)
+    return summary(moments, None, confidence, bounds)
 
 
 def geom_ds_at_k(
@@ -116,20 +103,7 @@ def geom_ds_at_k(
 ) -> Any:
     """Geom@k of the data set: Pass@k^a Pass^k^b, blended after averaging over questions.
 
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        pass_power: as for :func:`geom_at_k`.
-        unanimous_power: as for :func:`geom_at_k`.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        The score; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`geom_at_k`.
-
-    Source: Geom@k of the authors' library; arXiv 2510.04265, equations 21 and 22.
+    Arguments, returns, errors and source: :func:`geom_at_k`.
 
     >>> round(geom_ds_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.653835
@@ -147,42 +121,112 @@ def geom_ds_at_k_ci(
     pass_power: float = 0.5,
     unanimous_power: float = 0.5,
     confidence: float = 0.95,
-    bounds: tuple[float, float] = UNIT,
+    bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
-) -> tuple[Any, Any, Any, Any]:
-    """Approximate posterior summary of :func:`geom_ds_at_k`, of k new attempts.
-
-    Args:
-        R: as for :func:`geom_at_k_ci`.
-        k: as for :func:`geom_at_k_ci`.
-        pass_power: as for :func:`geom_at_k`.
-        unanimous_power: as for :func:`geom_at_k`.
-        confidence: as for :func:`scoring.pass_at_k_ci`.
-        bounds: as for :func:`scoring.pass_at_k_ci`; with a negative power a blend may be above
-            1, pass ``None``.
-        alpha0: as for :func:`scoring.pass_at_k_ci`.
-        beta0: as for :func:`scoring.pass_at_k_ci`.
-
-    Returns:
-        mu, sigma, lo, hi, as for :func:`scoring.pass_at_k_ci`.
-
-    Raises:
-        ValueError: as for :func:`geom_at_k_ci`.
-
-    Source: Beta posterior (arXiv 2510.04265, equation 9); delta method.
+) -> Summary:
+    """Approximate posterior summary of :func:`geom_ds_at_k`; all else: :func:`geom_at_k_ci`.
 
     >>> mu, sigma, lo, hi = geom_ds_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)
     >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
     (0.612112, 0.132755, 0.3519, 0.8723)
     """
-    a, b, k, prior = pass_power, unanimous_power, check_k(k), (alpha0, beta0)
-    found, _ = posterior_states(R, k, f"Geom@{k}", "raise", 0, _both_moments, (k,), prior)
-    x, y = (question_mean(means, None) for means in found[:2])
-    vx, vy, cov = (part.sum(axis=-1) / part.shape[-1] ** 2 for part in found[2:])
-    mu = blend(x, y, a, b)
-    sigma = np.sqrt(blend_variance(mu, x, y, vx, vy, cov, a, b))
-    return result(mu), result(sigma), *normal_interval(mu, sigma, confidence, bounds)
+    k, prior = check_k(k), (alpha0, beta0)
+    moments, _ = beta_moments(R, f"Geom@{k}", k, _both_moments, (k,), prior)
+    return _blended_summary(moments, pass_power, unanimous_power, confidence, bounds)
+
+
+def geo_spectrum_at_k(
+    R: Outcomes,
+    k: int,
+    lam: float = 0.5,
+    weights: npt.ArrayLike | None = None,
+    lambda_: float | None = None,
+    short: Short = "raise",
+) -> Any:
+    """GeoSpectrum: Pass@k to the power lambda times S_{w,k} to the power 1 - lambda.
+
+    Both are averaged over questions first. ``lam`` (or ``lambda_``; both are a TypeError) is
+    lambda, from 0 (only S) to 1 (only Pass@k). S is :func:`scoring.threshold_spectrum_at_k` with
+    ``weights``, or without them mG-Pass@k, which with lambda 1/2 is GeoSpectrum*@k,
+    :func:`geo_spectrum_star_at_k`. All else: :func:`scoring.pass_at_k`.
+
+    Source: GeoSpectrum of the authors' library.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(geo_spectrum_at_k(R, 3), 6), round(geo_spectrum_at_k(R, 3, lam=1.0), 6)
+    (0.408248, 1.0)
+    """
+    lam, k = _one_lambda(lam, lambda_), check_k(k)
+    if lam == 1.0:
+        return pass_at_k(R, k, short)
+    credit = upper_half(k) if weights is None else spectrum(weights, k)
+    correct, trials, kept = enough_binary(R, k, f"GeoSpectrum@{k}", short)
+    upper = question_mean(subset_scores(credit, correct, trials), kept)
+    if lam == 0.0:
+        return result(upper)
+    any_ = question_mean(subset_scores(at_least(1, k), correct, trials), kept)
+    return result(blend(any_, upper, lam, 1.0 - lam))
+
+
+def geo_spectrum_at_k_ci(
+    R: Outcomes,
+    k: int,
+    lam: float = 0.5,
+    weights: npt.ArrayLike | None = None,
+    lambda_: float | None = None,
+    confidence: float = 0.95,
+    bounds: Bounds = UNIT,
+    alpha0: float = 1.0,
+    beta0: float = 1.0,
+) -> Summary:
+    """Approximate posterior summary of :func:`geo_spectrum_at_k`.
+
+    mu is the blend of the posterior means of Pass@k and S, and sigma follows from their variances
+    and covariance to first order (delta method). With lambda 1 the weights are not looked at. All
+    else: :func:`scoring.pass_at_k_ci`.
+
+    >>> mu, sigma, lo, hi = geo_spectrum_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)
+    >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
+    (0.612112, 0.132755, 0.3519, 0.8723)
+    """
+    lam, k = _one_lambda(lam, lambda_), check_k(k)
+    what, prior = f"GeoSpectrum@{k}", (alpha0, beta0)
+    if lam == 1.0:
+        return credit_summary(R, what, at_least(1, k), confidence, bounds, prior)
+    credit = upper_half(k) if weights is None else spectrum(weights, k)
+    if lam == 0.0:
+        return credit_summary(R, what, credit, confidence, bounds, prior)
+    moments, _ = beta_moments(R, what, k, _spectrum_moments, (credit.tobytes(),), prior)
+    return _blended_summary(moments, lam, 1.0 - lam, confidence, bounds)
+
+
+def geo_spectrum_star_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+    """GeoSpectrum*@k, the square root of Pass@k times mG-Pass@k: :func:`geo_spectrum_at_k`.
+
+    Source: GeoSpectrum of the authors' library.
+
+    >>> round(geo_spectrum_star_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
+    0.408248
+    """
+    return geo_spectrum_at_k(R, k, short=short)
+
+
+def geo_spectrum_star_at_k_ci(
+    R: Outcomes,
+    k: int,
+    confidence: float = 0.95,
+    bounds: Bounds = UNIT,
+    alpha0: float = 1.0,
+    beta0: float = 1.0,
+) -> Summary:
+    """Approximate posterior summary of GeoSpectrum*@k: :func:`geo_spectrum_at_k_ci`.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> geo_spectrum_star_at_k_ci(R, 2) == geo_spectrum_at_k_ci(R, 2)
+    True
+    """
+    return geo_spectrum_at_k_ci(R, k, 0.5, None, None, confidence, bounds, alpha0, beta0)
 
 
 def blend(x: Any, y: Any, a: float, b: float, kept: Bools | None = None) -> Floats:
@@ -245,6 +289,17 @@ def blend_variance(
     return variance
 
 
+def _blended_summary(
+    moments: tuple[Floats, ...], a: float, b: float, confidence: float, bounds: Bounds
+) -> Summary:
+    """Summary of a blend of two means over questions: their means, variances and covariance."""
+    x, y = (question_mean(means, None) for means in moments[:2])
+    vx, vy, cov = (part.sum(axis=-1) / part.shape[-1] ** 2 for part in moments[2:])
+    mu = blend(x, y, a, b)
+    sigma = np.sqrt(blend_variance(mu, x, y, vx, vy, cov, a, b))
+    return result(mu), result(sigma), *normal_interval(mu, sigma, confidence, bounds)
+
+
 def _blended_moments(
     k: int, a: float, b: float, alpha: Floats, beta: Floats
 ) -> tuple[Floats, Floats]:
@@ -258,3 +313,20 @@ def _both_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
     _, any_, any_variance = power_moments(beta, alpha, k)
     all_, _, all_variance = power_moments(alpha, beta, k)
     return any_, all_, any_variance, all_variance, opposite_covariance(alpha, beta, k)
+
+
+def _spectrum_moments(spectrum: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
+    """The same of Pass@k and of the spectrum with these credits."""
+    credit = np.frombuffer(spectrum)
+    k = credit.size - 1
+    none, any_, any_variance = power_moments(beta, alpha, k)
+    mean, variance = credit_moments(credit, alpha, beta)
+    # E q^k S(p) is E q^k times the mean of S under Beta(alpha, beta + k).
+    covariance = none * (mean - beta_binomial(k, alpha, beta + k) @ credit)
+    return any_, mean, any_variance, variance, covariance
+
+
+def _one_lambda(lam: float, lambda_: float | None) -> float:
+    if lambda_ is not None and lam != 0.5:
+        raise TypeError(f"lam is {lam!r} and lambda_ is {lambda_!r}: pass one of them")
+    return check_share(lam if lambda_ is None else lambda_, "lam")

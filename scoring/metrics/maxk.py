@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.metrics.passk import at_least
 from scoring.numerics.checks import (
     Short,
     check_k,
@@ -24,9 +23,8 @@ from scoring.numerics.checks import (
     question_sigma,
     result,
 )
-from scoring.numerics.credit import subset_scores
+from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
 from scoring.numerics.inputs import Floats, Outcomes, category_advice, prior_counts, weighted_counts
-from scoring.numerics.powers import log_power, power_moments
 
 
 def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short = "raise") -> Any:

@@ -1,20 +1,18 @@
 """Pass@k and Pass^k: the chance that one of k attempts is correct, and that all are.
 
 Formulas from Hariri et al., "Don't Pass@k", arXiv 2510.04265 (equations 21 and 22), after Chen et
-al., arXiv 2107.03374, and Yao et al., arXiv 2406.12045. Missing trials are masked (``numpy.ma``),
-counts may be given in place of outcomes, and leading axes are free, as in ``bayes``.
+al., arXiv 2107.03374, and Yao et al., arXiv 2406.12045. What the arguments of the whole family are
+is said once, at :func:`pass_at_k` and :func:`pass_at_k_ci`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from scoring.numerics.checks import UNIT, Short, check_k, question_mean, result
-from scoring.numerics.estimate import enough_binary, posterior_states, subset_mean, summary
+from scoring.numerics.checks import UNIT, Bounds, Short, check_k, question_mean, result
+from scoring.numerics.credit import at_least, power_moments
+from scoring.numerics.estimate import Summary, beta_moments, enough_binary, subset_mean, summary
 from scoring.numerics.inputs import Floats, Outcomes
-from scoring.numerics.powers import power_moments
 
 
 def pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
@@ -34,7 +32,7 @@ def pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
             leaves them out of the mean and warns.
 
     Returns:
-        Pass@k, in [0, 1]; an array of shape (...) for a stack.
+        The estimate, in [0, 1]; an array of shape (...) for a stack.
 
     Raises:
         ValueError: an outcome other than 0 and 1, a wrong shape, nothing to score, k below 1; k
@@ -46,19 +44,19 @@ def pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> round(pass_at_k(R, 1), 6), round(pass_at_k(R, 2), 6)
     (0.7, 0.95)
     """
-    return subset_mean(R, at_least(1, check_k(k)), f"Pass@{k}", short)
+    return subset_mean(R, f"Pass@{k}", at_least(1, check_k(k)), short)
 
 
 def pass_at_k_ci(
     R: Outcomes,
     k: int,
     confidence: float = 0.95,
-    bounds: tuple[float, float] = UNIT,
+    bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
     short: Short = "raise",
-) -> tuple[Any, Any, Any, Any]:
-    """Posterior mean, standard deviation and credible interval of Pass@k.
+) -> Summary:
+    """Posterior mean, standard deviation and credible interval of Pass@k, of k new attempts.
 
     The success rate p_a of question a has the posterior
     Beta(alpha0 + c_a, beta0 + N_a - c_a), and g(p) = 1 - (1 - p)^k is its Pass@k::
@@ -67,13 +65,14 @@ def pass_at_k_ci(
         sigma^2 = 1/M^2 sum_a Var g(p_a)
 
     mu is not :func:`pass_at_k`: it is a posterior mean, drawn towards the prior, and like
-    every Bayes estimate here it treats questions as fixed.
+    every Bayes estimate here it treats questions as fixed. The other functions of the family have
+    another g. Those without ``short`` take any number of trials, also none, and any k.
 
     Args:
         R: as for :func:`pass_at_k`.
         k: as for :func:`pass_at_k`.
         confidence: posterior probability of the interval, in (0, 1).
-        bounds: both ends are moved into (lowest, highest).
+        bounds: both ends are moved into (lowest, highest); ``None`` leaves them.
         alpha0: prior count of correct answers, above 0.
         beta0: prior count of wrong answers, above 0.
         short: as for :func:`pass_at_k`.
@@ -93,8 +92,8 @@ def pass_at_k_ci(
     (0.839286, 0.097263, 0.6487, 1.0)
     """
     k, prior = check_k(k), (alpha0, beta0)
-    found, kept = posterior_states(R, k, f"Pass@{k}", short, k, _any_moments, (k,), prior)
-    return summary(found, kept, confidence, bounds)
+    moments, kept = beta_moments(R, f"Pass@{k}", k, _any_moments, (k,), prior, short, k)
+    return summary(moments, kept, confidence, bounds)
 
 
 def _any_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
@@ -109,62 +108,35 @@ def pass_hat_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
         1/M sum_a C(c_a, k) / C(N_a, k)
 
-    Also known as Unanimous@k (``unanimous_at_k``) and as G-Pass@k with threshold 1.
-
-    Args:
-        R: as for :func:`pass_at_k`.
-        k: as for :func:`pass_at_k`.
-        short: as for :func:`pass_at_k`.
-
-    Returns:
-        Pass^k, in [0, 1]; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`pass_at_k`.
+    Also known as Unanimous@k (``unanimous_at_k``) and as G-Pass@k with threshold 1. Arguments,
+    returns and errors: :func:`pass_at_k`.
 
     Source: arXiv 2510.04265, equation 22; Yao et al., arXiv 2406.12045.
 
     >>> round(pass_hat_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.45
     """
-    return subset_mean(R, at_least(check_k(k), k), f"Pass^{k}", short)
+    return subset_mean(R, f"Pass^{k}", at_least(check_k(k), k), short)
 
 
 def pass_hat_k_ci(
     R: Outcomes,
     k: int,
     confidence: float = 0.95,
-    bounds: tuple[float, float] = UNIT,
+    bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
     short: Short = "raise",
-) -> tuple[Any, Any, Any, Any]:
-    """Posterior mean, standard deviation and credible interval of Pass^k, g(p) = p^k.
-
-    Args:
-        R: as for :func:`pass_at_k`.
-        k: as for :func:`pass_at_k`.
-        confidence: as for :func:`pass_at_k_ci`.
-        bounds: as for :func:`pass_at_k_ci`.
-        alpha0: as for :func:`pass_at_k_ci`.
-        beta0: as for :func:`pass_at_k_ci`.
-        short: as for :func:`pass_at_k`.
-
-    Returns:
-        mu, sigma, lo, hi, as for :func:`pass_at_k_ci`.
-
-    Raises:
-        ValueError: as for :func:`pass_at_k_ci`.
-
-    Source: as for :func:`pass_at_k_ci`.
+) -> Summary:
+    """Posterior summary of Pass^k, g(p) = p^k; all else: :func:`pass_at_k_ci`.
 
     >>> mu, sigma, lo, hi = pass_hat_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)
     >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
     (0.446429, 0.146167, 0.1599, 0.7329)
     """
     k, prior = check_k(k), (alpha0, beta0)
-    found, kept = posterior_states(R, k, f"Pass^{k}", short, k, _all_moments, (k,), prior)
-    return summary(found, kept, confidence, bounds)
+    moments, kept = beta_moments(R, f"Pass^{k}", k, _all_moments, (k,), prior, short, k)
+    return summary(moments, kept, confidence, bounds)
 
 
 def _all_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
@@ -173,18 +145,7 @@ def _all_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
 
 
 def g_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
-    """G-Pass@k with threshold 1, which is Pass^k under the name that Liu et al. use.
-
-    Args:
-        R: as for :func:`pass_at_k`.
-        k: as for :func:`pass_at_k`.
-        short: as for :func:`pass_at_k`.
-
-    Returns:
-        As for :func:`pass_hat_k`.
-
-    Raises:
-        ValueError: as for :func:`pass_at_k`.
+    """G-Pass@k with threshold 1: :func:`pass_hat_k` under the name that Liu et al. use.
 
     Source: arXiv 2510.04265, equation 23 with threshold 1; Liu et al., arXiv 2412.13147.
 
@@ -198,29 +159,12 @@ def g_pass_at_k_ci(
     R: Outcomes,
     k: int,
     confidence: float = 0.95,
-    bounds: tuple[float, float] = UNIT,
+    bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
     short: Short = "raise",
-) -> tuple[Any, Any, Any, Any]:
-    """Posterior summary of G-Pass@k with threshold 1, which is :func:`pass_hat_k_ci`.
-
-    Args:
-        R: as for :func:`pass_at_k`.
-        k: as for :func:`pass_at_k`.
-        confidence: as for :func:`pass_at_k_ci`.
-        bounds: as for :func:`pass_at_k_ci`.
-        alpha0: as for :func:`pass_at_k_ci`.
-        beta0: as for :func:`pass_at_k_ci`.
-        short: as for :func:`pass_at_k`.
-
-    Returns:
-        mu, sigma, lo, hi, as for :func:`pass_at_k_ci`.
-
-    Raises:
-        ValueError: as for :func:`pass_at_k_ci`.
-
-    Source: as for :func:`pass_at_k_ci`.
+) -> Summary:
+    """Posterior summary of G-Pass@k with threshold 1: :func:`pass_hat_k_ci`.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> g_pass_at_k_ci(R, 2) == pass_hat_k_ci(R, 2)
@@ -238,17 +182,8 @@ def naive_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
     This is what section 2.7 of the paper writes as the naive variant of Pass^k and cites as
     equation 22, which is :func:`pass_hat_k`; it is a Pass@k with the observed rate in place of p.
-
-    Args:
-        R: as for :func:`pass_at_k`, with at least one trial of every question.
-        k: number of attempts, at least 1; may be above the number of trials.
-        short: what to do about questions without trials, as for :func:`pass_at_k`.
-
-    Returns:
-        The plug-in estimate, in [0, 1]; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`pass_at_k`; a question without trials.
+    k may be above the number of trials; ``short`` is about questions without any. All else:
+    :func:`pass_at_k`.
 
     Source: arXiv 2510.04265, section 2.7.
 
@@ -258,8 +193,3 @@ def naive_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     k = check_k(k)
     correct, trials, kept = enough_binary(R, 1, f"naive Pass@{k}", short)
     return result(question_mean(1.0 - ((trials - correct) / trials) ** k, kept))
-
-
-def at_least(j: int, k: int) -> Floats:
-    """Credits of "at least j of k attempts are correct", shape (k + 1,)."""
-    return (np.arange(k + 1) >= j).astype(np.float64)

@@ -50,10 +50,9 @@ import numpy.typing as npt
 
 from scoring.numerics.arrays import check_probabilities, number_array
 from scoring.numerics.checks import MOST_ATTEMPTS, check_k, question_sigma, result
-from scoring.numerics.credit import by_state, hypergeometric
+from scoring.numerics.credit import BLOCK, by_state, hypergeometric, power_moments
 from scoring.numerics.estimate import enough_binary
 from scoring.numerics.inputs import Floats, Ints, Outcomes
-from scoring.numerics.powers import BLOCK, power_moments
 
 
 def delta_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> Any:

@@ -1,9 +1,11 @@
-"""At least so many of k attempts correct: G-Pass@k with a threshold, mG-Pass@k, Maj@k, AUC@k.
+"""Scores by how many of k attempts are correct: G-Pass@k, mG-Pass@k, Maj@k, AUC@k, spectra.
 
-Each is a vector of credits (``_credit.py``) for j of k correct attempts, taken over k-subsets of
-the observed trials, and, with a credible interval, over k new attempts. Arguments and returns are
-those of ``pass_at_k`` and ``pass_at_k_ci`` (``passk.py``). Formulas from Hariri et al., "Don't
-Pass@k", arXiv 2510.04265 (equations 23 and 24), after Liu et al., arXiv 2412.13147.
+Each is a name and a vector of credits (``scoring.numerics.credit``) for j of k correct attempts,
+taken over k-subsets of the observed trials, and, with a credible interval, over k new attempts:
+the moments of the Beta posterior, arXiv 2510.04265, equation 9. Arguments, returns and errors are
+those of :func:`scoring.pass_at_k` and :func:`scoring.pass_at_k_ci`, where a function does not name
+more. Formulas from Hariri et al., "Don't Pass@k", arXiv 2510.04265 (equations 23 and 24), after
+Liu et al., arXiv 2412.13147.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from scoring.metrics.passk import at_least
-from scoring.numerics.checks import UNIT, Short, check_k, check_share
-from scoring.numerics.estimate import credit_summary, subset_mean
+from scoring.numerics.arrays import number_array
+from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_share
+from scoring.numerics.credit import at_least
+from scoring.numerics.estimate import Summary, credit_summary, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
 
 
@@ -26,20 +30,9 @@ def g_pass_at_k_tau(R: Outcomes, k: int, tau: float, short: Short = "raise") -> 
 
         1/M sum_a sum_{j = j0..k} C(c_a, j) C(N_a - c_a, k - j) / C(N_a, k),  j0 = ceil(tau k)
 
-    With tau = 0 (j0 = 1, at least one) it is Pass@k and with tau = 1 Pass^k; at tau = 0.5 and
-    k = 2 it *is* Pass@2. A tau of j/k, as floats divide, asks for exactly j.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        tau: share of the k attempts that must be correct, from 0 to 1.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        The estimate, in [0, 1]; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k`; tau outside [0, 1].
+    tau is a share, from 0 to 1. With tau = 0 (j0 = 1, at least one) it is Pass@k and with tau = 1
+    Pass^k; at tau = 0.5 and k = 2 it *is* Pass@2. A tau of j/k, as floats divide, asks for exactly
+    j. All else: :func:`scoring.pass_at_k`.
 
     Source: arXiv 2510.04265, equation 23.
 
@@ -47,7 +40,7 @@ def g_pass_at_k_tau(R: Outcomes, k: int, tau: float, short: Short = "raise") -> 
     >>> round(g_pass_at_k_tau(R, 2, 0.5), 6), round(g_pass_at_k_tau(R, 2, 1.0), 6)
     (0.95, 0.45)
     """
-    return subset_mean(R, at_least(needed(tau, k), k), f"G-Pass@{k}", short)
+    return subset_mean(R, f"G-Pass@{k}", at_least(needed(tau, k), k), short)
 
 
 def g_pass_at_k_tau_ci(
@@ -55,38 +48,19 @@ def g_pass_at_k_tau_ci(
     k: int,
     tau: float,
     confidence: float = 0.95,
-    bounds: tuple[float, float] = UNIT,
+    bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
     short: Short = "raise",
-) -> tuple[Any, Any, Any, Any]:
-    """Posterior summary of :func:`g_pass_at_k_tau`, of k new attempts.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        tau: as for :func:`g_pass_at_k_tau`.
-        confidence: as for :func:`scoring.pass_at_k_ci`.
-        bounds: as for :func:`scoring.pass_at_k_ci`.
-        alpha0: as for :func:`scoring.pass_at_k_ci`.
-        beta0: as for :func:`scoring.pass_at_k_ci`.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        mu, sigma, lo, hi, as for :func:`scoring.pass_at_k_ci`.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k_ci`; tau outside [0, 1].
-
-    Source: Beta posterior (arXiv 2510.04265, equation 9) of the score in equation 23.
+) -> Summary:
+    """Posterior summary of :func:`g_pass_at_k_tau`; all else: :func:`scoring.pass_at_k_ci`.
 
     >>> mu, sigma, lo, hi = g_pass_at_k_tau_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2, 0.5)
     >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
     (0.839286, 0.097263, 0.6487, 1.0)
     """
-    credit = at_least(needed(tau, k), k)
-    prior = (alpha0, beta0)
-    return credit_summary(R, credit, f"G-Pass@{k}", short, confidence, bounds, prior, k)
+    credit, prior = at_least(needed(tau, k), k), (alpha0, beta0)
+    return credit_summary(R, f"G-Pass@{k}", credit, confidence, bounds, prior, short, k)
 
 
 def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
@@ -94,17 +68,7 @@ def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
     The closed form is meant as 2 int_{0.5}^{1} G-Pass@k(tau) d tau, and is that for even k. For
     odd k it is lower, and 0 for k = 1: use :func:`mg_pass_at_k_integral` for the integral.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        The estimate, in [0, 1]; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k`.
+    Arguments, returns and errors: :func:`scoring.pass_at_k`.
 
     Source: arXiv 2510.04265, equation 24, as the authors' library sums it.
 
@@ -112,88 +76,50 @@ def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> round(mg_pass_at_k(R, 2), 6), round(mg_pass_at_k(R, 3), 6)
     (0.45, 0.166667)
     """
-    return subset_mean(R, upper_half(check_k(k)), f"mG-Pass@{k}", short)
+    return subset_mean(R, f"mG-Pass@{k}", upper_half(check_k(k)), short)
 
 
 def mg_pass_at_k_ci(
     R: Outcomes,
     k: int,
     confidence: float = 0.95,
-    bounds: tuple[float, float] = UNIT,
+    bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
     short: Short = "raise",
-) -> tuple[Any, Any, Any, Any]:
-    """Posterior summary of :func:`mg_pass_at_k`, of k new attempts.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        confidence: as for :func:`scoring.pass_at_k_ci`.
-        bounds: as for :func:`scoring.pass_at_k_ci`.
-        alpha0: as for :func:`scoring.pass_at_k_ci`.
-        beta0: as for :func:`scoring.pass_at_k_ci`.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        mu, sigma, lo, hi, as for :func:`scoring.pass_at_k_ci`.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k_ci`.
-
-    Source: Beta posterior (arXiv 2510.04265, equation 9) of the score in equation 24.
+) -> Summary:
+    """Posterior summary of :func:`mg_pass_at_k`; all else: :func:`scoring.pass_at_k_ci`.
 
     >>> mu, sigma, lo, hi = mg_pass_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)
     >>> round(mu, 6), round(sigma, 6)
     (0.446429, 0.146167)
     """
     credit, prior = upper_half(check_k(k)), (alpha0, beta0)
-    return credit_summary(R, credit, f"mG-Pass@{k}", short, confidence, bounds, prior, k)
+    return credit_summary(R, f"mG-Pass@{k}", credit, confidence, bounds, prior, short, k)
 
 
 def mg_pass_at_k_integral(R: Outcomes, k: int, short: Short = "raise") -> Any:
     """2 int_{0.5}^{1} G-Pass@k(tau) d tau, exactly: credits max(2 j/k - 1, 0).
 
     j of k correct attempts pass every threshold up to j/k, which is 2 (j/k - 1/2) of the range.
-    Equal to :func:`mg_pass_at_k` for even k only; at k = 1 it is Pass@1.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        The estimate, in [0, 1]; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k`.
+    Equal to :func:`mg_pass_at_k` for even k only; at k = 1 it is Pass@1. Arguments, returns and
+    errors: :func:`scoring.pass_at_k`.
 
     Source: the integral in arXiv 2510.04265, equation 24.
 
     >>> round(mg_pass_at_k_integral([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.45
     """
-    k = check_k(k)
-    credit = np.maximum(2.0 * np.arange(k + 1) / k - 1.0, 0.0)
-    return subset_mean(R, credit, f"mG-Pass@{k}", short)
+    credit = np.maximum(2.0 * np.arange(check_k(k) + 1) / k - 1.0, 0.0)
+    return subset_mean(R, f"mG-Pass@{k}", credit, short)
 
 
 def maj_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     """Maj@k: the chance that more than half of k attempts are correct.
 
-    This is :func:`g_pass_at_k_tau` with at least floor(k/2) + 1 correct. A vote over answers may
-    do better, since wrong answers can disagree; this needs only which attempts were correct.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        The estimate, in [0, 1]; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k`.
+    This is :func:`g_pass_at_k_tau` with at least floor(k/2) + 1 correct, and not a vote over
+    answers (majority vote, cons@k), which needs the answers and may do better, since wrong ones
+    can disagree. Arguments, returns and errors: :func:`scoring.pass_at_k`.
 
     Source: arXiv 2510.04265, equation 23, with the threshold of a strict majority.
 
@@ -201,45 +127,101 @@ def maj_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> [round(maj_at_k(R, k), 6) for k in (1, 2, 3)]
     [0.7, 0.45, 0.85]
     """
-    k = check_k(k)
-    return subset_mean(R, at_least(k // 2 + 1, k), f"Maj@{k}", short)
+    return subset_mean(R, f"Maj@{k}", at_least(check_k(k) // 2 + 1, k), short)
 
 
 def maj_at_k_ci(
     R: Outcomes,
     k: int,
     confidence: float = 0.95,
-    bounds: tuple[float, float] = UNIT,
+    bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
     short: Short = "raise",
-) -> tuple[Any, Any, Any, Any]:
-    """Posterior summary of :func:`maj_at_k`, of k new attempts.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-        confidence: as for :func:`scoring.pass_at_k_ci`.
-        bounds: as for :func:`scoring.pass_at_k_ci`.
-        alpha0: as for :func:`scoring.pass_at_k_ci`.
-        beta0: as for :func:`scoring.pass_at_k_ci`.
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        mu, sigma, lo, hi, as for :func:`scoring.pass_at_k_ci`.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k_ci`.
-
-    Source: Beta posterior (arXiv 2510.04265, equation 9) of the strict majority.
+) -> Summary:
+    """Posterior summary of :func:`maj_at_k`; all else: :func:`scoring.pass_at_k_ci`.
 
     >>> mu, sigma, lo, hi = maj_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3)
     >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
     (0.684524, 0.151958, 0.3867, 0.9824)
     """
-    k, prior = check_k(k), (alpha0, beta0)
-    credit = at_least(k // 2 + 1, k)
-    return credit_summary(R, credit, f"Maj@{k}", short, confidence, bounds, prior, k)
+    credit, prior = at_least(check_k(k) // 2 + 1, k), (alpha0, beta0)
+    return credit_summary(R, f"Maj@{k}", credit, confidence, bounds, prior, short, k)
+
+
+def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+    """AUC@k: the mean height of the line through Pass@1, ..., Pass@k.
+
+    ::
+
+        1/(k - 1) sum_{j = 1..k-1} (Pass@j + Pass@(j + 1)) / 2,    Pass@1 for k = 1
+
+    Arguments, returns and errors: :func:`scoring.pass_at_k`.
+
+    Source: Hu et al., arXiv 2601.08763, with Pass@j of arXiv 2510.04265, equation 21.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> [round(auc_at_k(R, k), 6) for k in (1, 2, 3)]
+    [0.7, 0.825, 0.9]
+    """
+    return subset_mean(R, f"AUC@{k}", _area(check_k(k)), short)
+
+
+def auc_at_k_ci(
+    R: Outcomes,
+    k: int,
+    confidence: float = 0.95,
+    bounds: Bounds = UNIT,
+    alpha0: float = 1.0,
+    beta0: float = 1.0,
+    short: Short = "raise",
+) -> Summary:
+    """Posterior summary of :func:`auc_at_k`; all else: :func:`scoring.pass_at_k_ci`.
+
+    >>> mu, sigma, lo, hi = auc_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3)
+    >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
+    (0.809524, 0.09506, 0.6232, 0.9958)
+    """
+    credit, prior = _area(check_k(k)), (alpha0, beta0)
+    return credit_summary(R, f"AUC@{k}", credit, confidence, bounds, prior, short, k)
+
+
+def threshold_spectrum_at_k(
+    R: Outcomes, k: int, weights: npt.ArrayLike, short: Short = "raise"
+) -> Any:
+    """S_{w,k}: sum over r = 1..k of w_r times the chance that at least r of k are correct.
+
+    As a credit for exactly j correct attempts this is w_1 + ... + w_j. ``weights`` are w_1..w_k,
+    not negative, with a sum of at most 1, shape (k,); others are a ValueError. All else:
+    :func:`scoring.pass_at_k`.
+
+    Source: threshold spectrum of the authors' library; arXiv 2510.04265, equation 23.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(threshold_spectrum_at_k(R, 2, [0.5, 0.5]), 6)
+    0.7
+    """
+    return subset_mean(R, f"the spectrum at k = {k}", spectrum(weights, check_k(k)), short)
+
+
+def threshold_spectrum_at_k_ci(
+    R: Outcomes,
+    k: int,
+    weights: npt.ArrayLike,
+    confidence: float = 0.95,
+    bounds: Bounds = UNIT,
+    alpha0: float = 1.0,
+    beta0: float = 1.0,
+) -> Summary:
+    """Posterior summary of :func:`threshold_spectrum_at_k`; all else: :func:`pass_at_k_ci`.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> mu, sigma, lo, hi = threshold_spectrum_at_k_ci(R, 2, [0.5, 0.5])
+    >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
+    (0.642857, 0.118451, 0.4107, 0.875)
+    """
+    credit, prior = spectrum(weights, check_k(k)), (alpha0, beta0)
+    return credit_summary(R, f"the spectrum at k = {k}", credit, confidence, bounds, prior)
 
 
 def needed(tau: float, k: int) -> int:
@@ -259,3 +241,32 @@ def upper_half(k: int) -> Floats:
     """Credits of mG-Pass@k, 2/k max(j - ceil(k/2), 0), shape (k + 1,)."""
     credit: Floats = np.maximum(np.arange(k + 1) - (k + 1) // 2, 0) * (2.0 / k)
     return credit
+
+
+def spectrum(weights: npt.ArrayLike, k: int) -> Floats:
+    """Credits w_1 + ... + w_j, j = 0..k, of weights w_1..w_k, which are checked."""
+    w = number_array(weights, "weights")
+    if w.ndim != 1 or w.size != k:
+        raise ValueError(f"weights has shape {w.shape}: pass {k} numbers, for k = {k}")
+    w = w.astype(np.float64)
+    bad = np.flatnonzero(~((w >= 0) & (w <= 1)))
+    if bad.size:
+        raise ValueError(f"weights[{bad[0]}] is {w[bad[0]]}: weights lie between 0 and 1")
+    if w.sum() > 1 + 1e-12:
+        raise ValueError(f"weights sum to {w.sum()}: the sum may be at most 1")
+    return np.concatenate([[0.0], np.cumsum(w)])
+
+
+def _area(k: int) -> Floats:
+    """Credits of AUC@k: the area under Pass@1..Pass@k of k attempts, j of them correct.
+
+    With none of i attempts correct having probability C(k - j, i) / C(k, i), the trapezoids are
+    summed from i = 1 to k, one vector over j at a time.
+    """
+    wrong = k - np.arange(k + 1)
+    none_correct = np.ones(k + 1)
+    area = np.zeros(k + 1)
+    for i in range(k):
+        none_correct = none_correct * np.maximum(wrong - i, 0) / (k - i)
+        area += (1.0 - none_correct) * (1.0 if 0 < i < k - 1 or k == 1 else 0.5)
+    return area / max(1, k - 1)

@@ -11,6 +11,11 @@ Pass@k is (0, 1, 1, ..., 1), Pass^k is (0, ..., 0, 1), and so on. Two expectatio
 Probabilities are products of ratios of neighbours, in logarithms, anchored at the largest and
 normalised: no factorial or Gamma function appears, and nothing overflows or cancels at N = 10^4
 and k = 10^3. Every distinct state (c, N) is computed once, whatever the shape of the stack.
+
+Moments of p^k and (1 - p)^k themselves have a closed form, E p^k = prod_{i<k} (alpha + i) / (T + i)
+with T = alpha + beta. Variances and covariances are a product of factors times one minus a product
+of factors, so that two nearly equal numbers are never subtracted. ``alpha`` and ``beta`` are
+vectors of one shape (states,), above 0.
 """
 
 from __future__ import annotations
@@ -22,7 +27,9 @@ from typing import Any
 import numpy as np
 
 from scoring.numerics.inputs import Floats, Ints
-from scoring.numerics.powers import BLOCK
+
+# Bounds the memory of one block of factors or probabilities, 8 bytes each.
+BLOCK = 2_000_000
 
 # Sums of up to so many logarithms lose no digit that counts.
 SHORT = 64
@@ -34,20 +41,18 @@ SMALL_TABLE = 50_000
 SMALL_VARIANCE = 1e-4
 
 
+def at_least(j: int, k: int) -> Floats:
+    """Credits of "at least j of k attempts are correct", shape (k + 1,)."""
+    return (np.arange(int(k) + 1) >= j).astype(np.float64)
+
+
 def subset_scores(credit: Floats, correct: Ints, trials: Ints) -> Floats:
-    """Mean credit over all k-subsets of each question's trials.
+    """Mean credit over all k-subsets of each question's trials, of which there are k or more.
 
-    Args:
-        credit: A_0..A_k, shape (k + 1,).
-        correct: correct trials, any shape.
-        trials: trials, same shape, each at least k.
-
-    Returns:
-        Scores, float64, same shape.
+    Shapes: credit (k + 1,), correct and trials any one shape, which is that of the result.
 
     >>> import numpy as np
-    >>> pass_at_2 = np.array([0.0, 1.0, 1.0])
-    >>> subset_scores(pass_at_2, np.array([0, 1, 9]), np.array([10] * 3)).round(4).tolist()
+    >>> subset_scores(at_least(1, 2), np.array([0, 1, 9]), np.array([10] * 3)).round(4).tolist()
     [0.0, 0.2, 1.0]
     """
     return by_state(_mean_credit, (credit.tobytes(),), correct, trials, credit.size)[0]
@@ -61,14 +66,6 @@ def _mean_credit(credit: bytes, correct: Ints, trials: Ints) -> tuple[Floats]:
 
 def credit_moments(credit: Floats, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
     """Mean and variance of g(p) = sum_j A_j C(k, j) p^j (1 - p)^(k - j) for p ~ Beta.
-
-    Args:
-        credit: A_0..A_k, shape (k + 1,).
-        alpha: Beta parameters, one for each state, above 0, shape (states,).
-        beta: the same.
-
-    Returns:
-        Means and variances, float64, shape (states,).
 
     >>> import numpy as np
     >>> mean, variance = credit_moments(np.array([0.0, 1.0]), np.array([4.0]), np.array([3.0]))
@@ -177,18 +174,12 @@ def by_state(
     trials: Ints,
     width: int,
 ) -> tuple[Floats, ...]:
-    """Apply a function to (correct, trials), once for each distinct pair.
+    """Apply a function to (correct, trials), of any one shape, once for each distinct pair.
 
     With the same number of trials everywhere the values for 0..N correct are a table, which is
-    kept for the next call.
-
-    Args:
-        function: of ``arguments`` and two vectors of one length; returns vectors of that length.
-            Of module level, as it is part of the key of its table.
-        arguments: hashable.
-        correct: correct trials, any shape.
-        trials: trials, same shape.
-        width: how many floats the function needs for a pair; bounds the memory.
+    kept for the next call. The function, of module level as it is part of the key of its table,
+    takes ``arguments``, which are hashable, and two vectors, and returns vectors of their length.
+    ``width`` is how many floats it needs for a pair, and bounds the memory.
     """
     most = int(trials.flat[0])
     if (most + 1) * width <= SMALL_TABLE and (trials == most).all():
@@ -212,3 +203,57 @@ def _table(
     function: Callable[..., tuple[Floats, ...]], arguments: tuple[Any, ...], trials: int
 ) -> tuple[Floats, ...]:
     return function(*arguments, np.arange(trials + 1), np.full(trials + 1, trials))
+
+
+def log_power(alpha: Floats, beta: Floats, k: int) -> Floats:
+    """log E p^k = sum_{i<k} log(1 - beta / (alpha + beta + i)).
+
+    >>> import numpy as np
+    >>> np.exp(log_power(np.array([4.0]), np.array([3.0]), 2)).round(6).tolist()
+    [0.357143]
+    """
+    return _sum_log1p(lambda i, a, b: -b / (a + b + i), alpha, beta, k)
+
+
+def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, Floats]:
+    """E p^k, 1 - E p^k and Var p^k.
+
+    E p^2k / (E p^k)^2 = prod_{i<k} (1 + k beta / ((T + k + i)(alpha + i))).
+
+    >>> import numpy as np
+    >>> mean, rest, variance = power_moments(np.array([4.0]), np.array([3.0]), 1)
+    >>> mean.round(6).tolist(), rest.round(6).tolist(), variance.round(6).tolist()
+    ([0.571429], [0.428571], [0.030612])
+    """
+    log_mean = log_power(alpha, beta, k)
+
+    def factor(i: Floats, a: Floats, b: Floats) -> Floats:
+        return k * b / ((a + b + k + i) * (a + i))
+
+    log_ratio = _sum_log1p(factor, alpha, beta, k)
+    # E p^2k - (E p^k)^2, arranged so that the exponents stay at or below 0.
+    variance = np.exp(2 * log_mean + log_ratio) * -np.expm1(-log_ratio)
+    return np.exp(log_mean), -np.expm1(log_mean), variance
+
+
+def opposite_covariance(alpha: Floats, beta: Floats, k: int) -> Floats:
+    """Cov(1 - (1 - p)^k, p^k), which is E p^k E q^k (1 - prod_{i<k} (T + i) / (T + k + i)).
+
+    >>> import numpy as np
+    >>> opposite_covariance(np.array([4.0]), np.array([3.0]), 1).round(6).tolist()
+    [0.030612]
+    """
+    both = np.exp(log_power(alpha, beta, k) + log_power(beta, alpha, k))
+    shared = _sum_log1p(lambda i, a, b: -k / (a + b + k + i), alpha, beta, k)
+    return np.asarray(both * -np.expm1(shared))
+
+
+def _sum_log1p(factor, alpha: Floats, beta: Floats, k: int) -> Floats:  # type: ignore[no-untyped-def]
+    """Sum of log(1 + factor(i)) over i < k, in blocks of i so that memory stays bounded."""
+    total = np.zeros(alpha.shape)
+    step = max(1, BLOCK // max(1, alpha.size))
+    a, b = alpha[..., None], beta[..., None]
+    for start in range(0, k, step):
+        i = np.arange(start, min(start + step, k))
+        total += np.log1p(factor(i, a, b)).sum(axis=-1)
+    return total
