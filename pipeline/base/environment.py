@@ -56,7 +56,9 @@ def _gpus() -> list[str]:
 
 
 def commit() -> str | None:
-    """The commit of this project, with "-dirty" where files differ; None outside a repository."""
+    """The commit of this project, with "-dirty" where files differ; None outside a checkout."""
+    if not (ROOT / ".git").exists():  # an installed copy may lie inside somebody else's repository
+        return None
     found = _lines("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12")
     return found[0] if found else None
 

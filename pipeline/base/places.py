@@ -1,5 +1,11 @@
-"""Where the project's own files are."""
+"""Where the project's own files are: configurations, the demo, the template of batch scripts.
+
+In a checkout they stand beside the packages. A wheel carries them inside `pipeline`, with the same
+paths below `ROOT` (tool.hatch in pyproject.toml); of the demo's models those that `make demo` runs.
+"""
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = Path(__file__).resolve().parents[2]  # where `pipeline` and its neighbours lie
+_INSTALLED = PACKAGES / "pipeline" / "_files"
+ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGES

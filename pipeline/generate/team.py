@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.base.console import warn
-from pipeline.base.places import ROOT
+from pipeline.base.places import PACKAGES
 from pipeline.generate.devices import Share
 from pipeline.generate.replica import Order
 from pipeline.generate.worker import HUNG
@@ -193,4 +193,4 @@ def wait(team: Iterable[Replica], seconds: float) -> None:
 
 def _path() -> str:
     """Where Python finds this project, whatever folder the command was given in."""
-    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))

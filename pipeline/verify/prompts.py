@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.base.errors import UserError
-from pipeline.base.places import ROOT
+from pipeline.base.places import PACKAGES
 from pipeline.config.settings import VerifierConfig
 from prompts import PromptError, control_tokens, render, turns
 
-FOLDER = ROOT / "prompts" / "verifier"
+FOLDER = PACKAGES / "prompts" / "verifier"
 FIELDS = ("question", "gold", "response", "answer")
 CUT = "\n[...]\n"  # stands where the middle of a response was left out
 _FIELD = re.compile(r"\{(question|gold|response|answer)(?::(.?)([<>^])([0-9]+))?\}")

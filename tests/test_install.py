@@ -1,0 +1,78 @@
+"""The wheel, in an environment that has the dependencies and nothing of this checkout."""
+
+import json
+import os
+import site
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, run_of
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", *build, str(ROOT)], check=True)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installed command; dependencies are those of this Python, by a path file."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    install = ["--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    # Path files below a path file are not read: an editable install of this checkout stays out.
+    lines = "\n".join(site.getsitepackages())
+    (packages / "dependencies.pth").write_text(f"{lines}\n")
+    return folder / "bin" / "bayes-at-n"
+
+
+def test_the_wheel_installs_four_packages_and_nothing_else_at_top_level(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {
+        "pipeline",
+        "prompts",
+        "scoring",
+        "verifiers",
+    }
+    # What a checkout holds beside modules: configurations, prompts, templates, styles, scripts.
+    tracked = subprocess.run(
+        ["git", "ls-files", "configs", "pipeline", "prompts", "scoring", "verifiers"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    for path in tracked.stdout.split():
+        assert (f"pipeline/_files/{path}" if path.startswith("configs") else path) in names
+
+
+def test_an_installed_command_works_from_any_folder(program: Path, tmp_path: Path) -> None:
+    run_of(tmp_path / "runs", "tiny")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    assert "qwen3-30b" in command("--help").stdout
+    preview = command("run", "model=demo", "dataset=demo", "--dry-run")
+    assert "questions: 30" in preview.stdout, preview.stderr
+    missing = command("run", "model.checkpoint=step-0300", "--dry-run")  # only four models travel
+    assert missing.returncode == 2
+    assert "step-0300" in missing.stderr and "step-3900" in missing.stderr
+    assert command("score", "runs/sums/tiny").returncode == 0
+    assert json.loads((tmp_path / "runs/sums/tiny/scores.json").read_text())["attempts"] == 12
+    assert command("report", "runs/sums/tiny").returncode == 0
+    assert (tmp_path / "runs/_report/index.html").is_file()
