@@ -7,7 +7,7 @@ Outcomes are synthetic, with the names of the paper's models and neighbours that
 its eleven models, its 90 subsets and all of its tables are made. Seconds are wall time of each
 study with its figures drawn, on as many cores as --cores says; files is what it took to write all
 tables, figures and the page. Peak memory is of the whole process. Studies that need attempts
-(schemata, cost) find none and are left out.
+(rubrics, cost) find none and are left out.
 
 The peer is the loop that a user of scorio and scipy writes for Fig. 4: for every replicate, n and
 model one call of bayes, and one of kendalltau. It is timed on whole replicates and scaled up to the

@@ -84,14 +84,14 @@ def variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, t
     run = Run(common.run_config(args, folder, f"sampling.trials={trials}"))
     prepare(run)
     both = (ATTEMPTS, base.attempts, run.attempts), (GRADES, base.grades, run.grades)
-    for schema, source, target in both:
+    for columns, source, target in both:
         target.mkdir(parents=True, exist_ok=True)
-        read = shards.batches(source, schema, schema.names, shards.Damage())
-        once = pa.Table.from_batches(read, schema)
+        read = shards.batches(source, columns, columns.names, shards.Damage())
+        once = pa.Table.from_batches(read, columns)
         for first in range(0, trials, base.cfg.sampling.trials):
             numbers = pc.add(once["trial"], first).cast(pa.int32())
-            table = once.set_column(schema.names.index("trial"), schema.field("trial"), numbers)
-            if distinct and "text" in schema.names:
+            table = once.set_column(columns.names.index("trial"), columns.field("trial"), numbers)
+            if distinct and "text" in columns.names:
                 table = _numbered(table)
             table = table.filter(pc.less(table["trial"], trials))
             shards.write_part(target / f"benchmark-{first:07d}.parquet", table)
@@ -167,8 +167,8 @@ def _candidates(run: Run) -> list[tuple[Key, Candidate]]:
     return found
 
 
-def _rows(folder: Path, schema: pa.Schema, *names: str) -> Iterator[tuple[Key, dict[str, Any]]]:
-    for batch in shards.batches(folder, schema, [*KEY, *names], shards.Damage()):
+def _rows(folder: Path, columns: pa.Schema, *names: str) -> Iterator[tuple[Key, dict[str, Any]]]:
+    for batch in shards.batches(folder, columns, [*KEY, *names], shards.Damage()):
         for row in batch.to_pylist():
             yield (row["question_id"], row["trial"]), row
 

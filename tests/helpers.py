@@ -149,7 +149,7 @@ def make_run(
             }
         )
     identity = {
-        **runfolder.settings(cfg),
+        **runfolder.identity(cfg),
         "questions": {q["question_id"]: q["question_hash"] for q in questions},
     }
     runfolder.write_manifest(run, {"identity": identity})

@@ -26,7 +26,7 @@ from pipeline.store.columns import SIGNALS
 from pipeline.store.runfolder import Run
 
 M, N = 4, 6
-NAMES = sorted(path.stem for path in (compose.CONFIGS / "schema").glob("*.yaml"))
+NAMES = sorted(path.stem for path in (compose.CONFIGS / "rubric").glob("*.yaml"))
 
 
 def made(
@@ -101,7 +101,7 @@ def mine(path: Path, *whens: str, **more: Any) -> Path:
     return path
 
 
-def test_every_schema_gets_a_table_and_a_json(
+def test_every_rubric_gets_a_table_and_a_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = made(tmp_path / "run")
@@ -175,8 +175,8 @@ def test_without_verdicts_what_needs_them_is_left_out_or_refused(
     repeated = [row["repeated_pattern"] for row in signals_table.current(run).to_pylist()]
     assert (R == 0).ravel().tolist() == repeated
     for name in ("verifier-only", "verifier-probe"):
-        with pytest.raises(UserError, match=f"schema={name}: needs a verifier's probabilities"):
-            categorize(again(run, f"schema.names=[{name}]"))
+        with pytest.raises(UserError, match=f"rubric={name}: needs a verifier's probabilities"):
+            categorize(again(run, f"rubric.names=[{name}]"))
 
 
 def test_what_can_be_made_no_more_is_dropped(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_without_log_probs_correctness_is_still_scored(tmp_path: Path) -> None:
     assert {"exact-match", "verifier-only", "efficiency-adjusted"} <= set(rubric_scores(run))
     assert "conf-calibrated" not in rubric_scores(run)
     with pytest.raises(UserError, match="needs log-probs of completions: sample with"):
-        categorize(again(run, "schema.names=[conf-calibrated]"))
+        categorize(again(run, "rubric.names=[conf-calibrated]"))
 
 
 def test_attempts_without_verdict_are_left_out_where_others_have_one(
@@ -225,7 +225,7 @@ def test_only_the_trials_that_are_scored_count(tmp_path: Path) -> None:
 def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     path = mine(tmp_path / "my_rubric.yaml", "wrong", "correct and A < 0.5", "correct and A >= 0.5")
-    categorize(again(run, f"schema.names=[{path}]"))
+    categorize(again(run, f"rubric.names=[{path}]"))
     R = matrix(run, "my_rubric")
     rows = signals_table.current(run).to_pylist()
     expected = [0 if not r["is_correct"] else 1 + (r["a"] >= 0.5) for r in rows]
@@ -240,7 +240,7 @@ def test_a_rubric_beside_the_user_is_found_by_its_name(
     run = made(tmp_path / "run")
     mine(tmp_path / "my_rubric.yaml", "wrong", "correct")
     monkeypatch.chdir(tmp_path)
-    assert main(["categorize", str(run.path), "schema=my_rubric"]) == 0
+    assert main(["categorize", str(run.path), "rubric=my_rubric"]) == 0
     assert list(rubric_scores(run)) == ["my_rubric"]
 
 
@@ -252,35 +252,35 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
     first = next(r for r in rows if r["is_correct"] and not r["has_box"])
     path = mine(tmp_path / "mine.yaml", "wrong", "correct and boxed")
     where = f"attempt {first['question_id']}, trial {first['trial']}"
-    with pytest.raises(UserError, match=f"schema=mine: .* no category: .*{where}"):
-        categorize(again(run, f"schema.names=[exact-match, {path}]"))
+    with pytest.raises(UserError, match=f"rubric=mine: .* no category: .*{where}"):
+        categorize(again(run, f"rubric.names=[exact-match, {path}]"))
     both = next(r for r in rows if not r["is_correct"] and r["has_box"])
     mine(path, "wrong", "boxed", "correct and unboxed")
     where = f"attempt {both['question_id']}, trial {both['trial']}"
     with pytest.raises(UserError, match=f"`order` does not settle: c0 and c1 .*{where}"):
-        categorize(again(run, f"schema.names=[exact-match, {path}]"))
+        categorize(again(run, f"rubric.names=[exact-match, {path}]"))
     assert contents(run) == before
     mine(path, "wrong", "boxed", "correct and unboxed", order=["c1"])
-    categorize(again(run, f"schema.names=[{path}]"))
+    categorize(again(run, f"rubric.names=[{path}]"))
 
 
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["schema.names=[exact-mach]"], "schema=exact-mach: no such rubric .did you mean exact-"),
-        (["schema.names=[nowhere/x.yaml]"], "schema=nowhere/x.yaml: no such file"),
-        (["schema.names=[{tmp}/bad.yaml]"], "bad.yaml: not YAML"),
-        (["schema.names=[{tmp}/list.yaml]"], "list.yaml: the rubric: must be a mapping"),
-        (["schema.names=[{tmp}/typo.yaml]"], "typo.yaml: category c1: condition `correkt`, char"),
-        (["schema.names=[{tmp}/_hidden.yaml]"], "a rubric's file must not begin with _"),
-        (["schema.names=[{tmp}/twice.yaml]"], "twice.yaml: not YAML .*key name is there twice"),
-        (["schema.names=[exact-match, {tmp}/exact-match.yaml]"], "there are two of the name exact"),
-        (["schema.weights.exact-match=[0,1]"], "weights.exact-match: 2 weights for the 3 categor"),
-        (["schema.weights.exact-match=[0,.nan,1]"], "schema.weights.exact-match: .*finite"),
-        (["schema.weights.exact-match=x"], "schema.weights.exact-match: w "),
-        (["schema.weights.exact-match=[0,x,1]"], "schema.weights.exact-match: w "),
-        (["schema.weights.exact-match=null"], "schema.weights.exact-match: w "),
-        (["schema.weights.no=[0,1]"], "schema.weights.no: no such schema here; there are concis"),
+        (["rubric.names=[exact-mach]"], "rubric=exact-mach: no such rubric .did you mean exact-"),
+        (["rubric.names=[nowhere/x.yaml]"], "rubric=nowhere/x.yaml: no such file"),
+        (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml: not YAML"),
+        (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: the rubric: must be a mapping"),
+        (["rubric.names=[{tmp}/typo.yaml]"], "typo.yaml: category c1: condition `correkt`, char"),
+        (["rubric.names=[{tmp}/_hidden.yaml]"], "a rubric's file must not begin with _"),
+        (["rubric.names=[{tmp}/twice.yaml]"], "twice.yaml: not YAML .*key name is there twice"),
+        (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "there are two of the name exact"),
+        (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: 2 weights for the 3 categor"),
+        (["rubric.weights.exact-match=[0,.nan,1]"], "rubric.weights.exact-match: .*finite"),
+        (["rubric.weights.exact-match=x"], "rubric.weights.exact-match: w "),
+        (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: w "),
+        (["rubric.weights.exact-match=null"], "rubric.weights.exact-match: w "),
+        (["rubric.weights.no=[0,1]"], "rubric.weights.no: no such rubric here; there are concis"),
         (["thresholds.file={tmp}/none.json"], "none.json: cannot be read"),
         (["thresholds.file={tmp}/bad.yaml"], "bad.yaml: not JSON"),
         (["thresholds.file={tmp}/list.yaml"], "list.yaml: holds no thresholds"),
@@ -306,7 +306,7 @@ def test_bad_input_is_one_line_and_replaces_nothing(
     [
         ("thresholds.scope=all", "thresholds.scope=all: must be model"),
         ("thresholds.file=", "thresholds.file"),
-        ('schema.names=[""]', "schema.names: a name is empty"),
+        ('rubric.names=[""]', "rubric.names: a name is empty"),
     ],
 )
 def test_settings_that_cannot_work(override: str, said: str) -> None:
@@ -320,7 +320,7 @@ def test_other_weights_change_the_score_and_not_the_categories(tmp_path: Path) -
     run = made(tmp_path / "run")
     categorize(run)
     before = matrix(run, "exact-match")
-    categorize(again(run, "schema.weights.exact-match=[-1,0,5]"))
+    categorize(again(run, "rubric.weights.exact-match=[-1,0,5]"))
     assert (matrix(run, "exact-match") == before).all()
     one = rubric_scores(run)["exact-match"]
     assert one["weights"] == [-1, 0, 5]
@@ -329,7 +329,7 @@ def test_other_weights_change_the_score_and_not_the_categories(tmp_path: Path) -
 
 def test_equal_weights_have_a_score_without_spread(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
-    categorize(again(run, "schema.names=[exact-match]", "schema.weights.exact-match=[1,1,1]"))
+    categorize(again(run, "rubric.names=[exact-match]", "rubric.weights.exact-match=[1,1,1]"))
     bayes = rubric_scores(run)["exact-match"]["bayes"]
     assert bayes == pytest.approx({"mu": 1, "sigma": 0, "low": 1, "high": 1})
 
@@ -444,7 +444,7 @@ def test_a_null_threshold_is_refused_where_it_is_needed(tmp_path: Path) -> None:
     two = made(tmp_path / "two")
     frozen = f"thresholds.file={one.path / 'thresholds.json'}"
     with pytest.raises(UserError, match="needs the threshold corr_p33, which is null: no correct"):
-        categorize(again(two, frozen, "schema.names=[conf-calibrated]"))
+        categorize(again(two, frozen, "rubric.names=[conf-calibrated]"))
     categorize(again(two, frozen))
     assert "conf-calibrated" not in rubric_scores(two) and "exact-match" in rubric_scores(two)
 
@@ -465,7 +465,7 @@ def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> No
 def test_a_picture_is_drawn_anew_when_what_it_shows_has_changed(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     path = mine(tmp_path / "mine.yaml", "wrong", "correct", name="Mine of $x^$ and 50 %")
-    categorize(again(run, f"schema.names=[exact-match, {path}]"))
+    categorize(again(run, f"rubric.names=[exact-match, {path}]"))
     fewer = again(run, "sampling.trials=4")
     assert len(draw(run, rubric_scores(run))) == 2 and not draw(run, rubric_scores(run))
     picture = run.path / "categories" / "mine.png"
@@ -513,7 +513,7 @@ def test_thresholds_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFixtur
     categorize(one)
     categorize(two)
     frozen = f"thresholds.file={one.path / 'thresholds.json'}"
-    categorize(again(two, frozen, "schema.names=[format-aware]"))
+    categorize(again(two, frozen, "rubric.names=[format-aware]"))
     capsys.readouterr()
     assert list(rubric_scores(two)) == ["format-aware"]
     assert "exact-match" in capsys.readouterr().err
@@ -531,15 +531,15 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path / "run")
     path = mine(tmp_path / "mine.yaml", "wrong", "correct")
-    assert main(["categorize", str(run.path), f"schema={path},format-aware"]) == 0
+    assert main(["categorize", str(run.path), f"rubric={path},format-aware"]) == 0
     assert set(rubric_scores(run)) == {"mine", "format-aware"}
     frozen = run.path / "thresholds.json"
-    weights = "schema.weights.exact-match=[0,0,7]"
+    weights = "rubric.weights.exact-match=[0,0,7]"
     assert main(["categorize", str(run.path), weights, f"thresholds={frozen}"]) == 0
     assert main(["score", str(run.path)]) == 0
     scores = json.loads((run.path / "scores.json").read_text())
     assert scores["rubrics"]["exact-match"]["weights"] == [0, 0, 7]
     assert "Format+Confidence" in capsys.readouterr().out
-    assert main(["categorize", str(run.path), "schema=exact-mach"]) == 2
+    assert main(["categorize", str(run.path), "rubric=exact-mach"]) == 2
     assert "did you mean exact-match" in capsys.readouterr().err
     assert main(["signals", str(run.path)]) == 0

@@ -29,7 +29,7 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
             "kind=csv",
             "source=in.csv",
             "thresholds=t.json",
-            "schema.weights.exact-match=[0, 2]",
+            "rubric.weights.exact-match=[0, 2]",
             "out=null",
             str(tmp_path),
         ]
@@ -37,7 +37,7 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
     assert (cfg.dataset, cfg.model, cfg.scoring.pass_k) == (["a", "b"], ["x", "y"], [1, 16])
     assert (cfg.source.kind, cfg.source.path, cfg.out) == ("csv", "in.csv", None)
     assert (cfg.thresholds.file, cfg.thresholds.scope) == ("t.json", "cohort")
-    assert cfg.schema.weights == {"exact-match": [0, 2]}
+    assert cfg.rubric.weights == {"exact-match": [0, 2]}
     assert cfg.folders == [str(tmp_path)]
     assert analysis.load(["report.title=costs ${x}"]).report.title == "costs ${x}"
 

@@ -384,7 +384,7 @@ def test_rubrics_are_computed_anew_with_the_thresholds_of_all_models(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bits = ("completion_bpt", "prompt_bpt")
-    cfg = analysis.load([f"runs={root}", "schema=concision-high-conf"])
+    cfg = analysis.load([f"runs={root}", "rubric=concision-high-conf"])
     (one,) = cohort.load(cfg)
     told = [with_signals(member.run, i, bits) for i, member in enumerate(one.members)]
     rubric, found = cohort_rubrics.categories(one, cfg)["concision-high-conf"]
@@ -401,7 +401,7 @@ def test_rubrics_are_computed_anew_with_the_thresholds_of_all_models(
         for question, trial, good in zip(part["question_id"], part["trial"], best, strict=True):
             cell = found[i, one.question_ids.index(question), trial]
             assert (cell == wanted) == good, (question, trial)
-    alone = analysis.load(["schema=concision-high-conf", "thresholds.scope=model"])
+    alone = analysis.load(["rubric=concision-high-conf", "thresholds.scope=model"])
     other = cohort_rubrics.categories(one, alone)["concision-high-conf"][1]
     assert (other != found).any()
 
@@ -430,7 +430,7 @@ def test_frozen_thresholds_serve_all_models(root: Path) -> None:
     }
     path = root / "frozen.json"
     runfolder.write_json(path, frozen)
-    cfg = analysis.load(["schema=concision-high-conf", f"thresholds={path}"])
+    cfg = analysis.load(["rubric=concision-high-conf", f"thresholds={path}"])
     rubric, found = cohort_rubrics.categories(one, cfg)["concision-high-conf"]
     wanted = next(c.index for c in rubric.categories if "economical and high_conf" in c.when.text)
     best = sum(
@@ -456,7 +456,7 @@ def test_a_signal_that_one_run_lacks_is_used_for_none(
         "completion_bpt is not used, only near, poor of all runs have it" in capsys.readouterr().err
     )
     with pytest.raises(UserError, match="not all runs have what rubrics need: concision-high-conf"):
-        cohort_rubrics.categories(one, analysis.load(["schema=concision-high-conf"]))
+        cohort_rubrics.categories(one, analysis.load(["rubric=concision-high-conf"]))
 
 
 def test_old_signals_leave_rubrics_out_and_the_rest_is_shown(

@@ -143,6 +143,8 @@ BAD = [
     ("++sampling.trails=3", ["sampling.trails", "did you mean sampling.trials"]),
     ("trials=3", ["trials", "did you mean", "sampling.trials"]),
     ("dataset.fields.problm=x", ["dataset.fields.problm", "dataset.fields.problem"]),
+    ("schema=exact-match", ["schema", "rubric"]),
+    ("schema.weights.exact-match=[0,0,2]", ["schema.weights", "rubric.weights"]),
     ("hydra.run.dir=x", ["hydra.run.dir", "no such key"]),
     ("model@x=demo", ["model@x", "no such key"]),
     ("model/foo=bar", ["model/foo", "no such key"]),
@@ -304,6 +306,7 @@ def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
         ("sampling.trials=[", ["config.yaml"]),
         ("foo=1", ["foo", "no such key"]),
         ("~sampling.trials=1", ["KEY=VALUE"]),
+        ("schema=exact-match", ["schema", "rubric"]),
     ],
 )
 def test_a_folder_refuses_a_bad_setting_in_one_line(
@@ -317,7 +320,17 @@ def test_a_folder_refuses_a_bad_setting_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[1, 2]", "a: [", "sampling: {trails: 3}", "model: 3", "\x00", "sampling: {}"]
+    "text",
+    [
+        "",
+        "[1, 2]",
+        "a: [",
+        "sampling: {trails: 3}",
+        "schema: {names: []}",
+        "model: 3",
+        "\x00",
+        "sampling: {}",
+    ],
 )
 def test_a_damaged_config_yaml_is_one_readable_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)

@@ -394,7 +394,7 @@ def test_bad_settings_are_one_line(setting: str, named: list[str]) -> None:
 
 def test_everything_that_decides_a_verdict_names_the_cache() -> None:
     def of(*overrides: str) -> str:
-        return json.dumps(known.settings(compose.load(list(overrides))), sort_keys=True)
+        return json.dumps(known.identity(compose.load(list(overrides))), sort_keys=True)
 
     changes = (
         "dataset.conventions.lists=ordered",

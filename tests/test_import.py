@@ -99,9 +99,9 @@ def opened(folder: Path) -> Run:
     return Run(load_folder(folder, []))
 
 
-def rows_of(run: Run, name: str, schema: pa.Schema) -> list[dict[str, Any]]:
+def rows_of(run: Run, name: str, columns: pa.Schema) -> list[dict[str, Any]]:
     damage = shards.Damage()
-    batches = shards.batches(run.path / name, schema, schema.names, damage)
+    batches = shards.batches(run.path / name, columns, columns.names, damage)
     found = [row for batch in batches for row in batch.to_pylist()]
     assert not damage.lines
     return found
@@ -160,7 +160,7 @@ def test_trace_becomes_runs_that_every_verb_works_on(
         assert row["token_ratio"] == pytest.approx(3000 / 32768)
         assert row["a"] == (0.75 if wanted[row["question_id"], row["trial"]]["cv3b_label"] == "A"
                             else 0.125)  # fmt: skip
-    run = Run(load_folder(run.path, ["schema=verifier-only,concision-high-conf"]))
+    run = Run(load_folder(run.path, ["rubric=verifier-only,concision-high-conf"]))
     categorize(run)
     score(run)
     scores = json.loads((run.path / "scores.json").read_text())
@@ -533,7 +533,7 @@ def test_categories_with_names_and_weights(tmp_path: Path) -> None:
         write_lines(tmp_path / "judge.jsonl", rows),
         "dataset=essays",
         "model=m",
-        "rubric=judge",
+        "source.rubric=judge",
         "category_names=[bad,fair,good]",
         "category_weights=[0,0.5,1]",
     )
@@ -560,7 +560,7 @@ def test_labels_beside_texts_outlive_our_own_rubrics(tmp_path: Path) -> None:
     grade(run)
     assert outcome_matrix(run).tolist() == [["correct"] * 4]
     signals(run)
-    run = Run(load_folder(run.path, ["schema=exact-match"]))
+    run = Run(load_folder(run.path, ["rubric=exact-match"]))
     categorize(run)
     score(run)
     found = json.loads((run.path / "scores.json").read_text())["rubrics"]
@@ -709,7 +709,7 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
     wanted = [[[(q + t) % 3 for t in range(4)] for q in range(5)], [[1] * 4] * 5]
     assert given.tolist() == wanted
     for weights in ([0, 1, 2], [0, 0.5, 2]):
-        named = ["schema=labels", f"schema.weights.labels={weights}"]
+        named = ["rubric=labels", f"rubric.weights.labels={weights}"]
         table = cohort_rubrics.scores(one, analysis.load([f"runs={runs}", *named]))
         means = {row["model"]: row["labels"] for row in table.rows}
         for model, cells in zip(one.names, np.array(wanted), strict=True):
@@ -725,7 +725,7 @@ def test_labels_of_other_names_are_not_compared(
         rows = [f"0,{t},{t % (most + 1)}" for t in range(4)]
         source = csv_of(tmp_path / f"{model}.csv", "question_id,trial,label", *rows)
         runs = bring(tmp_path, source, "dataset=d", f"model={model}")
-    cfg = analysis.load([f"runs={runs}", "schema=labels"])
+    cfg = analysis.load([f"runs={runs}", "rubric=labels"])
     [one] = cohort.load(cfg)
     with pytest.raises(UserError, match="of b have other names or weights than those of a"):
         cohort_rubrics.categories(one, cfg)

@@ -48,9 +48,9 @@ attempt = st.fixed_dictionaries(
 )
 
 
-def write(path: Path, frames: list[list[dict[str, Any]]], schema: pa.Schema = SMALL) -> list[int]:
+def write(path: Path, frames: list[list[dict[str, Any]]], columns: pa.Schema = SMALL) -> list[int]:
     """A journal of these frames; returns where each frame ends."""
-    writer, ends = Journal(path, schema), []
+    writer, ends = Journal(path, columns), []
     for rows in frames:
         writer.append(rows)
         ends.append(writer.size)
@@ -58,8 +58,8 @@ def write(path: Path, frames: list[list[dict[str, Any]]], schema: pa.Schema = SM
     return ends
 
 
-def frames_of(path: Path, schema: pa.Schema = SMALL) -> list[list[dict[str, Any]]]:
-    return [batch.to_pylist() for batch in journal.read(path, schema)[0]]
+def frames_of(path: Path, columns: pa.Schema = SMALL) -> list[list[dict[str, Any]]]:
+    return [batch.to_pylist() for batch in journal.read(path, columns)[0]]
 
 
 @settings(deadline=None, max_examples=60)

@@ -196,10 +196,10 @@ def test_a_data_set_may_grow(setup: Setup) -> None:
 
 def test_other_stages_check_the_settings_too(setup: Setup) -> None:
     stage.prepare(setup.run())
-    runfolder.check_same(setup.run(), runfolder.settings(setup.run().cfg))
+    runfolder.check_same(setup.run(), runfolder.identity(setup.run().cfg))
     other = setup.run("sampling.top_p=0.5")
     with pytest.raises(UserError, match=r"sampling\.top_p is 0\.95 there and 0\.5 here"):
-        runfolder.check_same(other, runfolder.settings(other.cfg))
+        runfolder.check_same(other, runfolder.identity(other.cfg))
 
 
 def test_a_long_answer_is_clamped_recorded_and_said(

@@ -105,7 +105,7 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
     }
 
 
-def test_cost_and_schemata_are_sums_over_the_runs(tmp_path):
+def test_cost_and_rubrics_are_sums_over_the_runs(tmp_path):
     make_runs(tmp_path, "sums", "more")
     made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
     cost = studies.run("cost", quick(), made)
@@ -114,7 +114,7 @@ def test_cost_and_schemata_are_sums_over_the_runs(tmp_path):
     assert total["hours"] == pytest.approx(6 * 2.0)
     assert total["completion"] == pytest.approx(180 * 5 / 1e6)
     assert total["each"] == pytest.approx(8)
-    found = studies.run("schemata", quick(), made)
+    found = studies.run("rubrics", quick(), made)
     rows = {
         row["model"]: row
         for row in found.tables["fig7_scores"].rows
@@ -188,7 +188,7 @@ def test_study_saves_what_it_can_before_it_stops(tmp_path, capsys):
     reproduce.study(analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW]))
     told = capsys.readouterr().err
     assert f"saved coins, separation, priors in {out}" in told
-    assert "left out: ranks, tau, convergence, schemata, cost: " in told
+    assert "left out: ranks, tau, convergence, rubrics, cost: " in told
     with pytest.raises(UserError, match="no such folder"):
         reproduce.study(analysis.load([f"runs={tmp_path}/none", "dataset=x", *FEW, "name=tau"]))
 

@@ -1,4 +1,4 @@
-"""Conditions, rubric variables and thresholds, and the twelve schemata against plain if-chains."""
+"""Conditions, rubric variables and thresholds, and the twelve rubrics against plain if-chains."""
 
 import itertools
 import math
@@ -254,7 +254,7 @@ def test_wrong_high_conf_at_its_threshold(bits: float, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "changes", "index"),
+    ("name", "changes", "index"),
     [
         ("conf-calibrated", {"completion_bpt": 0.25}, 5),
         ("conf-calibrated", {"completion_bpt": just(0.25, UP)}, 4),
@@ -277,16 +277,16 @@ def test_wrong_high_conf_at_its_threshold(bits: float, expected: bool) -> None:
     ],
 )
 def test_a_category_exactly_at_its_threshold(
-    schema: str, changes: dict[str, float], index: int
+    name: str, changes: dict[str, float], index: int
 ) -> None:
     row = {name: np.array([v]) for name, v in (PLAIN | changes).items()}
-    found = rubric.assign(SCHEMATA[schema], variables.variables(row, LIMITS))
+    found = rubric.assign(RUBRICS[name], variables.variables(row, LIMITS))
     assert found.tolist() == [index]
 
 
 # ---------------------------------------------------------------- the twelve truth tables
 
-SCHEMATA = categories.load(compose.load([]))
+RUBRICS = categories.load(compose.load([]))
 
 
 def exact(r: dict[str, Any]) -> int:
@@ -405,8 +405,8 @@ def every_attempt() -> list[dict[str, Any]]:
 ROWS = every_attempt()
 
 
-@pytest.mark.parametrize("schema", EXPECTED)
-def test_the_truth_table_of_a_schema(schema: str) -> None:
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_truth_table_of_a_rubric(name: str) -> None:
     signals: dict[str, Any] = {
         signal: np.array([row[name] for row in ROWS], float)
         for signal, name in {
@@ -430,21 +430,21 @@ def test_the_truth_table_of_a_schema(schema: str) -> None:
             "tau_high": high,
             "tau_low_wrong": low_wrong,
         }
-        found = rubric.assign(SCHEMATA[schema], variables.variables(signals, limits))
+        found = rubric.assign(RUBRICS[name], variables.variables(signals, limits))
         expected = [
-            0 if row["repeated"] or row["C"] >= 0.5 else EXPECTED[schema](row | limits)
+            0 if row["repeated"] or row["C"] >= 0.5 else EXPECTED[name](row | limits)
             for row in ROWS
         ]
         assert found.dtype == np.int8 and found.tolist() == expected
-        assert set(expected) == set(range(len(SCHEMATA[schema].categories)))  # each is reached
+        assert set(expected) == set(range(len(RUBRICS[name].categories)))  # each is reached
 
 
-def test_there_are_twelve_schemata_with_weights_and_words() -> None:
-    assert set(SCHEMATA) == set(EXPECTED)
-    for found in SCHEMATA.values():
+def test_there_are_twelve_rubrics_with_weights_and_words() -> None:
+    assert set(RUBRICS) == set(EXPECTED)
+    for found in RUBRICS.values():
         assert found.description and found.order[0] == "invalid"
         assert found.weights[0] == 0 and max(found.weights) > 0 and min(found.weights) >= 0
-    assert SCHEMATA["format-aware"].weights == [0, 0, 1, 2, 3]  # the paper's example
+    assert RUBRICS["format-aware"].weights == [0, 0, 1, 2, 3]  # the paper's example
 
 
 def test_without_a_verifier_invalid_is_repeated_pattern() -> None:
@@ -452,7 +452,7 @@ def test_without_a_verifier_invalid_is_repeated_pattern() -> None:
     found = variables.variables(row, LIMITS)
     assert not np.asarray(found["invalid"])[0] and "A_high" not in found
     with pytest.raises(ValueError, match="there is no A_high, B, C for these attempts"):
-        rubric.assign(SCHEMATA["verifier-only"], found)
+        rubric.assign(RUBRICS["verifier-only"], found)
 
 
 # ---------------------------------------------------------------- rubrics
@@ -568,11 +568,11 @@ def test_a_message_never_spells_out_a_structure_that_repeats_itself() -> None:
         with pytest.raises(ValueError, match="not a list"):
             rubric.parse(definition)
     with pytest.raises(ValueError, match="w has a list"):
-        rubric.with_weights(SCHEMATA["exact-match"], bomb)
+        rubric.with_weights(RUBRICS["exact-match"], bomb)
 
 
 def test_weights_of_the_wrong_length() -> None:
-    found = SCHEMATA["exact-match"]
+    found = RUBRICS["exact-match"]
     assert rubric.with_weights(found, [0, -1, 2]).weights == [0, -1, 2]
     with pytest.raises(ValueError, match="2 weights for the 3 categories invalid, wrong, correct"):
         rubric.with_weights(found, [0, 1])

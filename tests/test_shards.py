@@ -35,8 +35,8 @@ def rows(count: int, text: str = "first", start: int = 0) -> list[dict[str, Any]
     ]
 
 
-def part(path: Path, made: list[dict[str, Any]], schema: pa.Schema = SMALL) -> Path:
-    shards.write_part(path, pa.Table.from_pylist(made, schema))
+def part(path: Path, made: list[dict[str, Any]], columns: pa.Schema = SMALL) -> Path:
+    shards.write_part(path, pa.Table.from_pylist(made, columns))
     return path
 
 
@@ -49,11 +49,11 @@ def write_journal(path: Path, made: list[dict[str, Any]], per_frame: int = 3) ->
 
 
 def stored(
-    folder: Path, schema: pa.Schema = SMALL
+    folder: Path, columns: pa.Schema = SMALL
 ) -> tuple[dict[tuple[str, int], dict[str, Any]], shards.Damage]:
     """Every readable row by its key; fails if a key comes twice."""
     damage, found = shards.Damage(), dict[tuple[str, int], dict[str, Any]]()
-    for batch in shards.batches(folder, schema, schema.names, damage):
+    for batch in shards.batches(folder, columns, columns.names, damage):
         for row in batch.to_pylist():
             key = (row["question_id"], row["trial"])
             assert key not in found, f"{key} twice"
@@ -84,11 +84,11 @@ def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
         from pipeline.base import atomic
         from pipeline.store import shards, workernames
         folder = Path(sys.argv[1])
-        schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
+        columns = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
                             ("text", pa.string())])
         table = pa.Table.from_pylist(
             [{"question_id": "q", "trial": i, "text": os.urandom(2000).hex()}
-             for i in range(300)], schema)
+             for i in range(300)], columns)
         print("ready", flush=True)
         for n in itertools.count():
             shards.write_part(folder / f"{os.getpid()}-{n % 5}.parquet", table)
@@ -307,16 +307,17 @@ WRITER = """
     from pipeline.base import atomic
     from pipeline.store import shards, workernames
     from pipeline.base.journal import Journal
-    schema = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
+    names = {"question_id": pa.string(), "trial": pa.int32(), "text": pa.string()}
+    columns = pa.schema(names)
     folder, seal = Path(sys.argv[1]), sys.argv[2] == "seal"
     for j in range(6):
-        journal = Journal(folder / f"w-{j}.journal", schema)
+        journal = Journal(folder / f"w-{j}.journal", columns)
         for i in range(100):
             n = j * 100 + i
             journal.append([{"question_id": "q", "trial": n, "text": f"{n}" * 500}])
         journal.close()
         if seal:
-            shards.seal(journal.path, schema)
+            shards.seal(journal.path, columns)
     """
 
 

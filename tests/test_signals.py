@@ -35,9 +35,9 @@ LOGPROBS: dict[tuple[str, int], list[float] | None] = {
 PROMPTS = {"q1": [NAN, -1.0, -2.0, -INF], "q2": [NAN]}
 
 
-def rewrite(path: Path, schema: pa.Schema, change: Any) -> None:
-    rows = shards.read_table(path, schema)
-    shards.write_part(path, pa.Table.from_pylist([change(row) for row in rows], schema))
+def rewrite(path: Path, columns: pa.Schema, change: Any) -> None:
+    rows = shards.read_table(path, columns)
+    shards.write_part(path, pa.Table.from_pylist([change(row) for row in rows], columns))
 
 
 def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:

@@ -31,7 +31,7 @@ SITE = [
     "cluster.cpu_jobs.cpus=1",
     "cluster.cpu_jobs.memory=1G",
 ]
-RUN = ["model=demo", "dataset=demo", "engine=transformers", "schema=exact-match"]
+RUN = ["model=demo", "dataset=demo", "engine=transformers", "rubric=exact-match"]
 
 
 @pytest.fixture(scope="module")

@@ -386,7 +386,7 @@ def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
     assert any(note.startswith("left out: one: ") for note in kept.notes)
     with pytest.raises(UserError, match="ranks need two or more"):
         studies.run("ranks", tiny(), [one])
-    for name, said in (("cost", "no run holds attempts"), ("schemata", "no rubric can be made")):
+    for name, said in (("cost", "no run holds attempts"), ("rubrics", "no rubric can be made")):
         with pytest.raises(UserError, match=said):
             studies.run(name, tiny(), [whole])
 

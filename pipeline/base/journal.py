@@ -25,8 +25,8 @@ class Journal:
     What `append` wrote survives the death of the process, what `sync` has seen a power cut too.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path, self.schema = path, schema
+    def __init__(self, path: Path, columns: pa.Schema) -> None:
+        self.path, self.columns = path, columns
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(path.parent)  # or a power cut takes the name, and with it every row
@@ -38,7 +38,7 @@ class Journal:
         Raises:
             OSError: when the disk is full or fails; what was appended before stays readable.
         """
-        frame = encode(rows, self.schema)
+        frame = encode(rows, self.columns)
         view = memoryview(frame)
         try:
             while view:
@@ -72,24 +72,24 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def encode(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
+def encode(rows: list[dict[str, Any]], columns: pa.Schema) -> bytes:
     """Rows as one frame."""
-    payload = pa.RecordBatch.from_pylist(rows, schema=schema).serialize()
+    payload = pa.RecordBatch.from_pylist(rows, schema=columns).serialize()
     return _HEAD.pack(MARKER, payload.size, zlib.crc32(payload)) + bytes(payload)
 
 
-def read(path: Path, schema: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:
+def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:
     """All sound frames of a journal, and one line for each damaged stretch of it.
 
     Safe while another process appends: an unfinished last frame is left out and named.
 
     Example:
         >>> import tempfile
-        >>> schema = pa.schema([("x", pa.int32())])
+        >>> columns = pa.schema([("x", pa.int32())])
         >>> path = Path(tempfile.mkdtemp()) / "a.journal"
-        >>> journal = Journal(path, schema)
+        >>> journal = Journal(path, columns)
         >>> journal.append([{"x": 1}]); journal.append([{"x": 2}]); journal.close()
-        >>> batches, damage = read(path, schema)
+        >>> batches, damage = read(path, columns)
         >>> [batch.to_pylist() for batch in batches], damage
         ([[{'x': 1}], [{'x': 2}]], [])
     """
@@ -97,7 +97,7 @@ def read(path: Path, schema: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]
     damage: list[str] = []
     data = path.read_bytes()
     for start, end, payload in _frames(data):
-        batch = None if payload is None else _decode(payload, schema)
+        batch = None if payload is None else _decode(payload, columns)
         if batch is None:
             what = "unfinished last frame" if end == len(data) else "damaged frame"
             damage.append(f"{path.name}: {what}, bytes {start} to {end}")
@@ -106,14 +106,14 @@ def read(path: Path, schema: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]
     return batches, damage
 
 
-def read_on(path: Path, schema: pa.Schema, start: int) -> tuple[list[pa.RecordBatch], int]:
+def read_on(path: Path, columns: pa.Schema, start: int) -> tuple[list[pa.RecordBatch], int]:
     """The sound frames from byte `start` on, and where to read on when the journal has grown."""
     with path.open("rb") as file:
         file.seek(start)
         data = file.read()
     batches, sound = [], 0
     for _, end, payload in _frames(data):
-        batch = None if payload is None else _decode(payload, schema)
+        batch = None if payload is None else _decode(payload, columns)
         if batch is not None:
             batches.append(batch)
             sound = end  # what follows may be the beginning of a frame
@@ -139,9 +139,9 @@ def _frames(data: bytes) -> Iterator[tuple[int, int, memoryview | None]]:
         at = end
 
 
-def _decode(payload: memoryview, schema: pa.Schema) -> pa.RecordBatch | None:
+def _decode(payload: memoryview, columns: pa.Schema) -> pa.RecordBatch | None:
     try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), columns)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, EOFError):
         return None  # written by another version, or a forged checksum

@@ -68,7 +68,7 @@ def _signals(run: Run) -> None:
 
 
 def _categorize(run: Run) -> None:
-    """map every attempt into each rubric; schema=NAME or FILE.yaml, thresholds=FILE freezes"""
+    """map every attempt into each rubric; rubric=NAME or FILE.yaml, thresholds=FILE freezes"""
     from pipeline.rubrics.categorize import categorize
 
     categorize(run)

@@ -165,7 +165,7 @@ def _one(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         try:
             made["rubrics"] = cohort_rubrics.scores(cohort, cfg)
         except UserError as error:
-            if cfg.schema.names:
+            if cfg.rubric.names:
                 raise
             warn(f"{cohort.dataset}: rubrics are left out: {error}")
     strayed = [r["model"] for r in board.rows if abs(r["shrinkage"]) > scoring.SHRINKAGE_LIMIT]

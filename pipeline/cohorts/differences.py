@@ -34,10 +34,10 @@ def protocol(run: Run) -> dict[str, Any]:
 
     Of imported records that do not say how they were sampled, the settings of sampling are None.
     """
-    settings, known = runfolder.settings(run.cfg), _sampling_known(run)
+    identity, known = runfolder.identity(run.cfg), _sampling_known(run)
     return {
         key: value if known or not key.startswith("sampling.") else None
-        for key, value in settings.items()
+        for key, value in identity.items()
         if key.startswith(_PROTOCOL)
     }
 
@@ -100,9 +100,9 @@ def _twice(kept: Sequence[Loaded], codes: npt.NDArray[np.int8]) -> list[str]:
     same: dict[str, list[int]] = defaultdict(list)
     for i, one in enumerate(kept):
         model = one.run.cfg.model
-        settings = runfolder.settings(one.run.cfg) | protocol(one.run)
-        settings |= {"id": model.id, "revision": model.revision}
-        same[repr(sorted(settings.items()))].append(i)
+        identity = runfolder.identity(one.run.cfg) | protocol(one.run)
+        identity |= {"id": model.id, "revision": model.revision}
+        same[repr(sorted(identity.items()))].append(i)
     lines = []
     for rows in same.values():
         if len(rows) > 1:

@@ -25,7 +25,7 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, tuple[Rubric, C
 
     Args:
         cohort: with members.
-        cfg: `schema` names rubrics (none: all) and may give other weights.
+        cfg: `rubric` names rubrics (none: all) and may give other weights.
 
     Returns:
         Per rubric name the rubric and the categories, int8 (L, M, N), -1 where there is none. What
@@ -37,19 +37,19 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, tuple[Rubric, C
     told = [_told(member) for member in cohort.members]
     made = {}
     for name in sorted({name for part in told for name in part}):
-        if cfg.schema.names and name not in cfg.schema.names:
+        if cfg.rubric.names and name not in cfg.rubric.names:
             continue
         if why := _unlike(cohort, name, told):
-            if cfg.schema.names:
-                raise UserError(f"schema={name}: {why}")
+            if cfg.rubric.names:
+                raise UserError(f"rubric={name}: {why}")
             warn(f"{cohort.dataset}: {name} is left out: {why}")
             continue
         try:
             rubric = _rubric(told[0][name])
-            if name in cfg.schema.weights:
-                rubric = rubric_of.with_weights(rubric, cfg.schema.weights[name])
+            if name in cfg.rubric.weights:
+                rubric = rubric_of.with_weights(rubric, cfg.rubric.weights[name])
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"schema {name}, imported: {shards.first_line(error)}") from error
+            raise UserError(f"rubric {name}, imported: {shards.first_line(error)}") from error
         found = np.full(cohort.outcomes.shape, -1, np.int8)
         for part, member in zip(found, cohort.members, strict=True):
             _read(part, member, name, len(rubric.weights))
@@ -59,11 +59,11 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, tuple[Rubric, C
 
 def own(cfg: AnalysisConfig, imported: dict[str, Any]) -> AnalysisConfig | None:
     """The settings of the rubrics that are not imported; None where only imported are named."""
-    names = [name for name in cfg.schema.names if name not in imported]
-    if cfg.schema.names and not names:
+    names = [name for name in cfg.rubric.names if name not in imported]
+    if cfg.rubric.names and not names:
         return None
-    weights = {name: w for name, w in cfg.schema.weights.items() if name not in imported}
-    return replace(cfg, schema=replace(cfg.schema, names=names, weights=weights))
+    weights = {name: w for name, w in cfg.rubric.weights.items() if name not in imported}
+    return replace(cfg, rubric=replace(cfg.rubric, names=names, weights=weights))
 
 
 def _told(member: Member) -> dict[str, dict[str, Any]]:

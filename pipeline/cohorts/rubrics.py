@@ -36,7 +36,7 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, tuple[Rubric, C
 
     Args:
         cohort: with members.
-        cfg: `schema` names rubrics (none: all of configs/schema) and weights; `thresholds` says
+        cfg: `rubric` names rubrics (none: all of configs/rubric) and weights; `thresholds` says
             whose quantiles: `scope` cohort (all models together, the default) or model (each its
             own, which compares less), or a `file`; and whether invalid attempts enter.
 
@@ -121,7 +121,7 @@ def _made(
     try:
         computed, judged = _computed(cohort, own)
     except UserError as error:
-        if not made or own.schema.names:
+        if not made or own.rubric.names:
             raise
         warn(f"{cohort.dataset}: rubrics other than {', '.join(made)} are left out: {error}")
         return made, None
@@ -139,7 +139,7 @@ def _computed(
         for part, limits in zip(signals, _thresholds(cohort, cfg, signals), strict=True)
     ]
     made, lacking = {}, {}
-    settings = replace(cohort.members[0].run.cfg, schema=cfg.schema)
+    settings = replace(cohort.members[0].run.cfg, rubric=cfg.rubric)
     for name, rubric in rubrics.load(settings).items():
         if missing := sorted({part for known in values for part in rubric.names - set(known)}):
             lacking[name] = f"{name} ({', '.join(missing)})"
@@ -149,13 +149,13 @@ def _computed(
             try:
                 found[i, keys >> 32, keys & 0xFFFFFFFF] = rubric_of.assign(rubric, known)
             except Unsound as error:
-                raise UserError(f"schema={name}: {cohort.names[i]}: {error}") from error
+                raise UserError(f"rubric={name}: {cohort.names[i]}: {error}") from error
         made[name] = rubric, found
     if lacking:
         text = f"not all runs have what rubrics need: {', '.join(lacking.values())}"
         text += "; `verify` gives A, B and C, sampling with log-probs the bits per token"
-        if cfg.schema.names:
-            raise UserError(f"schema={','.join(lacking)}: {text}")
+        if cfg.rubric.names:
+            raise UserError(f"rubric={','.join(lacking)}: {text}")
         warn(f"{cohort.dataset}: {text}; these are left out")
     return made, "C" in signals[0]
 

@@ -13,12 +13,12 @@ from pipeline.base.errors import UserError
 from pipeline.config import keyvalue
 from pipeline.config.imports import ImportConfig
 from pipeline.config.report import ReportConfig
-from pipeline.config.settings import SchemaConfig, ThresholdsConfig
+from pipeline.config.settings import RubricConfig, ThresholdsConfig
 from pipeline.config.studies import StudyConfig
 from scoring.ranking.ranks import Method, Rule
 
 # `source=PATH` is short for `source.path=PATH`: what a group is mostly set for.
-_HEADS = {"source": "path", "thresholds": "file", "schema": "names", "study": "name"}
+_HEADS = {"source": "path", "thresholds": "file", "rubric": "names", "study": "name"}
 
 
 @dataclass
@@ -42,7 +42,7 @@ class AnalysisConfig:
     runs: str = "runs"  # run folders are runs/DATASET/RUN
     out: str | None = None  # where results go; each verb has its own default
     scoring: ComparisonConfig = field(default_factory=ComparisonConfig)
-    schema: SchemaConfig = field(default_factory=SchemaConfig)
+    rubric: RubricConfig = field(default_factory=RubricConfig)
     thresholds: ThresholdsConfig = field(default_factory=lambda: ThresholdsConfig(scope="cohort"))
     study: StudyConfig = field(default_factory=StudyConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
@@ -55,7 +55,7 @@ def load(arguments: list[str]) -> AnalysisConfig:
     Args:
         arguments: `dataset=a,b` and `dataset=[a,b]` are both lists; a key of a group may be
             written without the group where only one group has it (`kind=csv` for
-            `source.kind=csv`), and `source=`, `thresholds=`, `schema=`, `study=` set the key that
+            `source.kind=csv`), and `source=`, `thresholds=`, `rubric=`, `study=` set the key that
             the group is mostly set for.
 
     Raises:
@@ -63,8 +63,8 @@ def load(arguments: list[str]) -> AnalysisConfig:
             combination that cannot work, or an argument that is neither setting nor folder.
 
     Example:
-        >>> cfg = load(["dataset=aime24,aime25", "scoring.z=1.96", "schema=exact-match"])
-        >>> cfg.dataset, cfg.scoring.z, cfg.schema.names
+        >>> cfg = load(["dataset=aime24,aime25", "scoring.z=1.96", "rubric=exact-match"])
+        >>> cfg.dataset, cfg.scoring.z, cfg.rubric.names
         (['aime24', 'aime25'], 1.96, ['exact-match'])
     """
     folders = [_folder(argument) for argument in arguments if "=" not in argument]
@@ -72,7 +72,7 @@ def load(arguments: list[str]) -> AnalysisConfig:
         AnalysisConfig,
         [argument for argument in arguments if "=" in argument],
         heads=_HEADS,
-        free=("schema.weights",),
+        free=("rubric.weights",),
         hidden=("folders",),
     )
     cfg.folders += folders

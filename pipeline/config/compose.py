@@ -23,12 +23,13 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.config.problems import problems
+from pipeline.config.renamed import refuse, refuse_any
 from pipeline.config.settings import RunConfig
 
 CONFIGS = ROOT / "configs"
 
 
-ConfigStore.instance().store(name="schema", node=RunConfig)
+ConfigStore.instance().store(name="settings", node=RunConfig)
 
 
 def _folder_tag(tag: str | None) -> str:
@@ -54,7 +55,7 @@ def load(overrides: list[str]) -> RunConfig:
     Args:
         overrides: Hydra overrides such as ``["model=qwen3-30b", "sampling.trials=40"]``;
             ``prior=RUN`` is short for ``prior.run=RUN``, ``thresholds=FILE`` for
-            ``thresholds.file=FILE`` and ``schema=NAME,FILE`` for ``schema.names=[NAME, FILE]``.
+            ``thresholds.file=FILE`` and ``rubric=NAME,FILE`` for ``rubric.names=[NAME, FILE]``.
 
     Raises:
         UserError: for an unknown key or choice, a wrong type or an impossible combination.
@@ -88,14 +89,17 @@ def load_folder(folder: Path, overrides: list[str]) -> RunConfig:
     for override in overrides:
         _check_override(override)
         key = override.split("=")[0].lstrip("+")
-        if key in {*groups(), "tag", "run_dir"} - {"schema"}:
+        if key in {*groups(), "tag", "run_dir"} - {"rubric"}:
             raise UserError(
                 f"{override}: {key} cannot be chosen where a run folder is named; leave the folder"
                 " out and name model=... dataset=..., or set single keys such as sampling.trials=N"
             )
     plain = [spell_out(override).lstrip("+") for override in overrides]
     try:
-        base = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.load(path))
+        written = OmegaConf.load(path)
+        if isinstance(read := OmegaConf.to_container(written), dict):
+            refuse_any(read, f"{path}: ")
+        base = OmegaConf.merge(OmegaConf.structured(RunConfig), written)
         node = OmegaConf.merge(base, OmegaConf.from_dotlist(plain))
         assert isinstance(node, DictConfig)
         node.run_dir = str(folder)
@@ -155,25 +159,26 @@ def _check_override(override: str) -> None:
             " sampling.trials=40 or model=qwen3-30b"
         )
     key, value = shape.groups()
+    refuse(key)
     if re.split(r"[.@/]", key)[0] not in {f.name for f in fields(RunConfig)}:
         raise UserError(_unknown_key(key))
-    if key in groups() and key != "schema" and value not in choices(key):
+    if key in groups() and key != "rubric" and value not in choices(key):
         raise UserError(_no_choice(key, value))
 
 
 def spell_out(override: str) -> str:
     """An override as Hydra takes it, from what may be written for short.
 
-    >>> spell_out("schema=exact-match,mine.yaml"), spell_out("prior=runs/x")
-    ('schema.names=["exact-match", "mine.yaml"]', 'prior.run=runs/x')
+    >>> spell_out("rubric=exact-match,mine.yaml"), spell_out("prior=runs/x")
+    ('rubric.names=["exact-match", "mine.yaml"]', 'prior.run=runs/x')
     """
     override = override.lstrip("+")  # adding unknown keys by force would defeat the check
-    free = r"(model\.chat_template_kwargs|model\.engine_args|engine\.args|schema\.weights)[.=]"
+    free = r"(model\.chat_template_kwargs|model\.engine_args|engine\.args|rubric\.weights)[.=]"
     if re.match(free, override):
         return f"++{override}"  # free-form mappings: a new key is no mistake
-    if shape := re.fullmatch(r"schema=(.*)", override, re.DOTALL):
+    if shape := re.fullmatch(r"rubric=(.*)", override, re.DOTALL):
         names = ", ".join(json.dumps(name.strip()) for name in shape[1].strip("[]").split(","))
-        return f"schema.names=[{names}]"
+        return f"rubric.names=[{names}]"
     override = re.sub(r"^thresholds=", "thresholds.file=", override)
     return re.sub(r"^prior=", "prior.run=", override)
 

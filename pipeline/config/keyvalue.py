@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.base.errors import UserError
+from pipeline.config.renamed import refuse
 
 Config = TypeVar("Config")
 
@@ -80,6 +81,7 @@ def _full_key(
     hidden: Collection[str],
 ) -> str:
     """A key as the dataclasses spell it."""
+    refuse(key)
     kinds = dict(keys(kind))
     if key in heads:
         return f"{key}.{heads[key]}"

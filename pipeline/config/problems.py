@@ -142,5 +142,5 @@ def _bad_rubrics(cfg: RunConfig) -> Iterator[str]:
         yield f"thresholds.scope={t.scope}: must be model (this run) or cohort (all beside it)"
     if t.file is not None and not t.file.strip():
         yield "thresholds.file: is empty; name a thresholds.json, or leave it out"
-    if any(not name.strip() for name in cfg.schema.names):
-        yield "schema.names: a name is empty; name files of configs/schema, or leave it out for all"
+    if any(not name.strip() for name in cfg.rubric.names):
+        yield "rubric.names: a name is empty; name files of configs/rubric, or leave it out for all"

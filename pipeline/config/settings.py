@@ -136,10 +136,10 @@ class PriorConfig:
 
 
 @dataclass
-class SchemaConfig:
+class RubricConfig:
     """The rubrics that attempts are mapped into, and weights other than those of their files."""
 
-    names: list[str] = field(default_factory=list)  # names in configs/schema or files; none: all
+    names: list[str] = field(default_factory=list)  # names in configs/rubric or files; none: all
     weights: dict[str, Any] = field(default_factory=dict)  # per name a list, one a category
 
 
@@ -226,7 +226,7 @@ class RunConfig:
     grading: GradingConfig = field(default_factory=GradingConfig)
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)
-    schema: SchemaConfig = field(default_factory=SchemaConfig)
+    rubric: RubricConfig = field(default_factory=RubricConfig)
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     stages: list[str] = field(default_factory=lambda: list(STAGES))

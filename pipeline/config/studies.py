@@ -10,9 +10,9 @@ import yaml  # type: ignore[import-untyped]
 
 from pipeline.base.errors import UserError
 from pipeline.config.compose import CONFIGS, choices
-from pipeline.config.settings import SchemaConfig, ThresholdsConfig
+from pipeline.config.settings import RubricConfig, ThresholdsConfig
 
-STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "schemata", "cost")
+STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "rubrics", "cost")
 """Names of studies, in the order in which they are made; each is a module of this folder."""
 SIMULATED = ("coins", "separation", "priors")
 """Those that need no runs."""
@@ -48,13 +48,13 @@ class Plan:
     separation_sets: int
     separation_replicates: int
     prior_replicates: int
-    schema: SchemaConfig  # of `schemata`, as is the next
+    rubric: RubricConfig  # of `rubrics`, as is the next
     thresholds: ThresholdsConfig
 
 
 def plan(
     cfg: StudyConfig,
-    schema: SchemaConfig | None = None,
+    rubric: RubricConfig | None = None,
     thresholds: ThresholdsConfig | None = None,
 ) -> Plan:
     """The counts of a preset, with the user's own in place of some, and how rubrics are made.
@@ -78,7 +78,7 @@ def plan(
             raise UserError(f"study.{key}={value}: give a whole number of at least {least}")
     return Plan(
         **counts,
-        schema=schema or SchemaConfig(),
+        rubric=rubric or RubricConfig(),
         thresholds=thresholds or ThresholdsConfig(scope="cohort"),
     )
 
@@ -89,7 +89,7 @@ def wanted(cfg: StudyConfig) -> list[str]:
 
 
 def _keys() -> list[str]:
-    return [f.name for f in fields(Plan) if f.name not in ("schema", "thresholds")]
+    return [f.name for f in fields(Plan) if f.name not in ("rubric", "thresholds")]
 
 
 def _preset(name: str) -> dict[str, Any]:

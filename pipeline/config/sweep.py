@@ -23,11 +23,11 @@ def expand(settings: list[str]) -> list[list[str]]:
 
     Args:
         settings: KEY=VALUE, where several values are separated by commas as in Hydra; lists in
-            brackets are one value, and so are `schema=NAME,NAME` and quoted text.
+            brackets are one value, and so are `rubric=NAME,NAME` and quoted text.
 
-    >>> expand(["model=a,b", "sampling.trials=8", "schema=x,y", "scoring.pass_k=[1,2]"])
-    [['model=a', 'sampling.trials=8', 'schema=x,y', 'scoring.pass_k=[1,2]'], \
-['model=b', 'sampling.trials=8', 'schema=x,y', 'scoring.pass_k=[1,2]']]
+    >>> expand(["model=a,b", "sampling.trials=8", "rubric=x,y", "scoring.pass_k=[1,2]"])
+    [['model=a', 'sampling.trials=8', 'rubric=x,y', 'scoring.pass_k=[1,2]'], \
+['model=b', 'sampling.trials=8', 'rubric=x,y', 'scoring.pass_k=[1,2]']]
     """
     choices = []
     for setting in settings:

@@ -26,7 +26,7 @@ def generate(run: Run) -> bool:
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
     weights = {"model.weights": models.fingerprint(run.cfg.model)}
-    runfolder.check_same(run, runfolder.settings(run.cfg) | weights)
+    runfolder.check_same(run, runfolder.identity(run.cfg) | weights)
     damage = shards.Damage()
     if (
         not runfolder.owed(run, damage)

@@ -20,13 +20,13 @@ Key = tuple[str, int]
 _SHOWN = 40  # characters of an answer in the table
 
 
-def put_aside(run: Run, settings: dict[str, Any]) -> None:
+def put_aside(run: Run, identity: dict[str, Any]) -> None:
     """Make room for grades with these settings: others are put aside, never mixed, never lost."""
     path = run.grades / "_grader.json"
     found = runfolder.read_json(path)
     run.grades.mkdir(exist_ok=True)
     before, moving = run.grades / "_before", run.grades / "_before.tmp"
-    if found == settings:
+    if found == identity:
         for part in moving.glob("*.parquet"):  # moved for other settings, which were given up
             part.rename(run.grades / part.name)
         return
@@ -39,10 +39,10 @@ def put_aside(run: Run, settings: dict[str, Any]) -> None:
             part.rename(moving / part.name)
         moving.rename(before)
     if before.exists():
-        changed = {k for k in {*found, *settings} if found.get(k) != settings.get(k)}
+        changed = {k for k in {*found, *identity} if found.get(k) != identity.get(k)}
         what = ", ".join(sorted(changed)) if found else "settings unknown"
         note(f"grade: graded with other settings before ({what}), grading everything anew")
-    runfolder.write_json(path, settings)
+    runfolder.write_json(path, identity)
 
 
 def report(run: Run) -> None:

@@ -50,8 +50,8 @@ class Graded(NamedTuple):
     verdict: Verdict
 
 
-def settings(cfg: RunConfig) -> dict[str, Any]:
-    """Everything that decides the verdict on a pair; other settings are another cache."""
+def identity(cfg: RunConfig) -> dict[str, Any]:
+    """Everything that decides the grade of a pair: another identity is another cache."""
     return {
         "grader": verifiers.VERSION,
         "compat": cfg.grading.compat,
@@ -93,7 +93,7 @@ class Verdicts:
         self.parts = 0
         self.worker = workernames.worker_id()
         if folder is not None:
-            decides = settings(cfg)
+            decides = identity(cfg)
             name = runfolder.short_hash(json.dumps(decides, sort_keys=True))
             self.known = _load(folder / name)
             self.folder = folder / name if keep else None

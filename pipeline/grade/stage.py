@@ -32,7 +32,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         UserError: when nothing was generated, or the folder was made with other settings.
         DamagedData: when stored attempts cannot be read; they are set aside and owed again.
     """
-    runfolder.check_same(run, runfolder.settings(run.cfg))
+    runfolder.check_same(run, runfolder.identity(run.cfg))
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     if run.grades.exists() and not run.attempts.exists():
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
@@ -42,7 +42,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 def _grade(run: Run, golds: dict[str, str], ask_math_verify: bool) -> None:
     if run.grades.exists() or run.attempts.exists():
-        decides = verdicts.settings(run.cfg) | verdicts.extraction(run.cfg)
+        decides = verdicts.identity(run.cfg) | verdicts.extraction(run.cfg)
         flips.put_aside(run, decides)
     damage = shards.Damage()
     graded = shards.keys(run.grades, GRADES, damage)

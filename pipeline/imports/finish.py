@@ -82,7 +82,7 @@ def write(
     if labels is not None:
         label.save(run, labels)
     identity = {
-        **runfolder.settings(run.cfg),
+        **runfolder.identity(run.cfg),
         "model.weights": f"imported: {plan.called}",
         "questions": {row["question_id"]: row["question_hash"] for row in rows},
     }

@@ -93,5 +93,5 @@ def _keep(staging: Staging, folder: str, rows: list[tuple[dict[str, Any], Row]])
         for key, row in rows
         if row.text is not None
     ]
-    for name, found, schema in (("grades", grades, GRADES), ("attempts", attempts, ATTEMPTS)):
-        stage.add(staging, folder, name, pa.Table.from_pylist(found, schema=schema))
+    for name, found, columns in (("grades", grades, GRADES), ("attempts", attempts, ATTEMPTS)):
+        stage.add(staging, folder, name, pa.Table.from_pylist(found, schema=columns))

@@ -22,7 +22,7 @@ def prepare(run: Run) -> None:
     Raises:
         UserError: for whatever is wrong with the model, the data set or the folder.
     """
-    runfolder.check_same(run, runfolder.settings(run.cfg))
+    runfolder.check_same(run, runfolder.identity(run.cfg))
     rows = build(run)
     identity = identity_of(run, rows)
     runfolder.check_same(run, identity)
@@ -74,7 +74,7 @@ def build(run: Run) -> list[dict[str, Any]]:
 def identity_of(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What the run is: its settings, the model's weights, every question and every prompt."""
     return {
-        **runfolder.settings(run.cfg),
+        **runfolder.identity(run.cfg),
         "model.weights": models.fingerprint(run.cfg.model),
         "questions": {row["question_id"]: row["question_hash"] for row in rows},
         "prompts": {

@@ -36,7 +36,7 @@ def categories(
             if not 0 < len(part.members) < len(cohort.members):
                 raise
             found = cohort_rubrics.categories(part, cfg)
-        wanted = rubrics.load(replace(part.members[0].run.cfg, schema=cfg.schema))
+        wanted = rubrics.load(replace(part.members[0].run.cfg, rubric=cfg.rubric))
     except UserError as error:
         notices.append(f"No categories: {error}")
         return part, {}

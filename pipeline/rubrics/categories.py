@@ -34,7 +34,7 @@ from pipeline.store.runfolder import Run
 CATEGORIES = pa.schema(
     [("question_id", pa.string()), ("trial", pa.int32()), ("category", pa.int8())]
 )
-FOLDER = compose.CONFIGS / "schema"
+FOLDER = compose.CONFIGS / "rubric"
 _TOLD = b"rubric"
 _DRAWN = "_drawn.json"  # what each picture shows, as a hash
 
@@ -61,28 +61,28 @@ class Mapped:
 
 
 def load(cfg: RunConfig) -> dict[str, Rubric]:
-    """The rubrics that a configuration names, or all of configs/schema, with its weights.
+    """The rubrics that a configuration names, or all of configs/rubric, with its weights.
 
     Raises:
         UserError: no such file, or a rubric that cannot be: naming file, key and remedy.
     """
     found: dict[str, Rubric] = {}
-    for name in cfg.schema.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
+    for name in cfg.rubric.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
         path = _find(name)
         if path.stem.startswith(("_", ".")):
-            raise UserError(f"schema={name}: a rubric's file must not begin with {path.stem[0]}")
+            raise UserError(f"rubric={name}: a rubric's file must not begin with {path.stem[0]}")
         if path.stem in found:
-            raise UserError(f"schema {name}: there are two of the name {path.stem}; rename one")
+            raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
         found[path.stem] = _read(path)
-    for name, weights in cfg.schema.weights.items():
+    for name, weights in cfg.rubric.weights.items():
         if name not in found:
             raise UserError(
-                f"schema.weights.{name}: no such schema here; there are {', '.join(found)}"
+                f"rubric.weights.{name}: no such rubric here; there are {', '.join(found)}"
             )
         try:
             found[name] = rubric_of.with_weights(found[name], weights)
         except ValueError as error:
-            raise UserError(f"schema.weights.{name}: {error}") from error
+            raise UserError(f"rubric.weights.{name}: {error}") from error
     return found
 
 
@@ -267,7 +267,7 @@ def _find(name: str) -> Path:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = Path(name).expanduser()
         if not path.is_file():
-            raise UserError(f"schema={name}: no such file; name a YAML file that holds a rubric")
+            raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
         return path
     path = FOLDER / f"{name}.yaml"
     if not path.is_file() and (beside := Path(f"{name}.yaml")).is_file():
@@ -276,7 +276,7 @@ def _find(name: str) -> Path:
         known = sorted(p.stem for p in FOLDER.glob("*.yaml"))
         close = difflib.get_close_matches(name, known, n=2)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
-        raise UserError(f"schema={name}: no such rubric ({hint}; your own: schema=FILE.yaml)")
+        raise UserError(f"rubric={name}: no such rubric ({hint}; your own: rubric=FILE.yaml)")
     return path
 
 
@@ -287,6 +287,6 @@ def _read(path: Path) -> Rubric:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         why = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: not YAML ({why}); see configs/schema for examples") from error
+        raise UserError(f"{path}: not YAML ({why}); see configs/rubric for examples") from error
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error

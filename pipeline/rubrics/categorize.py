@@ -45,7 +45,7 @@ def categorize(run: Run) -> None:
             example attempt), thresholds of another data set. Nothing is replaced then.
     """
     began = time.monotonic()
-    runfolder.check_same(run, runfolder.settings(run.cfg))
+    runfolder.check_same(run, runfolder.identity(run.cfg))
     found = categories.load(run.cfg)
     table, signals = scored(run)
     limits = thresholds(run, signals)
@@ -58,8 +58,8 @@ def categorize(run: Run) -> None:
             category = _assign(name, rubric, values, table)
             rows = table.select(["question_id", "trial"]).append_column("category", category)
             made[name] = Mapped(rows, _definition(rubric) | told | _labels(rubric, signals))
-        elif run.cfg.schema.names:
-            raise UserError(f"schema={name}: needs {lacking}")
+        elif run.cfg.rubric.names:
+            raise UserError(f"rubric={name}: needs {lacking}")
     _keep(run, found, made, limits)
     _show(limits)
     for label in sorted({label for mapped in made.values() for label in mapped.told["labels"]}):
@@ -219,7 +219,7 @@ def _assign(name: str, rubric: Rubric, values: Mapping[str, Any], table: pa.Tabl
     except Unsound as error:
         row = table.slice(error.example, 1).to_pylist()[0]
         raise UserError(
-            f"schema={name}: {error}: attempt {row['question_id']}, trial {row['trial']}. Change"
+            f"rubric={name}: {error}: attempt {row['question_id']}, trial {row['trial']}. Change"
             " the conditions, or name in `order` which category is tried first"
         ) from error
 

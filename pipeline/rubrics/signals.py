@@ -51,7 +51,7 @@ def signals(run: Run) -> None:
 
     Source: arXiv 2510.04265, appendix D, base signals.
     """
-    runfolder.check_same(run, runfolder.settings(run.cfg))
+    runfolder.check_same(run, runfolder.identity(run.cfg))
     ids = joins.question_ids(run)
     now = signals_table.sources(run)
     if not now["attempts"]:

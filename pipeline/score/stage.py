@@ -28,7 +28,7 @@ def score(run: Run) -> None:
     Raises:
         UserError: when nothing is graded, or the prior run does not fit.
     """
-    runfolder.check_same(run, runfolder.settings(run.cfg))
+    runfolder.check_same(run, runfolder.identity(run.cfg))
     outcomes = outcome_matrix(run)
     graded = outcomes != MISSING
     if not graded.any():

@@ -265,7 +265,7 @@ def _numbers(column: pa.Array, rows: Any, instead_of_null: Any) -> Any:
 def _judge(cfg: RunConfig, judges: Judges) -> Verdicts:
     """The verdicts of a cache folder and its settings; runs of a data set share them."""
     folder = known.default_folder(cfg)
-    key = json.dumps([str(folder), known.settings(cfg)], sort_keys=True)
+    key = json.dumps([str(folder), known.identity(cfg)], sort_keys=True)
     if key not in judges:
         judges[key] = Verdicts(cfg, folder, keep=False)
     return judges[key]

@@ -69,29 +69,29 @@ def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
 
 
 def aligned(
-    folder: Path, schema: pa.Schema, columns: Sequence[str], keys: Ints, ids: pa.Array, verb: str
+    folder: Path, columns: pa.Schema, names: Sequence[str], keys: Ints, ids: pa.Array, verb: str
 ) -> dict[str, pa.Array]:
     """Columns of a table of attempts in the order of `keys`; null where it has no row.
 
     Args:
         folder: where the table's shards are.
-        schema: the table's.
-        columns: which of them.
+        columns: the table's.
+        names: which of them.
         keys: the rows wanted, as from :func:`row_keys`.
         ids: the run's question ids, as for :func:`row_keys`.
         verb: the command that makes damaged rows again.
     """
-    table = streamed(folder, schema, [*KEY, *columns], verb)
+    table = streamed(folder, columns, [*KEY, *names], verb)
     rows = rows_of(keys, row_keys(table, ids))
     at = pa.array(rows, mask=rows < 0)
-    return {name: table[name].take(at).combine_chunks() for name in columns}
+    return {name: table[name].take(at).combine_chunks() for name in names}
 
 
-def streamed(folder: Path, schema: pa.Schema, columns: Sequence[str], verb: str) -> pa.Table:
+def streamed(folder: Path, columns: pa.Schema, names: Sequence[str], verb: str) -> pa.Table:
     """Some columns of a table of attempts, in memory, with a warning about damaged rows."""
     damage = shards.Damage()
-    batches = list(shards.batches(folder, schema, columns, damage))
+    batches = list(shards.batches(folder, columns, names, damage))
     if damage.lines:
         warn(f"{folder.name}: {damage}; run `{verb}` to make them again")
-    kept = pa.schema([schema.field(name) for name in columns])
+    kept = pa.schema([columns.field(name) for name in names])
     return pa.Table.from_batches(batches, kept).combine_chunks()

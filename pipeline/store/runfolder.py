@@ -81,8 +81,8 @@ class Run:
         return [(qid, trial) for trial in range(self.cfg.sampling.trials) for qid in ids]
 
 
-def settings(cfg: RunConfig) -> dict[str, Any]:
-    """The settings that make a run what it is; anything else may change between commands.
+def identity(cfg: RunConfig) -> dict[str, Any]:
+    """What makes a run what it is, by dotted key; anything else may change between commands.
 
     Resources (batch sizes, GPUs, extra engine arguments) and the number of trials do not count.
     """

@@ -66,20 +66,20 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
         )
 
 
-def seal(path: Path, schema: pa.Schema) -> list[str]:
+def seal(path: Path, columns: pa.Schema) -> list[str]:
     """Turn a journal into a part and remove it; returns what was damaged in it, in words.
 
     A part that a crash left beside its journal is merged in: either may have been damaged since.
     A damaged journal is renamed, not removed, for whoever wants to look into it.
     """
-    found, damage = journal.read(path, schema)
+    found, damage = journal.read(path, columns)
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():
-        found = [*read(part, schema, schema.names, Damage()), *found]
+        found = [*read(part, columns, columns.names, Damage()), *found]
         seen: set[tuple[str, int]] = set()
         found = [_new_rows(batch, seen) for batch in found]
     if found:
-        write_part(part, pa.Table.from_batches(found, schema))
+        write_part(part, pa.Table.from_batches(found, columns))
         _mark_sound(part, _fingerprint(part))
     if damage:
         _set_aside(path)
@@ -89,7 +89,7 @@ def seal(path: Path, schema: pa.Schema) -> list[str]:
 
 
 def seal_leftovers(
-    folder: Path, schema: pa.Schema, is_dead: Callable[[str], bool] = lambda worker: True
+    folder: Path, columns: pa.Schema, is_dead: Callable[[str], bool] = lambda worker: True
 ) -> list[str]:
     """Seal every journal that dead workers left, and drop their half-written parts.
 
@@ -98,7 +98,7 @@ def seal_leftovers(
 
     Args:
         folder: the table's.
-        schema: its schema.
+        columns: its columns.
         is_dead: whether the worker of that name, as of `workernames`, will write no more.
     """
     for temporary in folder.glob(".*.tmp"):
@@ -109,27 +109,27 @@ def seal_leftovers(
         if is_dead(workernames.worker_of(path)):
             if not path.stem.endswith(_TAKEN):
                 path = path.rename(path.with_name(f"{path.stem}{_TAKEN}.journal"))
-            damage += seal(path, schema)
+            damage += seal(path, columns)
     return damage
 
 
 def batches(
     folder: Path,
-    schema: pa.Schema,
-    columns: Iterable[str],
+    columns: pa.Schema,
+    names: Iterable[str],
     damage: Damage,
     verify: bool = False,
     of: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Stream the columns of all rows of a table, every key once, in bounded memory.
+    """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
     What cannot be read is left out and added to `damage`. Safe while other processes write: a
     journal that is sealed meanwhile is read from its part. With `verify` the other columns are
     read and checked, too, of every part that has changed since that was last done; with `of` only
     what that worker wrote is read.
     """
-    columns = list(columns)
-    wanted = list(dict.fromkeys([*KEY, *columns]))
+    names = list(names)
+    wanted = list(dict.fromkeys([*KEY, *names]))
     seen: set[tuple[str, int]] = set()
     done: set[str] = set()
     while fresh := [path for path in files(folder) if stem(path) not in done]:
@@ -139,10 +139,10 @@ def batches(
                 continue
             try:
                 reader = _verified if verify else read
-                for batch in reader(path, schema, wanted, damage):
+                for batch in reader(path, columns, wanted, damage):
                     kept = _new_rows(batch, seen)
                     if kept.num_rows:
-                        yield kept.select(columns)
+                        yield kept.select(names)
             except OSError as error:
                 if error.errno not in atomic.GONE:
                     raise
@@ -151,14 +151,14 @@ def batches(
 
 def keys(
     folder: Path,
-    schema: pa.Schema,
+    columns: pa.Schema,
     damage: Damage,
     verify: bool = False,
     of: str | None = None,
 ) -> set[tuple[str, int]]:
     """The (question_id, trial) of every readable row; for `verify` and `of` see `batches`."""
     found: set[tuple[str, int]] = set()
-    for batch in batches(folder, schema, KEY, damage, verify, of):
+    for batch in batches(folder, columns, KEY, damage, verify, of):
         found.update(_keys(batch))
     return found
 
@@ -167,15 +167,15 @@ def _keys(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
     return zip(*(batch[name].to_pylist() for name in KEY), strict=True)
 
 
-def set_aside(damage: Damage, schema: pa.Schema) -> None:
+def set_aside(damage: Damage, columns: pa.Schema) -> None:
     """Rename damaged parts out of the way, after copying their sound rows into a new part."""
     for path in damage.lines:
         if path.suffix != ".parquet" or not path.exists():
             continue
-        sound = list(read(path, schema, schema.names, Damage()))
+        sound = list(read(path, columns, columns.names, Damage()))
         if sound:
             write_part(
-                path.with_name(f"{path.stem}-sound.parquet"), pa.Table.from_batches(sound, schema)
+                path.with_name(f"{path.stem}-sound.parquet"), pa.Table.from_batches(sound, columns)
             )
         _set_aside(path)
 
@@ -190,15 +190,15 @@ def stem(path: Path) -> str:
 
 
 def _verified(
-    path: Path, schema: pa.Schema, columns: list[str], damage: Damage
+    path: Path, columns: pa.Schema, names: list[str], damage: Damage
 ) -> Iterator[pa.RecordBatch]:
     """As `read`, after reading all columns of a part that is not known to be sound."""
     now, before = _fingerprint(path), len(damage.lines.get(path, ()))
     if path.suffix == ".parquet" and _known_sound(path, now):
-        yield from read(path, schema, columns, damage)
+        yield from read(path, columns, names, damage)
         return
-    for batch in read(path, schema, schema.names, damage):
-        yield batch.select(columns)
+    for batch in read(path, columns, columns.names, damage):
+        yield batch.select(names)
     if path.suffix == ".parquet" and len(damage.lines.get(path, ())) == before:
         _mark_sound(path, now)
 
@@ -239,14 +239,14 @@ def files(folder: Path) -> list[Path]:
 
 
 def read(
-    path: Path, schema: pa.Schema, columns: list[str], damage: Damage
+    path: Path, columns: pa.Schema, names: list[str], damage: Damage
 ) -> Iterator[pa.RecordBatch]:
-    """Stream the columns of one part or journal; what cannot be read is added to `damage`."""
+    """Stream columns of one part or journal; what cannot be read is added to `damage`."""
     if path.suffix == ".journal":
-        found, lines = journal.read(path, schema)
+        found, lines = journal.read(path, columns)
         for line in lines:
             damage.add(path, line)
-        yield from (batch.select(columns) for batch in found)
+        yield from (batch.select(names) for batch in found)
         return
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
@@ -257,7 +257,7 @@ def read(
     with file:
         for group in range(file.num_row_groups):
             try:
-                table = file.read_row_group(group, columns=columns).cast(_subset(schema, columns))
+                table = file.read_row_group(group, columns=names).cast(_subset(columns, names))
             except (pa.ArrowException, OSError, KeyError, ValueError) as error:
                 _raise_unless_damage(error)
                 rows = file.metadata.row_group(group).num_rows
@@ -272,8 +272,8 @@ def _raise_unless_damage(error: BaseException) -> None:
         raise error
 
 
-def _subset(schema: pa.Schema, columns: list[str]) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in columns])
+def _subset(columns: pa.Schema, names: list[str]) -> pa.Schema:
+    return pa.schema([columns.field(name) for name in names])
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
@@ -291,8 +291,8 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0][:120]
 
 
-def read_table(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
+def read_table(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
     """A small single-file table as rows."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:  # no pandas import
-        rows: list[dict[str, Any]] = file.read().cast(schema).to_pylist()
+        rows: list[dict[str, Any]] = file.read().cast(columns).to_pylist()
     return rows

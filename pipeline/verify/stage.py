@@ -42,15 +42,15 @@ def verify(run: Run) -> None:
             " repeated_pattern, and Verifier-Only and Verifier Probe cannot be had"
         )
         return
-    # Another engine than the one that sampled may judge: verdicts have settings of their own.
-    settings = runfolder.settings(run.cfg)
-    runfolder.check_same(run, {k: v for k, v in settings.items() if k != "engine.name"})
+    # Another engine than the one that sampled may judge: verdicts have an identity of their own.
+    identity = runfolder.identity(run.cfg)
+    runfolder.check_same(run, {k: v for k, v in identity.items() if k != "engine.name"})
     template = read_template(run.cfg.verifier)
     if not run.questions or not run.attempts.exists():
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
     with lease.held(run.path / "verify.lease", "verifying", wait=True), named_as_verifier():
         judge = as_model(run.cfg)
-        asked = store.settings(run.cfg, judge, template)
+        asked = store.identity(run.cfg, judge, template)
         if store.made_otherwise(run, asked):  # refused before anything is put aside
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
         store.put_aside(run, asked)

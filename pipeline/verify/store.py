@@ -38,7 +38,7 @@ def folder(run: Run) -> Path:
     return run.path / "verdicts"
 
 
-def settings(cfg: RunConfig, as_model: RunConfig, template: str) -> dict[str, Any]:
+def identity(cfg: RunConfig, as_model: RunConfig, template: str) -> dict[str, Any]:
     """Everything that decides a log-prob; none of it needs the model itself."""
     v = cfg.verifier
     local = find_local(str(v.id))

@@ -162,7 +162,7 @@ def reproduced(
 
 
 def _plan(cfg: AnalysisConfig) -> settings.Plan:
-    return settings.plan(cfg.study, cfg.schema, cfg.thresholds)
+    return settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
 
 
 def _save(folder: Path, name: str, found: Result) -> Section:

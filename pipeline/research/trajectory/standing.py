@@ -55,7 +55,7 @@ def of(
             raise UserError(doubt)
         return Standing(len(questions) * trials, 0, 0)
     identity = {
-        **runfolder.settings(run.cfg),
+        **runfolder.identity(run.cfg),
         "questions": {question.id: question.hash for question in questions},
     }
     made_with = runfolder.read_manifest(run).get("identity", {})
@@ -78,15 +78,15 @@ def of(
 
 
 def _grader(run: Run) -> dict[str, object]:
-    return verdicts.settings(run.cfg) | verdicts.extraction(run.cfg)
+    return verdicts.identity(run.cfg) | verdicts.extraction(run.cfg)
 
 
 def _there(run: Run, table: str, ids: pa.Array, trials: int) -> npt.NDArray[np.bool_]:
     """Which attempts have a row in a table, (M, N)."""
-    folder, schema = (run.attempts, ATTEMPTS) if table == "attempts" else (run.grades, GRADES)
+    folder, columns = (run.attempts, ATTEMPTS) if table == "attempts" else (run.grades, GRADES)
     found = np.zeros((len(ids), trials), np.bool_)
     try:
-        for batch in shards.batches(folder, schema, KEY, shards.Damage()):
+        for batch in shards.batches(folder, columns, KEY, shards.Damage()):
             found[joins.cells(joins.row_keys(batch, ids), trials)[1]] = True
     except OSError as error:
         raise UserError(f"{folder}: cannot be read ({error.strerror or error})") from error

@@ -29,15 +29,15 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
         UserError: no rubric can be made (no signals, or outcomes that came as a matrix), or fewer
             than two models in common.
     """
-    cfg = AnalysisConfig(schema=plan.schema, thresholds=plan.thresholds)
+    cfg = AnalysisConfig(rubric=plan.rubric, thresholds=plan.thresholds)
     made: list[tuple[Cohort, Made]] = []
     notes = []
-    with Meter("schemata", len(cohorts)) as meter:
+    with Meter("rubrics", len(cohorts)) as meter:
         for cohort in cohorts:
             try:
                 found = cohort_rubrics.categories(cohort, cfg)
             except UserError as error:
-                notes.append(f"Schemata: {cohort.dataset} is left out: {error}")
+                notes.append(f"Rubrics: {cohort.dataset} is left out: {error}")
                 found = {}
             if found:
                 made.append((cohort, found))
@@ -103,14 +103,14 @@ def _result(
         shared.fixed("sigma", "σ", 4),
         Column("rank", "rank"),
     ]
-    told = ["competition ranks of Bayes@N under each rubric's weights (configs/schema)"]
+    told = ["competition ranks of Bayes@N under each rubric's weights (configs/rubric)"]
     notes += [
-        "Schemata: thresholds are per data set, over all models together unless"
+        "Rubrics: thresholds are per data set, over all models together unless"
         " thresholds.scope=model; the weights are ours, the paper prints one example.",
     ]
     lacking = {name for _, found in made for name in found} - set(scores)
     if lacking:
-        notes.append(f"Schemata: {', '.join(sorted(lacking))}: not made on every data set.")
+        notes.append(f"Rubrics: {', '.join(sorted(lacking))}: not made on every data set.")
     return Result(
         {
             "fig7": Table(f"Fig. 7: ranks by rubric, {title}", columns, by_rank, told),
@@ -136,7 +136,7 @@ def _numbers(
     numbers: dict[str, float] = {}
     if "Qwen3-Thinking" in row:
         best = ranks[list(row.values())].min(axis=0)  # of the paper's models: others may be better
-        numbers["schemata.leader"] = float((ranks[row["Qwen3-Thinking"]] == best).mean())
+        numbers["rubrics.leader"] = float((ranks[row["Qwen3-Thinking"]] == best).mean())
     for rubric, first, second in (
         ("verifier-probe", "OpenThinker2", "gpt-oss-medium"),
         ("conf-calibrated", "gpt-oss-high", "OpenThinker2"),
@@ -144,5 +144,5 @@ def _numbers(
     ):
         if rubric in rubrics and {first, second} <= set(row):
             above = ranks[row[first]] < ranks[row[second]]
-            numbers[f"schemata.{rubric}"] = float(above[rubrics.index(rubric)])
+            numbers[f"rubrics.{rubric}"] = float(above[rubrics.index(rubric)])
     return numbers
