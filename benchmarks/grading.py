@@ -107,20 +107,20 @@ def _compare(args: argparse.Namespace, kind: str) -> dict[str, Any]:
         began = time.perf_counter()
         found = [verifiers.extract(text, truncated=False).answer for _, _, _, text in made]
         pairs = [(gold, a) for (_, _, gold, _), a in zip(made, found, strict=True) if a is not None]
-        verdicts = verifiers.grade(pairs)
+        grades = verifiers.grade(pairs)
         ours.append(time.perf_counter() - began)
         sample = made[:: args.every]
         began = time.perf_counter()
         theirs = _plain(sample)
         plain.append((time.perf_counter() - began) * len(made) / len(sample))
-        mine = [verdicts[pair].outcome == "correct" for pair in pairs[:: args.every]]
+        mine = [grades[pair].outcome == "correct" for pair in pairs[:: args.every]]
         agree = sum(m == t for m, t in zip(mine, theirs, strict=True))
-        layers = Counter(verdict.layer for verdict in verdicts.values())
+        layers = Counter(grade.layer for grade in grades.values())
     found_ratio = common.ratio(plain, ours)
     rate = len(made) / min(ours)
     common.out.print(
         f"{kind}: {len(made)} completions, ours {min(ours):.2f} s ({rate:.0f} a second), plain"
-        f" {min(plain):.1f} s; {agree} of {len(theirs)} sampled verdicts agree"
+        f" {min(plain):.1f} s; {agree} of {len(theirs)} sampled grades agree"
     )
     common.out.print(f"  {sum(layers.values())} distinct pairs: {_shares(layers)}")
     common.out.print("  " + common.verdict("plain / ours", found_ratio, least=LEAST[kind]))

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifiers import Conventions, extract, grade
-from verifiers.answers import compare
-from verifiers.answers.compare import decide
+from verifiers.answers.compare import compare, decide
 from verifiers.answers.expression import read_expression
 from verifiers.answers.latex import clean
 from verifiers.answers.numeric import compare_expressions
@@ -42,7 +41,7 @@ DIFFERENT = [
     ("ABC", "BAC"), (r"5\text{ m}", r"5\text{ cm}"), ("4", r"2\cdot1\frac12"),
     (r"\binom{1000000000}{500000000}", "7"), ("-1", "2^{-2^{2^{2^{5}}}}"), ("x^2+y=5", "5"),
 ]  # fmt: skip
-# Two readings, or no sure verdict: left to the next layer.
+# Two readings, or nothing sure: left to the next layer.
 OPEN = [
     "1/2x",
     r"\log 100",
@@ -75,7 +74,7 @@ def test_refused(text: str) -> None:
     assert read_expression(clean(text)) is None
 
 
-def test_a_division_by_what_may_be_zero_is_no_verdict() -> None:
+def test_a_division_by_what_may_be_zero_is_left_open() -> None:
     assert compare_expressions(r"\frac{1}{\sqrt{6}-\sqrt{2}\sqrt{3}}", "1") is None
     assert compare_expressions(r"\sqrt{\sqrt{6}-\sqrt{2}\sqrt{3}}", "0") is None
     assert compare_expressions("0^{0}", "1") is None
@@ -95,7 +94,7 @@ def test_costly_or_odd_texts_are_left_alone_soon(text: str) -> None:
 
 def test_an_equation_is_not_its_right_hand_side() -> None:
     pairs = [("5", "x^2=5"), ("5", "2x=5"), ("0", "e^x=0"), ("5", "AB=5"), ("5", "P(A)=5")]
-    outcomes = [verdict.outcome for verdict in grade(pairs, workers=1, timeout_s=60).values()]
+    outcomes = [graded.outcome for graded in grade(pairs, workers=1, timeout_s=60).values()]
     assert outcomes == ["wrong", "wrong", "wrong", "correct", "correct"]
 
 

@@ -1,4 +1,4 @@
-"""grade on run folders made by hand and on plain files: cache, flips, review list, --file."""
+"""grade on run folders made by hand and on plain files: cache, changes, review list, --file."""
 
 import json
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ import verifiers
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
-from pipeline.grade import flips, known, stage
+from pipeline.grade import changes, known, stage
 from pipeline.store import shards
-from pipeline.store.columns import GRADES, KNOWN_VERDICTS
+from pipeline.store.columns import GRADES, KNOWN_GRADES
 from pipeline.store.runfolder import Run
 
 # Per question the completions; the gold answers are 2, 1/2 and x+1.
@@ -105,17 +105,17 @@ def test_two_runs_share_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert outcomes(two) == EXPECTED and sorted(folder.iterdir()) == before
 
 
-def test_a_known_verdict_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> None:
+def test_a_known_grade_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     stage.grade(run)
     [part] = (tmp_path / "_grading").glob("*/*.parquet")
-    rows = shards.read_table(part, KNOWN_VERDICTS)
+    rows = shards.read_table(part, KNOWN_GRADES)
     for row in rows:
         if row["answer"] == "3":
             row.update(outcome="timeout", layer="planted", reason="planted")
         if row["answer"] == "0.4":
             row.update(outcome="banana")
-    shards.write_part(part, pa.Table.from_pylist(rows, schema=KNOWN_VERDICTS))
+    shards.write_part(part, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
     two = made(tmp_path / "two")
     stage.grade(two)
     assert grades(two)["q1", 1]["outcome"] == "timeout"
@@ -132,7 +132,7 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path, capsys: pytest.CaptureFix
     two = made(tmp_path / "two")
     stage.grade(two)
     assert outcomes(two) == EXPECTED
-    assert capsys.readouterr().err.count("unreadable, its verdicts are made again") == 2
+    assert capsys.readouterr().err.count("unreadable, its grades are made again") == 2
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(
@@ -142,7 +142,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(
     run = made(tmp_path / "run", f"grading.cache={tmp_path / 'file' / 'cache'}")
     stage.grade(run)
     assert outcomes(run) == EXPECTED
-    assert capsys.readouterr().err.count("new verdicts are not kept") == 1
+    assert capsys.readouterr().err.count("new grades are not kept") == 1
 
 
 def test_other_settings_grade_anew_and_show_what_changed(
@@ -154,16 +154,16 @@ def test_other_settings_grade_anew_and_show_what_changed(
     capsys.readouterr()
     either = reloaded(run, "dataset.conventions.percent=either")
     stage.grade(either)
-    [flip] = lines(run.grades / "_flips.jsonl")
-    assert (flip["trial"], flip["from"], flip["to"]) == (1, "wrong", "correct")
-    assert (flip["gold"], flip["answer"]) == ("2", r"2\%") and flip["reason"]
+    [change] = lines(run.grades / "_changes.jsonl")
+    assert (change["trial"], change["from"], change["to"]) == (1, "wrong", "correct")
+    assert (change["gold"], change["answer"]) == ("2", r"2\%") and change["reason"]
     out, err = capsys.readouterr()
     assert "1 of 3 outcomes changed" in out and "wrong → correct" in out
     assert "other settings before (conventions)" in err
     assert not (run.grades / "_before").exists()
     stage.grade(reloaded(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
     assert "no outcome changed" in capsys.readouterr().err
-    assert (run.grades / "_flips.jsonl").read_text() == ""
+    assert (run.grades / "_changes.jsonl").read_text() == ""
     assert len(list((tmp_path / "_grading").iterdir())) == 3
 
 
@@ -188,7 +188,7 @@ def test_an_interrupted_regrade_can_still_be_compared(
         if crash == "after a part":
             patched.setattr(stage, "_grade_batch", lambda *a, f=stage._grade_batch: later(f, *a))
         elif crash == "before the settings":
-            patched.setattr(flips.runfolder, "write_json", die)
+            patched.setattr(changes.runfolder, "write_json", die)
         else:
             patched.setattr(Path, "rename", lambda self, to, f=Path.rename: (f(self, to), die()))
         calls = iter(range(2))
@@ -200,8 +200,8 @@ def test_an_interrupted_regrade_can_still_be_compared(
             stage.grade(other)
     stage.grade(other)
     assert len(grades(run)) == 201
-    [flip] = lines(run.grades / "_flips.jsonl")
-    assert (flip["trial"], flip["from"], flip["to"]) == (200, "wrong", "correct")
+    [change] = lines(run.grades / "_changes.jsonl")
+    assert (change["trial"], change["from"], change["to"]) == (200, "wrong", "correct")
     assert "1 of 201 outcomes changed" in capsys.readouterr().out
     assert not list(run.grades.glob("_before*"))
 
@@ -215,7 +215,7 @@ def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:
     settings = run.grades / "_grader.json"
     settings.write_text(json.dumps({"reasoning_end": "</think>", "grader": "1"}))
     stage.grade(run)
-    assert outcomes(run) == EXPECTED and (run.grades / "_flips.jsonl").read_text() == ""
+    assert outcomes(run) == EXPECTED and (run.grades / "_changes.jsonl").read_text() == ""
 
 
 def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
@@ -227,12 +227,12 @@ def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     assert [row["outcome"] for row in found[:2]] == ["correct", "wrong"]
     assert all(row["layer"] in ("plain", "limits") for row in found)
     assert "no_answer" not in {row["outcome"] for row in found}
-    changed = [(flip["trial"], flip["from"], flip["to"]) for flip in lines_of_flips(run)]
+    changed = [(change["trial"], change["from"], change["to"]) for change in lines_of_changes(run)]
     assert (0, "no_answer", "correct") in changed
     rows = [
         row
         for part in (tmp_path / "_grading").glob("*/*.parquet")
-        for row in shards.read_table(part, KNOWN_VERDICTS)
+        for row in shards.read_table(part, KNOWN_GRADES)
         if row["layer"] == "plain"
     ]
     assert rows and all(len(row["answer"]) == 64 for row in rows)
@@ -242,8 +242,8 @@ def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     assert (last["outcome"], last["box"], last["answer"]) == ("correct", "truncated", None)
 
 
-def lines_of_flips(run: Run) -> list[dict[str, Any]]:
-    return lines(run.grades / "_flips.jsonl")
+def lines_of_changes(run: Run) -> list[dict[str, Any]]:
+    return lines(run.grades / "_changes.jsonl")
 
 
 def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -392,7 +392,7 @@ def test_bad_settings_are_one_line(setting: str, named: list[str]) -> None:
     assert all(word in message for word in named)
 
 
-def test_everything_that_decides_a_verdict_names_the_cache() -> None:
+def test_everything_that_decides_a_grade_names_the_cache() -> None:
     def of(*overrides: str) -> str:
         return json.dumps(known.identity(compose.load(list(overrides))), sort_keys=True)
 

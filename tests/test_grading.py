@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Outcome, check_gold, check_golds, extract, grade
-from verifiers.answers import compare
+from verifiers.answers.compare import compare
 from verifiers.answers.latex import MAX_CHARS, clean
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +24,7 @@ DATA = ROOT.parent / "shared" / "data"
 
 
 def outcomes_of(pairs: list[tuple[str, str]], **limits: Any) -> dict[tuple[str, str], Outcome]:
-    return {pair: verdict.outcome for pair, verdict in grade(pairs, **limits).items()}
+    return {pair: graded.outcome for pair, graded in grade(pairs, **limits).items()}
 
 
 EQUAL = [
@@ -109,8 +109,8 @@ def test_numbers_agree_with_fractions(a: Fraction, b: Fraction, data: st.DataObj
     left, right = (data.draw(st.sampled_from(spellings(value))) for value in (a, a))
     assert compare(left, right) is True
     other = data.draw(st.sampled_from(spellings(b)))
-    verdict = compare(left, other)
-    assert verdict is (a == b) or (verdict is None and "," in left and a != b)
+    equal = compare(left, other)
+    assert equal is (a == b) or (equal is None and "," in left and a != b)
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=8), st.integers(0, 8))

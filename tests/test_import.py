@@ -170,9 +170,11 @@ def test_trace_becomes_runs_that_every_verb_works_on(
     capsys.readouterr()
     grade(run)
     assert "1 of 20 outcomes changed" in capsys.readouterr().out
-    flips = [json.loads(line) for line in (run.grades / "_flips.jsonl").read_text().splitlines()]
-    [flip] = flips
-    assert (flip["question_id"], flip["trial"]) == ("aime25-00", 3)
+    changes = [
+        json.loads(line) for line in (run.grades / "_changes.jsonl").read_text().splitlines()
+    ]
+    [change] = changes
+    assert (change["question_id"], change["trial"]) == ("aime25-00", 3)
 
 
 def test_import_again_does_nothing_and_other_sources_do_not_mix(

@@ -224,7 +224,7 @@ def test_the_score_so_far_is_what_grade_and_score_find(
     run = make_run(tmp_path / "run", marks, gold=gold, texts=texts)
     before = everything(tmp_path)
     [line] = [x for x in printed(run, capsys) if x.startswith("score so far")]
-    assert before == everything(tmp_path)  # the cache of verdicts, too
+    assert before == everything(tmp_path)  # the cache of known grades, too
     grade(run)
     score(run)
     bayes = json.loads((run.path / "scores.json").read_text())["uniform_prior"]["bayes"]

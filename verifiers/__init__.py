@@ -20,7 +20,7 @@ What mathematics leaves open (is a list ordered? is 0.333 a third?) is a `Conven
 >>> compare("0.5", found.answer)
 True
 >>> grade_answer("12", found.answer)
-Verdict(outcome='wrong', layer='number', reason='another number')
+Grade(outcome='wrong', layer='number', reason='another number')
 """
 
 from verifiers.answers.boxed import Extraction, Policy, extract
@@ -28,8 +28,8 @@ from verifiers.answers.compare import compare
 from verifiers.answers.conventions import Conventions
 from verifiers.answers.grading import (
     NO_ANSWER,
+    Grade,
     Outcome,
-    Verdict,
     check_gold,
     check_golds,
     grade,
@@ -43,9 +43,9 @@ __all__ = [
     "VERSION",
     "Conventions",
     "Extraction",
+    "Grade",
     "Outcome",
     "Policy",
-    "Verdict",
     "check_gold",
     "check_golds",
     "compare",

@@ -23,7 +23,7 @@ from pipeline.cohorts.differences import Loaded
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
 from pipeline.score.stage import MISSING, OUTCOMES, as_matrix
-from pipeline.store import find, joins, shards
+from pipeline.store import find, rowkeys, shards
 from pipeline.store.columns import GRADES
 from pipeline.store.runfolder import Run
 
@@ -225,11 +225,11 @@ def _read(name: str, folder: Path) -> Loaded:
         at[f"{mark} {times[mark]}" if times[mark] > 1 else mark] = i
     shape = (len(at), run.cfg.sampling.trials)
     codes, truncated = np.full(shape, -1, np.int8), np.full(shape, -1, np.int8)
-    ids, damage = joins.question_ids(run), shards.Damage()
+    ids, damage = rowkeys.question_ids(run), shards.Damage()
     columns = ["question_id", "trial", "outcome", "box"]
     for batch in shards.batches(run.grades, GRADES, columns, damage):
-        keys = joins.row_keys(batch, ids)
-        good, cell = joins.cells(keys, shape[1])
+        keys = rowkeys.encode(batch, ids)
+        good, cell = rowkeys.cells(keys, shape[1])
         codes[cell] = _codes(batch["outcome"], OUTCOMES)[good]
         truncated[cell] = _codes(pc.equal(batch["box"], "truncated"), (False, True))[good]
     if damage.lines:

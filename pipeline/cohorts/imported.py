@@ -15,7 +15,7 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.rubrics import categories as rubrics
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics.rubric import Rubric
-from pipeline.store import joins, runfolder, shards
+from pipeline.store import rowkeys, runfolder, shards
 
 Categories = npt.NDArray[np.int8]
 
@@ -107,7 +107,7 @@ def _read(found: Categories, member: Member, name: str, number: int) -> None:
             table = file.read().cast(rubrics.CATEGORIES)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path}: unreadable ({shards.first_line(error)}); import again") from error
-    keys = joins.row_keys(table, pa.array(member.question_ids, pa.string()))
+    keys = rowkeys.encode(table, pa.array(member.question_ids, pa.string()))
     category = table["category"].to_numpy()
     trials = min(found.shape[1], member.run.cfg.sampling.trials)
     kept = (keys >= 0) & ((keys & 0xFFFFFFFF) < trials) & (category >= 0) & (category < number)

@@ -21,7 +21,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table
 from pipeline.score.stage import MISSING
-from pipeline.store import joins, sessions, shards
+from pipeline.store import rowkeys, sessions, shards
 from pipeline.store.columns import ATTEMPTS
 
 Floats = npt.NDArray[np.float64]
@@ -245,7 +245,7 @@ def _usage(cohort: Cohort, i: int) -> dict[str, Any]:
     tokens, generated, damage = 0, 0, shards.Damage()
     columns = ["question_id", "trial", "completion_tokens"]
     for batch in shards.batches(member.run.attempts, ATTEMPTS, columns, damage):
-        counted, _ = joins.cells(joins.row_keys(batch, ids), trials)
+        counted, _ = rowkeys.cells(rowkeys.encode(batch, ids), trials)
         known = batch["completion_tokens"].filter(pa.array(counted))
         tokens += pc.sum(known).as_py() or 0
         generated += pc.count(known).as_py()

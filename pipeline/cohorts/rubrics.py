@@ -24,7 +24,7 @@ from pipeline.rubrics import categories as rubrics
 from pipeline.rubrics import categorize, variables
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics.rubric import Rubric, Unsound
-from pipeline.store import joins, runfolder
+from pipeline.store import rowkeys, runfolder
 from pipeline.store.runfolder import Run
 
 Categories = npt.NDArray[np.int8]
@@ -177,7 +177,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, judged: bool | None) -> list[str
 def _signals(member: Member) -> tuple[npt.NDArray[np.int64], Signals]:
     """The signals of the attempts that are compared, and where in the cohort each belongs."""
     table, signals = categorize.scored(member.run)
-    keys = joins.row_keys(table, pa.array(member.question_ids, pa.string()))
+    keys = rowkeys.encode(table, pa.array(member.question_ids, pa.string()))
     kept = keys >= 0
     return keys[kept], {name: values[kept] for name, values in signals.items()}
 

@@ -109,13 +109,13 @@ class EngineConfig:
 
 @dataclass
 class GradingConfig:
-    """How answers are compared with gold answers: limits for one pair, and where verdicts stay."""
+    """How answers are compared with gold answers: limits for a pair, where known grades stay."""
 
     timeout_s: float = 3.0  # processor seconds
     memory_mb: int = 1024
     workers: int | None = None
     compat: str | None = None  # "math_verify": it alone judges the full text, to compare with
-    cache: str | None = None  # folder of known verdicts; default: _grading beside the run folder
+    cache: str | None = None  # folder of known grades; default: _grading beside the run folder
 
 
 @dataclass

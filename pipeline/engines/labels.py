@@ -17,7 +17,7 @@ from pipeline.config.settings import RunConfig
 _TOKENS = 1 << 16  # padded tokens of one forward pass with transformers, unless one prompt has more
 
 
-class Labels(Protocol):
+class LabelEngine(Protocol):
     """What the verify stage needs of an engine."""
 
     def logprobs(self, prompts: Sequence[list[int]]) -> npt.NDArray[np.float32]:
@@ -30,7 +30,7 @@ class Labels(Protocol):
         """Free the memory."""
 
 
-def load(cfg: RunConfig, label_ids: list[int], longest: int) -> Labels:
+def load(cfg: RunConfig, label_ids: list[int], longest: int) -> LabelEngine:
     """Load the model of `cfg` to score labels, with the engine that `cfg` names.
 
     Args:

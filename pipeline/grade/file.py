@@ -11,17 +11,17 @@ from pipeline.base import atomic
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.grade.known import Attempt, Graded, Verdicts
+from pipeline.grade.known import Attempt, Graded, KnownGrades
 
 _BATCH = 4096  # rows graded together
 _ADDED = ("answer", "outcome", "layer", "reason")
 
 
 def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
-    """Grade every row of a JSON Lines file; the same rows come out, in order, with verdicts added.
+    """Grade every row of a JSON Lines file; the same rows come out, in order, with grades added.
 
     A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
-    ("length": cut off); every other field passes through. Blank lines are skipped. Verdicts are
+    ("length": cut off); every other field passes through. Blank lines are skipped. Grades are
     kept for later only in a folder named by `grading.cache`.
 
     Raises:
@@ -30,7 +30,9 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     _check_paths(source, target)
     try:
         rows = list(_rows(source))
-        known = Verdicts(cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None)
+        known = KnownGrades(
+            cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None
+        )
         graded: list[Graded] = []
         with Meter("grade", len(rows)) as meter:
             for start in range(0, len(rows), _BATCH):
@@ -42,13 +44,13 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
         atomic.write_lines(
             target,
             (
-                _line({**row, "answer": g.found.answer, **g.verdict._asdict()})
+                _line({**row, "answer": g.extraction.answer, **g.grade._asdict()})
                 for row, g in zip(rows, graded, strict=True)
             ),
         )
     except OSError as error:
         raise UserError(f"{error.filename or target}: {error.strerror or error}") from error
-    counts = Counter(g.verdict.outcome for g in graded)
+    counts = Counter(g.grade.outcome for g in graded)
     said = "".join(f", {name} {count}" for name, count in counts.most_common())
     note(f"grade: {len(rows)} rows{said}; {known.summary()}")
     note(f"saved {target}")

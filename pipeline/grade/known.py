@@ -1,6 +1,6 @@
-"""Verdicts on (gold, answer) pairs: each pair once, remembered for all runs of a data set.
+"""Known grades of (gold, answer) pairs: each pair once, remembered for all runs of a data set.
 
-The cache is a folder of Parquet parts, in a subfolder for everything that decides a verdict: the
+The cache is a folder of Parquet parts, in a subfolder for everything that decides a grade: the
 grader's version, its settings, and the packages that do the algebra. It only ever saves time: what
 cannot be read is graded again, and a folder that cannot be written is a warning.
 """
@@ -21,8 +21,8 @@ from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.store import runfolder, shards, workernames
-from pipeline.store.columns import KNOWN_VERDICTS
-from verifiers import Extraction, Verdict
+from pipeline.store.columns import KNOWN_GRADES
+from verifiers import Extraction, Grade
 
 Pair = tuple[str, str]
 
@@ -44,10 +44,10 @@ class Attempt(NamedTuple):
 
 
 class Graded(NamedTuple):
-    """The extracted answer of one attempt and the verdict on it."""
+    """The extracted answer of one attempt and its grade."""
 
-    found: Extraction
-    verdict: Verdict
+    extraction: Extraction
+    grade: Grade
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
@@ -68,19 +68,19 @@ def extraction(cfg: RunConfig) -> dict[str, Any]:
 
 
 def default_folder(cfg: RunConfig) -> Path:
-    """Where verdicts are kept: `grading.cache`, or beside the run folder."""
+    """Where known grades are kept: `grading.cache`, or beside the run folder."""
     if cfg.grading.cache is not None:
         return Path(cfg.grading.cache).expanduser()
     return Path(cfg.run_dir).expanduser().parent / "_grading"
 
 
-class Verdicts:
+class KnownGrades:
     """Grades attempts, asking about no pair twice.
 
     Args:
         cfg: the settings; with `grading.compat` math_verify judges whole texts.
         folder: the cache, or None to remember only in memory.
-        keep: whether new verdicts go to the cache; else it is only read.
+        keep: whether new grades go to the cache; else it is only read.
     """
 
     def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
@@ -88,7 +88,7 @@ class Verdicts:
         self.plain = cfg.grading.compat is not None
         self.conventions = verifiers.Conventions(**asdict(cfg.dataset.conventions))
         self.folder: Path | None = None
-        self.known: dict[Pair, Verdict] = {}
+        self.known: dict[Pair, Grade] = {}
         self.used: set[Pair] = set()
         self.parts = 0
         self.worker = workernames.worker_id()
@@ -104,8 +104,7 @@ class Verdicts:
         policy = extraction(self.cfg)
         found = [verifiers.extract(a.text, truncated=a.truncated, **policy) for a in attempts]
         if self.plain:
-            verdicts = self.pairs([(a.gold, a.text) for a in attempts])
-            return list(map(Graded, found, verdicts))
+            return list(map(Graded, found, self.pairs([(a.gold, a.text) for a in attempts])))
         boxed = [
             (a.gold, f.answer) for a, f in zip(attempts, found, strict=True) if f.answer is not None
         ]
@@ -117,8 +116,8 @@ class Verdicts:
             for f in found
         ]
 
-    def pairs(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """The verdict on each pair, in order; new ones are graded and kept.
+    def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
+        """The grade of each pair, in order; new ones are graded and kept.
 
         Raises:
             UserError: worker processes cannot be started.
@@ -155,15 +154,15 @@ class Verdicts:
             return pair
         return pair[0], hashlib.sha256(pair[1].encode(errors="surrogatepass")).hexdigest()
 
-    def _append(self, folder: Path, fresh: dict[Pair, Verdict]) -> None:
+    def _append(self, folder: Path, fresh: dict[Pair, Grade]) -> None:
         rows = [
-            {"gold": gold, "answer": answer, **verdict._asdict()}
-            for (gold, answer), verdict in fresh.items()
+            {"gold": gold, "answer": answer, **grade._asdict()}
+            for (gold, answer), grade in fresh.items()
             if _is_text(gold) and _is_text(answer)
         ]
         if rows:
             path = folder / f"{self.worker}-{self.parts:05d}.parquet"
-            shards.write_part(path, pa.Table.from_pylist(rows, schema=KNOWN_VERDICTS))
+            shards.write_part(path, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
             self.parts += 1
 
     def _keep(self, write: Callable[[Path], None]) -> None:
@@ -174,7 +173,7 @@ class Verdicts:
             write(self.folder)
         except OSError as error:
             why = error.strerror or error
-            warn(f"{self.folder}: {why}; new verdicts are not kept for other runs")
+            warn(f"{self.folder}: {why}; new grades are not kept for other runs")
             self.folder = None
 
 
@@ -186,21 +185,21 @@ def _introduce(folder: Path, decides: dict[str, Any]) -> None:
         runfolder.write_json(path, decides)
 
 
-def _load(folder: Path) -> dict[Pair, Verdict]:
-    known: dict[Pair, Verdict] = {}
+def _load(folder: Path) -> dict[Pair, Grade]:
+    known: dict[Pair, Grade] = {}
     for path in sorted(folder.glob("*.parquet")):
         try:
-            known |= _sound(shards.read_table(path, KNOWN_VERDICTS))
+            known |= _sound(shards.read_table(path, KNOWN_GRADES))
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             reason = shards.first_line(error)
-            warn(f"{path}: unreadable, its verdicts are made again ({reason})")
+            warn(f"{path}: unreadable, its grades are made again ({reason})")
     return known
 
 
-def _sound(rows: Iterable[dict[str, Any]]) -> dict[Pair, Verdict]:
+def _sound(rows: Iterable[dict[str, Any]]) -> dict[Pair, Grade]:
     """Rows that this program can have written; anything else may not decide an outcome."""
     return {
-        (row["gold"], row["answer"]): Verdict(row["outcome"], row["layer"], row["reason"])
+        (row["gold"], row["answer"]): Grade(row["outcome"], row["layer"], row["reason"])
         for row in rows
         if row["outcome"] in _OUTCOMES and None not in row.values()
     }

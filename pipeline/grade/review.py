@@ -133,10 +133,10 @@ def _undecided(groups: list[_Group]) -> Iterator[dict[str, Any]]:
 def _disagreements(
     run: Run, groups: list[_Group], golds: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Answers that one of the two calls correct and the other does not; no verdict is no vote."""
+    """Answers that one of the two calls correct and the other does not; no outcome is no vote."""
     cfg = deepcopy(run.cfg)
     cfg.grading.compat = "math_verify"
-    plain = known.Verdicts(cfg, known.default_folder(run.cfg))
+    plain = known.KnownGrades(cfg, known.default_folder(run.cfg))
     asked = [g for g in groups if g.answer is not None and g.question_id in golds]
     note(f"review: asking math_verify about {len(asked)} answers")
     pairs = [(golds[group.question_id], rf"\boxed{{{group.answer}}}") for group in asked]

@@ -7,9 +7,8 @@ import pyarrow as pa
 
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
-from pipeline.grade import flips, review
-from pipeline.grade import known as verdicts
-from pipeline.grade.known import Attempt, Verdicts
+from pipeline.grade import changes, review
+from pipeline.grade.known import Attempt, KnownGrades, default_folder, extraction, identity
 from pipeline.store import lease, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
@@ -42,8 +41,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 def _grade(run: Run, golds: dict[str, str], ask_math_verify: bool) -> None:
     if run.grades.exists() or run.attempts.exists():
-        decides = verdicts.identity(run.cfg) | verdicts.extraction(run.cfg)
-        flips.put_aside(run, decides)
+        decides = identity(run.cfg) | extraction(run.cfg)
+        changes.put_aside(run, decides)
     damage = shards.Damage()
     graded = shards.keys(run.grades, GRADES, damage)
     shards.set_aside(damage, GRADES)
@@ -59,7 +58,7 @@ def _grade(run: Run, golds: dict[str, str], ask_math_verify: bool) -> None:
         else:
             note(f"grade: nothing owed, all {len(made)} attempts are graded")
         runfolder.set_aside_attempts(run, damage)
-        flips.report(run)
+        changes.report(run)
         if ask_math_verify or not review.path(run).exists():
             review.write(run, ask_math_verify)
     except OSError as error:
@@ -76,7 +75,7 @@ def _grade_owed(
     made: set[tuple[str, int]],
     damage: shards.Damage,
 ) -> None:
-    known = Verdicts(run.cfg, verdicts.default_folder(run.cfg))
+    known = KnownGrades(run.cfg, default_folder(run.cfg))
     worker, owed = workernames.worker_id(), len(made - graded)
     with Meter("grade", len(made), done=len(made) - owed) as meter:
         for number, batch in enumerate(_ungraded(run, graded, damage)):
@@ -104,7 +103,7 @@ def _ungraded(
 
 
 def _grade_batch(
-    attempts: list[dict[str, Any]], golds: dict[str, str], known: Verdicts
+    attempts: list[dict[str, Any]], golds: dict[str, str], known: KnownGrades
 ) -> pa.Table:
     attempts = [row for row in attempts if row["question_id"] in golds]
     found = known.attempts(
@@ -118,12 +117,12 @@ def _grade_batch(
             {
                 "question_id": row["question_id"],
                 "trial": row["trial"],
-                "has_box": extraction.reason == "boxed",
-                "box": extraction.reason,
-                "answer": extraction.answer,
-                **verdict._asdict(),
+                "has_box": graded.extraction.reason == "boxed",
+                "box": graded.extraction.reason,
+                "answer": graded.extraction.answer,
+                **graded.grade._asdict(),
             }
-            for row, (extraction, verdict) in zip(attempts, found, strict=True)
+            for row, graded in zip(attempts, found, strict=True)
         ],
         schema=GRADES,
     )

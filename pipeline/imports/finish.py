@@ -20,7 +20,7 @@ from pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
 from pipeline.imports.source import Source
 from pipeline.prepare.questions import Question as Known
 from pipeline.rubrics import signals_table
-from pipeline.store import joins, runfolder, shards
+from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.columns import GRADES, QUESTIONS, SIGNALS
 from pipeline.store.runfolder import Run
 
@@ -168,8 +168,8 @@ def _outcomes_as_signals(run: Run) -> None:
     """Signals of a run that has outcomes and no attempts: only whether they are correct."""
     if not run.grades.is_dir():
         return
-    grades = joins.streamed(run.grades, GRADES, ["question_id", "trial", "outcome"], "import")
-    order = np.argsort(joins.row_keys(grades, joins.question_ids(run)))
+    grades = rowkeys.streamed(run.grades, GRADES, ["question_id", "trial", "outcome"], "import")
+    order = np.argsort(rowkeys.encode(grades, rowkeys.question_ids(run)))
     grades = grades.take(pa.array(order))
     correct = [outcome == "correct" for outcome in grades["outcome"].to_pylist()]
     columns = {name: grades[name] for name in ("question_id", "trial")}

@@ -96,8 +96,8 @@ def _check_golds(rows: list[Question], found: list[Known]) -> None:
         for row, one in zip(rows, found, strict=True)
         if row.gold is not None and row.gold.strip() != one.gold.strip()
     }
-    verdicts = verifiers.grade(list(pairs), workers=1) if pairs else {}
-    other = [pair for pair, verdict in verdicts.items() if verdict.outcome != "correct"]
+    grades = verifiers.grade(list(pairs), workers=1) if pairs else {}
+    other = [pair for pair, grade in grades.items() if grade.outcome != "correct"]
     if other:
         own, told = (shown(gold)[:40] for gold in other[0])
         raise ValueError(

@@ -19,7 +19,7 @@ from pipeline.base import atomic
 from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
-from pipeline.store import joins
+from pipeline.store import rowkeys
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
 from pipeline.store.runfolder import Run
 
@@ -39,11 +39,11 @@ class Keys(NamedTuple):
 
     def rows(self, table: Any) -> Ints:
         """For each attempt its row in a table of the run, or -1."""
-        return joins.rows_of(self.known, joins.row_keys(table, self.ids))
+        return rowkeys.rows_of(self.known, rowkeys.encode(table, self.ids))
 
     def places(self, table: Any) -> Ints:
         """For each row of a table its attempt, or -1."""
-        return joins.rows_of(joins.row_keys(table, self.ids), self.known)
+        return rowkeys.rows_of(rowkeys.encode(table, self.ids), self.known)
 
 
 def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[str, Any]]:
@@ -60,10 +60,10 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     """
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
-    grades = joins.streamed(run.grades, GRADES, [*KEY, *graded], "grade")
+    grades = rowkeys.streamed(run.grades, GRADES, [*KEY, *graded], "grade")
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
-    attempts = joins.streamed(run.attempts, ATTEMPTS, [*KEY, *sampled], "generate")
-    found = np.concatenate([joins.row_keys(grades, ids), joins.row_keys(attempts, ids)])
+    attempts = rowkeys.streamed(run.attempts, ATTEMPTS, [*KEY, *sampled], "generate")
+    found = np.concatenate([rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids)])
     known = np.unique(found[found >= 0])
     keys = Keys(ids, known[(known & 0xFFFFFFFF) < run.cfg.sampling.trials])
     made: dict[str, Any] = {
@@ -81,7 +81,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     seconds = pc.subtract(_taken(attempts["finished"], rows), _taken(attempts["started"], rows))
     made["seconds"] = _numbers("seconds", seconds)
     made |= _signals(run, keys, made["notes"])
-    verdicts = joins.streamed(run.path / "verdicts", VERDICTS, [*KEY, *_LOGS.values()], "verify")
+    verdicts = rowkeys.streamed(run.path / "verdicts", VERDICTS, [*KEY, *_LOGS.values()], "verify")
     rows = keys.rows(verdicts)
     made |= {name: _numbers(name, _taken(verdicts[of], rows)) for name, of in _LOGS.items()}
     return keys, made

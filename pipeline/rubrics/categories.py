@@ -28,7 +28,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
-from pipeline.store import joins, runfolder, shards
+from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.runfolder import Run
 
 CATEGORIES = pa.schema(
@@ -156,7 +156,7 @@ def draw(run: Run, found: dict[str, Any]) -> list[Path]:
     from pipeline.display import style
     from pipeline.plots import categories  # matplotlib takes half a second
 
-    here, made, ids = run.path / "categories", [], joins.question_ids(run).to_pylist()
+    here, made, ids = run.path / "categories", [], rowkeys.question_ids(run).to_pylist()
     before = runfolder.read_json(here / _DRAWN)
     now: dict[str, str] = {}
     for name, one in found.items():
@@ -234,9 +234,9 @@ def _scores(run: Run, mapped: Mapped) -> dict[str, Any]:
 
 def _counts(run: Run, table: pa.Table, categories: int) -> npt.NDArray[np.int64]:
     """How often each question got each category, of the trials that are scored: (M, C + 1)."""
-    ids = joins.question_ids(run)
-    keys = joins.row_keys(table, ids)
-    kept, (question, _) = joins.cells(keys, run.cfg.sampling.trials)
+    ids = rowkeys.question_ids(run)
+    keys = rowkeys.encode(table, ids)
+    kept, (question, _) = rowkeys.cells(keys, run.cfg.sampling.trials)
     place = question * categories + table["category"].to_numpy()[kept]
     return np.bincount(place, minlength=len(ids) * categories).reshape(len(ids), categories)
 

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
-from pipeline.store import joins, runfolder, shards
+from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY, MEANS, SIGNALS, VERDICTS
-from pipeline.store.joins import Ints
+from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 
 LONGEST = 32_768  # tokens that token_ratio is a share of, whatever the run allowed
@@ -52,7 +52,7 @@ def signals(run: Run) -> None:
     Source: arXiv 2510.04265, appendix D, base signals.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    ids = joins.question_ids(run)
+    ids = rowkeys.question_ids(run)
     now = signals_table.sources(run)
     if not now["attempts"]:
         raise UserError(f"{run.path}: no attempts yet; run `python -m pipeline generate`")
@@ -128,7 +128,7 @@ def _measured(run: Run, ids: pa.Array) -> _Measured:
                 "repeated_pattern": 1 - _floats(ended),
                 "completion_bpt": bits,
             }
-            found.append(_Measured(joins.row_keys(batch, ids), measured, left_out))
+            found.append(_Measured(rowkeys.encode(batch, ids), measured, left_out))
             meter.advance(batch.num_rows)
     runfolder.set_aside_attempts(run, damage)
     if not found:
@@ -145,7 +145,7 @@ def _measured(run: Run, ids: pa.Array) -> _Measured:
 def _known(table: pa.Table, ids: pa.Array) -> _Measured:
     """What stored signals tell of attempts that have not changed."""
     columns = {name: _floats(table[name].combine_chunks()) for name in _MEASURED}
-    return _Measured(joins.row_keys(table.combine_chunks(), ids), columns)
+    return _Measured(rowkeys.encode(table.combine_chunks(), ids), columns)
 
 
 def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
@@ -156,10 +156,10 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
         note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
     question = keys >> 32
     means = _means(run, ids, keys)
-    grade = joins.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
+    grade = rowkeys.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
     outcome = pc.equal(grade["outcome"], "correct")
     judged = run.path / "verdicts"
-    verdict = joins.aligned(judged, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
+    verdict = rowkeys.aligned(judged, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
     return pa.table(
         {
             "question_id": ids.take(pa.array(question)),
@@ -181,7 +181,7 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
 def _means(run: Run, ids: pa.Array, keys: Ints) -> dict[str, Floats]:
     """Bits per token from the means of imported records, in the order of `keys`; else NaN."""
     names = MEANS.names[len(KEY) :]
-    found = joins.aligned(run.path / "means", MEANS, names, keys, ids, "import")
+    found = rowkeys.aligned(run.path / "means", MEANS, names, keys, ids, "import")
     with np.errstate(invalid="ignore"):
         bits = {name: -_floats(found[name]) / math.log(2) + 0.0 for name in names}
     return {name: np.where(np.isfinite(one), one, np.nan) for name, one in bits.items()}

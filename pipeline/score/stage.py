@@ -14,7 +14,7 @@ from pipeline.base.console import clock, count, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
 from pipeline.rubrics import categories
-from pipeline.store import joins, runfolder, sessions, shards
+from pipeline.store import rowkeys, runfolder, sessions, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
 
@@ -80,11 +80,11 @@ def _draw(run: Run, found: dict[str, Any]) -> None:
 
 def outcome_matrix(run: Run) -> npt.NDArray[np.str_]:
     """Outcomes as an M×N array of words, "owed" where there is no grade; dtype str."""
-    ids, trials = joins.question_ids(run), run.cfg.sampling.trials
+    ids, trials = rowkeys.question_ids(run), run.cfg.sampling.trials
     found = np.full((len(ids), trials), MISSING, dtype="U16")
     damage = shards.Damage()
     for batch in shards.batches(run.grades, GRADES, [*KEY, "outcome"], damage):
-        kept, at = joins.cells(joins.row_keys(batch, ids), trials)
+        kept, at = rowkeys.cells(rowkeys.encode(batch, ids), trials)
         found[at] = batch["outcome"].to_numpy(zero_copy_only=False)[kept]
     if damage.lines:
         warn(f"grades: {damage}; run `grade` to make them again")

@@ -22,9 +22,9 @@ import verifiers
 from pipeline.base.journal import read_on
 from pipeline.config.settings import RunConfig
 from pipeline.grade import known
-from pipeline.grade.known import Pair, Verdicts
+from pipeline.grade.known import KnownGrades, Pair
 from pipeline.score.stage import MISSING, as_matrix
-from pipeline.store import joins, shards
+from pipeline.store import rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
 
@@ -34,8 +34,8 @@ _FEW, _QUICK_S = 4, 0.5  # answers compared before the first look at the clock; 
 _LISTINGS = 5  # of a folder in which journals are being sealed
 _NOBODY = -1  # no shard holds this attempt
 
-Judges = dict[str, Verdicts]
-Cells = tuple[joins.Ints, joins.Ints]
+Judges = dict[str, KnownGrades]
+Cells = tuple[rowkeys.Ints, rowkeys.Ints]
 
 
 class Score(NamedTuple):
@@ -53,12 +53,12 @@ class Tally:
 
     Args:
         run: the run; its questions must be there.
-        judges: verdicts known in memory, shared by all runs that are looked at.
+        judges: grades known in memory, shared by all runs that are looked at.
     """
 
     def __init__(self, run: Run, judges: Judges) -> None:
         self.run, self._judges = run, judges
-        self.ids = joins.question_ids(run)
+        self.ids = rowkeys.question_ids(run)
         self._golds = [row["gold"] for row in run.questions]
         self._forget()
 
@@ -161,8 +161,8 @@ class Tally:
             began = time.monotonic()
             some = dict(itertools.islice(self._pairs.items(), size))
             found = _judge(self.run.cfg, self._judges).pairs(list(some.values()))
-            for cell, verdict in zip(some, found, strict=True):
-                self.outcomes[cell] = verdict.outcome
+            for cell, grade in zip(some, found, strict=True):
+                self.outcomes[cell] = grade.outcome
                 del self._pairs[cell]
             if time.monotonic() - began < _QUICK_S:  # most are; a hard one takes seconds
                 size *= 4
@@ -176,7 +176,7 @@ class Tally:
 
     def _read_grades(self, path: Path) -> None:
         for batch in shards.read(path, GRADES, [*KEY, "outcome"], shards.Damage()):
-            kept, at = joins.cells(joins.row_keys(batch, self.ids), self.outcomes.shape[1])
+            kept, at = rowkeys.cells(rowkeys.encode(batch, self.ids), self.outcomes.shape[1])
             self.outcomes[at] = batch["outcome"].to_numpy(zero_copy_only=False)[kept]
             self.graded[at] = True
 
@@ -217,8 +217,8 @@ class Tally:
 
     def _take(self, batch: pa.RecordBatch, shard: int) -> None:
         """Count rows; of two with one key that of the first shard by name, as all readers do."""
-        kept, (questions, trials) = joins.cells(
-            joins.row_keys(batch, self.ids), self.outcomes.shape[1]
+        kept, (questions, trials) = rowkeys.cells(
+            rowkeys.encode(batch, self.ids), self.outcomes.shape[1]
         )
         yields = np.array([stem >= self._shards[shard] for stem in self._shards])
         holder = self._source[questions, trials]
@@ -236,8 +236,8 @@ class Tally:
 
     def _extract(self, batch: pa.RecordBatch, shard: int) -> None:
         """The answers of attempts whose outcome nobody knows."""
-        kept, (questions, trials) = joins.cells(
-            joins.row_keys(batch, self.ids), self.outcomes.shape[1]
+        kept, (questions, trials) = rowkeys.cells(
+            rowkeys.encode(batch, self.ids), self.outcomes.shape[1]
         )
         cells = (questions, trials)
         wanted = (self.outcomes[cells] == MISSING) & (self._source[cells] == shard)
@@ -262,10 +262,10 @@ def _numbers(column: pa.Array, rows: Any, instead_of_null: Any) -> Any:
     )
 
 
-def _judge(cfg: RunConfig, judges: Judges) -> Verdicts:
-    """The verdicts of a cache folder and its settings; runs of a data set share them."""
+def _judge(cfg: RunConfig, judges: Judges) -> KnownGrades:
+    """The known grades of a cache folder and its settings; runs of a data set share them."""
     folder = known.default_folder(cfg)
     key = json.dumps([str(folder), known.identity(cfg)], sort_keys=True)
     if key not in judges:
-        judges[key] = Verdicts(cfg, folder, keep=False)
+        judges[key] = KnownGrades(cfg, folder, keep=False)
     return judges[key]

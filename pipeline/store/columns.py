@@ -46,13 +46,13 @@ GRADES = pa.schema(
         ("box", pa.string()),  # boxed, no_box, unclosed or truncated
         ("answer", pa.string()),  # the extracted answer, null without one
         ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable or timeout
-        ("layer", pa.string()),  # what decided it, see verifiers.Verdict
+        ("layer", pa.string()),  # what decided it, see verifiers.Grade
         ("reason", pa.string()),  # why, in a few words
     ]
 )
 
-# The verdict cache beside the run folders: one row a pair, no key of a run.
-KNOWN_VERDICTS = pa.schema(
+# Known grades beside the run folders: one row a pair, no key of a run.
+KNOWN_GRADES = pa.schema(
     [
         ("gold", pa.string()),
         ("answer", pa.string()),  # with grading.compat the SHA-256 of the whole completion

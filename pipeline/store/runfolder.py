@@ -7,7 +7,7 @@ attempts/ grades/    one row per attempt, in shards (see pipeline/store/shards.p
 sessions/            one JSON file per process that generated: times, tokens, hardware
 review.jsonl         what a person should look at, from `grade`
 scores.json matrix.npz
-../_grading/         verdicts on answers, shared by the runs beside this one
+../_grading/         known grades of answers, shared by the runs beside this one
 """
 
 import hashlib

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from pipeline.base import atomic
 from pipeline.base.console import note, results
-from pipeline.store import joins, shards
+from pipeline.store import rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
-from pipeline.store.joins import Ints
+from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.store import LABELS, folder
@@ -46,7 +46,7 @@ def report(run: Run) -> None:
 
 def _for_a_person(run: Run, differ: pa.Table) -> Iterable[dict[str, object]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    ends = _ends(run, joins.row_keys(differ.combine_chunks(), joins.question_ids(run)))
+    ends = _ends(run, rowkeys.encode(differ.combine_chunks(), rowkeys.question_ids(run)))
     for i, end in enumerate(ends):
         [row] = differ.slice(i, 1).to_pylist()
         yield {
@@ -64,10 +64,10 @@ def _for_a_person(run: Run, differ: pa.Table) -> Iterable[dict[str, object]]:
 
 def _ends(run: Run, wanted: Ints) -> list[str]:
     """The last characters of the responses of some attempts."""
-    found, order, ids = [""] * wanted.size, np.argsort(wanted), joins.question_ids(run)
+    found, order, ids = [""] * wanted.size, np.argsort(wanted), rowkeys.question_ids(run)
     if wanted.size:
         for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
-            at = joins.rows_of(joins.row_keys(batch, ids), wanted, order)
+            at = rowkeys.rows_of(rowkeys.encode(batch, ids), wanted, order)
             for i in np.flatnonzero(at >= 0):
                 found[at[i]] = (batch["text"][i].as_py() or "")[-_END:]
     return found

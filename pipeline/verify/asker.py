@@ -20,7 +20,7 @@ from pipeline.verify.prompts import Candidate, Prompts, fill
 _SLACK = 1024  # tokens that the longest prompt is rounded up by
 
 
-class Known(NamedTuple):
+class LabelLogprobs(NamedTuple):
     """What the model said of one text, whichever attempt it came from."""
 
     logprobs: tuple[float, ...]
@@ -69,7 +69,7 @@ class Asker:
         self.engine = labels.load(as_model, self.prompts.label_ids, longest)
         store.remember(run, loaded=weights, engine=self.engine.describe())
 
-    def ask(self, candidates: Sequence[Candidate]) -> list[Known]:
+    def ask(self, candidates: Sequence[Candidate]) -> list[LabelLogprobs]:
         """What the verifier says of each, in order."""
         if not candidates:
             return []
@@ -90,7 +90,7 @@ class Asker:
                 " verifier.dtype=float32"
             )
         return [
-            Known(tuple(row.tolist()), len(prompt.token_ids), prompt.cut)
+            LabelLogprobs(tuple(row.tolist()), len(prompt.token_ids), prompt.cut)
             for row, prompt in zip(found, prompts, strict=True)
         ]
 

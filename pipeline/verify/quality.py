@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from rich.table import Table
 
 from pipeline.base.console import note, results, warn
-from pipeline.store import joins, runfolder
-from pipeline.store.joins import Ints
+from pipeline.store import rowkeys, runfolder
+from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.store import LABELS, folder
@@ -89,7 +89,7 @@ def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
     place = pc.fill_null(pc.index_in(outcome, value_set=pa.array(TRUTH)), -1).to_numpy()
     kept = place >= 0
     both = np.stack([table[name].to_numpy() for name in _COLUMNS], axis=1)[kept]
-    questions = joins.row_keys(table.combine_chunks(), joins.question_ids(run)) >> 32
+    questions = rowkeys.encode(table.combine_chunks(), rowkeys.question_ids(run)) >> 32
     truth = place[kept].astype(np.int64)
     return both[:, :3].astype(np.float64), both[:, 3:].astype(np.float64), truth, questions[kept]
 

@@ -17,7 +17,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.store import lease, runfolder, shards, workernames
 from pipeline.store.columns import VERDICTS
-from pipeline.store.joins import Ints
+from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import agreement, quality, store, survey
 from pipeline.verify.asker import Asker, as_model, named_as_verifier

@@ -23,7 +23,7 @@ from pipeline.base.console import note
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.prepare.questions import find_local
-from pipeline.store import joins, runfolder, shards, workernames
+from pipeline.store import rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import GRADES, KEY, VERDICTS
 from pipeline.store.runfolder import Run
 from verifiers.judge import calibration
@@ -142,12 +142,12 @@ def read_baselines(run: Run) -> dict[tuple[str, str], list[float]]:
 
 def judged(run: Run, columns: list[str]) -> pa.Table:
     """Columns of every verdict on the run's questions, with the grader's `outcome` and `answer`."""
-    table = joins.streamed(folder(run), VERDICTS, [*KEY, *columns], "verify")
-    ids = joins.question_ids(run)
-    keys = joins.row_keys(table, ids)
+    table = rowkeys.streamed(folder(run), VERDICTS, [*KEY, *columns], "verify")
+    ids = rowkeys.question_ids(run)
+    keys = rowkeys.encode(table, ids)
     table = table.filter(pa.array(keys >= 0)).combine_chunks()
     names = ["outcome", "answer"]
-    grades = joins.aligned(run.grades, GRADES, names, keys[keys >= 0], ids, "grade")
+    grades = rowkeys.aligned(run.grades, GRADES, names, keys[keys >= 0], ids, "grade")
     for name in names:
         table = table.append_column(name, grades[name])
     return table

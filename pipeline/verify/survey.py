@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
-from pipeline.store import joins, shards
+from pipeline.store import rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
-from pipeline.store.joins import Ints
+from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.store import LABELS
@@ -34,7 +34,7 @@ class Survey:
     """Attempts in the order of question and trial, n of them, with U distinct texts."""
 
     ids: pa.Array  # of the questions; keys count in it
-    keys: Ints  # (n,) see joins.row_keys
+    keys: Ints  # (n,) see rowkeys.encode
     slots: Ints  # (n,) which text: identical attempts are judged once
     answers: pa.Array  # (n,) extracted, null without one or where the prompt does not ask for it
     views: npt.NDArray[np.int8]  # (n,) of the grader: 1 correct, 0 not, -1 none
@@ -57,11 +57,11 @@ def survey(run: Run, with_answer: bool) -> Survey:
     Raises:
         UserError: without attempts, or when the prompt restates answers and some are not graded.
     """
-    ids = joins.question_ids(run)
+    ids = rowkeys.question_ids(run)
     keys, digests, longest = _attempts(run, ids, with_answer)
     order = np.argsort(keys)
     keys, digests = keys[order], digests[order]
-    grades = joins.aligned(run.grades, GRADES, ["answer", "outcome"], keys, ids, "grade")
+    grades = rowkeys.aligned(run.grades, GRADES, ["answer", "outcome"], keys, ids, "grade")
     distinct, slots = np.unique(digests, return_inverse=True)
     found = Survey(
         ids=ids,
@@ -97,7 +97,7 @@ def owed(run: Run, found: Survey) -> Iterator[tuple[Ints, list[str]]]:
     size = 0
     order = np.arange(found.keys.size)
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
-        at = joins.rows_of(joins.row_keys(batch, found.ids), found.keys, order)
+        at = rowkeys.rows_of(rowkeys.encode(batch, found.ids), found.keys, order)
         for i in np.flatnonzero((at >= 0) & ~found.done[at]):
             texts.append(batch["text"][i].as_py() or "")
             rows.append(int(at[i]))
@@ -122,20 +122,20 @@ def _attempts(
     columns = [*KEY, "answer"] if with_answer else []
     graded: Ints = np.empty(0, dtype=np.int64)
     if with_answer:
-        grades = joins.streamed(run.grades, GRADES, columns, "grade")
-        graded = joins.row_keys(grades, ids)
+        grades = rowkeys.streamed(run.grades, GRADES, columns, "grade")
+        graded = rowkeys.encode(grades, ids)
     order = np.argsort(graded)
     parts: list[Ints] = []
     digests: list[npt.NDArray[np.bytes_]] = []
     ungraded, longest = 0, 0
     damage = shards.Damage()
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage):
-        keys = joins.row_keys(batch, ids)
+        keys = rowkeys.encode(batch, ids)
         kept = np.flatnonzero(keys >= 0)  # attempts at questions that the run no longer has
         texts = batch["text"].take(pa.array(kept)).to_pylist()
         answers: list[str | None] = [None] * kept.size
         if with_answer:
-            at = joins.rows_of(keys[kept], graded, order)
+            at = rowkeys.rows_of(keys[kept], graded, order)
             ungraded += int((at < 0).sum())
             answers = grades["answer"].take(pa.array(at, mask=at < 0)).to_pylist()
         made = []
@@ -169,8 +169,8 @@ def _add_stored(run: Run, found: Survey) -> None:
         found.logprobs[at] = np.stack([batch[n].to_numpy() for n in _NAMES[2:5]], axis=1)[same]
         found.tokens[at] = batch["tokens"].to_numpy()[same]
         found.cut[at] = batch["cut"].to_numpy(zero_copy_only=False)[same]
-        keys = joins.row_keys(batch, found.ids)
-        row = joins.rows_of(keys, found.keys, order)
+        keys = rowkeys.encode(batch, found.ids)
+        row = rowkeys.rows_of(keys, found.keys, order)
         current = (row >= 0) & same & (found.slots[row] == slot)
         found.done[row[current]] = True
         stale.append(keys[(row >= 0) & ~current])
@@ -182,7 +182,7 @@ def _add_stored(run: Run, found: Survey) -> None:
         note(f"verify: {old.size} attempts or their extracted answers changed, judged anew")
 
         def without(table: pa.Table) -> pa.Table:
-            keys = joins.row_keys(table.combine_chunks(), found.ids)
+            keys = rowkeys.encode(table.combine_chunks(), found.ids)
             return table.filter(pa.array(~np.isin(keys, old)))
 
         store.rewrite(run, without)

@@ -22,7 +22,7 @@ Same = Callable[[str, str], bool | None]
 
 
 class Decision(NamedTuple):
-    """A verdict of a cheap layer: "text", "number", "word", "expression", "unit" or "list"."""
+    """What a cheap layer says: "text", "number", "word", "expression", "unit" or "list"."""
 
     equal: bool
     layer: str
@@ -246,8 +246,8 @@ def compare_lists(
         return None
     if len(gold_items) != len(answer_items):
         return False
-    verdicts = [same(g, a) for g, a in zip(gold_items, answer_items, strict=True)]
-    return False if False in verdicts else None if None in verdicts else True
+    equal = [same(g, a) for g, a in zip(gold_items, answer_items, strict=True)]
+    return False if False in equal else None if None in equal else True
 
 
 def _expand_list(text: str) -> tuple[str, list[str]] | None:

@@ -4,7 +4,7 @@ The defaults are the strict ones, except that a bare list has no order (roots ar
 order, and a contest that asks for an ordered pair writes a tuple) and that a unit may be left out
 (a question that asks for centimetres is answered by 10).
 
->>> from verifiers.answers import compare
+>>> from verifiers import compare
 >>> compare("1,2", "2,1"), compare("1,2", "2,1", Conventions(lists="ordered"))
 (True, False)
 >>> compare("10", r"10\text{ cm}"), compare("10", r"10\text{ cm}", Conventions(units="required"))

@@ -4,8 +4,8 @@ Cheap layers with bounded cost run in the calling process; what they leave open 
 compared by math_verify in worker processes with a memory limit and a clock that starts when the
 work starts. If every pair is decided cheaply, no process is started.
 
->>> verdicts = grade([("25", "025"), ("7", "8"), ("7", " "), ("25", "025")])
->>> [(pair, verdict.outcome) for pair, verdict in verdicts.items()]
+>>> grades = grade([("25", "025"), ("7", "8"), ("7", " "), ("25", "025")])
+>>> [(pair, found.outcome) for pair, found in grades.items()]
 [(('25', '025'), 'correct'), (('7', '8'), 'wrong'), (('7', ' '), 'unparsable')]
 """
 
@@ -32,7 +32,7 @@ Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout"]
 Pair = tuple[str, str]
 
 
-class Verdict(NamedTuple):
+class Grade(NamedTuple):
     """What was found, by which layer, and why.
 
     Layers: "text", "number", "word", "expression", "unit" and "list" decide in this process,
@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
     reason: str
 
 
-NO_ANSWER = Verdict("no_answer", "none", "there is no closed box in the final part")
+NO_ANSWER = Grade("no_answer", "none", "there is no closed box in the final part")
 
 
 def grade(
@@ -56,11 +56,11 @@ def grade(
     workers: int | None = None,
     timeout_s: float = 3,
     memory_mb: int = 1024,
-    on_done: Callable[[Pair, Verdict], None] | None = None,
-) -> dict[Pair, Verdict]:
+    on_done: Callable[[Pair, Grade], None] | None = None,
+) -> dict[Pair, Grade]:
     """Grade every unique (gold, answer) pair.
 
-    Outcomes: "correct" and "wrong" are verdicts. "unparsable": the gold or the answer is blank,
+    Outcomes: "correct" and "wrong". "unparsable": the gold or the answer is blank,
     longer than 1,000 characters (unless both are the same text), or cannot be read or compared
     as mathematics. "timeout": the comparison ran out of its time or memory, or its worker
     died. "no_answer" is never returned; it is for callers whose extraction found no box.
@@ -81,49 +81,49 @@ def grade(
         on_done: called in the calling thread after each pair, for progress or durable storage.
 
     Returns:
-        A dict from pair to verdict, in the order of first appearance.
+        A dict from pair to grade, in the order of first appearance.
 
     Raises:
         RuntimeError: worker processes cannot be started.
     """
-    verdicts: dict[Pair, Verdict | None] = {}
+    grades: dict[Pair, Grade | None] = {}
     owed: list[Pair] = []
     for pair in pairs:
-        if pair in verdicts:
+        if pair in grades:
             continue
-        verdict = verdicts[pair] = None if plain else _grade_cheaply(*pair, conventions)
-        if verdict is None:
+        cheap = grades[pair] = None if plain else _grade_cheaply(*pair, conventions)
+        if cheap is None:
             owed.append(pair)
         elif on_done:
-            on_done(pair, verdict)
+            on_done(pair, cheap)
 
     def finish(index: int, result: Any) -> None:
-        verdict = verdicts[owed[index]] = _verdict(result, "plain" if plain else "algebra")
+        made = grades[owed[index]] = _grade_of_worker(result, "plain" if plain else "algebra")
         if on_done:
-            on_done(owed[index], verdict)
+            on_done(owed[index], made)
 
     if plain:
         tasks: list[Any] = list(owed)
     else:
         tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in owed]
     _run("plain" if plain else "judge", tasks, finish, workers, timeout_s, memory_mb)
-    return verdicts  # type: ignore[return-value]  # every None has been replaced
+    return grades  # type: ignore[return-value]  # every None has been replaced
 
 
-def _verdict(result: Any, layer: str) -> Verdict:
+def _grade_of_worker(result: Any, layer: str) -> Grade:
     if result is None:
-        return Verdict("timeout", "limits", "the comparison ran out of time or memory")
+        return Grade("timeout", "limits", "the comparison ran out of time or memory")
     reasons = {
         "correct": "equal by algebra" if layer == "algebra" else "math_verify accepts the text",
         "wrong": "not equal by algebra" if layer == "algebra" else "math_verify rejects the text",
         "unparsable": "math_verify cannot read or compare it",
     }
-    return Verdict(result, layer, reasons[result])
+    return Grade(result, layer, reasons[result])
 
 
 def grade_answer(
     gold: str, answer: str, *, conventions: Conventions = STRICT, **limits: Any
-) -> Verdict:
+) -> Grade:
     r"""Grade one answer; for many, `grade` is far faster.
 
     Args:
@@ -133,12 +133,12 @@ def grade_answer(
         limits: `timeout_s`, `memory_mb` of `grade`.
 
     >>> grade_answer(r"\frac{1}{2}", "0.5")
-    Verdict(outcome='correct', layer='number', reason='the same number')
+    Grade(outcome='correct', layer='number', reason='the same number')
     >>> grade_answer("2", r"2\%").outcome
     'wrong'
     """
-    [verdict] = grade([(gold, answer)], conventions=conventions, workers=1, **limits).values()
-    return verdict
+    pair = (gold, answer)
+    return grade([pair], conventions=conventions, workers=1, **limits)[pair]
 
 
 def check_gold(gold: str) -> str | None:
@@ -196,16 +196,16 @@ _OTHER = {
 }
 
 
-def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Verdict | None:
+def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Grade | None:
     found = decide(gold, answer, conventions)
     if found is not None:
         reasons = _SAME if found.equal else _OTHER
         outcome: Outcome = "correct" if found.equal else "wrong"
-        return Verdict(outcome, found.layer, reasons[found.layer])
+        return Grade(outcome, found.layer, reasons[found.layer])
     # A refused text can still be the same text; anything else about it is unknown.
     for side, text in (("gold answer", unboxed(gold)), ("answer", answer)):
         if reason := _refuse(text):
-            return Verdict("unparsable", "limits", f"the {side} is not read: {reason}")
+            return Grade("unparsable", "limits", f"the {side} is not read: {reason}")
     return None
 
 

@@ -3,7 +3,7 @@ r"""Compare two expressions: exactly where both are rational, else to very many 
 Every value is computed with a precision that exceeds the size of every number on the way (so that
 $\sqrt 2 + 10^{-300}$ is not $\sqrt 2$), and errors are judged against the largest of them. Two
 values are the same if nothing but rounding separates them, different if far more does; anything
-between, or a step at which rounding could matter (a division by what may be zero), is no verdict.
+between, or a step at which rounding could matter (a division by what may be zero), is left open.
 
 Limits: see `rational.MAX_BITS` and `_MAX_PRECISION`. A number too large to be computed, such as
 a tower of powers, is only compared by its size.
@@ -47,13 +47,12 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
     names = sorted(_names(left) | _names(right))
     if not names:
         return _same(left, right, {})
-    found = []
+    equal = []  # at each point
     for i in range(_POINTS):
-        verdict = _same(left, right, _points(names, "\0".join(sorted([gold, answer])), i))
-        if verdict is False:
+        equal.append(_same(left, right, _points(names, "\0".join(sorted([gold, answer])), i)))
+        if equal[i] is False:
             return False if i % 2 == 0 else None  # a root or power may have another branch there
-        found.append(verdict)
-    sure = found[0] and found.count(True) > _POINTS // 2 and not _has_corners(left, right)
+    sure = equal[0] and equal.count(True) > _POINTS // 2 and not _has_corners(left, right)
     return True if sure else None
 
 

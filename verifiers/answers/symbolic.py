@@ -117,9 +117,9 @@ def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgemen
             unsure = unsure or judgement == "unparsable"
             return None if judgement == "unparsable" else judgement == "correct"
 
-        verdict = compare_lists(gold, answer, same, conventions)
-        if verdict is not None or unsure:
-            return "correct" if verdict else "wrong" if verdict is False else "unparsable"
+        equal = compare_lists(gold, answer, same, conventions)
+        if equal is not None or unsure:
+            return "correct" if equal else "wrong" if equal is False else "unparsable"
     if ("=" in gold) != ("=" in answer):
         left = (gold if "=" in gold else answer).split("=")[0].strip()
         if not _VALUE_OF.fullmatch(left):

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.base.errors import UserError
-from pipeline.grade import known as verdicts
+from pipeline.grade import known as grades
 from pipeline.prepare.questions import Question
 from pipeline.research.trajectory import merged
 from pipeline.research.trajectory.merged import Known
 from pipeline.research.trajectory.plan import Evaluation, Weights
-from pipeline.store import joins, runfolder, shards
+from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
 
@@ -78,7 +78,7 @@ def of(
 
 
 def _grader(run: Run) -> dict[str, object]:
-    return verdicts.identity(run.cfg) | verdicts.extraction(run.cfg)
+    return grades.identity(run.cfg) | grades.extraction(run.cfg)
 
 
 def _there(run: Run, table: str, ids: pa.Array, trials: int) -> npt.NDArray[np.bool_]:
@@ -87,7 +87,7 @@ def _there(run: Run, table: str, ids: pa.Array, trials: int) -> npt.NDArray[np.b
     found = np.zeros((len(ids), trials), np.bool_)
     try:
         for batch in shards.batches(folder, columns, KEY, shards.Damage()):
-            found[joins.cells(joins.row_keys(batch, ids), trials)[1]] = True
+            found[rowkeys.cells(rowkeys.encode(batch, ids), trials)[1]] = True
     except OSError as error:
         raise UserError(f"{folder}: cannot be read ({error.strerror or error})") from error
     return found

@@ -27,7 +27,7 @@ def question_ids(run: Run) -> pa.Array:
     return pa.array([q["question_id"] for q in run.questions], pa.string())
 
 
-def row_keys(rows: Any, ids: pa.Array) -> Ints:
+def encode(rows: Any, ids: pa.Array) -> Ints:
     """One number per row of a table or batch: question (position in `ids`) and trial.
 
     Unknown questions get -1. `key >> 32` is the question, `key & 0xffffffff` the trial.
@@ -77,12 +77,12 @@ def aligned(
         folder: where the table's shards are.
         columns: the table's.
         names: which of them.
-        keys: the rows wanted, as from :func:`row_keys`.
-        ids: the run's question ids, as for :func:`row_keys`.
+        keys: the rows wanted, as from :func:`encode`.
+        ids: the run's question ids, as for :func:`encode`.
         verb: the command that makes damaged rows again.
     """
     table = streamed(folder, columns, [*KEY, *names], verb)
-    rows = rows_of(keys, row_keys(table, ids))
+    rows = rows_of(keys, encode(table, ids))
     at = pa.array(rows, mask=rows < 0)
     return {name: table[name].take(at).combine_chunks() for name in names}
 

@@ -58,27 +58,27 @@ def report(run: Run) -> None:
     }
     if damage.lines:
         warn(f"grades of before: {damage}; those attempts are not compared")
-    flips = _flips(run, old)
-    path = run.grades / "_flips.jsonl"
-    atomic.write_jsonl(path, flips)
+    changes = _changes(run, old)
+    path = run.grades / "_changes.jsonl"
+    atomic.write_jsonl(path, changes)
     shutil.rmtree(before)
-    if not flips:
+    if not changes:
         note(f"grade: no outcome changed in {len(old)} attempts graded before")
         return
-    _print(flips, len(old))
+    _print(changes, len(old))
     note(f"grade: every change is in {path}")
 
 
-def _flips(run: Run, old: dict[Key, tuple[str | None, str]]) -> list[dict[str, Any]]:
+def _changes(run: Run, old: dict[Key, tuple[str | None, str]]) -> list[dict[str, Any]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     columns = [*KEY, "answer", "outcome", "layer", "reason"]
-    flips = []
+    changes = []
     for batch in shards.batches(run.grades, GRADES, columns, shards.Damage()):
         for row in batch.to_pylist():
             answer, outcome = old.get((row["question_id"], row["trial"]), (None, row["outcome"]))
             if outcome == row["outcome"]:
                 continue
-            flips.append(
+            changes.append(
                 {
                     "question_id": row["question_id"],
                     "trial": row["trial"],
@@ -91,19 +91,24 @@ def _flips(run: Run, old: dict[Key, tuple[str | None, str]]) -> list[dict[str, A
                     "reason": row["reason"],
                 }
             )
-    return flips
+    return changes
 
 
-def _print(flips: list[dict[str, Any]], compared: int) -> None:
-    title = f"{len(flips)} of {compared} outcomes changed"
+def _print(changes: list[dict[str, Any]], compared: int) -> None:
+    title = f"{len(changes)} of {compared} outcomes changed"
     table = Table(title=title, title_justify="left")
     for name in ("from → to", "count", "for example", "gold", "answer", "why"):
         table.add_column(name, justify="right" if name == "count" else "left", overflow="fold")
-    counts = Counter((flip["from"], flip["to"]) for flip in flips)
+    counts = Counter((change["from"], change["to"]) for change in changes)
     for (old, new), count in counts.most_common():
-        one = next(flip for flip in flips if (flip["from"], flip["to"]) == (old, new))
-        answer = one["answer"] if one["answer"] is not None else one["answer_before"]
-        cells = [_cut(one["question_id"]), _cut(one["gold"]), _cut(answer), _cut(one["reason"])]
+        example = next(change for change in changes if (change["from"], change["to"]) == (old, new))
+        answer = example["answer"] if example["answer"] is not None else example["answer_before"]
+        cells = [
+            _cut(example["question_id"]),
+            _cut(example["gold"]),
+            _cut(answer),
+            _cut(example["reason"]),
+        ]
         table.add_row(f"{old} → {new}", str(count), *cells)
     results.print(table, soft_wrap=False)
 
