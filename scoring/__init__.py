@@ -94,6 +94,7 @@ from scoring.metrics.bayes import avg as avg
 from scoring.metrics.bayes import avg_ci as avg_ci
 from scoring.metrics.bayes import bayes as bayes
 from scoring.metrics.bayes import bayes_ci as bayes_ci
+from scoring.metrics.bayes import down_weight as down_weight
 from scoring.metrics.bayes import question_stderr as question_stderr
 from scoring.metrics.bayes import shrinkage as shrinkage
 from scoring.metrics.cost import sampling_cost as sampling_cost
@@ -121,7 +122,6 @@ from scoring.metrics.passk_variance import pass_at_k_delta_sigma as pass_at_k_de
 from scoring.metrics.passk_variance import pass_at_k_sigma as pass_at_k_sigma
 from scoring.metrics.passk_variance import posterior_variance as posterior_variance
 from scoring.metrics.passk_variance import sampling_variance as sampling_variance
-from scoring.metrics.priors import down_weight as down_weight
 from scoring.metrics.thresholds import auc_at_k as auc_at_k
 from scoring.metrics.thresholds import auc_at_k_ci as auc_at_k_ci
 from scoring.metrics.thresholds import g_pass_at_k_tau as g_pass_at_k_tau

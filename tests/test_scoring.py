@@ -401,7 +401,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.pass_at_k_ci([[1]], 1, beta0=np.nan), "beta0 is nan"),
     (lambda: scoring.shrinkage(0.5, 0.0, 0.4), "no shrinkage"),
     (lambda: scoring.shrinkage("0.5", 0.1, 0.4), "mu has dtype"),
-    (lambda: scoring.shrinkage([0.5, 0.4], 0.1, [0.4] * 3), "shapes .*: pass one shape"),
+    (lambda: scoring.shrinkage([0.5, 0.4], 0.1, [0.4] * 3), "shapes .* broadcast"),
     (lambda: scoring.shrinkage(1e10, 1e-300, 0.0), "no shrinkage"),
     (lambda: scoring.bayes([[1]], np.ma.masked_less([0, -1], 0)), "w has masked entries"),
     (lambda: scoring.bayes([[1]], [0, 1e-170]), "w differs by 1e-170: too little"),

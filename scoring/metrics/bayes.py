@@ -1,4 +1,4 @@
-"""Bayes@N, avg@N and the standard error over questions.
+"""Bayes@N, avg@N, the standard error over questions, and an earlier run as a prior.
 
 The paper is Hariri et al., "Don't Pass@k: A Bayesian Framework for Large Language Model
 Evaluation", arXiv 2510.04265.
@@ -21,19 +21,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import check_sigma, finite_array
+from scoring.numerics.arrays import broadcast, check_sigma, finite_array
 from scoring.numerics.checks import (
+    Bounds,
     Short,
+    check_positive,
+    check_whole,
     enough_trials,
     normal_interval,
     question_mean,
     question_sigma,
     result,
 )
+from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import (
+    Counts,
+    Floats,
     Outcomes,
     category_advice,
     check_trials,
+    outcome_counts,
     prior_counts,
     weighted_counts,
 )
@@ -101,8 +108,8 @@ def bayes_ci(
     w: npt.ArrayLike | None = None,
     R0: Outcomes | None = None,
     confidence: float = 0.95,
-    bounds: tuple[float, float] | None = None,
-) -> tuple[Any, Any, Any, Any]:
+    bounds: Bounds = None,
+) -> Summary:
     """Bayes@N with its credible interval, mu -/+ z sigma.
 
     The interval is central and uses the normal approximation to the posterior, which suits many
@@ -110,15 +117,11 @@ def bayes_ci(
     are easy, or hard, the uniform prior pulls every one of them towards the same value and mu
     misses by more than its sigma. Look at :func:`shrinkage` too.
 
-    Args:
-        R: as for :func:`bayes`.
-        w: as for :func:`bayes`.
-        R0: as for :func:`bayes`.
-        confidence: posterior probability of the interval, in (0, 1).
-        bounds: both ends are moved into (lowest, highest); ``None`` leaves them.
+    ``confidence`` is the posterior probability of the interval, in (0, 1); both ends are moved into
+    ``bounds``, (lowest, highest), unless those are ``None``. All else: :func:`bayes`.
 
     Returns:
-        mu, sigma, lo, hi.
+        mu, sigma, lo, hi; floats for one matrix, arrays of shape (...) for a stack.
 
     Raises:
         ValueError: as for :func:`bayes`; confidence or bounds out of order.
@@ -145,17 +148,8 @@ def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> 
     With the same N everywhere these are a = (mu - A) (1 + C + N) / N and
     sigma = (1 + C + N) / N times the sigma of :func:`bayes`, and both rank models alike.
 
-    Args:
-        R: as for :func:`bayes`; every question needs at least one trial.
-        w: as for :func:`bayes`.
-        short: what to do about questions without trials: "raise", or "drop", which leaves them
-            out and warns.
-
-    Returns:
-        a, sigma; floats for one matrix, arrays of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`bayes`; a question without trials, which is named.
+    ``short`` says what to do about questions without trials: "raise" a ValueError that names one,
+    or "drop" them and warn. Other arguments, returns and errors: :func:`bayes`.
 
     Source: arXiv 2510.04265, equations 18 to 20, here for each question by itself.
 
@@ -175,25 +169,10 @@ def avg_ci(
     R: Outcomes,
     w: npt.ArrayLike | None = None,
     confidence: float = 0.95,
-    bounds: tuple[float, float] | None = None,
+    bounds: Bounds = None,
     short: Short = "raise",
-) -> tuple[Any, Any, Any, Any]:
-    """avg@N with the interval a -/+ z sigma.
-
-    Args:
-        R: as for :func:`avg`.
-        w: as for :func:`avg`.
-        confidence: as for :func:`bayes_ci`.
-        bounds: as for :func:`bayes_ci`.
-        short: as for :func:`avg`.
-
-    Returns:
-        a, sigma, lo, hi.
-
-    Raises:
-        ValueError: as for :func:`avg`; confidence or bounds out of order.
-
-    Source: arXiv 2510.04265, equations 18 to 20.
+) -> Summary:
+    """avg@N with the interval a -/+ z sigma; arguments, returns, errors: avg and bayes_ci.
 
     >>> a, sigma, lo, hi = avg_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))
     >>> round(a, 4), round(sigma, 4), round(lo, 4), round(hi, 4)
@@ -210,16 +189,7 @@ def question_stderr(R: Outcomes, w: npt.ArrayLike | None = None) -> Any:
     weighted outcome, divided by sqrt(M). It answers "how would other questions of this kind
     change the score", shrinks with M and not with N, and is what most evaluation harnesses
     print. The sigma of :func:`bayes` and :func:`avg` is about trials of these very questions.
-
-    Args:
-        R: as for :func:`avg`, with at least two questions.
-        w: as for :func:`bayes`.
-
-    Returns:
-        The standard error; an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`avg`; fewer than two questions.
+    Fewer than two questions, or one without trials, are a ValueError. All else: :func:`bayes`.
 
     Source: Miller, "Adding Error Bars to Evals", arXiv 2411.00640 (questions as clusters).
 
@@ -237,15 +207,10 @@ def question_stderr(R: Outcomes, w: npt.ArrayLike | None = None) -> Any:
 def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
     """How far the prior has moved the score, in units of sigma: (mu - a) / sigma.
 
-    Args:
-        mu: the posterior mean, from :func:`bayes`; a number, or an array of shape (...).
-        sigma: its standard deviation.
-        a: the average, from :func:`avg`, of the same outcomes.
-
-    Returns:
-        The shrinkage; negative when the prior lowers the score. Where its absolute value is
-        above ``SHRINKAGE_LIMIT`` (0.5) the interval of :func:`bayes_ci` may cover much less than
-        it says: report :func:`avg_ci` beside it.
+    mu and sigma are from :func:`bayes`, and a from :func:`avg` of the same outcomes: numbers, or
+    arrays of one shape. It is negative when the prior lowers the score. Where its absolute value is
+    above ``SHRINKAGE_LIMIT`` (0.5) the interval of :func:`bayes_ci` may cover much less than it
+    says: report :func:`avg_ci` beside it.
 
     Raises:
         ValueError: sigma that is negative, or zero with mu and a apart; a number that is not
@@ -261,12 +226,9 @@ def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
     >>> round(a, 4), round(mu, 4), round(shrinkage(mu, sigma, a), 1)
     (0.975, 0.9634, -3.1)
     """
-    arrays = finite_array(mu, "mu"), check_sigma(sigma), finite_array(a, "a")
-    try:
-        mu, sigma, a = np.broadcast_arrays(*arrays)
-    except ValueError:
-        shapes = ", ".join(str(array.shape) for array in arrays)
-        raise ValueError(f"mu, sigma and a have shapes {shapes}: pass one shape") from None
+    mu, sigma, a = broadcast(
+        mu=finite_array(mu, "mu"), sigma=check_sigma(sigma), a=finite_array(a, "a")
+    )
     moved = mu != a
     # The quotient overflows where sigma is nothing but rounding.
     bad = moved & (sigma <= 1e-150 * np.abs(mu - a))
@@ -277,3 +239,43 @@ def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
             "pass numbers of the same outcomes, with sigma above 0"
         )
     return result(np.divide(mu - a, sigma, out=np.zeros(mu.shape), where=moved))
+
+
+def down_weight(R0: Outcomes, strength: float, categories: int = 2) -> Counts:
+    """Prior counts that keep the proportions of a prior run but weigh only ``strength`` trials.
+
+    The counts n_ak of a question with D_a prior trials become n_ak min(1, D / D_a), where D is
+    the strength: all of the run is used, so its proportions are known better than from D trials,
+    and it weighs no more than D trials. A run is never made to weigh more than it has trials.
+    :func:`bayes` gives each prior outcome the weight of a new trial, but a run of an older,
+    quantised or base model is worth less: with few prior trials the ranking converges faster, with
+    many it is held back. By the paper's study a related model is worth D = 1 to 4.
+
+    Args:
+        R0: outcomes of the prior run, shape (..., M, D_a), or counts, as for :func:`bayes`, but a
+            vector is one question. A question without prior trials keeps the uniform prior.
+        strength: D, above 0.
+        categories: C + 1.
+
+    Returns:
+        Counts (..., M, C + 1), to be passed as R0.
+
+    Raises:
+        ValueError: outcomes not in 0..C; a strength of 0 or less.
+
+    Source: arXiv 2510.04265, equation 6 and, in the version with twenty models, section 2.8.
+
+    >>> import scoring
+    >>> prior = scoring.down_weight([[1, 1, 1, 1, 1, 1, 0, 0], [0] * 8], strength=4)
+    >>> prior.values.tolist()
+    [[1.0, 3.0], [4.0, 0.0]]
+    >>> mu, sigma = scoring.bayes([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], R0=prior)
+    >>> round(mu, 6), round(sigma, 6)
+    (0.545455, 0.099931)
+    """
+    strength = check_positive(strength, "strength")
+    categories = check_whole(categories, "categories", least=1)
+    remedy = f"categories is {categories}, for outcomes 0..{categories - 1}"
+    counts = outcome_counts(R0, categories, remedy=remedy, name="R0", prior=True)
+    trials: Floats = counts.sum(axis=-1, keepdims=True).astype(np.float64)
+    return Counts(counts * (strength / np.maximum(trials, strength)))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from scoring.numerics.arrays import broadcast
 from scoring.numerics.arrays import check_sigma as check_amounts
 from scoring.numerics.checks import result
 
@@ -40,8 +40,7 @@ def sampling_cost(
         output: price of an output token, at least 0.
 
     Returns:
-        The cost, in units of the prices (per million tokens, say, then millionths of that); a
-        float, or an array of the broadcast shape.
+        The cost, in units of the prices; a float, or an array of the broadcast shape.
 
     Raises:
         ValueError: a number below 0 or not finite, n below 1, shapes that cannot be broadcast.
@@ -52,20 +51,14 @@ def sampling_cost(
     >>> sampling_cost(4, 1, [1, 2, 4, 8, 16]).tolist()
     [15.0, 25.5, 46.5, 88.5, 172.5]
     """
-    given = {
-        "input_tokens": input_tokens,
-        "output_tokens": output_tokens,
-        "n": n,
-        "cache_miss": cache_miss,
-        "cache_hit": cache_hit,
-        "output": output,
-    }
-    arrays = {name: check_amounts(values, name) for name, values in given.items()}
-    if (arrays["n"] < 1).any():
-        raise ValueError(f"n is {arrays['n'].min():g}: pass a number of trials, at least 1")
-    try:
-        read, written, trials, miss, hit, price = np.broadcast_arrays(*arrays.values())
-    except ValueError:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise ValueError(f"shapes are {shapes}: pass shapes that can be broadcast") from None
+    read, written, trials, miss, hit, price = broadcast(
+        input_tokens=check_amounts(input_tokens, "input_tokens"),
+        output_tokens=check_amounts(output_tokens, "output_tokens"),
+        n=check_amounts(n, "n"),
+        cache_miss=check_amounts(cache_miss, "cache_miss"),
+        cache_hit=check_amounts(cache_hit, "cache_hit"),
+        output=check_amounts(output, "output"),
+    )
+    if (trials < 1).any():
+        raise ValueError(f"n is {trials.min():g}: pass a number of trials, at least 1")
     return result(miss * read + hit * read * (trials - 1) + price * written * trials)

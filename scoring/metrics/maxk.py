@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.checks import (
+    Bounds,
     Short,
     check_k,
     enough_trials,
@@ -24,6 +25,7 @@ from scoring.numerics.checks import (
     result,
 )
 from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
+from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import Floats, Outcomes, category_advice, prior_counts, weighted_counts
 
 
@@ -31,20 +33,8 @@ def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short =
     """Max@k, the unbiased estimator: the mean best reward over k-subsets of the trials.
 
     With rewards g_1 <= ... <= g_N of a question, 1 / C(N, k) sum_{i = k..N} C(i - 1, k - 1) g_i,
-    averaged over questions.
-
-    Args:
-        R: outcomes 0..C, shape (..., M, N), or counts, as for :func:`scoring.bayes`.
-        k: as for :func:`scoring.pass_at_k`.
-        w: reward of each category, shape (C + 1,); ``None`` means (0, 1).
-        short: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        The estimate, between the smallest and the largest weight; an array of shape (...) for a
-        stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.bayes` and :func:`scoring.pass_at_k`.
+    averaged over questions. w holds the reward of each category. Arguments, returns and errors: R
+    and w as for :func:`scoring.bayes`, all else :func:`scoring.pass_at_k`.
 
     Source: arXiv 2510.23393, appendix C.1.
 
@@ -73,28 +63,14 @@ def max_at_k_ci(
     w: npt.ArrayLike | None = None,
     R0: Outcomes | None = None,
     confidence: float = 0.95,
-    bounds: tuple[float, float] | None = None,
-) -> tuple[Any, Any, Any, Any]:
+    bounds: Bounds = None,
+) -> Summary:
     """Posterior mean, standard deviation and credible interval of Max@k, of k new attempts.
 
     A_l ~ Beta, and for l < m A_l = A_m B with an independent Beta B, so that
-    Cov(A_l^k, A_m^k) = E B^k Var A_m^k.
-
-    Args:
-        R: as for :func:`scoring.bayes`; questions without trials are allowed.
-        k: number of attempts, at least 1; may be above the number of trials.
-        w: as for :func:`max_at_k`.
-        R0: prior outcomes or counts, as for :func:`scoring.bayes`.
-        confidence: posterior probability of the interval, in (0, 1).
-        bounds: both ends are moved into (lowest, highest); ``None`` means the smallest and the
-            largest weight.
-
-    Returns:
-        mu, sigma, lo, hi; floats, or arrays of shape (...) for a stack. For k = 1 mu and sigma
-        are those of :func:`scoring.bayes`.
-
-    Raises:
-        ValueError: as for :func:`scoring.bayes_ci`; k below 1.
+    Cov(A_l^k, A_m^k) = E B^k Var A_m^k. For k = 1 mu and sigma are those of :func:`scoring.bayes`.
+    Questions may have any number of trials, also none, and k is any number from 1 up. ``bounds``
+    of ``None`` are the smallest and the largest weight. All else: :func:`scoring.bayes_ci`.
 
     Source: Dirichlet posterior, arXiv 2510.04265, equation 9.
 

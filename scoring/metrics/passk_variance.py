@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import check_probabilities, number_array
+from scoring.numerics.arrays import broadcast, check_probabilities, number_array
 from scoring.numerics.checks import MOST_ATTEMPTS, check_k, question_sigma, result
 from scoring.numerics.credit import BLOCK, by_state, hypergeometric, power_moments
 from scoring.numerics.estimate import enough_binary
@@ -96,16 +96,7 @@ def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> A
     in which nothing cancels. For k = 1 it is p q / n, and for k = n that of one coin,
     q^k (1 - q^k).
 
-    Args:
-        p: as for :func:`delta_variance`.
-        k: as for :func:`delta_variance`.
-        n: as for :func:`delta_variance`.
-
-    Returns:
-        The variance; a float, or an array of the broadcast shape.
-
-    Raises:
-        ValueError: as for :func:`delta_variance`.
+    Arguments, returns and errors: :func:`delta_variance`.
 
     Source: Hoeffding, "A class of statistics with asymptotically normal distribution", Ann. Math.
     Statist. 19 (1948), section 5.
@@ -114,11 +105,11 @@ def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> A
     [0.013125, 0.026093, 0.028014]
     """
     rate, attempts, trials = _arguments(p, k, n)
-    found = np.empty(rate.shape)
-    for one_k, one_n in {*zip(attempts.ravel().tolist(), trials.ravel().tolist(), strict=True)}:
-        here = (attempts == one_k) & (trials == one_n)
-        found[here] = _subset_variance(rate[here], one_k, one_n)
-    return result(found)
+    variances = np.empty(rate.shape)
+    for pair in {*zip(attempts.ravel().tolist(), trials.ravel().tolist(), strict=True)}:
+        here = (attempts == pair[0]) & (trials == pair[1])
+        variances[here] = _subset_variance(rate[here], *pair)
+    return result(variances)
 
 
 def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> Any:
@@ -130,34 +121,25 @@ def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> 
     unbiased estimator jumps between 0 and 1 there, and by far the wider where k attempts hardly
     ever miss.
 
-    Args:
-        c: correct trials, whole numbers, from 0 to n; all arguments are broadcast.
-        n: trials, whole numbers, at least 0.
-        k: attempts, whole numbers, at least 1.
-
-    Returns:
-        The variance; a float, or an array of the broadcast shape.
-
-    Raises:
-        ValueError: an argument not as above, shapes that cannot be broadcast.
+    c of n trials are correct; here n may be 0, and k above n. All else: :func:`delta_variance`.
 
     Source: moments of the Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
 
     >>> posterior_variance([0, 5, 12], 16, 4).round(6).tolist()
     [0.024671, 0.017865, 0.000321]
     """
-    correct, trials, attempts = _broadcast(
+    correct, trials, attempts = broadcast(
         c=_whole(c, "c", 0), n=_whole(n, "n", 0), k=_whole(k, "k", 1)
     )
     if (correct > trials).any():
         at = np.argmax(correct > trials)
         raise ValueError(f"c is {correct.flat[at]} of n = {trials.flat[at]}: pass at most n")
-    found = np.empty(correct.shape)
-    for one_k in {*attempts.ravel().tolist()}:
-        here = attempts == one_k
+    variances = np.empty(correct.shape)
+    for value in {*attempts.ravel().tolist()}:
+        here = attempts == value
         right, wrong = correct[here], (trials - correct)[here]
-        found[here] = power_moments(1.0 + wrong, 1.0 + right, one_k)[2]
-    return result(found)
+        variances[here] = power_moments(1.0 + wrong, 1.0 + right, value)[2]
+    return result(variances)
 
 
 def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
@@ -190,17 +172,8 @@ def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
     For k = 1 it is a little below sigma of :func:`scoring.avg`, which is the posterior's on the
     scale of the average. A question adds (c + 1) (N + 1 - c) / (N^2 (N + 3)) to that one's M^2
     sigma^2: about 1 + 1 / N times what it adds here if half of its trials are correct, and twice
-    if none is or all are.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        sigma; a float, or an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k`.
+    if none is or all are. Arguments and errors: :func:`scoring.pass_at_k`; sigma is a float, or an
+    array of shape (...) for a stack.
 
     Source: :func:`sampling_variance`; the shrunk rate is not in MaP.
 
@@ -209,8 +182,8 @@ def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
     (0.146723, 0.114625)
     """
     correct, trials, _ = enough_binary(R, check_k(k), f"Pass@{k}", "raise")
-    (found,) = by_state(_shrunk_variance, (k,), correct, trials, k + 1)
-    return result(question_sigma(found, None))
+    (variances,) = by_state(_shrunk_variance, (k,), correct, trials, k + 1)
+    return result(question_sigma(variances, None))
 
 
 def _shrunk_variance(k: int, correct: Ints, trials: Ints) -> tuple[Floats]:
@@ -225,17 +198,8 @@ def pass_at_k_delta_sigma(R: Outcomes, k: int) -> Any:
         sigma^2 = 1/M^2 sum_a delta_variance(c_a / N_a, k, N_a)
 
     A question that is always, or never, solved adds nothing, however few its trials. The sigma of
-    :func:`scoring.pass_at_k_ci` has no such hole.
-
-    Args:
-        R: as for :func:`scoring.pass_at_k`.
-        k: as for :func:`scoring.pass_at_k`.
-
-    Returns:
-        sigma; a float, or an array of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.pass_at_k`.
+    :func:`scoring.pass_at_k_ci` has no such hole. Arguments, returns, errors:
+    :func:`pass_at_k_sigma`.
 
     Source: MaP, appendix D.
 
@@ -253,19 +217,19 @@ def _subset_variance(p: Floats, k: int, n: int) -> Floats:
     chances = hypergeometric(np.array([n]), np.array([k]), k)[0, 1:]
     with np.errstate(divide="ignore"):
         logs = np.log1p(-p)[:, None]
-    found = np.empty(p.shape)
+    variances = np.empty(p.shape)
     step = max(1, BLOCK // k)
     for start in range(0, p.size, step):
         log_q = logs[start : start + step]
         terms = np.exp((2 * k - shared) * log_q) * -np.expm1(shared * log_q)
-        found[start : start + step] = terms @ chances
-    return found
+        variances[start : start + step] = terms @ chances
+    return variances
 
 
 def _arguments(p: Any, k: npt.ArrayLike, n: npt.ArrayLike) -> tuple[Floats, Ints, Ints]:
     """Rates, attempts and trials, of one shape."""
     rate = check_probabilities([p], "p")[0]
-    rate, attempts, trials = _broadcast(p=rate, k=_whole(k, "k", 1), n=_whole(n, "n", 1))
+    rate, attempts, trials = broadcast(p=rate, k=_whole(k, "k", 1), n=_whole(n, "n", 1))
     if (attempts > trials).any():
         at = np.argmax(attempts > trials)
         raise ValueError(f"k is {attempts.flat[at]} for n = {trials.flat[at]}: pass at most n")
@@ -280,11 +244,3 @@ def _whole(values: npt.ArrayLike, name: str, least: int) -> Ints:
             f"{name} is {values!r}: pass whole numbers from {least} to {MOST_ATTEMPTS:,}"
         )
     return array.astype(np.int64)
-
-
-def _broadcast(**arrays: Any) -> Any:
-    try:
-        return np.broadcast_arrays(*arrays.values())
-    except ValueError:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise ValueError(f"shapes are {shapes}: pass shapes that can be broadcast") from None

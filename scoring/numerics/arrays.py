@@ -98,3 +98,19 @@ def check_probabilities(p: npt.ArrayLike, name: str) -> Floats:
     if bad.any():
         raise ValueError(f"{name} holds {array[bad][0]}: probabilities lie between 0 and 1")
     return array
+
+
+def broadcast(**arrays: Any) -> Any:
+    """Return the arrays, views of one shape."""
+    shape = broadcast_shape(**arrays)
+    return [np.broadcast_to(array, shape) for array in arrays.values()]
+
+
+def broadcast_shape(**arrays: npt.NDArray[Any]) -> tuple[int, ...]:
+    """Return the shape to which the arrays broadcast; their names are for the message."""
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        advice = "pass shapes whose leading axes can be broadcast"
+        raise ValueError(f"the shapes are {shapes}: {advice}") from None

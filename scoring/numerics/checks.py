@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from numbers import Integral, Real
 from statistics import NormalDist
 from typing import Any, Literal
@@ -42,10 +43,8 @@ def check_whole(value: Any, name: str, least: int) -> int:
 
 def check_positive(value: float, name: str, least: float = 0.0, most: float = np.inf) -> float:
     """Return a positive finite number as float, strictly between the limits."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not least < value < most:
-        limits = f"above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
-        raise ValueError(f"{name} is {value!r}: pass a finite number {limits}")
-    return float(value)
+    limits = f"above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
+    return _number(value, name, lambda x: least < x < most, f"a finite number {limits}")
 
 
 def check_prior(alpha0: float, beta0: float) -> tuple[float, float]:
@@ -58,23 +57,24 @@ def check_prior(alpha0: float, beta0: float) -> tuple[float, float]:
 
 def check_finite(value: float, name: str) -> float:
     """Return a finite number as float."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value):
-        raise ValueError(f"{name} is {value!r}: pass a finite number")
-    return float(value)
+    return _number(value, name, np.isfinite, "a finite number")
 
 
 def check_share(value: float, name: str) -> float:
     """Return a number from 0 to 1, both included, as float."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value!r}: pass a number from 0 to 1")
-    return float(value)
+    return _number(value, name, lambda x: 0 <= x <= 1, "a number from 0 to 1")
 
 
 def check_confidence(confidence: float) -> float:
     """Return a confidence as float, strictly between 0 and 1."""
-    if not isinstance(confidence, Real) or not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence!r}: pass a number between 0 and 1, as in 0.95")
-    return float(confidence)
+    advice = "a number between 0 and 1, as in 0.95"
+    return _number(confidence, "confidence", lambda x: 0 < x < 1, advice)
+
+
+def _number(value: Any, name: str, allowed: Callable[[Any], Any], advice: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not allowed(value):
+        raise ValueError(f"{name} is {value!r}: pass {advice}")
+    return float(value)
 
 
 def normal_quantile(confidence: float) -> float:
@@ -115,16 +115,10 @@ def within(ends: Any, bounds: Bounds) -> Any:
 
 
 def enough_trials(trials: Ints, least: int, what: str, short: Short) -> Bools | None:
-    """Which questions have ``least`` trials; ``None`` means all of them.
+    """Which questions have ``least`` trials, of ``trials`` (..., M); ``None`` means all of them.
 
-    Args:
-        trials: trials of each question, shape (..., M).
-        least: how many the estimator needs.
-        what: the estimator's name, for messages.
-        short: what to do about questions with fewer: "raise", or "drop", which warns.
-
-    Raises:
-        ValueError: questions with too few trials and "raise"; nothing left after "drop".
+    Questions with fewer are an error that names the estimator, ``what``, and one of them, or with
+    ``short="drop"`` a warning, unless nothing is left.
     """
     if short not in ("raise", "drop"):
         raise ValueError(f'short is {short!r}: pass "raise" or "drop"')

@@ -2,8 +2,7 @@
 
 Every estimator of this package first reduces what it is given to counts per question and
 category, shape ``(..., M, C + 1)``: leading axes are free (models, data sets, replicates), and a
-question's number of trials is the sum of its counts. Numbers that are not arrays (k, confidence,
-bounds) are checked in ``_checks.py``.
+question's number of trials is the sum of its counts.
 """
 
 from __future__ import annotations
@@ -110,23 +109,11 @@ def outcome_counts(
     rows: int = 1,
     prior: bool = False,
 ) -> Any:
-    """Count the outcomes of every category for every question.
+    """Count the outcomes 0..C of every question: int64, shape (..., M, C + 1).
 
-    Args:
-        R: outcomes, shape (..., M, N), or (N,) for one question; bool, integer or integer-valued
-            float; entries that are masked (``numpy.ma``) are missing and are not counted. Or
-            :class:`Counts`.
-        categories: C + 1; every outcome must be in 0..C.
-        remedy: what to do about an outcome above C, for messages.
-        name: the argument's name, for messages.
-        rows: the number of questions that a vector is cut into.
-        prior: whether R is a prior, which may have no trials, and fractional counts.
-
-    Returns:
-        Counts, int64 (float64 for fractional ones), shape (..., M, C + 1).
-
-    Raises:
-        ValueError: not a rectangular array of outcomes 0..C.
+    R is what :func:`scoring.bayes` takes, and ``categories`` C + 1. A vector is cut into ``rows``
+    questions. A prior may have no trials, and fractional counts, which stay float64. ``name`` of
+    the argument and ``remedy``, what to do about an outcome above C, are for messages.
 
     >>> import numpy as np
     >>> R = np.ma.masked_equal([[1, 1, 0], [0, -1, 1]], -1)
@@ -253,32 +240,24 @@ def _check_outcomes(
 
 
 def prior_counts(R0: Outcomes | None, counts: Ints, remedy: str) -> Any:
-    """Count a prior run of the same M questions; 0 where there is none.
-
-    Args:
-        R0: outcomes (..., M, D), or :class:`Counts` (..., M, C + 1), which may be fractional.
-        counts: those of the run itself; the leading axes must broadcast.
-        remedy: as for :func:`outcome_counts`.
-    """
+    """Count a prior run of the same M questions as ``counts``; 0 where there is none."""
     if R0 is None:
         return 0
     questions, categories = counts.shape[-2:]
-    found = outcome_counts(R0, categories, remedy=remedy, name="R0", rows=questions, prior=True)
-    if found.shape[-2] != questions:
+    prior = outcome_counts(R0, categories, remedy=remedy, name="R0", rows=questions, prior=True)
+    if prior.shape[-2] != questions:
         raise ValueError(
-            f"R0 has {found.shape[-2]} questions, but R has {questions}: "
+            f"R0 has {prior.shape[-2]} questions, but R has {questions}: "
             "pass prior outcomes of the same questions in the same order"
         )
     try:
-        shape = np.broadcast_shapes(found.shape, counts.shape)
+        np.broadcast_to(prior, counts.shape)
     except ValueError:
-        shape = ()
-    if shape != counts.shape:
         raise ValueError(
-            f"R0 has leading axes {found.shape[:-2]}, but R has {counts.shape[:-2]}: "
+            f"R0 has leading axes {prior.shape[:-2]}, but R has {counts.shape[:-2]}: "
             "pass one prior run for all, or one for each"
-        )
-    return found
+        ) from None
+    return prior
 
 
 def check_trials(trials: Ints, least: int, what: str, option: str = "") -> None:

@@ -1,8 +1,7 @@
-"""The formulas of Bayes@N and avg@N on stacks of counts, shape (..., M, C + 1).
+"""The formulas of Bayes@N and avg@N on stacks of counts (..., M, C + 1), taken as checked.
 
-Inputs are taken as checked. Leading axes are free (models, data sets, bootstrap replicates), and
-every question has its own number of trials, the sum of its counts. Notation and source: the
-docstring of ``bayes.py``.
+Leading axes are free (models, data sets, bootstrap replicates). Notation and source: the docstring
+of ``scoring.metrics.bayes``.
 """
 
 from __future__ import annotations
@@ -15,16 +14,7 @@ from scoring.numerics.inputs import Floats, Ints
 
 
 def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Floats, Floats]:
-    """Bayes@N of stacks of counts; the inputs are taken as checked.
-
-    Args:
-        counts: shape (..., M, C + 1).
-        weights: shape (C + 1,).
-        prior: counts of a prior run, broadcast against ``counts``; the 1 of the uniform prior
-            is added here.
-
-    Returns:
-        mu and sigma, float64, each of shape (...).
+    """mu and sigma (...) of Bayes@N; the 1 of the uniform prior is added to ``prior`` here.
 
     >>> import numpy as np
     >>> counts = np.array([[[2, 3], [1, 4]], [[5, 0], [0, 5]]])
@@ -54,14 +44,7 @@ def avg_moments(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def posterior_moments(nu: Ints | Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of w . pi_a for each question under Dirichlet(nu_a).
-
-    Args:
-        nu: Dirichlet parameters, all above 0, shape (..., M, C + 1).
-        weights: shape (C + 1,).
-
-    Returns:
-        Means and variances, float64, each of shape (..., M).
+    """Mean and variance (..., M) of w . pi_a under Dirichlet(nu_a), nu above 0.
 
     Source: arXiv 2510.04265, the terms of equation 15. The variance is summed around the mean,
     which is the same and cannot come out negative.

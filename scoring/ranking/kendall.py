@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import finite_array
+from scoring.numerics.arrays import broadcast_shape, finite_array
 
 
 def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
@@ -26,9 +26,7 @@ def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
     x or in y, tau_b has no value: that element is masked, and ``tau.mean()`` leaves it out.
     ``tau.mask.sum()`` is the number of such rankings, to be reported beside the mean.
 
-    Args:
-        x: scores or ranks, shape (..., K) with K at least 2.
-        y: the same, broadcast against x on the leading axes.
+    Shapes are (..., K), K at least 2, and are broadcast.
 
     Returns:
         A float64 ``numpy.ma.MaskedArray`` of shape (...), without axes for two vectors. What
@@ -53,13 +51,7 @@ def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
             f"x and y have shapes {a.shape} and {b.shape}: "
             "pass the same K models in both, shape (..., K) with K at least 2"
         )
-    try:
-        shape = np.broadcast_shapes(a.shape, b.shape)[:-1]
-    except ValueError:
-        raise ValueError(
-            f"x and y have leading axes {a.shape[:-1]} and {b.shape[:-1]}: "
-            "pass shapes that can be broadcast"
-        ) from None
+    shape = broadcast_shape(x=a, y=b)[:-1]
     agreement, untied = np.zeros(shape, dtype=np.int64), np.zeros((2, *shape), dtype=np.int64)
     for step in range(1, a.shape[-1]):
         sign_a, sign_b = (

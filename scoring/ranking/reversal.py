@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from scoring.metrics.passk import pass_at_k
-from scoring.numerics.arrays import check_models, check_scores
+from scoring.numerics.arrays import broadcast_shape, check_models, check_scores
 from scoring.numerics.checks import check_confidence, check_k, check_whole, result
 from scoring.numerics.coins import stream
 from scoring.numerics.estimate import enough_binary
@@ -49,9 +49,8 @@ def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
     Of the L (L - 1) / 2 pairs, those with (R(i) - R(j)) (R'(i) - R'(j)) < 0, where R and R' are
     the ranks before and after. A pair that is tied in either is not reversed.
 
-    Args:
-        before: scores, shape (..., L), L at least 2; higher is better.
-        after: the same models, broadcast against ``before`` on the leading axes.
+    Both are scores of the same L models, at least 2, shape (..., L), of which higher is better;
+    leading axes are broadcast.
 
     Returns:
         The share, from 0 to 1; a float, or an array of shape (...).
@@ -71,13 +70,7 @@ def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
         ranks(check_models(scores, name)) for scores, name in ((before, "before"), (after, "after"))
     )
     models = _check_models_of_both(a.shape[-1], b.shape[-1])
-    try:
-        reversed_pairs = np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-1], dtype=np.int64)
-    except ValueError:
-        raise ValueError(
-            f"before and after have leading axes {a.shape[:-1]} and {b.shape[:-1]}: "
-            "pass shapes that can be broadcast"
-        ) from None
+    reversed_pairs = np.zeros(broadcast_shape(before=a, after=b)[:-1], dtype=np.int64)
     for step in range(1, models):
         product = (a[..., step:] - a[..., :-step]) * (b[..., step:] - b[..., :-step])
         reversed_pairs += np.count_nonzero(product < 0, axis=-1)
@@ -131,8 +124,8 @@ def reversal_rate_ci(
     >>> from scoring import Counts
     >>> before = Counts([[[12, 8]], [[9, 11]], [[8, 12]]])
     >>> after = Counts([[[8, 12]], [[4, 16]], [[5, 15]]])
-    >>> found = reversal_rate_ci(before, after)
-    >>> round(found.rate, 4), round(found.mean, 2), found.lo, found.hi
+    >>> reversal = reversal_rate_ci(before, after)
+    >>> round(reversal.rate, 4), round(reversal.mean, 2), reversal.lo, reversal.hi
     (0.3333, 0.33, 0.0, 1.0)
     """
     k, tail = check_k(k), (1 - check_confidence(confidence)) / 2
@@ -170,11 +163,8 @@ def reversal_probability(
     Its mean over pairs is the posterior mean of the rate, since expectations add up even where
     pairs depend on each other.
 
-    Args:
-        mu_before: posterior means, shape (..., L), L at least 1.
-        sigma_before: their standard deviations, at least 0, same shape or one that broadcasts.
-        mu_after: of the same models after; leading axes are broadcast.
-        sigma_after: their standard deviations.
+    The means have shape (..., L), L at least 1, and the sigmas, at least 0, the same shapes or ones
+    that broadcast to them; before and after, leading axes are broadcast.
 
     Returns:
         float64, shape (..., L, L), symmetric, 0 on the diagonal. Scores without uncertainty that
@@ -195,13 +185,8 @@ def reversal_probability(
     above, below = _order(*check_scores(mu_before, sigma_before))
     above_after, below_after = _order(*check_scores(mu_after, sigma_after))
     _check_models_of_both(above.shape[-1], above_after.shape[-1], least=1)
-    try:
-        return np.asarray(above * below_after + below * above_after)
-    except ValueError:
-        raise ValueError(
-            f"mu_before and mu_after have leading axes {above.shape[:-2]} and "
-            f"{above_after.shape[:-2]}: pass shapes that can be broadcast"
-        ) from None
+    broadcast_shape(mu_before=above[..., 0], mu_after=above_after[..., 0])
+    return np.asarray(above * below_after + below * above_after)
 
 
 def _order(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
