@@ -2,12 +2,13 @@
 
 Over trials of these questions: Wald, Wilson, bootstrap of trials. With questions as a sample:
 clustered, bootstrap of questions. What an interval of level 95 % covers in truth depends on M, N
-and the success rates; ``scoring.studies.coverage`` measures it.
+and the success rates; ``scoring.studies.coverage`` measures it. Arguments, returns and errors are
+those of :func:`wald_ci`, where a function does not name more.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from scoring.numerics.checks import (
     normal_quantile,
     result,
 )
+from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import (
     Floats,
     Ints,
@@ -34,9 +36,7 @@ from scoring.numerics.moments import observed_means
 MOST_DRAWS = 2**21
 
 
-def wald_ci(
-    R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
-) -> tuple[Any, Any, Any, Any]:
+def wald_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95) -> Summary:
     """The average with the central-limit interval over trials of these questions.
 
     With the mean m_a and the unbiased variance s_a^2 of the weighted outcomes of question a::
@@ -47,7 +47,7 @@ def wald_ci(
     and where all do the interval is a point. It is not cut off at the range of w.
 
     Args:
-        R: as for :func:`scoring.bayes`; at least two trials of every question.
+        R: as for :func:`scoring.bayes`, but with at least two trials of every question.
         w: as for :func:`scoring.bayes`.
         confidence: level of the interval, in (0, 1).
 
@@ -74,7 +74,7 @@ def wald_ci(
     return result(a), result(stderr), *map(result, normal_interval(a, stderr, confidence, None))
 
 
-def wilson_ci(R: Outcomes, confidence: float = 0.95) -> tuple[Any, Any, Any, Any]:
+def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
     """The average of outcomes 0 and 1 with Wilson's interval, all trials taken as one binomial.
 
     With a the mean over questions of the share correct and n = M^2 / sum_a (1 / N_a), which is
@@ -87,17 +87,8 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> tuple[Any, Any, Any, Any
     it need not be. n is the number of trials for which a has the variance of a binomial share when
     all p_a are equal.
 
-    Args:
-        R: outcomes 1 (correct) and 0 (not), shape (..., M, N), possibly masked, or
-            :class:`scoring.Counts`; at least one trial of every question.
-        confidence: level of the interval, in (0, 1).
-
-    Returns:
-        a, stderr = sqrt(a (1 - a) / n), lo, hi, as for :func:`wald_ci`.
-
-    Raises:
-        ValueError: an outcome other than 0 and 1, a wrong shape, a question without trials,
-            confidence out of range.
+    Outcomes other than 0 and 1, or a question without trials, are a ValueError; stderr is
+    sqrt(a (1 - a) / n). All else: :func:`wald_ci`.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference",
     Journal of the American Statistical Association 22 (1927).
@@ -120,25 +111,15 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> tuple[Any, Any, Any, Any
     return result(a), result(np.sqrt(variance)), result(lo), result(hi)
 
 
-def clustered_ci(
-    R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
-) -> tuple[Any, Any, Any, Any]:
+def clustered_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95) -> Summary:
     """The average with questions as a sample from a larger pool: a -/+ z question_stderr.
 
     What evaluation harnesses print. It is about other questions of this kind, and is wider than
     an interval over trials unless the questions are alike. z is the normal quantile, also for few
     questions, where Student's would be larger. It is not cut off at the range of w.
 
-    Args:
-        R: as for :func:`scoring.bayes`; at least two questions, one trial of each.
-        w: as for :func:`scoring.bayes`.
-        confidence: level of the interval, in (0, 1).
-
-    Returns:
-        a, stderr (:func:`scoring.question_stderr`), lo, hi, as for :func:`wald_ci`.
-
-    Raises:
-        ValueError: as for :func:`scoring.question_stderr`; confidence out of range.
+    Fewer than two questions, or one without trials, are a ValueError; stderr is
+    :func:`scoring.question_stderr`. All else: :func:`wald_ci`.
 
     Source: Miller, "Adding Error Bars to Evals", arXiv 2411.00640.
 
@@ -158,7 +139,7 @@ def bootstrap_ci(
     replicates: int = 2000,
     seed: int = 0,
     resample: Literal["trials", "questions"] = "trials",
-) -> tuple[Any, Any, Any, Any]:
+) -> Summary:
     """The average with the percentile interval of a bootstrap.
 
     With "trials", each question's N_a trials are drawn again with replacement, from the counts: a
@@ -166,19 +147,9 @@ def bootstrap_ci(
     lo and hi are quantiles of the averages of the replicates. A question whose trials all agree
     has no spread, and with "trials" the variance is (N - 1) / N of :func:`wald_ci`'s.
 
-    Args:
-        R: as for :func:`scoring.bayes`; at least one trial of every question.
-        w: as for :func:`scoring.bayes`.
-        confidence: level of the interval, in (0, 1).
-        replicates: how many averages are drawn, at least 2.
-        seed: of the random numbers, at least 0. Each matrix of a stack gets what it would alone.
-        resample: "trials", or "questions".
-
-    Returns:
-        a, stderr (standard deviation of the replicates), lo, hi, as for :func:`wald_ci`.
-
-    Raises:
-        ValueError: as for :func:`scoring.avg`; another argument not as above.
+    stderr is the standard deviation of at least two ``replicates``. ``seed`` is a whole number, at
+    least 0; each matrix of a stack gets what it would alone. A question without trials is a
+    ValueError. All else: :func:`wald_ci`.
 
     Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
 

@@ -33,7 +33,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from scoring.numerics.checks import check_confidence, check_whole, normal_quantile, result, within
+from scoring.numerics.checks import (
+    Bounds,
+    check_confidence,
+    check_whole,
+    normal_quantile,
+    result,
+    within,
+)
+from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import Floats, Ints, Outcomes, outcome_counts, weighted_counts
 from scoring.numerics.moments import posterior_moments
 from scoring.numerics.shared_prior import blocks, posterior
@@ -68,17 +76,7 @@ def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, A
     Questions are fixed and trials are random, as for :func:`scoring.bayes`. A question without
     trials has the fitted prior as posterior: it takes after the others.
 
-    Args:
-        R: outcomes 0..C, shape (..., M, N), or (N,) for one question; bool, integer or
-            integer-valued float; masked entries are missing trials and count as nothing. Or
-            :class:`scoring.Counts`.
-        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
-
-    Returns:
-        mu, sigma: floats for one matrix, arrays of shape (...) for a stack.
-
-    Raises:
-        ValueError: an outcome that is not in 0..C, a wrong shape, nothing to score.
+    Arguments, returns and errors: :func:`scoring.bayes`.
 
     Source: the Dirichlet-multinomial as the marginal likelihood of arXiv 2510.04265's model
     (equations 1 and 15 with the prior's ones replaced by s q); not in the paper.
@@ -99,25 +97,13 @@ def empirical_bayes_ci(
     R: Outcomes,
     w: npt.ArrayLike | None = None,
     confidence: float = 0.95,
-    bounds: tuple[float, float] | None = None,
-) -> tuple[Any, Any, Any, Any]:
+    bounds: Bounds = None,
+) -> Summary:
     """:func:`empirical_bayes` with its credible interval, of equal tails.
 
     The ends are quantiles of the Beta distribution on [min w, max w] with mean mu and standard
     deviation sigma: near the edge the posterior is skewed, and mu -/+ z sigma would leave the
-    range on one side and miss on the other.
-
-    Args:
-        R: as for :func:`empirical_bayes`.
-        w: as for :func:`empirical_bayes`.
-        confidence: posterior probability of the interval, in (0, 1).
-        bounds: both ends are moved into (lowest, highest); ``None`` leaves them.
-
-    Returns:
-        mu, sigma, lo, hi: floats for one matrix, arrays of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`empirical_bayes`; confidence or bounds out of order.
+    range on one side and miss on the other. Arguments, returns, errors: :func:`scoring.bayes_ci`.
 
     Source: as for :func:`empirical_bayes`; the interval's form was chosen by the coverage study.
 
@@ -143,16 +129,11 @@ def empirical_bayes_ci(
 def fit_prior(R: Outcomes, categories: int = 2) -> Prior:
     """The prior over questions itself: what a next question of this kind would be like.
 
-    Args:
-        R: as for :func:`empirical_bayes`.
-        categories: C + 1, at least 2; every outcome is in 0..C.
+    R is that of :func:`scoring.bayes`, and ``categories`` C + 1, at least 2; else a ValueError.
 
     Returns:
         A :class:`Prior`; ``concentration * mean`` are the parameters of a Dirichlet, in the order
         of the categories: for two outcomes Beta(entry 1, entry 0).
-
-    Raises:
-        ValueError: as for :func:`empirical_bayes`; categories below 2.
 
     Source: as for :func:`empirical_bayes`.
 
@@ -165,8 +146,8 @@ def fit_prior(R: Outcomes, categories: int = 2) -> Prior:
     categories = check_whole(categories, "categories", 2)
     advice = f"categories is {categories}, for outcomes 0..{categories - 1}"
     counts = outcome_counts(R, categories, remedy=advice)
-    found = [_prior_moments(block) for block in blocks(_flat(counts))]
-    mean, mean_sd, log_s, log_sd = (np.concatenate(part) for part in zip(*found, strict=True))
+    parts = zip(*map(_prior_moments, blocks(_flat(counts))), strict=True)
+    mean, mean_sd, log_s, log_sd = (np.concatenate(part) for part in parts)
     lead = counts.shape[:-2]
     return Prior(
         mean.reshape((*lead, categories)),
@@ -191,8 +172,8 @@ def _unit_score(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
     """mu and sigma (...) on the scale where the smallest weight is 0 and the largest 1."""
     span = np.ptp(weights)
     units = (weights - weights.min()) / (span if span > 0 else 1.0)
-    found = [_mixture(block, units) for block in blocks(_flat(counts))]
-    mu, sigma = (np.concatenate(part) for part in zip(*found, strict=True))
+    parts = zip(*(_mixture(block, units) for block in blocks(_flat(counts))), strict=True)
+    mu, sigma = (np.concatenate(part) for part in parts)
     return mu.reshape(counts.shape[:-2]), sigma.reshape(counts.shape[:-2])
 
 

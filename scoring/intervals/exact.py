@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from scoring.numerics.arrays import number_array
 from scoring.numerics.checks import check_confidence, result
+from scoring.numerics.estimate import Summary
 from scoring.numerics.fourier import mean_cdf, mean_quantiles
 from scoring.numerics.inputs import Floats, Outcomes, category_advice, prior_counts, weighted_counts
 from scoring.numerics.moments import bayes_from_counts
@@ -29,7 +30,7 @@ def bayes_exact_ci(
     w: npt.ArrayLike | None = None,
     R0: Outcomes | None = None,
     confidence: float = 0.95,
-) -> tuple[Any, Any, Any, Any]:
+) -> Summary:
     """Bayes@N with the equal-tailed credible interval of its exact posterior.
 
     :func:`scoring.bayes_ci` puts a normal distribution in place of the posterior. Here lo and hi
@@ -45,20 +46,8 @@ def bayes_exact_ci(
     The error, as a probability, is below 1e-10 for three or more questions, and for one with
     outcomes 0 and 1 (a Beta distribution). For two questions, or one with more weights, it is below
     1e-7 and mostly below 1e-9; up to 2e-5 if one of the two has 10^6 times the trials of the other,
-    or some weights of the one nearly coincide.
-
-    Args:
-        R: as for :func:`scoring.bayes`.
-        w: as for :func:`scoring.bayes`.
-        R0: as for :func:`scoring.bayes`.
-        confidence: posterior probability of the interval, in (0, 1); at most 1 - 2e-7.
-
-    Returns:
-        mu, sigma (those of :func:`scoring.bayes`), lo, hi; floats for one matrix, arrays of shape
-        (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.bayes`; confidence out of range.
+    or some weights of the one nearly coincide. A confidence above 1 - 2e-7 is a ValueError. All
+    else: :func:`scoring.bayes_ci`.
 
     Source: the posterior is that of arXiv 2510.04265, Algorithm 1; the paper's interval (section
     2.5) approximates it.
@@ -90,10 +79,7 @@ def bayes_exact_ci(
 
 
 def posterior_cdf(
-    x: npt.ArrayLike,
-    R: Outcomes,
-    w: npt.ArrayLike | None = None,
-    R0: Outcomes | None = None,
+    x: npt.ArrayLike, R: Outcomes, w: npt.ArrayLike | None = None, R0: Outcomes | None = None
 ) -> Any:
     """Posterior probability that the metric of Bayes@N is at most x.
 
@@ -101,18 +87,12 @@ def posterior_cdf(
     it is, given R, that the true metric of these questions is below a value; 1 minus it, that the
     metric exceeds a target.
 
-    Args:
-        x: points; a number, or an array whose last axes are those of the stack, (..., *stack).
-        R: as for :func:`scoring.bayes`.
-        w: as for :func:`scoring.bayes`.
-        R0: as for :func:`scoring.bayes`.
+    R, w, R0 and their errors are those of :func:`scoring.bayes`, and x is a number, or an array
+    whose last axes are those of the stack, (..., *stack); anything else is a ValueError.
 
     Returns:
         P(metric <= x | R), accurate as :func:`bayes_exact_ci` says; a float for one matrix and one
         x, else an array of the shape to which x and the stack broadcast.
-
-    Raises:
-        ValueError: as for :func:`scoring.bayes`; x that is not a number or does not broadcast.
 
     Source: the posterior of arXiv 2510.04265, Algorithm 1.
 
@@ -141,8 +121,8 @@ def posterior_cdf(
     if levels.size == 1:
         return result((points >= levels[0]).astype(np.float64))
     columns = (points.reshape(-1, len(flat)).T - levels[0]) / (levels[-1] - levels[0])
-    found = mean_cdf(flat, (levels - levels[0]) / (levels[-1] - levels[0]), columns)
-    return result(found.T.reshape(points.shape))
+    cdf = mean_cdf(flat, (levels - levels[0]) / (levels[-1] - levels[0]), columns)
+    return result(cdf.T.reshape(points.shape))
 
 
 def _posterior(

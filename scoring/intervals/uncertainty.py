@@ -63,16 +63,7 @@ def uncertainty(R: Outcomes, w: npt.ArrayLike | None = None) -> Uncertainty:
     the larger one where questions are easy or hard and N is small, since the posterior does not
     take ten correct answers of ten for certainty, and trials does.
 
-    Args:
-        R: outcomes 0..C, shape (..., M, N), or counts, with at least two questions and at least
-            one trial of each; as for :func:`scoring.avg`.
-        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
-
-    Returns:
-        An :class:`Uncertainty`.
-
-    Raises:
-        ValueError: as for :func:`scoring.avg`; fewer than two questions.
+    Fewer than two questions, or one without trials, are a ValueError; R and w: :func:`scoring.avg`.
 
     Source: sigma: arXiv 2510.04265, equation 20. clustered: Miller, arXiv 2411.00640. The split
     is the analysis of variance of a random effect, for questions with unequal N_a.

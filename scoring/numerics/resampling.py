@@ -91,35 +91,24 @@ def resampled_scores(
 ) -> dict[str, Floats]:
     """Scores of the checkpoints in every replicate of :func:`resample`, the same for all scores.
 
-    Replicates are paired: ``monotone_tau(found["a"]) - monotone_tau(found["b"])`` are draws of
-    the difference of two scores' taus.
-
-    Args:
-        R: as for :func:`scoring.ranking.trajectory.stability`.
-        scores: by label, as for :func:`scoring.ranking.trajectory.stability`.
-        trials: as for :func:`resample`.
-        replicates: as for :func:`resample`.
-        seed: as for :func:`resample`.
+    Replicates are paired: ``monotone_tau(drawn["a"]) - monotone_tau(drawn["b"])`` are draws of
+    the difference of two scores' taus. Arguments and errors are those of
+    :func:`scoring.ranking.trajectory.stability`, with scores by label.
 
     Returns:
         By label, float64, shape (replicates, n).
 
-    Raises:
-        ValueError: as for :func:`scoring.ranking.trajectory.stability`.
-
-    Source: as for :func:`resample`.
-
     >>> from scoring import pass_at_k
-    >>> found = resampled_scores([[[0, 1]], [[1, 1]]], {"Pass@2": lambda R: pass_at_k(R, 2)})
-    >>> found["Pass@2"].shape, found["Pass@2"].mean(axis=0).round(2).tolist()
+    >>> drawn = resampled_scores([[[0, 1]], [[1, 1]]], {"Pass@2": lambda R: pass_at_k(R, 2)})
+    >>> drawn["Pass@2"].shape, drawn["Pass@2"].mean(axis=0).round(2).tolist()
     ((2000, 2), [0.74, 1.0])
     """
     track_counts(R)
-    found: dict[str, list[Floats]] = {label: [] for label in scores}
+    drawn: dict[str, list[Floats]] = {label: [] for label in scores}
     for part in resample(R, trials, replicates, seed):
         for label, score in scores.items():
-            found[label].append(scored(score, part, label))
-    return {label: np.concatenate(parts) for label, parts in found.items()}
+            drawn[label].append(scored(score, part, label))
+    return {label: np.concatenate(parts) for label, parts in drawn.items()}
 
 
 def _drawn_columns(rng: np.random.Generator, n: int, solved: Any, size: int) -> Ints:
@@ -157,10 +146,10 @@ def track_counts(R: Outcomes) -> Ints:
 
 def scored(score: Score, counts: Ints, label: str) -> Floats:
     """The scores (...) of counts (..., M, 2)."""
-    found = score(Counts(counts))
-    if np.shape(found) != counts.shape[:-2]:
+    scores = score(Counts(counts))
+    if np.shape(scores) != counts.shape[:-2]:
         raise ValueError(
-            f"{label} is of shape {np.shape(found)} for counts of shape {counts.shape}: "
+            f"{label} is of shape {np.shape(scores)} for counts of shape {counts.shape}: "
             "pass a function that returns one score a matrix, as lambda R: avg(R)[0]"
         )
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(scores, dtype=np.float64)

@@ -66,12 +66,12 @@ def trials_for_width(
     with N trials reach the width, and the rest miss it by little.
 
     Args:
-        R: outcomes of the pilot 0..C, shape (..., M, N), or counts; as for
-            :func:`scoring.bayes`. A question without trials is planned for from the prior.
+        R: outcomes of the pilot as for :func:`scoring.bayes`. A question without trials is
+            planned for from the prior.
         width: hi - lo of :func:`scoring.bayes_ci` without bounds, above 0, in units of the
             weights.
-        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
-        confidence: confidence of the interval, in (0, 1).
+        w: as for :func:`scoring.bayes`.
+        confidence: of the interval, in (0, 1).
 
     Returns:
         N, at least 1: an int for one matrix, an int64 array (...) for stacks.
@@ -87,13 +87,13 @@ def trials_for_width(
     (15, 64)
     """
     counts, weights = weighted_counts(R, w)
-    wanted = check_positive(width, "width") / (2 * normal_quantile(confidence))
+    target = check_positive(width, "width") / (2 * normal_quantile(confidence))
     unit = _unit(weights)
-    expected = _expected_variance(counts, weights / unit)
-    found = _smallest(lambda N: np.sqrt(expected(N)) <= wanted / unit)
-    if np.isinf(found).any():
+    variance = _expected_variance(counts, weights / unit)
+    trials = _smallest(lambda N: np.sqrt(variance(N)) <= target / unit)
+    if np.isinf(trials).any():
         raise ValueError(f"width is {width!r}: more than 2^52 trials are needed, pass a larger one")
-    return int(found) if found.ndim == 0 else found.astype(np.int64)
+    return int(trials) if trials.ndim == 0 else trials.astype(np.int64)
 
 
 def trials_to_separate(
@@ -116,20 +116,12 @@ def trials_to_separate(
     At N trials the z of a run still scatters by about 1 around the expected one: about half of
     all runs with N trials reach the confidence, and the others need some more.
 
-    Args:
-        R_a: outcomes of A's pilot 0..C, shape (..., M, N), or counts; at least one trial of
-            every question.
-        R_b: outcomes of B's pilot on the same questions; numbers of trials may differ, leading
-            axes are broadcast.
-        w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
-        confidence: of the order of the two models (rho), in (1/2, 1), and of the range.
+    R_a and R_b are outcomes of the two pilots, and w weights, as for :func:`scoring.compare`, with
+    its errors; ``confidence`` is that of the order of the two models (rho), in (1/2, 1), and of the
+    range.
 
     Returns:
         A :class:`TrialPlan`; inf stands for more than 2^52.
-
-    Raises:
-        ValueError: as for :func:`scoring.compare`; a question without trials; a confidence
-            outside (1/2, 1).
 
     Source: arXiv 2510.04265, sections 2.5 and 2.7.1, in expectation.
 

@@ -95,10 +95,7 @@ def ranks_with_uncertainty(
         sigma: their standard deviations, at least 0, same shape or one that broadcasts to it.
         rule: "consecutive_z" or "overlap".
         z: the threshold, above 0.
-        method: "dense" or "competition", as for :func:`ranks`.
-
-    Returns:
-        int64 ranks, shape (..., K), in the order of the models.
+        method: as for :func:`ranks`, which says what is returned.
 
     Raises:
         ValueError: mu or sigma not finite, sigma below 0, shapes that do not match, an unknown
@@ -143,18 +140,13 @@ def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
     by quadrature, without random numbers; the error is below 1e-8 for up to 100 models. The work
     grows steeply with K: a few milliseconds for 20 models, half a second for 50, six for 100.
 
-    Args:
-        mu: posterior means, shape (..., K).
-        sigma: their standard deviations, at least 0, same shape or one that broadcasts to it.
+    mu and sigma, and their errors, are those of :func:`ranks_with_uncertainty`.
 
     Returns:
         P, float64, shape (..., K, K): P[..., i, r] is the probability that model i has rank
         r + 1. Rows and columns add up to 1. A sigma of 0, or below 1e-8 of the largest distance
         among scores and sigmas, is a score without uncertainty; models tied in such a score
         have their places in random order.
-
-    Raises:
-        ValueError: mu or sigma not finite, sigma below 0, shapes that do not match.
 
     Source: the normal posteriors are those of arXiv 2510.04265, section 2.5.
 
@@ -171,15 +163,8 @@ def probability_best(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
 
         P_i = integral of phi((x - mu_i)/sigma_i)/sigma_i prod_{j != i} Phi((x - mu_j)/sigma_j) dx
 
-    Args:
-        mu: as for :func:`rank_distribution`.
-        sigma: as for :func:`rank_distribution`.
-
-    Returns:
-        Probabilities, float64, shape (..., K), which add up to 1.
-
-    Raises:
-        ValueError: as for :func:`rank_distribution`.
+    Arguments and errors are those of :func:`rank_distribution`; the probabilities have shape
+    (..., K) and add up to 1.
 
     Source: the normal posteriors are those of arXiv 2510.04265, section 2.5.
 
@@ -197,18 +182,11 @@ def indistinguishable_groups(
     A group is a set of models of which all pairs have |z_ij| < z, and to which no other model
     can be added. Groups may overlap, as in a compact letter display: a model may be
     indistinguishable from the one above and the one below, which differ. A model that differs
-    from all others is a group of its own.
-
-    Args:
-        mu: posterior means, shape (K,).
-        sigma: their standard deviations, at least 0, shape (K,) or a number.
-        z: the threshold, above 0.
+    from all others is a group of its own. Arguments and errors are those of
+    :func:`ranks_with_uncertainty`, but mu has one axis, (K,).
 
     Returns:
         Lists of the models' indices, best score first, in the order of their scores.
-
-    Raises:
-        ValueError: as for :func:`ranks_with_uncertainty`; mu with more than one axis.
 
     Source: the pairs' z is that of arXiv 2510.04265, section 2.5.
 

@@ -118,8 +118,7 @@ def reversal_rate_ci(
     Raises:
         ValueError: an argument not as above, different L, L below 2.
 
-    Source: MaP, section 3.1, for the rate; the posterior is that of arXiv 2510.04265, equation 9
-    with C = 1.
+    Source: MaP, section 3.1, for the rate; arXiv 2510.04265, equation 9 with C = 1.
 
     >>> from scoring import Counts
     >>> before = Counts([[[12, 8]], [[9, 11]], [[8, 12]]])

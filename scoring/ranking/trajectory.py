@@ -100,17 +100,9 @@ def monotone_tau(scores: npt.ArrayLike) -> Any:
 def progress_tau_b(scores: npt.ArrayLike) -> Any:
     """Kendall's tau_b between the order of training and the scores.
 
-    Ties count neither way, and shorten the scale. Without ties it is :func:`monotone_tau`.
-
-    Args:
-        scores: as for :func:`monotone_tau`.
-
-    Returns:
-        A float64 ``numpy.ma.MaskedArray`` of shape (...), masked where all scores are tied and
-        tau_b has no value, as of :func:`scoring.kendall_tau_b`.
-
-    Raises:
-        ValueError: as for :func:`monotone_tau`.
+    Ties count neither way, and shorten the scale. Without ties it is :func:`monotone_tau`, whose
+    argument and errors it has. The result is that of :func:`scoring.kendall_tau_b`, a masked array
+    of shape (...), masked where all scores are tied and tau_b has no value.
 
     Source: arXiv 2510.04265, section 2.7 (tau_b).
 
@@ -124,14 +116,7 @@ def progress_tau_b(scores: npt.ArrayLike) -> Any:
 def down_share(scores: npt.ArrayLike) -> Any:
     """Share of the n - 1 steps from a checkpoint to the next at which the score goes down.
 
-    Args:
-        scores: as for :func:`monotone_tau`.
-
-    Returns:
-        The share, from 0 to 1; a float, or an array of shape (...). A tie is not down.
-
-    Raises:
-        ValueError: as for :func:`monotone_tau`.
+    From 0 to 1; a tie is not down. Argument, shapes and errors: :func:`monotone_tau`.
 
     Source: what MaP's Figures 2 and 3 show, as a number; not in the paper.
 
@@ -150,30 +135,12 @@ def stabilities(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> dict[str, Stability]:
-    """:func:`stability` of several scores, on the same replicates.
-
-    Args:
-        R: as for :func:`stability`.
-        scores: by label, as for :func:`stability`.
-        trials: as for :func:`stability`.
-        replicates: as for :func:`stability`.
-        seed: as for :func:`stability`.
-        confidence: as for :func:`stability`.
-
-    Returns:
-        A :class:`Stability` by label.
-
-    Raises:
-        ValueError: as for :func:`stability`.
-
-    Source: as for :func:`stability`.
+    """:func:`stability` of several scores by label, on the same replicates.
 
     >>> from scoring import Counts, avg, pass_at_k
     >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])
-    >>> found = stabilities(
-    ...     track, {"avg": lambda R: avg(R)[0], "Pass@4": lambda R: pass_at_k(R, 4)}
-    ... )
-    >>> {label: round(s.tau_mean, 2) for label, s in found.items()}
+    >>> scores = {"avg": lambda R: avg(R)[0], "Pass@4": lambda R: pass_at_k(R, 4)}
+    >>> {label: round(s.tau_mean, 2) for label, s in stabilities(track, scores).items()}
     {'avg': 0.92, 'Pass@4': 0.91}
     """
     tail = (1 - check_confidence(confidence)) / 2
@@ -226,8 +193,8 @@ def stability(
 
     >>> from scoring import Counts, pass_at_k
     >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])
-    >>> found = stability(track, lambda R: pass_at_k(R, 4))
-    >>> found.tau, round(found.tau_mean, 2), round(found.tau_low, 2), found.tau_high
+    >>> s = stability(track, lambda R: pass_at_k(R, 4))
+    >>> s.tau, round(s.tau_mean, 2), round(s.tau_low, 2), s.tau_high
     (1.0, 0.91, 0.33, 1.0)
     """
     return stabilities(R, {"score": score}, trials, replicates, seed, confidence)["score"]
