@@ -31,20 +31,19 @@ from pipeline.research.trajectory import (
     evaluate,
     figures,
     forms,
-    merged,
     plan,
     preview,
     protocols,
+    remaining,
     samples,
     spread,
     stability,
-    standing,
     summary,
     tracks,
-    trainings,
     verb,
+    windows,
 )
-from pipeline.research.trajectory.plan import Evaluation, Plan
+from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
 from pipeline.research.trajectory.tracks import Track
 from pipeline.store import runfolder
 
@@ -77,10 +76,9 @@ def ckpts(root: Path, *names: str) -> Path:
     return root
 
 
-def planned(*arguments: str) -> tuple[settings.Settings, Plan]:
+def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
     asked = settings.load(arguments)
-    found = trainings.find(asked.cfg.checkpoints, asked.cfg.merge.windows)
-    return asked, plan.make(asked, found)
+    return asked, plan.make(asked)
 
 
 # --- settings, checkpoints, plans -------------------------------------------------------------
@@ -141,7 +139,7 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
     ("sizes", "message"),
     [
         ([4], "merge=4: checkpoints holds 3 checkpoints"),
-        ([3], "merge=3: of 3 checkpoints (checkpoints) that is one window"),
+        ([3], "merge=3: checkpoints holds 3 checkpoints, which is less than 2 such windows"),
     ],
 )
 def test_windows_that_do_not_fit_are_refused(
@@ -149,20 +147,20 @@ def test_windows_that_do_not_fit_are_refused(
 ) -> None:
     ckpts(tmp_path, "s-1", "s-2", "s-3")
     with pytest.raises(UserError) as error:
-        trainings.find({"": [str(tmp_path)]}, sizes)
+        plan.find({"": [str(tmp_path)]}, sizes)
     assert message in str(error.value) and "\n" not in str(error.value)
-    assert trainings.find({"": [str(tmp_path)]}, [2])[0].steps == [1, 2, 3]
+    assert plan.find({"": [str(tmp_path)]}, [2])[0].steps == [1, 2, 3]
 
 
 def test_a_trajectory_needs_two_checkpoints_of_different_names(tmp_path: Path) -> None:
     ckpts(tmp_path / "a", "s-1", "s-2")
     ckpts(tmp_path / "b", "s-1")
     with pytest.raises(UserError, match="holds 1 checkpoint; a trajectory needs 2"):
-        trainings.find({"": [str(tmp_path / "b")]}, [])
+        plan.find({"": [str(tmp_path / "b")]}, [])
     with pytest.raises(UserError, match=r"are both called s-1; .*checkpoints\.NAME"):
-        trainings.find({"": [str(tmp_path / "a"), str(tmp_path / "b")]}, [])
+        plan.find({"": [str(tmp_path / "a"), str(tmp_path / "b")]}, [])
     with pytest.raises(UserError, match="nowhere"):
-        trainings.find({"": [str(tmp_path / "nowhere")]}, [])
+        plan.find({"": [str(tmp_path / "nowhere")]}, [])
 
 
 def test_steps_that_say_nothing_are_counted(
@@ -170,11 +168,11 @@ def test_steps_that_say_nothing_are_counted(
 ) -> None:
     ckpts(tmp_path / "a", "early", "late-2")
     ckpts(tmp_path / "b", "s-5", "s-9")
-    found = trainings.find({"a": [str(tmp_path / "a")], "b": [str(tmp_path / "b")]}, [])
+    found = plan.find({"a": [str(tmp_path / "a")], "b": [str(tmp_path / "b")]}, [])
     assert [one.steps for one in found] == [[1, 2], [1, 2]]
     assert "early has no step in its name; they are numbered 1 to 2" in capsys.readouterr().err
     backwards = [str(tmp_path / "b" / "s-9"), str(tmp_path / "b" / "s-5")]
-    assert trainings.find({"": backwards}, [])[0].steps == [1, 2]
+    assert plan.find({"": backwards}, [])[0].steps == [1, 2]
     assert "s-5 comes after s-9" in capsys.readouterr().err
 
 
@@ -209,8 +207,8 @@ def test_names_of_runs_are_those_of_the_models_own_checkpoints(place: Path) -> N
     assert two.out == Path("runs/_trajectory/demo-t")
     last = made.evaluations[-1]
     assert last.run.path == Path("runs/demo/demo-step-4000-merge4-greedy") and last.greedy
-    assert last.weights.path == (place / "runs/_merged/demo/step-4000-merge4")
-    assert [path.name for path in last.weights.sources] == [
+    assert last.window.path == (place / "runs/_merged/demo/step-4000-merge4")
+    assert [path.name for path in last.window.sources] == [
         f"step-{n}" for n in (3700, 3800, 3900, 4000)
     ]
     assert len(made.evaluations) == 2 * (18 + 15)
@@ -263,14 +261,14 @@ def finish(one: Evaluation, marks: Mapping[str, str]) -> None:
     identity = runfolder.read_manifest(run)["identity"]
     hashes = {q.id: q.hash for q in questions.load(one.run.cfg.dataset)[0]}
     identity["questions"] = {qid: hashes[qid] for qid in marks}
-    if one.weights.window == 1:
-        identity["model.weights"] = merged.fingerprint(one.weights.path)
+    if one.window.size == 1:
+        identity["model.weights"] = windows.fingerprint(one.window.path)
     runfolder.write_manifest(run, {"identity": identity})
-    runfolder.write_json(run.grades / "_grader.json", standing._grader(run))
+    runfolder.write_json(run.grades / "_grader.json", remaining.grader(run))
 
 
-def stand(one: Evaluation) -> standing.Standing:
-    return standing.of(one, questions.load(one.run.cfg.dataset)[0])
+def stand(one: Evaluation) -> remaining.Remaining:
+    return remaining.of(one, questions.load(one.run.cfg.dataset)[0])
 
 
 def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -> None:
@@ -298,7 +296,7 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
         stand(one)
     write_questions(place / "sums.jsonl", sums(2))
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-1" / "model.safetensors")
-    merged.fingerprint.cache_clear()
+    windows.fingerprint.cache_clear()
     with pytest.raises(UserError, match=r"model\.weights is"):
         stand(one)
 
@@ -314,27 +312,27 @@ def test_merged_weights_are_made_removed_and_remembered(
     write_questions(place / "sums.jsonl", sums(1))
     ask = [*SUMS, "checkpoints=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
     one = planned(*ask)[1].evaluations[-2]
-    weights = one.weights
-    assert merged.known(weights) == (None, None)
-    merged.make(weights)
-    fingerprint = merged.known(weights).weights
-    assert fingerprint and (weights.path / "merge.yaml").is_file()
-    made = (weights.path / "model.safetensors").stat().st_mtime_ns
-    merged.make(weights)
-    assert (weights.path / "model.safetensors").stat().st_mtime_ns == made
+    window = one.window
+    assert windows.known(window) == (None, None)
+    windows.make(window)
+    fingerprint = windows.known(window).fingerprint
+    assert fingerprint and (window.path / "merge.yaml").is_file()
+    made = (window.path / "model.safetensors").stat().st_mtime_ns
+    windows.make(window)
+    assert (window.path / "model.safetensors").stat().st_mtime_ns == made
     finish(one, {"q0": "10"})
     assert stand(one) == (0, 0, 0, False)
-    left = weights.path.parent / f".{weights.path.name}.removing-0"
+    left = window.path.parent / f".{window.path.name}.removing-0"
     left.mkdir()  # of a removal that was stopped
-    merged.remove(weights)
-    assert [path.name for path in weights.path.parent.iterdir()] == [f"{weights.path.name}.json"]
-    assert merged.known(weights) == (fingerprint, None)
+    windows.remove(window)
+    assert [path.name for path in window.path.parent.iterdir()] == [f"{window.path.name}.json"]
+    assert windows.known(window) == (fingerprint, None)
     assert stand(one) == (0, 0, 0, False)
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
-    merged.fingerprint.cache_clear()
+    windows.fingerprint.cache_clear()
     with pytest.raises(UserError, match="s-2 had other weights when the runs of s-3-merge2 were"):
         stand(one)
-    (weights.path.parent / f"{weights.path.name}.json").unlink()
+    (window.path.parent / f"{window.path.name}.json").unlink()
     assert stand(one) == (0, 0, 0, True)  # nothing is left that says what it was made of
 
 
@@ -344,60 +342,60 @@ def merged_run(place: Path, training: str) -> Evaluation:
     write_questions(place / "sums.jsonl", sums(1))
     one = planned(*SUMS, f"checkpoints={training}", "merge=2", "dataset.path=sums.jsonl",
                   "sampling.trials=2")[1].evaluations[-2]  # fmt: skip
-    merged.make(one.weights)
+    windows.make(one.window)
     finish(one, {"q0": "10"})
     run = one.run
     identity = runfolder.read_manifest(run)["identity"]
-    identity["model.weights"] = merged.known(one.weights).weights
+    identity["model.weights"] = windows.known(one.window).fingerprint
     runfolder.write_manifest(run, {"identity": identity})
     return one
 
 
 def test_runs_are_kept_where_merged_weights_cannot_be_recognised(place: Path) -> None:
     one = merged_run(place, "t")
-    folder = one.weights.path
+    folder = one.window.path
     assert stand(one) == (0, 0, 0, False)
     (folder / "merge.yaml").write_text("version: 1000\nsources: []\n")
     assert stand(one) == (0, 0, 0, True)  # its own bytes are those of the run
-    merged.remember(one.weights)
+    windows.remember(one.window)
     assert not folder.with_name(f"{folder.name}.json").exists()
     (one.run.attempts / "00000.parquet").unlink()
     only = r"s-3-merge2: .*; delete this folder only: it is merged again, and its runs stay if the"
     with pytest.raises(UserError, match=only):
         stand(one)  # something is owed: no weights that nobody knows are sampled
     with pytest.raises(UserError, match=only):
-        merged.make(one.weights)
+        windows.make(one.window)
     for path in folder.iterdir():
         path.unlink()
-    merged.fingerprint.cache_clear()
+    windows.fingerprint.cache_clear()
     with pytest.raises(UserError, match=only):
         stand(one)
     folder.rmdir()
-    merged.make(one.weights)
-    merged.fingerprint.cache_clear()
+    windows.make(one.window)
+    windows.fingerprint.cache_clear()
     assert stand(one)[0] == 2
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
-    merged.fingerprint.cache_clear()
+    windows.fingerprint.cache_clear()
     with pytest.raises(UserError, match=r"was made before .*s-2/model.safetensors changed; delete"):
         stand(one)
 
 
 def test_merged_weights_of_another_training_are_never_taken_or_deleted(place: Path) -> None:
     one = merged_run(place, "x/t")
-    merged.remember(one.weights)
+    windows.remember(one.window)
     ckpts(place / "y/t", "s-1", "s-2", "s-3")
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "y/t/s-3/model.safetensors")
     ask = [*SUMS, "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
     other = planned(*ask, "checkpoints=y/t")[1].evaluations[-2]
-    assert other.weights.path == one.weights.path
+    assert other.window.path == one.window.path
     remedy = r"is the mean of other checkpoints: .*x/t/s-2.*checkpoints\.NAME=FOLDER, or delete"
     with pytest.raises(UserError, match=remedy):
         stand(other)
     with pytest.raises(UserError):
-        merged.make(other.weights)
-    merged.remove(other.weights)
-    assert (one.weights.path / "merge.yaml").is_file()
-    merged.remove(one.weights)
+        windows.make(other.window)
+    windows.remove(other.window)
+    assert (one.window.path / "merge.yaml").is_file()
+    windows.remove(one.window)
     with pytest.raises(UserError, match=r"merge2\.json: is of the mean of other checkpoints"):
         stand(other)
     assert stand(planned(*ask, "checkpoints.y=y/t")[1].evaluations[-2]).owed == 2
@@ -435,7 +433,7 @@ def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
     assert "unprepared" in table and "runs owed, settings" in table
     monkeypatch.setattr(preview, "_MOST", 2)
     monkeypatch.setattr(preview.results, "_force_terminal", True)
-    preview._show("title", [1, 2, 3], str)
+    preview._show("title", ["1", "2", "3"])
     assert "and 1 more" in capsys.readouterr().out
 
 
@@ -908,7 +906,7 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     made = planned(*ask)[1]
     rng = np.random.default_rng(1)
     for one in made.evaluations:
-        right = rng.binomial(1 if one.greedy else 8, 0.1 + 0.2 * one.weights.step, 3)
+        right = rng.binomial(1 if one.greedy else 8, 0.1 + 0.2 * one.window.step, 3)
         finish(one, marks_of(right.tolist(), 1 if one.greedy else 8))
     monkeypatch.setattr(evaluate.subprocess, "Popen", None)
     verb.run(ask)

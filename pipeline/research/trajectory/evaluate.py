@@ -18,11 +18,12 @@ from pipeline.base.errors import AGAIN, UserError
 from pipeline.config import sweep
 from pipeline.prepare import questions
 from pipeline.prepare.questions import Question
-from pipeline.research.trajectory import merged, standing
-from pipeline.research.trajectory.plan import Evaluation, Plan, Weights
-from pipeline.research.trajectory.standing import Standing
+from pipeline.research.trajectory import remaining, windows
+from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
+from pipeline.research.trajectory.remaining import Remaining
 
-Standings = dict[tuple[str, str], Standing]  # by data set and name of the run's folder
+Questions = Mapping[str, Sequence[Question]]  # by data set
+Work = dict[str, Remaining]  # what runs lack, by run folder
 
 
 class Unfinished(UserError):
@@ -33,26 +34,7 @@ class Unfinished(UserError):
         self.exit_code = status
 
 
-def key(evaluation: Evaluation) -> tuple[str, str]:
-    """What standings of evaluations go by."""
-    return evaluation.dataset, evaluation.run.path.name
-
-
-def standings(plan: Plan, asked: Mapping[str, Sequence[Question]]) -> Standings:
-    """Where every run of a plan stands.
-
-    Args:
-        plan: all evaluations.
-        asked: what `asked_in` returned.
-
-    Raises:
-        UserError: a folder holds another run.
-    """
-    known = functools.cache(merged.known)  # of several runs each
-    return {key(one): standing.of(one, asked[one.dataset], known) for one in plan.evaluations}
-
-
-def asked_in(plan: Plan) -> dict[str, list[Question]]:
+def read_questions(plan: TrajectoryPlan) -> Questions:
     """The questions of each data set of a plan.
 
     Raises:
@@ -62,38 +44,51 @@ def asked_in(plan: Plan) -> dict[str, list[Question]]:
     return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
-def evaluate(
-    plan: Plan, asked: Mapping[str, Sequence[Question]], found: Standings, keep: bool
-) -> None:
+def work(plan: TrajectoryPlan, asked: Questions) -> Work:
+    """What every run of a plan lacks.
+
+    Raises:
+        UserError: a folder holds another run.
+    """
+    known = functools.cache(windows.known)  # of several runs each
+    return {
+        str(one.run.path): remaining.of(one, asked[one.dataset], known) for one in plan.evaluations
+    }
+
+
+def evaluate(plan: TrajectoryPlan, asked: Questions, lacking: Work, keep: bool) -> None:
     """Run what is owed, model by model; merged weights are made just before.
 
     Args:
         plan: all evaluations.
-        asked: what `asked_in` returned.
-        found: where they stand; brought up to date.
+        asked: the questions of each data set.
+        lacking: what runs lack; brought up to date.
         keep: whether merged weights stay when the runs of their model are complete.
 
     Raises:
         Unfinished: some runs failed, or one was stopped.
     """
-    groups = [
-        (weights, [*of]) for weights, of in itertools.groupby(plan.evaluations, lambda e: e.weights)
-    ]
+
+    def owed_of(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+        return [one for one in evaluations if not lacking[str(one.run.path)].finished]
+
+    groups = [(window, [*of]) for window, of in itertools.groupby(plan.evaluations, _window)]
     failed: dict[str, int] = {}
-    timer = _Timer()
-    for number, (weights, of) in enumerate(groups, 1):
-        owed = [one for one in of if not found[key(one)].finished]
-        if owed:
-            left = [e for _, later in groups[number:] for e in later if not found[key(e)].finished]
+    seconds: dict[bool, list[float]] = {False: [], True: []}  # of runs, sampled and greedy
+    for number, (window, evaluations) in enumerate(groups, 1):
+        if owed := owed_of(evaluations):
+            later = itertools.chain.from_iterable(of for _, of in groups[number:])
+            time_left = _time_left([*owed, *owed_of(later)], seconds)
             name = owed[0].run.cfg.model.name
-            note(f"evaluating {number} of {len(groups)}: {name}{timer.left([*owed, *left])}")
-            failed |= _model(weights, owed, timer)
+            note(f"evaluating {number} of {len(groups)}: {name}{time_left}")
+            failed |= _evaluate_model(window, owed, seconds)
             for one in owed:
-                found[key(one)] = standing.of(one, asked[one.dataset])
-                if not found[key(one)].finished:
-                    failed.setdefault(str(one.run.path), 1)
-        if all(found[key(one)].finished for one in of):
-            (merged.remember if keep else merged.remove)(weights)
+                path = str(one.run.path)
+                lacking[path] = remaining.of(one, asked[one.dataset])
+                if not lacking[path].finished:
+                    failed.setdefault(path, 1)
+        if not owed_of(evaluations):
+            (windows.remember if keep else windows.remove)(window)
     if failed:
         names = "; ".join([*failed][:6]) + f" and {len(failed) - 6} more" * (len(failed) > 6)
         raise Unfinished(
@@ -103,12 +98,18 @@ def evaluate(
         )
 
 
-def _model(weights: Weights, owed: Sequence[Evaluation], timer: "_Timer") -> dict[str, int]:
-    """Evaluate one model; returns the runs that failed, with their exit statuses."""
+def _window(evaluation: Evaluation) -> Window:
+    return evaluation.window
+
+
+def _evaluate_model(
+    window: Window, owed: Sequence[Evaluation], seconds: Mapping[bool, list[float]]
+) -> dict[str, int]:
+    """Evaluate one model, and note the seconds; returns exit statuses of the runs that failed."""
     try:
-        merged.make(weights)
+        windows.make(window)
     except UserError as error:
-        fail(f"{weights.name}: {error}")
+        fail(f"{window.name}: {error}")
         return {str(one.run.path): error.exit_code for one in owed}
     failed = {}
     for one in owed:
@@ -122,7 +123,7 @@ def _model(weights: Weights, owed: Sequence[Evaluation], timer: "_Timer") -> dic
         if status:
             failed[str(one.run.path)] = status
         else:
-            timer.took(one, time.monotonic() - began)
+            seconds[one.greedy].append(time.monotonic() - began)
     return failed
 
 
@@ -150,20 +151,10 @@ def _child(command: Sequence[str]) -> int:
     return status
 
 
-class _Timer:
-    """How long runs take, sampled and greedy ones by themselves."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[bool, list[float]] = {False: [], True: []}
-
-    def took(self, one: Evaluation, seconds: float) -> None:
-        """One run is done."""
-        self.seconds[one.greedy].append(seconds)
-
-    def left(self, owed: Iterable[Evaluation]) -> str:
-        """The time that runs may take, in words; nothing before the first one is done."""
-        means = {kind: sum(of) / len(of) for kind, of in self.seconds.items() if of}
-        if not means:
-            return ""
-        most = max(means.values())
-        return f", about {clock(sum(means.get(one.greedy, most) for one in owed))} left"
+def _time_left(owed: Iterable[Evaluation], seconds: Mapping[bool, list[float]]) -> str:
+    """The time that runs may take, in words; nothing before the first one is done."""
+    means = {greedy: sum(of) / len(of) for greedy, of in seconds.items() if of}
+    if not means:
+        return ""
+    longest = max(means.values())
+    return f", about {clock(sum(means.get(one.greedy, longest) for one in owed))} left"

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.base import atomic
 from pipeline.display import table as tabular
 from pipeline.display.table import Table
-from pipeline.research.trajectory.plan import Plan
+from pipeline.research.trajectory.plan import TrajectoryPlan
 
 # Which picture stands above which table; pictures of several data sets have names behind.
 _ABOVE = {
@@ -22,7 +22,7 @@ _ONLY_FILES = ("curve", "ahead")  # too long for a page
 
 def write(
     folder: Path,
-    plan: Plan,
+    plan: TrajectoryPlan,
     tables: Mapping[str, Table],
     pictures: Sequence[str],
     summary: Sequence[str],

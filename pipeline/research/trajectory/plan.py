@@ -1,44 +1,57 @@
-"""Every model to evaluate as an ordinary run: its name, weights, folder and settings."""
+"""What a trajectory evaluates: training runs, their windows of checkpoints, and every run of these.
+
+A window is a few neighbouring checkpoints whose mean is one model; a window of one is a checkpoint.
+"""
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 from pipeline.config.trajectory import Settings
 from pipeline.research.checkpoints import folders
-from pipeline.research.trajectory.trainings import Training
+from pipeline.research.checkpoints.folders import Checkpoint
 from pipeline.store.runfolder import Run
 
+LEAST = 2  # checkpoints, or windows, without which nothing can go up or down
 STAGES = "stages=[prepare,generate,grade,score]"
 _STAND_IN = "NAME-OF-A-CHECKPOINT"  # where it turns up in model.name, a checkpoint's name goes
-_GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.trials=1")
+_GREEDY = {"temperature": 0.0, "top_p": 1.0, "trials": 1, "seed": None}  # of sampling
 _EDGES = "-_./ "
 _WORDS = ("null", "none", "true", "false", "inf", "nan")  # that Hydra takes for no texts
 _LONGEST = 60  # letters of what the whole is called
 
 
-class Weights(NamedTuple):
-    """One model: a checkpoint, or the mean of a window."""
+class Training(NamedTuple):
+    """One training run."""
+
+    name: str  # "" where there is one of no name
+    checkpoints: list[Checkpoint]  # in the order of training
+    steps: list[int]  # of each checkpoint
+
+
+class Window(NamedTuple):
+    """One model: a checkpoint, or the mean of several."""
 
     training: str
-    window: int
+    size: int
     step: int  # of the newest checkpoint in it
-    name: str  # of the checkpoint, "-merge4" behind it for a window of four
+    name: str  # of the newest checkpoint, "-merge4" behind it for a window of four
     path: Path
-    sources: tuple[Path, ...]  # the window, oldest first; one checkpoint is its own
+    sources: tuple[Path, ...]  # oldest first; a single checkpoint is its own
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """One run: a model on a data set, sampled or greedy."""
 
-    weights: Weights
+    window: Window
     greedy: bool
     run: Run
     settings: list[str]  # of `python -m pipeline run`
@@ -49,7 +62,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrajectoryPlan:
     """All of a trajectory: what is evaluated, and where results go."""
 
     label: str
@@ -59,13 +72,15 @@ class Plan:
     evaluations: list[Evaluation]  # those of one model beside each other
 
 
-def make(settings: Settings, trainings: list[Training]) -> Plan:
+def make(settings: Settings) -> TrajectoryPlan:
     """Every evaluation that the settings ask for; nothing is written, no weights are read.
 
     Raises:
-        UserError: settings of the runs that cannot work; two data sets of one name; two evaluations
-            with one run folder.
+        UserError: no checkpoints, too few for a window, two of one name; settings of the runs that
+            cannot work; two data sets of one name; two evaluations with one run folder.
     """
+    cfg = settings.cfg
+    trainings = find(cfg.checkpoints, cfg.merge.windows)
     stand_in = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_STAND_IN}"
     probe = [f"model.checkpoint={_STAND_IN}", f"model.id={_quoted(stand_in)}", STAGES]
     bases = [compose.load([*settings.run, *of, *probe]) for of in settings.datasets]
@@ -78,16 +93,84 @@ def make(settings: Settings, trainings: list[Training]) -> Plan:
     label, pattern, family = _names(bases[0], trainings)
     root = Path(bases[0].run_dir).parent.parent
     evaluations = [
-        _evaluation(weights, base, [*settings.run, *of], pattern, greedy)
-        for weights in _weights(trainings, settings.cfg.merge.windows, root / "_merged", family)
+        _evaluation(window, base, [*settings.run, *of], pattern, greedy)
+        for window in _windows(trainings, cfg.merge.windows, root / "_merged", family)
         for base, of in zip(bases, settings.datasets, strict=True)
-        for greedy in ((False, True) if settings.cfg.greedy else (False,))
+        for greedy in ((False, True) if cfg.greedy else (False,))
     ]
     _check_folders(evaluations)
     beside = root if len(bases) > 1 else Path(bases[0].run_dir).parent
-    called = f"{label}-{bases[0].tag}" if bases[0].tag else label
-    out = Path(settings.cfg.out or beside / "_trajectory" / called).expanduser()
-    return Plan(label, out, trainings, names, evaluations)
+    folder = f"{label}-{bases[0].tag}" if bases[0].tag else label
+    out = Path(cfg.out or beside / "_trajectory" / folder).expanduser()
+    return TrajectoryPlan(label, out, trainings, names, evaluations)
+
+
+def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Training]:
+    """The training runs that settings name, in the order named.
+
+    Args:
+        patterns: folders or globs of checkpoints by training run.
+        sizes: of the windows to be merged.
+
+    Raises:
+        UserError: no checkpoint there, too few of them for a window, two of one name.
+    """
+    checkpoints = {name: folders.find(of) for name, of in patterns.items()}
+    keys = {name: f"checkpoints.{name}" if name else "checkpoints" for name in checkpoints}
+    for name, key in keys.items():
+        for problem in _problems(key, checkpoints[name], sizes):
+            raise UserError(problem)
+    steps = {name: _steps(key, checkpoints[name]) for name, key in keys.items()}
+    numbered = None in steps.values()
+    return [
+        Training(name, of, [*range(1, len(of) + 1)] if numbered else steps[name] or [])
+        for name, of in checkpoints.items()
+    ]
+
+
+def _problems(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) -> Iterator[str]:
+    """What is wrong with the checkpoints of a training run, a line each."""
+    count = len(checkpoints)
+    paths: dict[str, Path] = {}
+    for one in checkpoints:
+        if paths.setdefault(one.name, one.path) != one.path:
+            yield (
+                f"{key}: {paths[one.name]} and {one.path} are both called {one.name};"
+                " training runs that share names are told apart by checkpoints.NAME=FOLDER"
+            )
+        if not re.fullmatch(r"[\w.+-]+", one.name):
+            yield (
+                f"{one.path}: the folder's name becomes that of its run; rename it to letters,"
+                " digits, - . + and _"
+            )
+    if count < LEAST:
+        yield f"{key}: holds {count} checkpoint; a trajectory needs {LEAST} or more"
+    largest = count + 1 - LEAST
+    for size in sizes:
+        if size > largest:
+            remedy = f"merge={largest} leaves {LEAST}" if largest > 1 else "merge=[] leaves it out"
+            yield (
+                f"merge={size}: {key} holds {count} checkpoints, which is less than {LEAST} such"
+                f" windows, and one point has no order of training to agree with; {remedy}"
+            )
+
+
+def _steps(key: str, checkpoints: Sequence[Checkpoint]) -> list[int] | None:
+    """The steps in the folders' names, or None where they do not tell the order."""
+    numbered = f"numbered 1 to {len(checkpoints)}"
+    steps = [one.step for one in checkpoints if one.step is not None]
+    if len(steps) < len(checkpoints):
+        unread = next(one.name for one in checkpoints if one.step is None)
+        warn(f"{key}: {unread} has no step in its name; they are {numbered}")
+        return None
+    for i, (before, after) in enumerate(itertools.pairwise(steps)):
+        if after <= before:
+            warn(
+                f"{key}: {checkpoints[i + 1].name} comes after {checkpoints[i].name} and its step"
+                f" is not larger; the order given counts, {numbered}"
+            )
+            return None
+    return steps
 
 
 def _check_folders(evaluations: Sequence[Evaluation]) -> None:
@@ -103,9 +186,8 @@ def _check_folders(evaluations: Sequence[Evaluation]) -> None:
 
 
 def _described(one: Evaluation) -> str:
-    weights = one.weights
-    kind = "the checkpoint" if weights.window == 1 else f"merge={weights.window},"
-    return f"{kind} {weights.name}" + " (greedy)" * one.greedy
+    kind = "the checkpoint" if one.window.size == 1 else f"merge={one.window.size},"
+    return f"{kind} {one.window.name}" + " (greedy)" * one.greedy
 
 
 def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, str | None]:
@@ -121,53 +203,44 @@ def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, st
         return family, name.replace(_STAND_IN, "{}"), family
     if trainings[0].name:
         return "-".join(training.name for training in trainings)[:_LONGEST], "{}", None
-    above = _above(trainings[0])
+    above = trainings[0].checkpoints[0].path.resolve().parent.name or "model"
     return above, f"{above}-{{}}", above
 
 
-def _above(training: Training) -> str:
-    return training.checkpoints[0].path.resolve().parent.name or "model"
-
-
-def _weights(
+def _windows(
     trainings: Sequence[Training], sizes: Sequence[int], merged: Path, family: str | None
-) -> list[Weights]:
+) -> Iterator[Window]:
     """Every model: the single checkpoints of all trainings, then the windows of each size."""
-    found = []
     for size, training in itertools.product((1, *sizes), trainings):
-        steps = training.steps[size - 1 :]
         windows = folders.windows(training.checkpoints, size)
-        for step, window in zip(steps, windows, strict=True):
+        for step, window in zip(training.steps[size - 1 :], windows, strict=True):
             sources = tuple(one.path.resolve() for one in window)
             name = window[-1].name if size == 1 else f"{window[-1].name}-merge{size}"
-            own = f"{training.name}-{name}" if training.name else name
-            path = (merged / (family or training.name) / own).resolve()
-            found.append(
-                Weights(training.name, size, step, own, sources[-1] if size == 1 else path, sources)
-            )
-    return found
+            name = f"{training.name}-{name}" if training.name else name
+            mean = (merged / (family or training.name) / name).resolve()
+            path = sources[-1] if size == 1 else mean
+            yield Window(training.name, size, step, name, path, sources)
 
 
 def _evaluation(
-    weights: Weights, base: RunConfig, settings: list[str], pattern: str, greedy: bool
+    window: Window, base: RunConfig, settings: list[str], pattern: str, greedy: bool
 ) -> Evaluation:
-    name = pattern.replace("{}", weights.name)
-    tag = base.tag
+    name, tag, sampling = pattern.replace("{}", window.name), base.tag, base.sampling
     own = [
-        f"model.id={_quoted(str(weights.path))}",
-        f"model.checkpoint={_quoted(weights.name)}",
+        f"model.id={_quoted(str(window.path))}",
+        f"model.checkpoint={_quoted(window.name)}",
         f"model.name={_quoted(name)}",
         STAGES,
     ]
-    sampling = base.sampling
     if greedy:
         tag = f"{tag}-greedy" if tag else "greedy"
-        own += [*_GREEDY, "sampling.seed=null", f"tag={_quoted(tag)}"]
-        sampling = replace(sampling, temperature=0.0, top_p=1.0, trials=1, seed=None)
+        own += [f"sampling.{k}={'null' if v is None else v}" for k, v in _GREEDY.items()]
+        own += [f"tag={_quoted(tag)}"]
+        sampling = replace(sampling, **_GREEDY)  # type: ignore[arg-type]
     folder = Path(base.run_dir).parent / (f"{name}-{tag}" if tag else name)
-    model = replace(base.model, id=str(weights.path), checkpoint=weights.name, name=name)
+    model = replace(base.model, id=str(window.path), checkpoint=window.name, name=name)
     cfg = replace(base, model=model, sampling=sampling, tag=tag, run_dir=str(folder))
-    return Evaluation(weights, greedy, Run(cfg), [*settings, *own])
+    return Evaluation(window, greedy, Run(cfg), [*settings, *own])
 
 
 def _quoted(text: str) -> str:

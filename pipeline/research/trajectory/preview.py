@@ -2,19 +2,19 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pipeline.base.console import results, warn
 from pipeline.base.errors import UserError
 from pipeline.display.table import Column, Table
-from pipeline.research.trajectory import evaluate, merged
-from pipeline.research.trajectory.evaluate import Standings
-from pipeline.research.trajectory.plan import Evaluation, Plan, Weights
+from pipeline.research.tables import columns, varies
+from pipeline.research.trajectory import windows
+from pipeline.research.trajectory.evaluate import Work
+from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
 
 _MOST = 20  # lines on a terminal; a file gets all
-_NOTE = "unprepared: questions whose prompts, or the log-probs of these, are owed"
 
 
 def check_out(out: Path) -> None:
@@ -33,115 +33,106 @@ def check_out(out: Path) -> None:
         )
 
 
-def line(made: Plan, standings: Standings) -> str:
+def line(plan: TrajectoryPlan, lacking: Work) -> str:
     """The plan in one line."""
-    runs = [standings[evaluate.key(one)] for one in made.evaluations]
-    finished = sum(one.finished for one in runs)
-    sizes = dict.fromkeys(one.weights.window for one in made.evaluations)
-    models = {
-        size: len({one.weights.name for one in made.evaluations if one.weights.window == size})
-        for size in sizes
-    }
+    finished = sum(one.finished for one in lacking.values())
+    sizes = Counter(window.size for window in {one.window for one in plan.evaluations})
     parts = [
         f"{count} checkpoints" if size == 1 else f"{count} windows of {size}"
-        for size, count in models.items()
+        for size, count in sorted(sizes.items())
     ]
-    how = "sampled and greedy" if any(one.greedy for one in made.evaluations) else "sampled"
+    how = "sampled and greedy" if any(one.greedy for one in plan.evaluations) else "sampled"
     return (
-        f"trajectory of {made.label}: {' and '.join(parts)}, {how}: {len(runs)} runs in"
-        f" {', '.join(_places(made))}, {finished} finished, {len(runs) - finished} owed"
+        f"trajectory of {plan.label}: {' and '.join(parts)}, {how}: {len(lacking)} runs in"
+        f" {', '.join(_places(plan))}, {finished} finished, {len(lacking) - finished} owed"
     )
 
 
-def warn_unknown(made: Plan, standings: Standings) -> None:
+def warn_unknown(lacking: Work) -> None:
     """Warn of finished runs of merged weights of which nothing says what they were made of."""
-    unknown = [one for one in made.evaluations if standings[evaluate.key(one)].unknown]
+    unknown = [path for path, one in lacking.items() if one.unknown]
     if unknown:
         warn(
             f"{len(unknown)} finished runs of merged weights taken as they are: nothing is left"
-            f" that says which checkpoints these were made of; first {unknown[0].run.path}"
+            f" that says which checkpoints these were made of; first {unknown[0]}"
         )
 
 
-def table(made: Plan, standings: Standings) -> Table:
+def table(plan: TrajectoryPlan, lacking: Work) -> Table:
     """One row for each kind of run."""
-    groups: dict[tuple[Any, ...], list[Evaluation]] = {}
-    for one in made.evaluations:
-        key = (one.weights.training, one.dataset, one.weights.window, one.greedy)
-        groups.setdefault(key, []).append(one)
+    groups: dict[tuple[str, str, int, bool], list[Evaluation]] = {}
+    for one in plan.evaluations:
+        kind = (one.window.training, one.dataset, one.window.size, one.greedy)
+        groups.setdefault(kind, []).append(one)
     rows = []
-    for (training, dataset, window, greedy), of in groups.items():
-        stands = [standings[evaluate.key(one)] for one in of]
+    for (training, dataset, size, greedy), of in groups.items():
+        lacks = [lacking[str(one.run.path)] for one in of]
         rows.append(
             {
                 "training": training,
                 "dataset": dataset,
-                "models": f"Merge@{window}",
+                "models": f"Merge@{size}",
                 "decoding": "greedy" if greedy else f"{of[0].run.cfg.sampling.trials} trials",
                 "runs": len(of),
-                "finished": sum(one.finished for one in stands),
-                "unprepared": sum(one.prompts for one in stands),
-                "owed": sum(one.owed for one in stands),
-                "ungraded": sum(one.ungraded for one in stands),
-                "steps": f"{of[0].weights.step} to {of[-1].weights.step}",
+                "finished": sum(one.finished for one in lacks),
+                "unprepared": sum(one.prompts for one in lacks),
+                "owed": sum(one.owed for one in lacks),
+                "ungraded": sum(one.ungraded for one in lacks),
+                "steps": f"{of[0].window.step} to {of[-1].window.step}",
             }
         )
-    several = len({row["training"] for row in rows}) > 1
-    columns = [
-        Column("training", "training", align="left", wide=not several),
-        Column("dataset", "data set", align="left"),
-        Column("models", "models", align="left"),
-        Column("steps", "steps", align="left"),
-        Column("decoding", "decoding", align="left"),
-        Column("runs", "runs"),
-        Column("finished", "finished"),
-        Column("unprepared", "unprepared", wide=not any(row["unprepared"] for row in rows)),
-        Column("owed", "owed", group="attempts"),
-        Column("ungraded", "ungraded", group="attempts"),
+    unprepared = any(row["unprepared"] for row in rows)
+    heads = [
+        Column("training", "training", align="left", wide=not varies(rows, "training")),
+        *columns(align="left", dataset="data set", models="models", steps="steps"),
+        *columns(align="left", decoding="decoding"),
+        *columns(runs="runs", finished="finished"),
+        Column("unprepared", "unprepared", wide=not unprepared),
+        *columns(group="attempts", owed="owed", ungraded="ungraded"),
     ]
-    windows = [one.weights.path for one in made.evaluations if one.weights.window > 1]
-    notes = [_NOTE] if any(row["unprepared"] for row in rows) else []
-    notes += [f"runs: {', '.join(_places(made))}"]
-    notes += [f"merged weights: {place}" for place in dict.fromkeys(one.parent for one in windows)]
-    notes.append(f"results: {made.out}")
-    return Table(f"trajectory of {made.label}", columns, rows, notes)
+    note = "unprepared: questions whose prompts, or the log-probs of these, are owed"
+    merged = dict.fromkeys(
+        one.window.path.parent for one in plan.evaluations if one.window.size > 1
+    )
+    notes = [
+        *[note] * unprepared,
+        f"runs: {', '.join(_places(plan))}",
+        *(f"merged weights: {place}" for place in dict.fromkeys(merged)),
+        f"results: {plan.out}",
+    ]
+    return Table(f"trajectory of {plan.label}", heads, rows, notes)
 
 
-def _places(made: Plan) -> list[str]:
+def _places(plan: TrajectoryPlan) -> list[str]:
     """The folders that runs are in."""
-    return list(dict.fromkeys(str(one.run.path.parent) for one in made.evaluations))
+    return list(dict.fromkeys(str(one.run.path.parent) for one in plan.evaluations))
 
 
-def show_owed(made: Plan, standings: Standings) -> None:
+def show_owed(plan: TrajectoryPlan, lacking: Work) -> None:
     """Print the settings of what is owed, for those who evaluate elsewhere, such as a cluster."""
-    owed = [one for one in made.evaluations if not standings[evaluate.key(one)].finished]
-    models = dict.fromkeys(one.weights for one in owed)
+    owed = [one for one in plan.evaluations if not lacking[str(one.run.path)].finished]
+    merges = [one for one in dict.fromkeys(e.window for e in owed) if not windows.present(one)]
     _show(
         "weights to be merged first, settings of `python -m pipeline merge`:",
-        [one for one in models if not merged.present(one)],
-        merge_line,
+        [shlex.join(_merge_settings(one)) for one in merges],
     )
-    _show("runs owed, settings of `python -m pipeline run` or `submit`:", owed, run_line)
+    _show(
+        "runs owed, settings of `python -m pipeline run` or `submit`:",
+        [shlex.join(one.settings) for one in owed],
+    )
 
 
-def _show(title: str, things: list[Any], told: Callable[[Any], str]) -> None:
-    if not things:
+def _show(title: str, lines: Sequence[str]) -> None:
+    if not lines:
         return
-    shown = things[:_MOST] if results.is_terminal else things
+    shown = lines[:_MOST] if results.is_terminal else lines
     results.print(title)
-    for one in shown:
-        results.print(f"  {told(one)}")
-    if len(shown) < len(things):
-        results.print(f"  and {len(things) - len(shown)} more (all with --dry-run > FILE)")
+    for text in shown:
+        results.print(f"  {text}")
+    if len(shown) < len(lines):
+        results.print(f"  and {len(lines) - len(shown)} more (all with --dry-run > FILE)")
     results.print()
 
 
-def run_line(one: Evaluation) -> str:
-    """The settings that make exactly one run, quoted for a shell."""
-    return shlex.join(one.settings)
-
-
-def merge_line(weights: Weights) -> str:
-    """The settings that make the weights of a window, quoted for a shell."""
-    sources = ",".join(map(str, weights.sources))
-    return shlex.join([f"checkpoints={sources}", f"out={weights.path}"])
+def _merge_settings(window: Window) -> list[str]:
+    return [f"checkpoints={','.join(map(str, window.sources))}", f"out={window.path}"]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from pipeline.base.errors import UserError
 from pipeline.generate.stage import mean_tokens
-from pipeline.research.trajectory.plan import Evaluation, Plan
+from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
 from pipeline.score.stage import MISSING, outcome_matrix
 from pipeline.store.runfolder import Run
 
@@ -61,7 +61,7 @@ class Track(NamedTuple):
         )
 
 
-def read(plan: Plan) -> list[Track]:
+def read(plan: TrajectoryPlan) -> list[Track]:
     """The tracks of a plan whose runs are complete: by training, data set and size of windows.
 
     Raises:
@@ -70,7 +70,7 @@ def read(plan: Plan) -> list[Track]:
     groups: dict[tuple[str, str, int], tuple[list[Evaluation], list[Evaluation]]] = {}
     order = {training.name: i for i, training in enumerate(plan.trainings)}
     for one in plan.evaluations:
-        of = groups.setdefault((one.weights.training, one.dataset, one.weights.window), ([], []))
+        of = groups.setdefault((one.window.training, one.dataset, one.window.size), ([], []))
         of[one.greedy].append(one)
     marks: dict[str, list[str]] = {}  # hashes of a data set's questions, in the order of all tracks
     ordered = sorted(groups, key=lambda g: (order[g[0]], plan.datasets.index(g[1]), g[2]))
@@ -92,8 +92,8 @@ def _track(
         training,
         dataset,
         window,
-        np.array([one.weights.step for one in sampled]),
-        [one.weights.name for one in sampled],
+        np.array([one.window.step for one in sampled]),
+        [one.window.name for one in sampled],
         np.stack([_outcomes(one.run, order) for one in sampled]),
         np.stack(once) if once else None,
         float(np.mean(lengths)) if all(lengths) else None,

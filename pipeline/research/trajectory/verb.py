@@ -12,8 +12,8 @@ from pipeline.config import trajectory as own_settings
 from pipeline.config.trajectory import Settings, TrajectoryConfig
 from pipeline.display import table as tabular
 from pipeline.display.table import Table
-from pipeline.research.trajectory import evaluate, plan, preview, tracks, trainings
-from pipeline.research.trajectory.plan import Evaluation, Plan
+from pipeline.research.trajectory import evaluate, plan, preview, tracks
+from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
 from pipeline.research.trajectory.tracks import Track
 from pipeline.store import runfolder
 
@@ -33,32 +33,25 @@ def run(settings: list[str], dry_run: bool = False) -> None:
     """
     asked = own_settings.load(settings)
     with collected() as warnings:
-        found = trainings.find(asked.cfg.checkpoints, asked.cfg.merge.windows)
-        made = plan.make(asked, found)
+        made = plan.make(asked)
         preview.check_out(made.out)
-        questions = evaluate.asked_in(made)
-        standings = evaluate.standings(made, questions)
-        preview.warn_unknown(made, standings)
+        questions = evaluate.read_questions(made)
+        lacking = evaluate.work(made, questions)
+        preview.warn_unknown(lacking)
         if dry_run:
-            tabular.show(preview.table(made, standings))
-            preview.show_owed(made, standings)
+            tabular.show(preview.table(made, lacking))
+            preview.show_owed(made, lacking)
             note("nothing was written or evaluated")
             return
-        note(preview.line(made, standings))
-        try:
-            evaluate.evaluate(made, questions, standings, asked.cfg.merge.keep)
-        except OSError as error:
-            raise UserError(
-                f"{error.filename or made.out}: {error.strerror or error}; mend the disk, then the"
-                " same command continues"
-            ) from error
+        note(preview.line(made, lacking))
+        evaluate.evaluate(made, questions, lacking, asked.cfg.merge.keep)
         read = tracks.read(made)
         _told_short(read, asked.cfg)
         analyse(read, asked, made, warnings)
 
 
 def analyse(
-    read: Sequence[Track], asked: Settings, made: Plan, warnings: Sequence[str] = ()
+    read: Sequence[Track], asked: Settings, made: TrajectoryPlan, warnings: Sequence[str] = ()
 ) -> dict[str, list[dict[str, Any]]]:
     """Tables, pictures, `trajectory.json` and `trajectory.md` of tracks; the main tables printed.
 
@@ -112,7 +105,7 @@ def analyse(
 
 
 def _save(
-    made: Plan,
+    made: TrajectoryPlan,
     asked: Settings,
     rows: Mapping[str, Sequence[Any]],
     tables: Mapping[str, Table],
@@ -167,15 +160,15 @@ def _remove_old(folder: Path, before: Any, files: Iterable[str]) -> None:
 
 
 def _told(one: Evaluation) -> dict[str, Any]:
-    weights = one.weights
+    window = one.window
     return {
         "run": str(one.run.path),
         "dataset": one.dataset,
-        "training": weights.training,
-        "window": weights.window,
-        "step": weights.step,
+        "training": window.training,
+        "window": window.size,
+        "step": window.step,
         "greedy": one.greedy,
-        "sources": [str(path) for path in weights.sources],
+        "sources": [str(path) for path in window.sources],
     }
 
 
