@@ -1,0 +1,155 @@
+"""What a run holds, read once for all who score, compare or watch it: outcomes, tokens, times."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
+from pipeline.store import joins, sessions, shards
+from pipeline.store.columns import ATTEMPTS, GRADES
+from pipeline.store.runfolder import Run
+
+Codes = npt.NDArray[np.int8]
+
+OUTCOMES = ("correct", "wrong", "no_answer", "unparsable", "timeout")
+CORRECT, WRONG, NO_ANSWER, UNPARSABLE, TIMEOUT = range(len(OUTCOMES))
+UNDECIDED = (UNPARSABLE, TIMEOUT)  # the grader could not say; 0 in every score
+OWED = -1  # a trial without a grade
+BOXES = ("boxed", "no_box", "unclosed", "truncated")
+
+
+class Outcomes(NamedTuple):
+    """The graded attempts of a run: M questions, N trials of each."""
+
+    question_ids: list[str]  # M
+    hashes: list[str | None]  # M, of problem and gold answer
+    codes: Codes  # (M, N) positions in OUTCOMES, or OWED
+    boxes: Codes  # (M, N) positions in BOXES; -1 where there is no grade, or it does not say
+
+    @property
+    def truncated(self) -> Codes:
+        """1 cut off before a final box, 0 not, -1 not known: (M, N) int8."""
+        cut = (self.boxes == BOXES.index("truncated")).astype(np.int8)
+        return np.where(self.boxes < 0, np.int8(-1), cut)
+
+    def positions(self) -> dict[str, int]:
+        """Where each question is, by its hash; one that occurs again has its number behind it.
+
+        Raises:
+            UserError: a question has no id or no hash.
+
+        >>> none = np.empty((3, 0), np.int8)
+        >>> Outcomes(["a", "b", "c"], ["x", "y", "x"], none, none).positions()
+        {'x': 0, 'y': 1, 'x 2': 2}
+        """
+        positions: dict[str, int] = {}
+        times: Counter[str] = Counter()
+        for i, (name, mark) in enumerate(zip(self.question_ids, self.hashes, strict=True)):
+            if not mark or name is None:
+                raise UserError(f"question {i + 1} has no id or no hash; prepare the run again")
+            times[mark] += 1
+            positions[f"{mark} {times[mark]}" if times[mark] > 1 else mark] = i
+        return positions
+
+
+class Usage(NamedTuple):
+    """What the attempts of a run took; imported records may not say."""
+
+    attempts: int
+    prompt_tokens: int  # sums over the attempts that say it
+    completion_tokens: int
+    prompts_known: int  # attempts that say how long their prompt was
+    completions_known: int
+    spent: sessions.Totals  # wall seconds, GPU-seconds and tokens of all its sessions
+
+    @property
+    def prompt_mean(self) -> float | None:
+        """Mean tokens of an attempt's prompt; None where no attempt says it."""
+        return self.prompt_tokens / self.prompts_known if self.prompts_known else None
+
+    @property
+    def completion_mean(self) -> float | None:
+        """Mean tokens of a completion; None where no attempt says it."""
+        return self.completion_tokens / self.completions_known if self.completions_known else None
+
+
+def read(run: Run) -> Outcomes:
+    """All grades of a run; damaged ones are named in a warning and count as owed.
+
+    Raises:
+        UserError: the run is not prepared.
+    """
+    shape = (len(run.questions), run.cfg.sampling.trials)
+    codes, boxes = np.full(shape, OWED, np.int8), np.full(shape, -1, np.int8)
+    ids, damage = joins.question_ids(run), shards.Damage()
+    for batch in shards.batches(
+        run.grades, GRADES, ["question_id", "trial", "outcome", "box"], damage
+    ):
+        known, cell = joins.cells(joins.row_keys(batch, ids), shape[1])
+        codes[cell] = coded(batch["outcome"], OUTCOMES)[known]
+        boxes[cell] = coded(batch["box"], BOXES)[known]
+    if damage.lines:
+        warn(f"{run.path}: grades: {damage}; run `grade` to make them again")
+    return Outcomes(ids.to_pylist(), [q["question_hash"] for q in run.questions], codes, boxes)
+
+
+def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
+    """Tokens of the attempts that are scored, and what all sessions of the run took.
+
+    Args:
+        run: of which the first `sampling.trials` trials of each question count.
+        question_ids: which questions; None: all of the run's.
+    """
+    ids = joins.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
+    names, damage = ("prompt_tokens", "completion_tokens"), shards.Damage()
+    attempts, sums, known = 0, [0, 0], [0, 0]
+    for batch in shards.batches(run.attempts, ATTEMPTS, ["question_id", "trial", *names], damage):
+        counted, _ = joins.cells(joins.row_keys(batch, ids), run.cfg.sampling.trials)
+        attempts += int(counted.sum())
+        for i, name in enumerate(names):
+            tokens = batch[name].filter(pa.array(counted))
+            sums[i] += pc.sum(tokens).as_py() or 0  # null: nothing known
+            known[i] += pc.count(tokens).as_py()
+    if damage.lines:
+        warn(
+            f"{run.path}: attempts: {damage}; their tokens are not counted; run `generate` to make"
+            " them again"
+        )
+    return Usage(attempts, *sums, *known, sessions.totals(run))
+
+
+def coded(words: pa.Array, known: Iterable[str]) -> Codes:
+    """Words as their positions among those known, -1 for null and others: int8.
+
+    >>> coded(pa.array(["timeout", None, "correct", "?"]), OUTCOMES).tolist()
+    [4, -1, 0, -1]
+    """
+    codes: Codes = (
+        pc.fill_null(pc.index_in(words, pa.array(list(known))), -1).to_numpy().astype(np.int8)
+    )
+    return codes
+
+
+def words(codes: npt.ArrayLike) -> npt.NDArray[np.str_]:
+    """Codes as words of OUTCOMES, "owed" where there is no grade; of the same shape.
+
+    >>> words([[0, 4, OWED]]).tolist()
+    [['correct', 'timeout', 'owed']]
+    """
+    return np.array([*OUTCOMES, "owed"])[np.asarray(codes)]
+
+
+def correct(codes: npt.ArrayLike) -> Any:
+    """1 for correct, 0 for every other outcome, masked where owed: int8, of the same shape.
+
+    >>> correct([[0, 4, OWED]]).tolist()
+    [[1, 0, None]]
+    """
+    codes = np.asarray(codes)
+    return np.ma.masked_where(codes == OWED, (codes == CORRECT).astype(np.int8))  # type: ignore[no-untyped-call]
