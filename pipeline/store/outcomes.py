@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.store import joins, sessions, shards
+from pipeline.store import rowkeys, sessions, shards
 from pipeline.store.columns import ATTEMPTS, GRADES
 from pipeline.store.runfolder import Run
 
@@ -87,11 +87,11 @@ def read(run: Run) -> Outcomes:
     """
     shape = (len(run.questions), run.cfg.sampling.trials)
     codes, boxes = np.full(shape, OWED, np.int8), np.full(shape, -1, np.int8)
-    ids, damage = joins.question_ids(run), shards.Damage()
+    ids, damage = rowkeys.question_ids(run), shards.Damage()
     for batch in shards.batches(
         run.grades, GRADES, ["question_id", "trial", "outcome", "box"], damage
     ):
-        known, cell = joins.cells(joins.row_keys(batch, ids), shape[1])
+        known, cell = rowkeys.cells(rowkeys.encode(batch, ids), shape[1])
         codes[cell] = coded(batch["outcome"], OUTCOMES)[known]
         boxes[cell] = coded(batch["box"], BOXES)[known]
     if damage.lines:
@@ -106,11 +106,11 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
         run: of which the first `sampling.trials` trials of each question count.
         question_ids: which questions; None: all of the run's.
     """
-    ids = joins.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
+    ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
     names, damage = ("prompt_tokens", "completion_tokens"), shards.Damage()
     attempts, sums, known = 0, [0, 0], [0, 0]
     for batch in shards.batches(run.attempts, ATTEMPTS, ["question_id", "trial", *names], damage):
-        counted, _ = joins.cells(joins.row_keys(batch, ids), run.cfg.sampling.trials)
+        counted, _ = rowkeys.cells(rowkeys.encode(batch, ids), run.cfg.sampling.trials)
         attempts += int(counted.sum())
         for i, name in enumerate(names):
             tokens = batch[name].filter(pa.array(counted))
@@ -121,7 +121,7 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
             f"{run.path}: attempts: {damage}; their tokens are not counted; run `generate` to make"
             " them again"
         )
-    return Usage(attempts, *sums, *known, sessions.totals(run))
+    return Usage(attempts, sums[0], sums[1], known[0], known[1], sessions.totals(run))
 
 
 def coded(words: pa.Array, known: Iterable[str]) -> Codes:
@@ -142,7 +142,8 @@ def words(codes: npt.ArrayLike) -> npt.NDArray[np.str_]:
     >>> words([[0, 4, OWED]]).tolist()
     [['correct', 'timeout', 'owed']]
     """
-    return np.array([*OUTCOMES, "owed"])[np.asarray(codes)]
+    of_code: npt.NDArray[np.str_] = np.array([*OUTCOMES, "owed"])[np.asarray(codes)]
+    return of_code
 
 
 def correct(codes: npt.ArrayLike) -> Any:

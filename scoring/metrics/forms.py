@@ -1,0 +1,211 @@
+"""What the metrics of ``table.py`` are made of: credits, exact tables, and the spread of trials.
+
+With n trials of each of M questions most scores are the mean over questions of a number that
+depends only on c, the correct trials of that question: a table over c = 0..n. Scores of k attempts
+follow from credits A_0..A_k, what k attempts earn when j of them are correct; here both are exact
+fractions, so that ties of two models are ties. A blend over the data set has two tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.stats import binom
+
+from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
+from scoring.metrics.geom import blend, blend_variance, geom_at_k
+from scoring.metrics.passk import naive_pass_at_k
+from scoring.numerics.checks import check_finite, question_sigma, result
+from scoring.numerics.credit import by_state
+from scoring.numerics.estimate import subset_mean
+from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
+
+Value: TypeAlias = Fraction | float
+Credit: TypeAlias = list[Fraction]
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A score by which models can be ranked.
+
+    Args:
+        label: its name in tables and figures.
+        first: smallest number of trials n for which it is defined.
+        tables: for n, the scores of a question with c = 0..n correct trials, larger is better:
+            one list of n + 1 numbers, or two for a blend; the model's score is the mean over
+            questions. ``Fraction`` is exact; scores with a float among them are tied within
+            ``scoring.studies.estimators.TOLERANCE`` of their range.
+        powers: (1,), or (a, b), both 0 or more, for the blend X^a Y^b of two means in [0, 1].
+    """
+
+    label: str
+    first: int
+    tables: Callable[[int], tuple[list[Value], ...]]
+    powers: tuple[float, ...] = (1.0,)
+
+
+def expected(credit: Credit, n: int) -> list[Value]:
+    """Expected credit of k of n trials, c = 0..n of them correct; hypergeometric.
+
+    >>> [str(score) for score in expected(at_least(1, 2), 4)]
+    ['0', '1/2', '5/6', '1', '1']
+    """
+    k = len(credit) - 1
+    # Only credits that differ from the commonest need a term: one for Pass@k, whatever k is.
+    usual = max(credit, key=credit.count)
+    below = math.lcm(*((value - usual).denominator for value in credit))
+    terms = [(j, int((value - usual) * below)) for j, value in enumerate(credit) if value != usual]
+    comb, subsets = math.comb, math.comb(n, k) * below
+    sums = [sum(a * comb(c, j) * comb(n - c, k - j) for j, a in terms) for c in range(n + 1)]
+    return [usual + Fraction(above, subsets) for above in sums]
+
+
+def at_least(least: int, k: int) -> Credit:
+    """Credits of "this many of k attempts are correct, or more"."""
+    return [Fraction(int(j >= least)) for j in range(k + 1)]
+
+
+def upper_half(k: int) -> Credit:
+    """Credits of mG-Pass@k in its published form, 2/k max(j - ceil(k/2), 0); equation 24."""
+    return [Fraction(2 * max(j - (k + 1) // 2, 0), k) for j in range(k + 1)]
+
+
+def upper_ramp(k: int) -> Credit:
+    """Credits max(2 j/k - 1, 0) of the integral that equation 24 approximates."""
+    return [max(Fraction(2 * j, k) - 1, Fraction(0)) for j in range(k + 1)]
+
+
+def area(k: int) -> Credit:
+    """Credits of AUC@k: Pass@j over j = 1..k by the trapezoidal rule; Pass@1 for k = 1.
+
+    >>> [str(value) for value in area(2)]
+    ['0', '3/4', '1']
+    """
+    end = Fraction(1, 2 * (k - 1)) if k > 1 else Fraction(1)
+    shares = [end if j in (1, k) else 2 * end for j in range(1, k + 1)]
+    misses = (
+        sum(
+            share * Fraction(math.comb(k - right, j), math.comb(k, j))
+            for j, share in enumerate(shares, 1)
+        )
+        for right in range(k + 1)
+    )
+    return [Fraction(1) - miss for miss in misses]
+
+
+def spectrum(weights: Sequence[float]) -> Credit:
+    """Credits w_1 + ... + w_j of weights 0 or more, of sum at most 1.
+
+    Each is taken as the shortest decimal number that prints like it: 0.1 is one tenth.
+    """
+    exact = [Fraction(repr(check_finite(weight, "a weight"))) for weight in weights]
+    # Decimal weights such as ten times 0.1 sum to 1; the slack is for thirds and the like.
+    if not exact or min(exact) < 0 or sum(exact) > 1 + Fraction(1, 10**12):
+        raise ValueError(f"weights is {list(weights)!r}: pass numbers, 0 or more, of sum at most 1")
+    return [sum(exact[:j], Fraction(0)) for j in range(len(exact) + 1)]
+
+
+class Form(NamedTuple):
+    """How a score is computed: from one part, or from two parts X and Y as X^a Y^b."""
+
+    parts: tuple[Callable[[Outcomes], Any], ...]  # each a mean over questions
+    tables: Callable[[int], tuple[list[Value], ...]]  # the parts exactly, as `Estimator` has them
+    powers: tuple[float, ...] = (1.0,)
+    sigma: Callable[[Outcomes], Any] | None = None  # None: `sampling_sigma`
+    interval: Callable[..., tuple[Any, Any, Any, Any]] | None = None  # a posterior's own
+
+    def estimate(self, R: Outcomes) -> Any:
+        """The score, of shape (...)."""
+        scores = [part(R) for part in self.parts]
+        return result(blend(*scores, *self.powers)) if len(scores) > 1 else scores[0]
+
+    def sampling_sigma(self, R: Outcomes) -> Any:
+        """Standard deviation over repetitions of the trials, at the rates (c + 1/2) / (N + 1).
+
+        What :func:`scoring.pass_at_k_sigma` is for Pass@k; of a blend to first order.
+        """
+        correct, trials = binary_counts(R, "this score")
+        spread = by_state(_spread, (self.parts,), correct, trials, 4 * (int(trials.max()) + 1))
+        if len(spread) == 1:
+            return result(question_sigma(spread[0], None))
+        x, y = (np.asarray(part(R)) for part in self.parts)
+        vx, vy, covariance = (part.sum(axis=-1) / part.shape[-1] ** 2 for part in spread)
+        a, b = self.powers
+        variance = blend_variance(blend(x, y, a, b), x, y, vx, vy, covariance, a, b)
+        return result(np.sqrt(variance))
+
+
+def _spread(parts: Any, correct: Ints, trials: Ints) -> tuple[Floats, ...]:
+    """Variance of each part over repetitions of a question's trials; of two, covariance last."""
+    pairs = [(0, 0), (1, 1), (0, 1)] if len(parts) > 1 else [(0, 0)]
+    spread = np.empty((len(pairs), correct.size))
+    for n in np.unique(trials).tolist():
+        at, c = trials == n, np.arange(n + 1)
+        every = Counts(np.stack([n - c, c], axis=-1)[:, None, :])
+        chance = binom.pmf(c, n, (correct[at, None] + 0.5) / (n + 1))
+        scores = [np.asarray(part(every)) for part in parts]
+        centred = [score - (chance @ score)[:, None] for score in scores]
+        for row, (i, j) in zip(spread, pairs, strict=True):
+            row[at] = (chance * centred[i] * centred[j]).sum(axis=-1)
+    return tuple(spread)
+
+
+def of_credit(*credits: Credit, powers: tuple[float, ...] = (1.0,), sigma: Any = None) -> Form:
+    """The form of a score with these credits; of two, the blend of both over the data set."""
+    what = f"a score of {len(credits[0]) - 1} attempts"
+    floats = [np.array([float(value) for value in credit]) for credit in credits]
+    parts = tuple(
+        partial(subset_mean, what=what, credit=credit, short="raise") for credit in floats
+    )
+    return Form(parts, lambda n: tuple(expected(credit, n) for credit in credits), powers, sigma)
+
+
+def bayes_form() -> Form:
+    """Bayes@N under the uniform prior; equation 14. avg@N ranks in the same way."""
+
+    def tables(n: int) -> tuple[list[Value], ...]:
+        return ([Fraction(c + 1, n + 2) for c in range(n + 1)],)
+
+    return Form((lambda R: bayes(R)[0],), tables, interval=bayes_ci)
+
+
+def avg_form() -> Form:
+    """avg@N, the share of correct trials."""
+
+    def tables(n: int) -> tuple[list[Value], ...]:
+        return ([Fraction(c, n) for c in range(n + 1)],)
+
+    return Form((lambda R: avg(R)[0],), tables, interval=avg_ci)
+
+
+def naive_form(k: int) -> Form:
+    """The plug-in 1 - (1 - c/n)^k, which section 2.7 calls naive Pass^k; from n = k, as Pass@k."""
+
+    def tables(n: int) -> tuple[list[Value], ...]:
+        return ([Fraction(n**k - (n - c) ** k, n**k) for c in range(n + 1)],)
+
+    return Form((partial(naive_pass_at_k, k=k),), tables)
+
+
+def geom_form(k: int, a: float = 0.5, b: float = 0.5) -> Form:
+    """The mean over questions of (Pass@k)^a (Pass^k)^b."""
+
+    def tables(n: int) -> tuple[list[Value], ...]:
+        some, every = expected(at_least(1, k), n), expected(at_least(k, k), n)
+        return ([float(x) ** a * float(y) ** b for x, y in zip(some, every, strict=True)],)
+
+    check_powers(a, b)
+    return Form((partial(geom_at_k, k=k, pass_power=a, unanimous_power=b),), tables)
+
+
+def check_powers(a: float, b: float) -> tuple[float, float]:
+    """Return the powers of a blend that may be 0 but not negative, and not both 0."""
+    if min(check_finite(a, "a"), check_finite(b, "b")) < 0 or a == b == 0:
+        raise ValueError(f"the powers are {a:g} and {b:g}: pass two of 0 or more, and one above 0")
+    return a, b
