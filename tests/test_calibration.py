@@ -11,19 +11,9 @@ import numpy as np
 import pytest
 
 from verifiers.judge.agreement import agreement, cohen_kappa, disagreements
-from verifiers.judge.calibration import (
-    auroc,
-    baseline,
-    brier,
-    calibrate,
-    direct,
-    ece,
-    fit_temperature,
-    nll,
-    reliability,
-    report,
-)
+from verifiers.judge.calibration import baseline, calibrate, direct, fit_temperature
 from verifiers.judge.guards import check_verdicts
+from verifiers.judge.quality import auroc, brier, ece, nll, reliability, report
 
 INF = math.inf
 RNG = np.random.default_rng(20261121)
@@ -410,19 +400,19 @@ def test_agreement_table_by_a_loop() -> None:
     np.testing.assert_allclose(found.percent.sum(axis=1), 100)
     assert found.percent[1, 2] == pytest.approx(100 * table[1][2] / sum(table[1]))
     two = [[row[0], row[1] + row[2]] for row in table]
-    assert found.kappa == pytest.approx(kappa_of(two))
-    assert found.observed == pytest.approx((two[0][0] + two[1][1]) / 200)
+    assert found.cohen.kappa == pytest.approx(kappa_of(two))
+    assert found.cohen.observed == pytest.approx((two[0][0] + two[1][1]) / 200)
 
 
 def test_kappa_without_a_value_and_at_its_ends() -> None:
     alone = agreement([True] * 7, [0] * 7)
-    assert (alone.observed, alone.kappa, alone.stderr) == (1.0, None, None)
+    assert (alone.cohen.observed, alone.cohen.kappa, alone.cohen.stderr) == (1.0, None, None)
     assert alone.percent.tolist() == [[100.0, 0.0, 0.0], [None] * 3]
-    assert agreement([False] * 7, [1, 2, 2, 1, 1, 1, 2]).kappa is None
+    assert agreement([False] * 7, [1, 2, 2, 1, 1, 1, 2]).cohen.kappa is None
     full = agreement([True, False, False], [0, 1, 2])
-    assert (full.kappa, full.stderr) == (1.0, 0.0)
-    assert agreement([True, False], [1, 0]).kappa == pytest.approx(-1)
-    assert agreement([True] * 4, [0, 0, 1, 2]).kappa == 0
+    assert (full.cohen.kappa, full.cohen.stderr) == (1.0, 0.0)
+    assert agreement([True, False], [1, 0]).cohen.kappa == pytest.approx(-1)
+    assert agreement([True] * 4, [0, 0, 1, 2]).cohen.kappa == 0
 
 
 def test_disagreements_most_confident_first() -> None:

@@ -168,7 +168,7 @@ def test_every_number_of_a_verdict(
     views = [MARKS[q][t] == "1" for q, t in known]
     said = agreement(views, ["ABC".index(found[key]["label"]) for key in known])
     assert "11 attempts (1 on which the grader has no view" in " ".join(out.split())
-    assert f"agree on {said.observed:.1%}" in out and "kappa" in out
+    assert f"agree on {said.cohen.observed:.1%}" in out and "kappa" in out
     lines = (run.path / "verdicts/_disagreements.jsonl").read_text().splitlines()
     listed = {(row["question_id"], row["trial"]) for row in map(json.loads, lines)}
     pairs = zip(known, views, strict=True)

@@ -23,7 +23,7 @@ def reliability(title: str, table: dict[str, Any]) -> Figure:
 
     Args:
         title: what is shown.
-        table: what ``verifiers.judge.calibration.report`` returned.
+        table: what ``verifiers.judge.quality.report`` returned.
     """
     figure, (axes,) = style.panels(4.4, 4.6, title)
     (diagonal,) = axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 2)))

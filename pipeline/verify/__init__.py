@@ -1,10 +1,9 @@
 """The verify stage: a second model's label probabilities for every attempt.
 
-stage.py      what the stage does, from what is owed to the report
-survey.py     what there is to judge, what is judged, what is owed
-prompts.py    a verifier's prompt, which no response can leave
-asker.py      the model: candidates in, log-probs of its labels out
-store.py      verdicts on the disk, and calibrating them again
-quality.py    how good the probabilities are, and the fit of T
-agreement.py  how far verifier and grader agree, and what a person should read
+stage.py    what the stage does, from what is owed to the report
+survey.py   what there is to judge, what is judged, what is owed
+prompts.py  a verifier's prompt, which no response can leave
+asker.py    the model: candidates in, log-probs of its labels out
+store.py    verdicts on the disk, and calibrating them again
+quality.py  the fit of T, how good the probabilities are, how far verifier and grader agree
 """

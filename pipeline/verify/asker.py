@@ -75,7 +75,7 @@ class Asker:
             return []
         prompts = self.prompts.build(candidates)
         try:
-            found = self.engine.logprobs([prompt.token_ids for prompt in prompts])
+            logprobs = self.engine.logprobs([prompt.token_ids for prompt in prompts])
         except Exception as error:  # engines raise whatever their parts raise
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise UserError(
@@ -84,14 +84,14 @@ class Asker:
                 " verifier.batch_size, or verifier.context)"
             ) from error
         self.asked += len(prompts)
-        if not np.isfinite(found).all():
+        if not np.isfinite(logprobs).all():
             raise UserError(
                 f"verifier.id={self.run.cfg.verifier.id}: gave log-probs that are no numbers; try"
                 " verifier.dtype=float32"
             )
         return [
             LabelLogprobs(tuple(row.tolist()), len(prompt.token_ids), prompt.cut)
-            for row, prompt in zip(found, prompts, strict=True)
+            for row, prompt in zip(logprobs, prompts, strict=True)
         ]
 
 

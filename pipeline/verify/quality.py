@@ -1,30 +1,31 @@
-"""How good the verifier's probabilities are, before and after calibration, and fitting T.
+"""After verify: how good its probabilities are, and how far verifier and grader agree.
 
-The grader's outcomes stand for the truth: correct is A, wrong is B, no answer is C. Where it has no
-view (a timeout, an answer that it cannot read) the attempt is left out. A fitted T is tried on
-whole questions that it has not seen.
+The grader's outcomes stand for the truth (`store.true_labels`): where it has no view (a timeout, an
+answer that it cannot read) the attempt is left out. A fitted T is tried on whole questions that it
+has not seen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from rich.table import Table
 
+from pipeline.base import atomic
 from pipeline.base.console import note, results, warn
-from pipeline.store import rowkeys, runfolder
+from pipeline.display.table import Column, Table, show
+from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.store import LABELS, folder
-from verifiers.judge import calibration
+from verifiers.judge import agreement, quality
+from verifiers.judge.calibration import Fit, fit_temperature
 
 Floats = npt.NDArray[np.float64]
 
-TRUTH = ("correct", "wrong", "no_answer")  # A, B and C
 MEASURES = {
     "accuracy": "accuracy",
     "nll": "negative log-likelihood",
@@ -33,6 +34,7 @@ MEASURES = {
     "auroc": "AUROC of P(A)",
 }
 _COLUMNS = [f"{kind}_{label.lower()}" for kind in ("logprob", "base") for label in LABELS]
+_END = 600  # characters of a response's end, in the list for a person
 
 
 def calibrated(run: Run) -> None:
@@ -51,54 +53,49 @@ def calibrated(run: Run) -> None:
         store.recalibrate(run, temperature)
     if not held_out.any():
         return
-    table = calibration.report(
-        logprobs[held_out], bases[held_out], truth[held_out], temperature=temperature
-    )
-    table |= {"fit": fitted, "truth": "the grader's outcomes"}
-    runfolder.write_json(folder(run) / "_calibration.json", table)
-    _print(table)
+    measures = quality.report(logprobs[held_out], bases[held_out], truth[held_out], temperature)
+    measures |= {"fit": fitted, "truth": "the grader's outcomes"}
+    runfolder.write_json(folder(run) / "_calibration.json", measures)
+    show(_measures_table(measures))
     from pipeline.display import style
     from pipeline.plots import calibration as plots  # matplotlib takes half a second
 
     name = f"{run.cfg.verifier.name} on {run.cfg.model.name}, {run.cfg.dataset.name}"
-    drawn = plots.reliability(f"{name}: P(A) against correct", table)
-    style.save(drawn, folder(run) / "_reliability")
+    figure = plots.reliability(f"{name}: P(A) against correct", measures)
+    style.save(figure, folder(run) / "_reliability")
 
 
 def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """`calibration.report` over the graded attempts of several runs, all with verdicts.
+    """`quality.report` over the graded attempts of several runs, all with verdicts.
 
     Returns:
         None where a run has no verdicts, or two of them were calibrated with different T.
     """
     applied = [store.remembered(run, "calibration") for run in runs]
-    temperatures = {one["temperature"] for one in applied if isinstance(one, dict)}
-    if not runs or None in applied or len(temperatures) != 1:
+    temperatures = {settings["temperature"] for settings in applied if settings}
+    if None in applied or len(temperatures) != 1:
         return None
     parts = [_labelled(run) for run in runs]
     logprobs, bases, truth = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    if not truth.size:
-        return None
-    return calibration.report(logprobs, bases, truth, temperature=temperatures.pop())
+    return quality.report(logprobs, bases, truth, temperatures.pop()) if truth.size else None
 
 
 def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
     """Log-probs and baselines (n, 3), truth (n,) and question (n,) of attempts with a grade."""
     table = store.judged(run, _COLUMNS)
-    outcome = table["outcome"].combine_chunks()
-    place = pc.fill_null(pc.index_in(outcome, value_set=pa.array(TRUTH)), -1).to_numpy()
-    kept = place >= 0
-    both = np.stack([table[name].to_numpy() for name in _COLUMNS], axis=1)[kept]
+    truth = store.true_labels(table["outcome"])
+    kept = truth >= 0
+    numbers = np.stack([table[name].to_numpy() for name in _COLUMNS], axis=1)[kept]
     questions = rowkeys.encode(table.combine_chunks(), rowkeys.question_ids(run)) >> 32
-    truth = place[kept].astype(np.int64)
-    return both[:, :3].astype(np.float64), both[:, 3:].astype(np.float64), truth, questions[kept]
+    logprobs, bases = np.hsplit(numbers.astype(np.float64), 2)
+    return logprobs, bases, truth[kept].astype(np.int64), questions[kept]
 
 
-def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Any:
+def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Fit | None:
     """The fit of T, or None, with a warning, where it is worth nothing."""
     kept = "the configured T stays"
     try:
-        fit = calibration.fit_temperature(logprobs, bases, truth, groups=groups)
+        fit = fit_temperature(logprobs, bases, truth, groups=groups)
     except ValueError as error:
         warn(f"verifier.fit_temperature: {error}; {kept}")
         return None
@@ -115,14 +112,95 @@ def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Any:
     return fit
 
 
-def _print(table: dict[str, Any]) -> None:
-    where = "held-out attempts" if table["fit"] else "graded attempts"
-    title = f"calibration against the grader, {table['attempts']} {where}"
-    made = Table(title=title, title_justify="left")
-    made.add_column("measure")
-    made.add_column("softmax", justify="right")
-    made.add_column(f"calibrated, T = {table['temperature']:g}", justify="right")
-    for key, name in MEASURES.items():
-        cells = [table[side][key] for side in ("before", "after")]
-        made.add_row(name, *("undefined" if cell is None else f"{cell:.4f}" for cell in cells))
-    results.print(made, soft_wrap=False)
+def _measures_table(measures: dict[str, Any]) -> Table:
+    where = "held-out attempts" if measures["fit"] else "graded attempts"
+    undefined = {"before": "undefined", "after": "undefined"}
+    sides = {side: measures[side] for side in undefined}
+    rows = [
+        {"measure": name}
+        | undefined
+        | {side: values[key] for side, values in sides.items() if values[key] is not None}
+        for key, name in MEASURES.items()
+    ]
+    columns = [
+        Column("measure", "measure", align="left"),
+        Column("before", "softmax", format="{:.4f}"),
+        Column("after", f"calibrated, T = {measures['temperature']:g}", format="{:.4f}"),
+    ]
+    title = f"calibration against the grader, {measures['attempts']} {where}"
+    return Table(title, columns, rows)
+
+
+def agree(run: Run) -> None:
+    """Show the 2x3 table of grader against verifier and list disagreements for a person."""
+    verdicts = store.judged(run, ["a", "b", "c", "label", "cut"])
+    if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
+        note(
+            f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit the context"
+        )
+    truth = store.true_labels(verdicts["outcome"])
+    seen = np.flatnonzero(truth >= 0)
+    path = folder(run) / "_disagreements.jsonl"
+    if not seen.size:
+        path.unlink(missing_ok=True)
+        note("verify: no grades to compare the verdicts with; run `grade`")
+        return
+    correct = truth[seen] == 0
+    prob = np.stack([verdicts[x.lower()].to_numpy()[seen] for x in LABELS], axis=1)
+    found = agreement.agreement(correct, prob.argmax(axis=1))
+    _show_agreement(found, seen.size, len(verdicts) - seen.size)
+    surest = agreement.disagreements(correct, prob.astype(np.float64))
+    differ = verdicts.take(pa.array(seen[surest]))
+    atomic.write_jsonl(path, _for_a_person(run, differ))
+    if len(differ):
+        note(f"verify: {len(differ)} disagreements, the surest first, are in {path}")
+
+
+def _show_agreement(found: agreement.Agreement, seen: int, left_out: int) -> None:
+    extra = f" ({left_out} on which the grader has no view are left out)" if left_out else ""
+    meanings = zip(LABELS, ("correct", "incorrect", "invalid"), strict=True)
+    columns = [Column("grader", "grader", align="left")]
+    columns += [Column(label, f"{label} {meaning}") for label, meaning in meanings]
+    rows = []
+    for i, name in enumerate(("correct", "not correct")):
+        cells = [
+            f"{count}" if np.ma.is_masked(share) else f"{count} ({share:.1f} %)"
+            for count, share in zip(found.table[i], found.percent[i], strict=True)
+        ]
+        rows.append({"grader": name, **dict(zip(LABELS, cells, strict=True))})
+    show(Table(f"grader and verifier, {seen} attempts{extra}", columns, rows))
+    cohen = found.cohen
+    kappa = (
+        "undefined, since both know one word only"
+        if cohen.kappa is None
+        else f"{cohen.kappa:.3f} (standard error {cohen.stderr:.3f})"
+    )
+    results.print(
+        f"agree on {cohen.observed:.1%}, by chance {cohen.expected:.1%}; Cohen's kappa {kappa}"
+    )
+
+
+def _for_a_person(run: Run, differ: pa.Table) -> Iterable[dict[str, object]]:
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
+    ends = _ends(run, rowkeys.encode(differ.combine_chunks(), rowkeys.question_ids(run)))
+    for i, end in enumerate(ends):
+        [row] = differ.slice(i, 1).to_pylist()
+        yield {
+            **{name: row[name] for name in (*KEY, "outcome", "label")},
+            **{x.lower(): round(row[x.lower()], 4) for x in LABELS},
+            "gold": golds[row["question_id"]],
+            "answer": row["answer"],
+            "cut": row["cut"],
+            "response_end": end,
+        }
+
+
+def _ends(run: Run, keys: Ints) -> list[str]:
+    """The last characters of the responses of some attempts."""
+    ends, order, ids = [""] * keys.size, np.argsort(keys), rowkeys.question_ids(run)
+    if keys.size:
+        for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
+            at = rowkeys.rows_of(rowkeys.encode(batch, ids), keys, order)
+            for i in np.flatnonzero(at >= 0):
+                ends[at[i]] = (batch["text"][i].as_py() or "")[-_END:]
+    return ends

@@ -19,7 +19,7 @@ from pipeline.store import lease, runfolder, shards, workernames
 from pipeline.store.columns import VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
-from pipeline.verify import agreement, quality, store, survey
+from pipeline.verify import quality, store, survey
 from pipeline.verify.asker import Asker, as_model, named_as_verifier
 from pipeline.verify.prompts import Candidate, Prompts, read_template, uses_answer
 from pipeline.verify.survey import Survey
@@ -50,55 +50,53 @@ def verify(run: Run) -> None:
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
     with lease.held(run.path / "verify.lease", "verifying", wait=True), named_as_verifier():
         judge = as_model(run.cfg)
-        asked = store.identity(run.cfg, judge, template)
-        if store.made_otherwise(run, asked):  # refused before anything is put aside
+        made_by = store.identity(run.cfg, judge, template)
+        if store.made_otherwise(run, made_by):  # refused before anything is put aside
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
-        store.put_aside(run, asked)
+        store.put_aside(run, made_by)
         _judge(run, judge, template, survey.survey(run, uses_answer(template)))
         quality.calibrated(run)
-        agreement.report(run)
+        quality.agree(run)
 
 
-def _judge(run: Run, judge: RunConfig, template: str, found: Survey) -> None:
+def _judge(run: Run, judge: RunConfig, template: str, work: Survey) -> None:
     """Whatever the model has to be asked, and the calibration that is asked for."""
-    known = store.read_baselines(run)
-    ids = found.ids.take(pa.array(np.unique(found.questions))).to_pylist()
-    missing = [(q, t) for q in ids for t in run.cfg.verifier.content_free if (q, t) not in known]
-    if found.done.all() and not missing:
+    baselines = store.read_baselines(run)
+    ids = work.ids.take(pa.array(np.unique(work.questions))).to_pylist()
+    texts = run.cfg.verifier.content_free
+    missing = [(q, t) for q in ids for t in texts if (q, t) not in baselines]
+    if work.done.all() and not missing:
         store.recalibrate(run, store.temperature(run))
-        note(f"verify: nothing owed, all {found.keys.size} attempts have a verdict")
+        note(f"verify: nothing owed, all {work.keys.size} attempts have a verdict")
         return
-    asker = Asker(run, judge, template, found.longest)
+    asker = Asker(run, judge, template, work.longest)
     try:
         if missing:
             questions = {row["question_id"]: row for row in run.questions}
-            made = asker.ask([_candidate(questions[q], t, "") for q, t in missing])
-            known |= {key: list(one.logprobs) for key, one in zip(missing, made, strict=True)}
-            store.write_baselines(run, known)
+            answers = asker.ask([_candidate(questions[q], t, "") for q, t in missing])
+            logprobs = [list(answer.logprobs) for answer in answers]
+            baselines |= dict(zip(missing, logprobs, strict=True))
+            store.write_baselines(run, baselines)
         store.recalibrate(run, store.temperature(run))
-        _judge_owed(run, asker, found, _bases(run, found))
+        averaged = store.question_baselines(run.cfg, baselines)
+        nothing = np.full(len(store.LABELS), np.nan)  # no attempt needs it
+        bases = np.stack([averaged.get(q, nothing) for q in work.ids.to_pylist()])
+        _judge_owed(run, asker, work, bases)
     finally:
         with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
             asker.engine.close()
 
 
-def _bases(run: Run, found: Survey) -> npt.NDArray[np.float64]:
-    """The baseline of every question of `found.ids`, (M, 3); NaN where no attempt needs one."""
-    bases = store.question_baselines(run.cfg, store.read_baselines(run))
-    nothing = np.full(len(store.LABELS), np.nan)
-    return np.stack([bases.get(q, nothing) for q in found.ids.to_pylist()])
-
-
-def _judge_owed(run: Run, asker: Asker, found: Survey, bases: npt.NDArray[np.float64]) -> None:
+def _judge_owed(run: Run, asker: Asker, work: Survey, bases: npt.NDArray[np.float64]) -> None:
     worker, temperature = workernames.worker_id(), store.temperature(run)
-    total, before = found.keys.size, int(found.done.sum())
+    total, before = work.keys.size, int(work.done.sum())
     with Meter("verify", total, done=before) as meter:
-        for number, (rows, texts) in enumerate(survey.owed(run, found)):
-            _ask(run, asker, found, rows, texts)
-            found.done[rows] = True
-            check(run, found, bases)
-            logprobs, base = found.logprobs[found.slots[rows]], bases[found.questions[rows]]
-            table = _table(found, rows, store.columns(logprobs, base, temperature))
+        for number, (rows, texts) in enumerate(survey.owed(run, work)):
+            _ask(run, asker, work, rows, texts)
+            work.done[rows] = True
+            check(run, work, bases)
+            logprobs, base = work.logprobs[work.slots[rows]], bases[work.questions[rows]]
+            table = _table(work, rows, store.columns(logprobs, base, temperature))
             shards.write_part(store.folder(run) / f"{worker}-{number:05d}.parquet", table)
             meter.advance(rows.size, lambda: f"{asker.asked} prompts")
     note(
@@ -107,50 +105,45 @@ def _judge_owed(run: Run, asker: Asker, found: Survey, bases: npt.NDArray[np.flo
     )
 
 
-def _ask(run: Run, asker: Asker, found: Survey, rows: Ints, texts: list[str]) -> None:
+def _ask(run: Run, asker: Asker, work: Survey, rows: Ints, texts: list[str]) -> None:
     """Ask the model about the texts of some rows that it has not seen yet."""
-    slots = found.slots[rows]
-    unknown = np.isnan(found.logprobs[slots, 0])
+    slots = work.slots[rows]
+    unknown = np.isnan(work.logprobs[slots, 0])
     fresh, first = np.unique(np.where(unknown, slots, -1), return_index=True)
     first = np.sort(first[fresh >= 0])  # in the order of the rows
     candidates = [
-        _candidate(run.questions[found.questions[row]], texts[i], found.answers[row].as_py() or "")
+        _candidate(run.questions[work.questions[row]], texts[i], work.answers[row].as_py() or "")
         for i, row in zip(first, rows[first].tolist(), strict=True)
     ]
-    for slot, known in zip(slots[first], asker.ask(candidates), strict=True):
-        found.logprobs[slot] = known.logprobs
-        found.tokens[slot], found.cut[slot] = known.tokens, known.cut
+    for slot, answer in zip(slots[first], asker.ask(candidates), strict=True):
+        work.logprobs[slot], work.tokens[slot], work.cut[slot] = answer
 
 
-def _table(found: Survey, rows: Ints, numbers: pa.Table) -> pa.Table:
-    slots = found.slots[rows]
-    others = {
-        "question_id": found.ids.take(pa.array(found.questions[rows])),
-        "trial": found.keys[rows] & 0xFFFFFFFF,
-        "tokens": found.tokens[slots],
-        "cut": found.cut[slots],
-        "judged": found.digests[slots].astype(str),
+def _table(work: Survey, rows: Ints, numbers: pa.Table) -> pa.Table:
+    slots = work.slots[rows]
+    columns = {name: numbers[name] for name in numbers.column_names} | {
+        "question_id": work.ids.take(pa.array(work.questions[rows])),
+        "trial": work.keys[rows] & 0xFFFFFFFF,
+        "tokens": work.tokens[slots],
+        "cut": work.cut[slots],
+        "judged": work.digests[slots].astype(str),
     }
-    made = {name: numbers[name] for name in numbers.column_names} | others
-    return pa.table({name: made[name] for name in VERDICTS.names}).cast(VERDICTS)
+    return pa.table({name: columns[name] for name in VERDICTS.names}).cast(VERDICTS)
 
 
-def check(run: Run, found: Survey, bases: npt.NDArray[np.float64]) -> None:
+def check(run: Run, work: Survey, bases: npt.NDArray[np.float64]) -> None:
     """Stop when all verdicts so far, those about to be written included, show a broken verifier.
 
     Raises:
         UserError: says what is broken.
     """
-    v, done = run.cfg.verifier, np.flatnonzero(found.done)
-    logprobs, base = found.logprobs[found.slots[done]], bases[found.questions[done]]
-    limits: dict[str, Any] = {
-        "temperature": store.temperature(run),
-        "mass_floor": v.least_mass,
-    }
-    view = found.views[done]
-    seen = view >= 0
+    v, done = run.cfg.verifier, np.flatnonzero(work.done)
+    logprobs, base = work.logprobs[work.slots[done]], bases[work.questions[done]]
+    limits: dict[str, Any] = {"temperature": store.temperature(run), "mass_floor": v.least_mass}
+    truth = work.truth[done]
+    seen = truth >= 0
     problems = guards.check_verdicts(logprobs, base, **limits) or (
-        guards.check_verdicts(logprobs[seen], base[seen], view[seen] == 1, **limits)
+        guards.check_verdicts(logprobs[seen], base[seen], truth[seen] == 0, **limits)
     )
     if problems:
         raise UserError(

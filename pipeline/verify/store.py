@@ -1,6 +1,6 @@
 """The verdicts of a run on the disk: what made them, baselines, and calibrating them again.
 
-verdicts/*.parquet          one row an attempt (tables.VERDICTS)
+verdicts/*.parquet          one row an attempt (store.columns.VERDICTS)
 verdicts/_verifier.json     what made them, and the calibration that is applied
 verdicts/_baselines.jsonl   log-probs of the labels for every question and content-free text
 verdicts/_disagreements.jsonl  where verifier and grader differ, for a person
@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.base import atomic
@@ -29,6 +30,7 @@ from pipeline.store.runfolder import Run
 from verifiers.judge import calibration
 
 Array = npt.NDArray[np.float64]
+Baselines = dict[tuple[str, str], list[float]]  # log-probs by question id and content-free text
 LABELS = ("A", "B", "C")
 _VERSION = 1  # of how prompts are written and encoded; another one makes other verdicts
 
@@ -60,47 +62,46 @@ def identity(cfg: RunConfig, as_model: RunConfig, template: str) -> dict[str, An
 
 def temperature(run: Run) -> float:
     """T to calibrate with before any fit: the one fitted last where a fit is asked for."""
-    v, applied = run.cfg.verifier, remembered(run, "calibration")
-    fitted = applied.get("temperature") if isinstance(applied, dict) else None
-    return fitted if v.fit_temperature and isinstance(fitted, float) else v.temperature
+    verifier, applied = run.cfg.verifier, remembered(run, "calibration")
+    return (
+        float(applied["temperature"])
+        if verifier.fit_temperature and applied
+        else verifier.temperature
+    )
 
 
-def made_otherwise(run: Run, asked: dict[str, Any]) -> bool:
-    """Whether there are verdicts, or baselines, of other settings than `asked`."""
-    found = remembered(run, "settings")
-    some = any(folder(run).glob("*.parquet")) or (found is not None and _baselines(run).exists())
-    return some and found != asked
+def made_otherwise(run: Run, made_by: dict[str, Any]) -> bool:
+    """Whether there are verdicts, or baselines, of another identity than `made_by`."""
+    before = remembered(run, "settings")
+    some = any(folder(run).glob("*.parquet")) or (before is not None and _baselines(run).exists())
+    return some and before != made_by
 
 
-def put_aside(run: Run, asked: dict[str, Any]) -> None:
-    """Make room for verdicts made with these settings, or take back those that once were.
+def put_aside(run: Run, made_by: dict[str, Any]) -> None:
+    """Make room for verdicts of this identity, or take back those that were once put aside.
 
     Whole folders change their names, each at once, so no crash can mix two verifiers' verdicts.
     """
-    here = folder(run)
-    path = here / "_verifier.json"
-    found = runfolder.read_json(path).get("settings")
-    if found == asked:
+    here, before = folder(run), remembered(run, "settings")
+    if before == made_by:
         return
-    if made_otherwise(run, asked):
-        away = _aside(run, found)
+    if made_otherwise(run, made_by):
+        away = _aside(run, before)
         away = away if not away.exists() else run.path / f"{away.name}-{workernames.worker_id()}"
         here.rename(away)
-        known = found if isinstance(found, dict) else {}
-        changed = sorted(k for k in asked if known.get(k) != asked[k])
+        changed = sorted(k for k in made_by if (before or {}).get(k) != made_by[k])
         note(
             f"verify: the verdicts so far were made otherwise ({', '.join(changed)}); they are kept"
             f" in {away.name}"
         )
-    back = _aside(run, asked)
+    back = _aside(run, made_by)
     if back.exists() and not any(here.glob("*.parquet")):
-        if here.exists():
-            shutil.rmtree(here)
+        shutil.rmtree(here, ignore_errors=True)
         back.rename(here)
         note(f"verify: verdicts made so before are taken back from {back.name}")
         return
     here.mkdir(parents=True, exist_ok=True)
-    runfolder.write_json(path, {"settings": asked})
+    runfolder.write_json(here / "_verifier.json", {"settings": made_by})
 
 
 def _aside(run: Run, made_by: Any) -> Path:
@@ -108,7 +109,7 @@ def _aside(run: Run, made_by: Any) -> Path:
 
 
 def remember(run: Run, **values: Any) -> None:
-    """Write more into _verifier.json, beside the settings."""
+    """Write more into _verifier.json, beside the identity."""
     path = folder(run) / "_verifier.json"
     runfolder.write_json(path, runfolder.read_json(path) | values)
 
@@ -122,22 +123,28 @@ def _baselines(run: Run) -> Path:
     return folder(run) / "_baselines.jsonl"
 
 
-def read_baselines(run: Run) -> dict[tuple[str, str], list[float]]:
-    """Log-probs of the labels by question id and content-free text; damaged lines are owed."""
-    try:
-        lines = _baselines(run).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return {}
-    found = {}
-    for line in lines:
-        try:
-            row = json.loads(line)
-            logprobs = [float(x) for x in row["logprobs"]]
-            if len(logprobs) == len(LABELS) and np.isfinite(logprobs).all():
-                found[row["question_id"], row["text"]] = logprobs
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
+def read_baselines(run: Run) -> Baselines:
+    """What `write_baselines` wrote; empty without it."""
+    path = _baselines(run)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows = map(json.loads, lines)
+    return {(row["question_id"], row["text"]): row["logprobs"] for row in rows}
+
+
+def write_baselines(run: Run, baselines: Baselines) -> None:
+    """Replace the file of baselines."""
+    rows = ({"question_id": q, "text": t, "logprobs": v} for (q, t), v in baselines.items())
+    atomic.write_jsonl(_baselines(run), rows)
+
+
+def question_baselines(cfg: RunConfig, baselines: Baselines) -> dict[str, Array]:
+    """Per question the baseline [3] over all content-free texts, on the log scale."""
+    texts, average = cfg.verifier.content_free, cast(Any, cfg.verifier.average)
+    return {
+        q: calibration.baseline(np.array([baselines[q, t] for t in texts]), average)
+        for q in {q for q, _ in baselines}
+        if all((q, t) in baselines for t in texts)
+    }
 
 
 def judged(run: Run, columns: list[str]) -> pa.Table:
@@ -153,23 +160,14 @@ def judged(run: Run, columns: list[str]) -> pa.Table:
     return table
 
 
-def write_baselines(run: Run, found: dict[tuple[str, str], list[float]]) -> None:
-    """Replace the file of baselines."""
-    rows = ({"question_id": q, "text": t, "logprobs": v} for (q, t), v in found.items())
-    atomic.write_jsonl(_baselines(run), rows)
+def true_labels(outcome: Any) -> npt.NDArray[np.int8]:
+    """The label that the grader's outcome stands for: 0 (A), 1 (B), 2 (C), or -1 for no view.
 
-
-def question_baselines(
-    cfg: RunConfig, found: dict[tuple[str, str], list[float]]
-) -> dict[str, Array]:
-    """Per question the baseline [3] over all content-free texts, on the log scale."""
-    texts, average = cfg.verifier.content_free, cast(Any, cfg.verifier.average)
-    ids = {q for q, _ in found}
-    return {
-        q: np.asarray(calibration.baseline(np.array([found[q, t] for t in texts]), average))
-        for q in ids
-        if all((q, t) in found for t in texts)
-    }
+    >>> true_labels(pa.array(["correct", "wrong", "no_answer", "timeout", None])).tolist()
+    [0, 1, 2, -1, -1]
+    """
+    label = pc.index_in(outcome, value_set=pa.array(["correct", "wrong", "no_answer"]))
+    return np.asarray(pc.fill_null(label, -1).to_numpy(), dtype=np.int8)
 
 
 def columns(logprobs: npt.NDArray[Any], bases: npt.NDArray[Any], temperature: float) -> pa.Table:
@@ -177,32 +175,32 @@ def columns(logprobs: npt.NDArray[Any], bases: npt.NDArray[Any], temperature: fl
     logprobs = np.asarray(logprobs, dtype=np.float64)
     raw = np.exp(logprobs)
     calibrated = calibration.calibrate(logprobs, bases, temperature)
-    many = {
+    kinds = {
         "logprob_": logprobs,
         "base_": bases,
         "raw_": raw,
         "direct_": calibration.direct(logprobs),
         "": calibrated,
     }
-    made = {
-        f"{name}{label.lower()}": values[:, i].astype(np.float32)
-        for name, values in many.items()
+    numbers = {
+        f"{kind}{label.lower()}": values[:, i].astype(np.float32)
+        for kind, values in kinds.items()
         for i, label in enumerate(LABELS)
     }
-    made["mass"] = raw.sum(axis=1).astype(np.float32)
-    made["label"] = np.array(LABELS)[calibrated.argmax(axis=1)]
-    return pa.table(made)
+    mass = raw.sum(axis=1).astype(np.float32)
+    label = np.array(LABELS)[calibrated.argmax(axis=1)]
+    return pa.table(numbers | {"mass": mass, "label": label})
 
 
 def recalibrate(run: Run, temperature: float) -> None:
     """Apply a calibration to every stored verdict, from its log-probs; nothing if it is applied."""
     v = run.cfg.verifier
-    asked = {
+    settings = {
         "temperature": temperature,
         "average": v.average,
         "content_free": list(v.content_free),
     }
-    if remembered(run, "calibration") == asked:
+    if remembered(run, "calibration") == settings:
         return
     bases = question_baselines(run.cfg, read_baselines(run))
     # Not of one calibration until all parts are; a crash on the way is noticed by this.
@@ -215,19 +213,18 @@ def recalibrate(run: Run, temperature: float) -> None:
             return table
         logprobs = np.stack([table[f"logprob_{x.lower()}"].to_numpy() for x in LABELS], axis=1)
         base = np.stack([bases[q] for q in table["question_id"].to_pylist()])
-        made = columns(logprobs, base, temperature)
-        for name in made.column_names:
-            table = table.set_column(table.column_names.index(name), name, made[name])
+        calibrated = columns(logprobs, base, temperature)
+        for name in calibrated.column_names:
+            table = table.set_column(table.column_names.index(name), name, calibrated[name])
         return table
 
     changed = rewrite(run, anew)
-    remember(run, calibration=asked)
+    remember(run, calibration=settings)
     if changed:
-        note(f"verify: {changed} verdicts calibrated anew from their log-probs, {_words(asked)}")
-
-
-def _words(asked: dict[str, Any]) -> str:
-    return f"T={asked['temperature']:g}, average={asked['average']}"
+        note(
+            f"verify: {changed} verdicts calibrated anew from their log-probs, T={temperature:g},"
+            f" average={v.average}"
+        )
 
 
 def rewrite(run: Run, change: Callable[[pa.Table], pa.Table]) -> int:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
@@ -25,8 +24,6 @@ from pipeline.verify.store import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is written, and lost, together
 _NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]
-# A grader that timed out or could not parse has no view that a verifier could contradict.
-VIEWS = ("wrong", "no_answer", "correct")
 
 
 @dataclass
@@ -37,7 +34,7 @@ class Survey:
     keys: Ints  # (n,) see rowkeys.encode
     slots: Ints  # (n,) which text: identical attempts are judged once
     answers: pa.Array  # (n,) extracted, null without one or where the prompt does not ask for it
-    views: npt.NDArray[np.int8]  # (n,) of the grader: 1 correct, 0 not, -1 none
+    truth: npt.NDArray[np.int8]  # (n,) see store.true_labels
     done: npt.NDArray[np.bool_]  # (n,) has a verdict
     digests: npt.NDArray[np.bytes_]  # (U,) hash of what is judged, sorted
     logprobs: npt.NDArray[np.float32]  # (U, 3) NaN where the verifier was not asked yet
@@ -63,12 +60,12 @@ def survey(run: Run, with_answer: bool) -> Survey:
     keys, digests = keys[order], digests[order]
     grades = rowkeys.aligned(run.grades, GRADES, ["answer", "outcome"], keys, ids, "grade")
     distinct, slots = np.unique(digests, return_inverse=True)
-    found = Survey(
+    work = Survey(
         ids=ids,
         keys=keys,
         slots=slots,
         answers=grades["answer"] if with_answer else pa.nulls(keys.size, pa.string()),
-        views=views(grades["outcome"]),
+        truth=store.true_labels(grades["outcome"]),
         done=np.zeros(keys.size, dtype=bool),
         digests=distinct,
         logprobs=np.full((distinct.size, len(LABELS)), np.nan, dtype=np.float32),
@@ -76,29 +73,19 @@ def survey(run: Run, with_answer: bool) -> Survey:
         cut=np.zeros(distinct.size, dtype=bool),
         longest=longest,
     )
-    _add_stored(run, found)
-    return found
+    _add_stored(run, work)
+    return work
 
 
-def views(outcome: pa.Array) -> npt.NDArray[np.int8]:
-    """The grader's view of each outcome: 1 correct, 0 not, -1 none.
-
-    >>> views(pa.array(["correct", "wrong", "no_answer", "timeout", None])).tolist()
-    [1, 0, 0, -1, -1]
-    """
-    place = pc.fill_null(pc.index_in(outcome, value_set=pa.array(VIEWS)), -1).to_numpy()
-    return np.where(place < 0, -1, place == VIEWS.index("correct")).astype(np.int8)
-
-
-def owed(run: Run, found: Survey) -> Iterator[tuple[Ints, list[str]]]:
+def owed(run: Run, work: Survey) -> Iterator[tuple[Ints, list[str]]]:
     """Rows of the survey without a verdict and their responses, in batches of bounded size."""
     rows: list[int] = []
     texts: list[str] = []
     size = 0
-    order = np.arange(found.keys.size)
+    order = np.arange(work.keys.size)
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
-        at = rowkeys.rows_of(rowkeys.encode(batch, found.ids), found.keys, order)
-        for i in np.flatnonzero((at >= 0) & ~found.done[at]):
+        at = rowkeys.rows_of(rowkeys.encode(batch, work.ids), work.keys, order)
+        for i in np.flatnonzero((at >= 0) & ~work.done[at]):
             texts.append(batch["text"][i].as_py() or "")
             rows.append(int(at[i]))
             size += len(texts[-1])
@@ -156,23 +143,23 @@ def _attempts(
     return np.concatenate(parts), np.concatenate(digests), longest
 
 
-def _add_stored(run: Run, found: Survey) -> None:
+def _add_stored(run: Run, work: Survey) -> None:
     """Add stored verdicts to a survey."""
-    damage, order = shards.Damage(), np.arange(found.keys.size)
+    damage, order = shards.Damage(), np.arange(work.keys.size)
     stale: list[Ints] = []
     for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage, verify=True):
         judged = np.array(batch["judged"].to_pylist(), dtype="S24")
-        slot = np.searchsorted(found.digests, judged)
-        slot[slot == found.digests.size] = 0
-        same = found.digests[slot] == judged
+        slot = np.searchsorted(work.digests, judged)
+        slot[slot == work.digests.size] = 0
+        same = work.digests[slot] == judged
         at = slot[same]
-        found.logprobs[at] = np.stack([batch[n].to_numpy() for n in _NAMES[2:5]], axis=1)[same]
-        found.tokens[at] = batch["tokens"].to_numpy()[same]
-        found.cut[at] = batch["cut"].to_numpy(zero_copy_only=False)[same]
-        keys = rowkeys.encode(batch, found.ids)
-        row = rowkeys.rows_of(keys, found.keys, order)
-        current = (row >= 0) & same & (found.slots[row] == slot)
-        found.done[row[current]] = True
+        work.logprobs[at] = np.stack([batch[n].to_numpy() for n in _NAMES[2:5]], axis=1)[same]
+        work.tokens[at] = batch["tokens"].to_numpy()[same]
+        work.cut[at] = batch["cut"].to_numpy(zero_copy_only=False)[same]
+        keys = rowkeys.encode(batch, work.ids)
+        row = rowkeys.rows_of(keys, work.keys, order)
+        current = (row >= 0) & same & (work.slots[row] == slot)
+        work.done[row[current]] = True
         stale.append(keys[(row >= 0) & ~current])
     if damage.lines:
         warn(f"verdicts: {damage}; set aside, those rows are owed again")
@@ -182,7 +169,7 @@ def _add_stored(run: Run, found: Survey) -> None:
         note(f"verify: {old.size} attempts or their extracted answers changed, judged anew")
 
         def without(table: pa.Table) -> pa.Table:
-            keys = rowkeys.encode(table.combine_chunks(), found.ids)
+            keys = rowkeys.encode(table.combine_chunks(), work.ids)
             return table.filter(pa.array(~np.isin(keys, old)))
 
         store.rewrite(run, without)

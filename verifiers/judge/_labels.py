@@ -6,6 +6,7 @@ axis. A log-prob of -inf is legal, it is a label that the verifier cannot say; N
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,9 +18,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 LABELS = ("A", "B", "C")
-LOWEST = float(
-    np.log(np.finfo(np.float64).tiny)
-)  # -708.4: the loss of a label given no probability
+LOWEST = float(np.log(np.finfo(np.float64).tiny))  # -708.4: the loss of a label of probability 0
 FAR = -1e4  # an infinite baseline, far below every log-prob and still exact to 1e-12
 
 
@@ -36,14 +35,18 @@ def number_array(values: Any, name: str) -> npt.NDArray[Any]:
     return array
 
 
+def refuse(bad: Bools, array: npt.NDArray[Any], name: str, remedy: str) -> None:
+    """Raise ValueError with the first bad entry, or row, of an array."""
+    if bad.any():
+        raise ValueError(f"{name} holds {array[bad][0]}: pass {remedy}")
+
+
 def log_array(values: npt.ArrayLike, name: str) -> Floats:
     """Return log-probs as float64 of shape (..., 3), finite or -inf."""
     array = number_array(values, name).astype(np.float64)
     if array.ndim == 0 or array.shape[-1] != len(LABELS):
         raise ValueError(f"{name} has shape {array.shape}: the last axis must be A, B, C")
-    bad = np.isnan(array) | (array == np.inf)
-    if bad.any():
-        raise ValueError(f"{name} holds {array[bad][0]}: pass log-probs, finite or -inf")
+    refuse(np.isnan(array) | (array == np.inf), array, name, "log-probs, finite or -inf")
     return array
 
 
@@ -61,57 +64,54 @@ def probability_rows(values: npt.ArrayLike, name: str) -> Floats:
     if array.ndim != 2 or array.shape[1] != len(LABELS) or not len(array):
         raise ValueError(f"{name} has shape {array.shape}: pass one row an attempt, (n, 3), n > 0")
     # The comparisons are written so that NaN fails them.
-    bad = ~(((array >= 0) & (array <= 1.001)).all(axis=1) & (np.abs(array.sum(axis=1) - 1) < 1e-3))
-    if bad.any():
-        raise ValueError(f"{name} holds {array[bad][0]}: pass probabilities that sum to 1")
+    sound = ((array >= 0) & (array <= 1.001)).all(axis=1) & (np.abs(array.sum(axis=1) - 1) < 1e-3)
+    refuse(~sound, array, name, "probabilities that sum to 1")
+    return array
+
+
+def entries(
+    values: npt.ArrayLike, name: str, n: int | None = None, known: Sequence[int] | None = None
+) -> npt.NDArray[Any]:
+    """Return one number an attempt, shape (n,), each of them one of `known`."""
+    array = number_array(values, name)
+    if array.ndim != 1 or (n is not None and len(array) != n):
+        length = "n" if n is None else n
+        raise ValueError(f"{name} has shape {array.shape}: pass one entry an attempt, ({length},)")
+    if known is not None:
+        refuse(~np.isin(array, known), array, name, " or ".join(map(str, known)))
     return array
 
 
 def label_array(values: npt.ArrayLike, name: str, n: int) -> Ints:
-    """Return label indices 0, 1, 2 as int64 of shape (n,)."""
-    array = number_array(values, name)
-    check_length(array, name, n)
-    bad = ~np.isin(array, (0, 1, 2))
-    if bad.any():
-        raise ValueError(f"{name} holds {array[bad][0]}: pass 0, 1 or 2, for A, B or C")
-    return array.astype(np.int64)
+    """Return label indices 0, 1, 2 for A, B, C as int64 of shape (n,)."""
+    return entries(values, name, n, (0, 1, 2)).astype(np.int64)
 
 
 def bool_array(values: npt.ArrayLike, name: str, n: int | None = None) -> Bools:
     """Return True/False or 0/1 as bool, shape (n,)."""
-    array = number_array(values, name)
-    check_length(array, name, n)
-    bad = ~np.isin(array, (0, 1))
-    if bad.any():
-        raise ValueError(f"{name} holds {array[bad][0]}: pass True or False")
-    return array.astype(np.bool_)
+    return entries(values, name, n, (0, 1)).astype(np.bool_)
 
 
-def check_length(array: npt.NDArray[Any], name: str, n: int | None) -> None:
-    """One number an attempt."""
-    if array.ndim != 1 or (n is not None and len(array) != n):
-        length = "n" if n is None else n
-        raise ValueError(f"{name} has shape {array.shape}: pass one entry an attempt, ({length},)")
+def _check(value: Any, name: str, kind: type, sound: Callable[[Any], bool], remedy: str) -> None:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, kind) or not sound(value):
+        raise ValueError(f"{name} is {value!r}: pass {remedy}")
 
 
 def check_positive(value: Any, name: str) -> float:
     """Return a positive finite number as float."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < np.inf:
-        raise ValueError(f"{name} is {value!r}: pass a finite number above 0")
+    _check(value, name, Real, lambda x: 0 < float(x) < np.inf, "a finite number above 0")
     return float(value)
 
 
 def check_share(value: Any, name: str) -> float:
     """Return a number from 0 to 1, both included, as float."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        raise ValueError(f"{name} is {value!r}: pass a number from 0 to 1")
+    _check(value, name, Real, lambda x: 0 <= float(x) <= 1, "a number from 0 to 1")
     return float(value)
 
 
 def check_whole(value: Any, name: str, least: int) -> int:
     """Return a whole number of at least ``least`` as int."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} is {value!r}: pass a whole number, at least {least}")
+    _check(value, name, Integral, lambda x: x >= least, f"a whole number, at least {least}")
     return int(value)
 
 

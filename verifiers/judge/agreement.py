@@ -21,6 +21,7 @@ from verifiers.judge._labels import (
     label_array,
     number_array,
     probability_rows,
+    refuse,
 )
 
 
@@ -48,18 +49,12 @@ class Agreement(NamedTuple):
         table: attempts, int64, shape (2, 3): rows correct and not correct by the grader, columns
             A, B, C.
         percent: the same in percent of each row, masked float64; a row without attempts is masked.
-        observed: share of attempts on which both agree, A being "correct" and B, C "not".
-        expected: share on which they would by chance.
-        kappa: Cohen's kappa of that question, or ``None``, see :class:`Kappa`.
-        stderr: its standard error, or ``None``.
+        cohen: agreement of "correct" against "not", where A is "correct" and B and C are "not".
     """
 
     table: Ints
     percent: np.ma.MaskedArray[Any, np.dtype[np.float64]]
-    observed: float
-    expected: float
-    kappa: float | None
-    stderr: float | None
+    cohen: Kappa
 
 
 def cohen_kappa(table: npt.ArrayLike) -> Kappa:
@@ -78,9 +73,6 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
     Args:
         table: counts, whole numbers, shape (K, K), rows one judge and columns the other.
 
-    Returns:
-        A :class:`Kappa`.
-
     Raises:
         ValueError: not square, empty, negative or broken counts.
 
@@ -94,9 +86,8 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
     counts = number_array(table, "table").astype(np.float64)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
         raise ValueError(f"table has shape {counts.shape}: pass a square one")
-    bad = ~((counts >= 0) & (counts < np.inf) & (counts == np.floor(counts)))
-    if bad.any():
-        raise ValueError(f"table holds {counts[bad][0]}: pass counts")
+    whole = (counts >= 0) & (counts < np.inf) & (counts == np.floor(counts))
+    refuse(~whole, counts, "table", "counts")
     n = counts.sum()
     if n == 0:
         raise ValueError("table holds no case")
@@ -122,9 +113,6 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
         correct: whether the grader finds the attempt correct, bool, shape (n,), n > 0.
         labels: the verifier's label, 0, 1, 2 for A, B, C, shape (n,).
 
-    Returns:
-        An :class:`Agreement`.
-
     Raises:
         ValueError: no attempt, a wrong shape, other values.
 
@@ -133,20 +121,20 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
     >>> found = agreement([True, True, True, False, False], [0, 0, 1, 1, 2])
     >>> found.table.tolist(), found.percent.round(1).tolist()
     ([[2, 1, 0], [0, 1, 1]], [[66.7, 33.3, 0.0], [0.0, 50.0, 50.0]])
-    >>> round(found.observed, 3), round(found.kappa, 3)
+    >>> round(found.cohen.observed, 3), round(found.cohen.kappa, 3)
     (0.8, 0.615)
     """
     right = bool_array(correct, "correct")
     if not len(right):
         raise ValueError("correct is empty: pass one attempt at least")
-    said = label_array(labels, "labels", len(right))
-    cells = np.bincount(np.where(right, 0, len(LABELS)) + said, minlength=2 * len(LABELS))
+    label = label_array(labels, "labels", len(right))
+    cells = np.bincount(np.where(right, 0, len(LABELS)) + label, minlength=2 * len(LABELS))
     table = cells.reshape(2, len(LABELS)).astype(np.int64)
     total = np.broadcast_to(table.sum(axis=1, keepdims=True), table.shape)
     shown = np.ma.MaskedArray(total, mask=total == 0)  # type: ignore[no-untyped-call]
     percent = 100 * table / shown
     two_by_two = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
-    return Agreement(table, percent, *cohen_kappa(two_by_two))
+    return Agreement(table, percent, cohen_kappa(two_by_two))
 
 
 def disagreements(
@@ -164,7 +152,7 @@ def disagreements(
         most: no more than so many; ``None`` for all.
 
     Returns:
-        Indices of attempts, int64, shape (k,).
+        Indices of attempts, int64.
 
     Raises:
         ValueError: a wrong shape, rows that are no distributions, ``most`` below 0.

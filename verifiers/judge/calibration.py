@@ -6,78 +6,59 @@ B (incorrect) or C (invalid). What it says of a response that is no response ("N
 
     p(y | x) = softmax((s_y - b_y) / T)
 
-with the label log-probs s, the content-free baseline b and a temperature T. Log-probs serve as
-logits, since the two differ by a constant that a softmax does not see.
+with the label log-probs s, the content-free baseline b and a temperature T, fixed or fitted to
+labelled attempts. Log-probs serve as logits, since the two differ by a constant that a softmax does
+not see. Whether the result *is* calibrated is the question of `verifiers.judge.quality`.
 
 Sources: Zhao et al. 2021, "Calibrate Before Use", arXiv 2102.09690; Hariri et al., "Don't
-Pass@k", arXiv 2510.04265, appendix D. Whether the result *is* calibrated is the question of
-`verifiers.judge.quality`.
+Pass@k", arXiv 2510.04265, appendix D.
 
 A log-prob of -inf is a label that the verifier cannot say. It gets probability 0; where all three
 are -inf nothing was said, and each label gets 1/3 (`check_verdicts` counts such attempts: their
 label mass is 0). A baseline of -inf is taken as the limit of an ever lower one: a label that is
-impossible without content and possible with it takes all the probability.
+impossible without content and possible with it takes all the probability. NaN, +inf and wrong
+shapes are a ValueError everywhere.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
 
 from verifiers.judge._labels import (
+    LABELS,
+    LOWEST,
+    Bools,
     Floats,
+    Ints,
     check_positive,
+    check_share,
+    entries,
     label_array,
     log_array,
     log_rows,
     log_softmax,
+    picked,
     scores_above,
 )
-from verifiers.judge.quality import (
-    BINS,
-    Reliability,
-    auroc,
-    brier,
-    calibration_error,
-    ece,
-    nll,
-    reliability,
-)
-from verifiers.judge.temperature import Fit, fit_temperature
-
-__all__ = [
-    "TEMPERATURE",
-    "Fit",
-    "Reliability",
-    "auroc",
-    "baseline",
-    "brier",
-    "calibrate",
-    "direct",
-    "ece",
-    "fit_temperature",
-    "nll",
-    "reliability",
-    "report",
-]
 
 TEMPERATURE = 1.5
 """The fixed temperature of the paper's authors."""
+
+LEAST_LABELLED = 10
+"""Fewer labelled attempts than these fit nothing."""
+
+TEMPERATURES = (0.05, 20.0)
+"""Where a fitted temperature is looked for."""
 
 
 def direct(logprobs: npt.ArrayLike) -> Floats:
     """Probabilities among the three labels alone: softmax of the log-probs, no calibration.
 
-    Args:
-        logprobs: log-probs (or logits) of A, B, C at the answer slot, shape (..., 3).
-
-    Returns:
-        Probabilities, float64, shape (..., 3).
-
-    Raises:
-        ValueError: NaN or +inf, a last axis that is not of length 3.
+    Log-probs (or logits) of A, B, C at the answer slot and the result have shape (..., 3).
 
     >>> import numpy as np
     >>> direct(np.log([0.6, 0.2, 0.0001])).round(4).tolist()
@@ -89,7 +70,7 @@ def direct(logprobs: npt.ArrayLike) -> Floats:
 def calibrate(
     logprobs: npt.ArrayLike, baselines: npt.ArrayLike, temperature: float = TEMPERATURE
 ) -> Floats:
-    """Contextually calibrated probabilities, softmax((s - b) / T).
+    """Contextually calibrated probabilities, softmax((s - b) / T), float64, shape (..., 3).
 
     Args:
         logprobs: label log-probs s, shape (..., 3).
@@ -98,9 +79,6 @@ def calibrate(
             M questions of N trials.
         temperature: T > 0. Above 1 it makes all distributions flatter, below 1 sharper; it never
             changes which label is the largest.
-
-    Returns:
-        Probabilities, float64, shape (..., 3).
 
     Raises:
         ValueError: NaN or +inf, a wrong shape, a temperature that is not positive and finite.
@@ -134,14 +112,11 @@ def baseline(
     and :func:`calibrate` does not depend on it.
 
     Args:
-        logprobs: log-probs under the full vocabulary, shape (strings, ..., 3).
+        logprobs: log-probs under the full vocabulary, shape (strings, ..., 3), one string at least.
         average: "probability" or "logit".
 
     Returns:
         Baselines on the log scale, float64, shape (..., 3).
-
-    Raises:
-        ValueError: no string, NaN or +inf, a wrong shape, another word for ``average``.
 
     Source: arXiv 2102.09690, section 5.
 
@@ -162,63 +137,131 @@ def baseline(
     return np.asarray(np.logaddexp.reduce(array, axis=0) - np.log(len(array)))
 
 
-def report(
+class Fit(NamedTuple):
+    """A fitted temperature, and what it is worth on attempts that it has not seen.
+
+    Attributes:
+        temperature: T with the least negative log-likelihood.
+        stderr: standard error of T; ``None`` if T stands at an end of `TEMPERATURES`, as it does
+            when the verifier is never wrong (the sharper the better) or worse than chance.
+        nll_before: mean negative log-likelihood of the held-out attempts at T = 1, same baselines.
+        nll_after: the same at the fitted T.
+        fitted: number of attempts that T was fitted to.
+        held_out: the others, bool, shape (n,); for `verifiers.judge.quality.report`.
+    """
+
+    temperature: float
+    stderr: float | None
+    nll_before: float
+    nll_after: float
+    fitted: int
+    held_out: Bools
+
+
+def fit_temperature(
     logprobs: npt.ArrayLike,
     baselines: npt.ArrayLike,
     labels: npt.ArrayLike,
-    temperature: float = TEMPERATURE,
-    bins: int = BINS,
-) -> dict[str, Any]:
-    """All measures before (softmax over the labels) and after calibration, ready for JSON.
+    held_out: float = 0.2,
+    seed: int = 0,
+    groups: npt.ArrayLike | None = None,
+) -> Fit:
+    """The temperature of least negative log-likelihood, fitted to a part of labelled attempts.
 
-    Where T was fitted, pass the attempts that were held out.
+    With z = s - b and b = 1/T the loss of an attempt with label y is log(sum exp(b z)) - b z_y,
+    convex in b, so the search over log T finds the one minimum. Its second derivative in b is
+    the variance of z under the calibrated probabilities; the sum H of these is the curvature, and
+    stderr = T^2 / sqrt(H). Attempts at one question are alike, which that formula does not know:
+    with ``groups`` whole questions are held out, and the standard error is that of scores summed
+    within questions (T^2 / H times the root of the sum of squares, with G/(G - 1) for G groups).
 
     Args:
-        logprobs: label log-probs, shape (n, 3), n > 0.
-        baselines: as for :func:`calibrate`.
-        labels: true labels, shape (n,).
-        temperature: T of the calibrated ones.
-        bins: number of bins.
-
-    Returns:
-        attempts, temperature, and under before and after: accuracy, nll, brier, ece, auroc (or
-        None) and reliability, with one diagram for the largest probability (top) and one for
-        P(A) against "is correct" (a), each with predicted, observed (None in empty bins) and
-        counts.
+        logprobs: label log-probs, shape (n, 3).
+        baselines: broadcasts to ``logprobs``; zeros fit a temperature without a baseline.
+        labels: what the verifier should have said, 0, 1, 2 for A, B, C, shape (n,); at least
+            10, of two kinds. Which outcome of a grader is which label is the caller's to say.
+        held_out: share of the attempts (with ``groups``: of the groups) that T is not fitted to.
+        seed: decides which.
+        groups: integers, the question of each attempt, shape (n,); ``None`` for attempts that
+            have nothing in common.
 
     Raises:
-        ValueError: as for the functions that it calls.
+        ValueError: too few labels, labels of one kind, a single group, scores that are equal for
+            all labels, a share outside (0, 1), or what ``calibrate`` refuses.
+
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599,
+    section 4.2.
 
     >>> import numpy as np
-    >>> table = report(np.log([[0.6, 0.3, 0.1], [0.8, 0.1, 0.1]]), np.log([0.8, 0.1, 0.1]), [1, 0])
-    >>> table["before"]["accuracy"], table["after"]["accuracy"]
-    (0.5, 1.0)
+    >>> s = np.log([[0.98, 0.01, 0.01]] * 60 + [[0.01, 0.98, 0.01]] * 60)
+    >>> fit = fit_temperature(s, np.zeros(3), [0] * 50 + [1] * 60 + [0] * 10)
+    >>> fit.fitted, fit.nll_after < fit.nll_before, 1.5 < fit.temperature < 3
+    (96, True, True)
     """
-    rows = log_rows(logprobs, "logprobs")
-    truth = label_array(labels, "labels", len(rows))
-    both = {"before": direct(rows), "after": calibrate(rows, baselines, temperature)}
-    table: dict[str, Any] = {"attempts": len(rows), "temperature": float(temperature)}
-    for name, prob in both.items():
-        said = prob.argmax(axis=1)
-        top = reliability(prob.max(axis=1), said == truth, bins)
-        table[name] = {
-            "accuracy": float((said == truth).mean()),
-            "nll": nll(prob, truth),
-            "brier": brier(prob, truth),
-            "ece": calibration_error(top),
-            "auroc": auroc(prob, truth),
-            "reliability": {
-                "top": _lists(top),
-                "a": _lists(reliability(prob[:, 0], truth == 0, bins)),
-            },
-        }
-    return table
+    scores = scores_above(log_rows(logprobs, "logprobs"), baselines)
+    truth = label_array(labels, "labels", len(scores))
+    if len(truth) < LEAST_LABELLED:
+        raise ValueError(f"labels has {len(truth)} entries: a fit needs {LEAST_LABELLED} at least")
+    if len(np.unique(truth)) < 2:
+        raise ValueError(f"labels are all {LABELS[truth[0]]}: a fit needs two kinds at least")
+    top = scores.max(axis=-1, keepdims=True)
+    scores = scores - np.where(np.isneginf(top), 0.0, top)
+    if not (scores < -1e-9).any():
+        raise ValueError("logprobs and baselines differ by the same for all labels: no T fits best")
+    out, cluster = _split(len(truth), held_out, seed, groups)
+    kept, own = scores[~out], truth[~out]
+
+    def loss(log_temperature: float, z: Floats = kept, y: Ints = own) -> float:
+        return -float(picked(log_softmax(z, float(np.exp(log_temperature))), y).mean())
+
+    ends = np.log(TEMPERATURES)
+    best = minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-8}).x
+    temperature = float(np.exp(best))
+    at_end = bool(np.abs(ends - best).min() < 1e-4)
+    clusters = None if cluster is None else cluster[~out]
+    return Fit(
+        temperature,
+        None if at_end else _stderr(kept, own, temperature, clusters),
+        loss(0.0, scores[out], truth[out]),
+        loss(best, scores[out], truth[out]),
+        len(own),
+        out,
+    )
 
 
-def _lists(diagram: Reliability) -> dict[str, list[Any]]:
-    """A diagram as lists; None where a bin is empty."""
-    return {
-        "predicted": diagram.predicted.tolist(),
-        "observed": diagram.observed.tolist(),
-        "counts": diagram.counts.tolist(),
-    }
+def _split(
+    n: int, held_out: float, seed: int, groups: npt.ArrayLike | None
+) -> tuple[Bools, Ints | None]:
+    """Which attempts are held out, and the number of each one's group."""
+    if not 0 < check_share(held_out, "held_out") < 1:
+        raise ValueError(f"held_out is {held_out!r}: pass a share between 0 and 1, as in 0.2")
+    units, cluster = n, None
+    if groups is not None:
+        kinds, cluster = np.unique(entries(groups, "groups", n), return_inverse=True)
+        units = len(kinds)
+        if units < 3:
+            raise ValueError(f"groups has {units} of them: a split needs 3 at least")
+    size = min(max(round(held_out * units), 1), units - (1 if cluster is None else 2))
+    chosen = np.zeros(units, dtype=np.bool_)
+    chosen[np.random.default_rng(seed).permutation(units)[:size]] = True
+    return (chosen, None) if cluster is None else (chosen[cluster], cluster.astype(np.int64))
+
+
+def _stderr(scores: Floats, truth: Ints, temperature: float, cluster: Ints | None) -> float | None:
+    """Standard error of T, see :func:`fit_temperature`; ``None`` without any curvature."""
+    logs = log_softmax(scores, temperature)
+    p = np.exp(logs)
+    z = np.where(p > 0, scores, 0.0)  # 0 times -inf is 0 here
+    mean = (p * z).sum(axis=-1)
+    # Below LOWEST the loss is cut off and has no slope: such an attempt says nothing of T.
+    heard = picked(logs, truth) > LOWEST
+    curvature = float(((p * z**2).sum(axis=-1) - mean**2)[heard].sum())
+    if not curvature > 0:
+        return None
+    spread = np.sqrt(curvature)
+    if cluster is not None:
+        slopes = np.where(heard, mean - z[np.arange(len(truth)), truth], 0.0)
+        _, member = np.unique(cluster, return_inverse=True)
+        sums = np.bincount(member, weights=slopes)
+        spread = np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum())
+    return float(temperature**2 * spread / curvature)

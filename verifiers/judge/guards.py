@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge._labels import (
-    LABELS,
-    Bools,
-    Floats,
-    bool_array,
-    check_share,
-    check_whole,
-    log_rows,
-)
+from verifiers.judge._labels import LABELS, bool_array, check_share, check_whole, log_rows
 from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
+
+_WHY_FLAT = {
+    "direct": "the verifier does not answer the question that it is asked",
+    "calibrated": "it answers as it does without a response, so does the prompt hold the response?",
+}
 
 
 def check_verdicts(
@@ -28,7 +25,7 @@ def check_verdicts(
     flat: float = 0.05,
     least: int = 10,
 ) -> list[str]:
-    """What shows that a verifier's labels are broken, not merely bad, in words.
+    """What shows that a verifier's labels are broken, not merely bad: a sentence for each problem.
 
     Args:
         logprobs: label log-probs under the full vocabulary, shape (n, 3); no attempts, no problem.
@@ -44,9 +41,6 @@ def check_verdicts(
             correct attempts and so many that are not. A verifier that finds one in two of the
             rarer kind misses 10 of 10 once in a thousand times.
 
-    Returns:
-        A sentence for each problem; an empty list if there is none.
-
     Raises:
         ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of range.
 
@@ -58,18 +52,17 @@ def check_verdicts(
     every one of 40 attempts got the label A, though the grader finds 20 correct and 20 not
     """
     rows = log_rows(logprobs, "logprobs")
-    check_share(mass_floor, "mass_floor")
-    check_share(mass_share, "mass_share")
-    check_share(flat, "flat")
+    for name, share in (("mass_floor", mass_floor), ("mass_share", mass_share), ("flat", flat)):
+        check_share(share, name)
     check_whole(least, "least", 1)
     mass = np.exp(np.minimum(rows, 1.0)).sum(axis=1)
     if (mass > 1.01).any():  # bf16 and float32 may exceed 1 by a little
         raise ValueError(
             f"logprobs hold a label mass of {mass.max():.3g}: pass log-probs, not logits"
         )
-    named = {"direct": direct(rows)}
+    probabilities = {"direct": direct(rows)}
     if baselines is not None:
-        named["calibrated"] = calibrate(rows, baselines, temperature)
+        probabilities["calibrated"] = calibrate(rows, baselines, temperature)
     problems: list[str] = []
     if not len(rows):
         return problems
@@ -80,31 +73,19 @@ def check_verdicts(
             f"(median {np.median(mass):.2g}): prompt, chat template or label tokens do not fit "
             "this verifier"
         )
-    for name, prob in named.items():
+    for name, prob in probabilities.items():
         if np.abs(prob - 1 / 3).max() <= flat:
             problems.append(
                 f"the {name} distribution of every attempt is flat (within {flat:g} of 1/3 each): "
                 + _WHY_FLAT[name]
             )
     if correct is not None:
-        # prob is that of the last name: calibrated where there are baselines.
-        problems += _one_label(prob, bool_array(correct, "correct", len(rows)), least)
+        labels = np.unique(prob.argmax(axis=1))  # calibrated ones where there are baselines
+        right = int(bool_array(correct, "correct", len(rows)).sum())
+        wrong = len(rows) - right
+        if len(labels) == 1 and min(right, wrong) >= least:
+            problems.append(
+                f"every one of {len(rows)} attempts got the label {LABELS[labels[0]]}, though the"
+                f" grader finds {right} correct and {wrong} not"
+            )
     return problems
-
-
-_WHY_FLAT = {
-    "direct": "the verifier does not answer the question that it is asked",
-    "calibrated": "it answers as it does without a response, so does the prompt hold the response?",
-}
-
-
-def _one_label(prob: Floats, correct: Bools, least: int) -> list[str]:
-    """One label for everything, though the grader sees enough of both kinds."""
-    said = np.unique(prob.argmax(axis=1))
-    right, wrong = int(correct.sum()), int((~correct).sum())
-    if len(said) > 1 or min(right, wrong) < least:
-        return []
-    return [
-        f"every one of {len(correct)} attempts got the label {LABELS[said[0]]}, though the grader "
-        f"finds {right} correct and {wrong} not"
-    ]

@@ -1,7 +1,8 @@
 """How good label probabilities are: proper scores, calibration error, separation, diagrams.
 
-Every function takes probabilities (n, 3) of the labels A, B, C and the true labels 0, 1, 2 of
-shape (n,), and refuses n = 0. With p_iy the probability of label y for attempt i and t_i the truth:
+Every function takes probabilities ``prob`` (n, 3) of the labels A, B, C and the true ``labels`` 0,
+1, 2 of shape (n,), and raises ValueError for n = 0, a wrong shape, rows that are no distributions
+and other labels. With p_iy the probability of label y for attempt i and t_i the truth:
 
     negative log-likelihood   -1/n sum_i log p_i,t_i                   (nats, 0 is best)
     Brier score               1/n sum_i sum_y (p_iy - [y = t_i])^2     (0 best, 2 worst)
@@ -24,12 +25,14 @@ from verifiers.judge._labels import (
     LABELS,
     LOWEST,
     bool_array,
-    check_length,
     check_whole,
+    entries,
     label_array,
-    number_array,
+    log_rows,
     probability_rows,
+    refuse,
 )
+from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
 
 BINS = 15
 """As many bins as in Guo et al. 2017."""
@@ -52,20 +55,10 @@ class Reliability(NamedTuple):
 
 
 def nll(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Mean negative log-likelihood, in nats.
+    """Mean negative log-likelihood, in nats: at least 0, and 1.0986 for one third everywhere.
 
     A true label of probability 0 counts 708, the loss of the smallest normal float64, so that the
     mean stays a number.
-
-    Args:
-        prob: probabilities, shape (n, 3).
-        labels: true labels, shape (n,).
-
-    Returns:
-        The mean, at least 0; log 3 = 1.0986 for one third everywhere.
-
-    Raises:
-        ValueError: a wrong shape, rows that are no distributions, labels other than 0, 1, 2.
 
     Source: Good 1952, "Rational Decisions" (the logarithmic score).
 
@@ -73,23 +66,14 @@ def nll(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     1.0397
     """
     p = probability_rows(prob, "prob")
-    truth = label_array(labels, "labels", len(p))
-    own = p[np.arange(len(p)), truth]
+    own = p[np.arange(len(p)), label_array(labels, "labels", len(p))]
     return float(-np.log(np.clip(own, np.exp(LOWEST), 1.0)).mean())
 
 
 def brier(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Brier score of several classes, from 0 to 2; twice the usual one where there are two.
+    """Brier score of several classes, from 0 to 2 (2/3 for one third everywhere).
 
-    Args:
-        prob: as for :func:`nll`.
-        labels: as for :func:`nll`.
-
-    Returns:
-        The mean; 2/3 for one third everywhere.
-
-    Raises:
-        ValueError: as for :func:`nll`.
+    It is twice the usual one where there are two classes.
 
     Source: Brier 1950, "Verification of forecasts expressed in terms of probability".
 
@@ -109,9 +93,6 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
         hit: whether it happened, bool, shape (n,).
         bins: number of bins.
 
-    Returns:
-        A :class:`Reliability`.
-
     Raises:
         ValueError: a wrong shape, a probability outside 0..1, fewer than one bin.
 
@@ -121,11 +102,8 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
     >>> diagram.predicted.round(3).tolist(), diagram.observed.tolist(), diagram.counts.tolist()
     ([0.15, 0.95], [0.5, 1.0], [2, 2])
     """
-    p = number_array(prob, "prob").astype(np.float64)
-    check_length(p, "prob", None)
-    bad = ~((p >= 0) & (p <= 1.001))  # float32 may exceed 1 by a little
-    if bad.any():
-        raise ValueError(f"prob holds {p[bad][0]}: pass probabilities")
+    p = entries(prob, "prob").astype(np.float64)
+    refuse(~((p >= 0) & (p <= 1.001)), p, "prob", "probabilities")  # float32 may exceed 1
     happened = bool_array(hit, "hit", len(p))
     edges = np.linspace(0.0, 1.0, check_whole(bins, "bins", 1) + 1)
     place = np.digitize(p, edges[1:-1], right=True)
@@ -140,21 +118,10 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
 
 
 def ece(prob: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
-    """Expected calibration error of the largest probability, from 0 to 1.
+    """Expected calibration error of the largest probability, from 0 to 1, in equal bins.
 
     Of equal probabilities the first label counts as the largest. With few attempts in a bin the
     error is biased upwards: a perfectly calibrated verifier does not get 0.
-
-    Args:
-        prob: as for :func:`nll`.
-        labels: as for :func:`nll`.
-        bins: number of bins of equal width from 0 to 1.
-
-    Returns:
-        The mean distance of confidence and accuracy, weighted by attempts in a bin.
-
-    Raises:
-        ValueError: as for :func:`nll`; fewer than one bin.
 
     Source: Guo et al. 2017, arXiv 1706.04599, equation 3; Naeini et al. 2015.
 
@@ -167,19 +134,10 @@ def ece(prob: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
 
 
 def auroc(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
-    """How well P(A) tells correct attempts (label A) from all others.
+    """How well P(A) tells correct attempts (label A) from all others, 0.5 for chance.
 
-    The Mann-Whitney statistic from mid-ranks, so ties count one half.
-
-    Args:
-        prob: as for :func:`nll`.
-        labels: as for :func:`nll`.
-
-    Returns:
-        From 0 to 1, 0.5 for chance; ``None`` if all attempts are correct, or none.
-
-    Raises:
-        ValueError: as for :func:`nll`.
+    The Mann-Whitney statistic from mid-ranks, so ties count one half; ``None`` if all attempts are
+    correct, or none.
 
     Source: Hanley and McNeil 1982, "The meaning and use of the area under a ROC curve".
 
@@ -201,3 +159,54 @@ def calibration_error(diagram: Reliability) -> float:
     """The mean of |observed - predicted| of a diagram, bins weighted by their counts."""
     gap = np.ma.filled(np.abs(diagram.observed - diagram.predicted), 0.0)
     return float((gap * diagram.counts).sum() / diagram.counts.sum())
+
+
+def report(
+    logprobs: npt.ArrayLike,
+    baselines: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    temperature: float = TEMPERATURE,
+    bins: int = BINS,
+) -> dict[str, Any]:
+    """All measures before (softmax over the labels) and after calibration, ready for JSON.
+
+    Label log-probs (n, 3), baselines and temperature are as for :func:`.calibration.calibrate`.
+    Where T was fitted, pass the attempts that were held out.
+
+    Returns:
+        attempts, temperature, and under before and after: accuracy, nll, brier, ece, auroc (or
+        None) and reliability, with one diagram for the largest probability (top) and one for
+        P(A) against "is correct" (a), each with predicted, observed (None in empty bins) and
+        counts.
+
+    Raises:
+        ValueError: as for the functions that it calls.
+
+    >>> import numpy as np
+    >>> table = report(np.log([[0.6, 0.3, 0.1], [0.8, 0.1, 0.1]]), np.log([0.8, 0.1, 0.1]), [1, 0])
+    >>> table["before"]["accuracy"], table["after"]["accuracy"]
+    (0.5, 1.0)
+    """
+    rows = log_rows(logprobs, "logprobs")
+    truth = label_array(labels, "labels", len(rows))
+    sides = {"before": direct(rows), "after": calibrate(rows, baselines, temperature)}
+    table: dict[str, Any] = {"attempts": len(rows), "temperature": float(temperature)}
+    for side, prob in sides.items():
+        hit = prob.argmax(axis=1) == truth
+        top = reliability(prob.max(axis=1), hit, bins)
+        correct = reliability(prob[:, 0], truth == 0, bins)
+        table[side] = {
+            "accuracy": float(hit.mean()),
+            "nll": nll(prob, truth),
+            "brier": brier(prob, truth),
+            "ece": calibration_error(top),
+            "auroc": auroc(prob, truth),
+            "reliability": {"top": _lists(top), "a": _lists(correct)},
+        }
+    return table
+
+
+def _lists(diagram: Reliability) -> dict[str, list[Any]]:
+    """A diagram as lists; None where a bin is empty."""
+    names = ("predicted", "observed", "counts")
+    return {name: getattr(diagram, name).tolist() for name in names}
