@@ -10,7 +10,6 @@ import pytest
 from scipy import integrate, stats
 
 import scoring
-from scoring.numerics import coins
 from scoring.numerics.coins import beta_given_mean, stream
 from scoring.numerics.moments import bayes_from_counts
 from scoring.studies import simulation, updates
@@ -281,7 +280,7 @@ def test_a_longer_run_scaled_down_is_at_least_as_good() -> None:
 
 def test_undefined_taus_are_counted_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     # One question and near-certain failure: nearly always all models are level.
-    monkeypatch.setattr(coins, "QUESTIONS", 1)
+    monkeypatch.setattr(updates, "QUESTIONS", 1)
     monkeypatch.setattr(
         updates, "original_models", lambda seed: np.full((8, 1), 0.02, dtype=np.float64)
     )

@@ -38,10 +38,10 @@ VECTOR_BYTES = 64
 def _compiled(function: Function) -> Function:
     """Compile on first use, without the interpreter lock, and keep the result on the disk."""
     try:
-        made: Function = numba.njit(nogil=True, cache=True)(function)
+        compiled: Function = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        made = numba.njit(nogil=True)(function)
-    return made
+        compiled = numba.njit(nogil=True)(function)
+    return compiled
 
 
 class Bank(NamedTuple):
@@ -78,10 +78,10 @@ def bank(estimators: Sequence[Estimator], trials: int, questions: int) -> Bank:
     tolerance = np.zeros((len(estimators), trials + 1), dtype=np.int64)
     for e, estimator in enumerate(estimators):
         for n in range(estimator.first, trials + 1):
-            found = scaled(estimator, n, questions)
-            tables[at[e] : at[e + 1], n, : n + 1] = found.values
-            units[at[e] : at[e + 1], n] = found.units
-            tolerance[e, n] = found.tolerance
+            integers = scaled(estimator, n, questions)
+            tables[at[e] : at[e + 1], n, : n + 1] = integers.values
+            units[at[e] : at[e + 1], n] = integers.units
+            tolerance[e, n] = integers.tolerance
     powers = np.array([(*estimator.powers, 1.0)[:2] for estimator in estimators])
     first = np.array([estimator.first for estimator in estimators])
     return Bank(tables, units, at[:-1], np.array(counts) - 1, powers, first, tolerance)
@@ -91,9 +91,9 @@ def rows(data: npt.NDArray[np.uint8]) -> Unsigned:
     """Lay out outcomes (models, questions, trials) as (trials, width), in a type that counts N."""
     models, questions, trials = data.shape
     width = -(-models * questions // VECTOR_BYTES) * VECTOR_BYTES
-    made = np.zeros((trials, width), dtype=np.uint8 if trials < 256 else np.uint16)
-    made[:, : models * questions] = data.transpose(2, 1, 0).reshape(trials, -1)
-    return made
+    source = np.zeros((trials, width), dtype=np.uint8 if trials < 256 else np.uint16)
+    source[:, : models * questions] = data.transpose(2, 1, 0).reshape(trials, -1)
+    return source
 
 
 def chunk_size(trials: int, columns: int) -> int:
@@ -129,14 +129,9 @@ def each_chunk(
         count = min(size, replicates - chunk * size)
         return work(chunk * size, draw(seed, chunk, count, trials, columns))
 
-    with ThreadPoolExecutor(threads or _processors()) as pool:
+    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with ThreadPoolExecutor(threads or every) as pool:
         yield from pool.map(run, range(-(-replicates // size)))
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def no_sums(estimators: int, trials: int) -> Sums:
@@ -224,19 +219,13 @@ def convergence_points(
 
     From n = N downwards until the ranking first differs.
 
-    Args:
-        source: :func:`rows` of models in the order of gold.
-        index: drawn trials, shape (replicates, N, 1) or (replicates, N, M).
-        questions: M.
-        rank: gold ranks, ascending, shape (models,).
-        bank: a :class:`Bank` as a plain tuple.
-
-    Returns:
-        Shape (estimators, replicates).
+    ``source`` is :func:`rows` of models in the order of gold, ``index`` the drawn trials
+    (replicates, N, 1) or (replicates, N, M), ``rank`` the gold ranks (models,), ascending, and
+    ``bank`` a :class:`Bank` as a plain tuple. The points have shape (estimators, replicates).
     """
     trials, width = source.shape
     _, _, _, _, _, first, tolerance = bank
-    found = np.empty((first.size, index.shape[0]), np.int64)
+    points = np.empty((first.size, index.shape[0]), np.int64)
     replicate = np.zeros_like(source)
     total, counts = np.empty(width, source.dtype), np.empty(width, source.dtype)
     scores, other = np.empty(rank.size, np.int64), np.empty(rank.size, np.int64)
@@ -256,8 +245,8 @@ def convergence_points(
                 n -= 1
                 for i in range(width):
                     counts[i] -= replicate[n, i]
-            found[e, r] = n + 1
-    return found
+            points[e, r] = n + 1
+    return points
 
 
 @_compiled

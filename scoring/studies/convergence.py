@@ -10,8 +10,8 @@ stays so up to N.
 >>> p = np.array([0.9, 0.7, 0.3])[:, None, None]
 >>> stack = (np.random.default_rng(1).random((3, 20, 40)) < p).astype(int)
 >>> judged = [estimators.bayes(), estimators.pass_at_k(4)]
->>> for found in convergence.convergence_at(stack, judged, replicates=2000):
-...     print(f"{found.label}: mean {found.mean:.1f}, not converged {found.share_failed:.1%}")
+>>> for c in convergence.convergence_at(stack, judged, replicates=2000):
+...     print(f"{c.label}: mean {c.mean:.1f}, not converged {c.share_failed:.1%}")
 Bayes@N: mean 1.1, not converged 0.0%
 Pass@4: mean 5.8, not converged 0.0%
 
@@ -21,6 +21,7 @@ arXiv 2510.04265, sections 2.7, 3.1 and 3.3.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,36 +29,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from scoring.numerics.arrays import finite_array
 from scoring.numerics.checks import check_whole
 from scoring.studies import bootstrap
+from scoring.studies.convergence_inputs import Convergence as Convergence
+from scoring.studies.convergence_inputs import Resample as Resample
+from scoring.studies.convergence_inputs import TauCurve as TauCurve
 from scoring.studies.convergence_inputs import (
-    Convergence,
-    Resample,
-    TauCurve,
     best_first,
     check_estimators,
     checked_stack,
     chunks,
     curves,
     drawn_columns,
-    histogram,
-    joined,
-    masked,
     study_of,
-    totals,
-    true_scores,
 )
 from scoring.studies.estimators import BLEND_UNITS, Estimator, scaled
-
-__all__ = [
-    "Convergence",
-    "Resample",
-    "TauCurve",
-    "convergence_at",
-    "rank_trajectory",
-    "tau_curve",
-    "tau_curve_independent",
-]
 
 
 def convergence_at(
@@ -94,27 +81,24 @@ def convergence_at(
 
     >>> from scoring.studies.estimators import bayes
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
-    >>> [found] = convergence_at(stack, [bayes()], replicates=1000)
-    >>> round(found.mean, 3), found.counts.tolist(), found.failed
+    >>> [c] = convergence_at(stack, [bayes()], replicates=1000)
+    >>> round(c.mean, 3), c.counts.tolist(), c.failed
     (1.283, [772, 174, 42, 8], 4)
     """
     data = checked_stack(stack, models)
-    study = study_of(data, totals(data), estimators)
-    trials = data.shape[-1]
+    study = study_of(data, data.sum(axis=(1, 2), dtype=np.int64), estimators)
 
     def work(first: int, index: npt.NDArray[Any]) -> list[Convergence]:
         points = bootstrap.convergence_points(
             study.source, index, study.questions, study.rank, tuple(study.bank)
         )
         return [
-            histogram(estimator.label, found, first, trials)
-            for estimator, found in zip(estimators, points, strict=True)
+            Convergence.of(estimator.label, own, first, data.shape[-1])
+            for estimator, own in zip(estimators, points, strict=True)
         ]
 
-    found: list[Convergence] = []
-    for part in chunks(work, data, resample, replicates, seed, threads):
-        found = [joined(a, b) for a, b in zip(found, part, strict=True)] if found else part
-    return found
+    parts = chunks(work, data, resample, replicates, seed, threads)
+    return functools.reduce(lambda a, b: [x + y for x, y in zip(a, b, strict=True)], parts)
 
 
 def tau_curve(
@@ -129,22 +113,11 @@ def tau_curve(
     """Mean Kendall's tau_b between the ranking after n trials and the gold ranking.
 
     tau_b = (concordant - discordant) / sqrt(pairs not tied in one * pairs not tied in the other).
-    Replicates in which it does not exist are counted apart, and enter no mean.
-
-    Args:
-        stack: as for :func:`convergence_at`.
-        estimators: as for :func:`convergence_at`.
-        replicates: as for :func:`convergence_at`; the replicates are the same ones.
-        resample: as for :func:`convergence_at`.
-        seed: as for :func:`convergence_at`.
-        threads: as for :func:`convergence_at`.
-        models: as for :func:`convergence_at`.
+    Replicates in which it does not exist are counted apart, and enter no mean. Arguments, errors
+    and the replicates are those of :func:`convergence_at`.
 
     Returns:
         One :class:`TauCurve` for each estimator, in their order.
-
-    Raises:
-        ValueError: as for :func:`convergence_at`.
 
     Source: arXiv 2510.04265, sections 2.7 and 3.1, Figs. 2b, 2c and 4 (10^4 replicates).
 
@@ -155,20 +128,17 @@ def tau_curve(
     ([None, 1.0, 1.0, 1.0], [0, 171, 58, 13])
     """
     data = checked_stack(stack, models)
-    study = study_of(data, totals(data), estimators)
-    trials = data.shape[-1]
+    study = study_of(data, data.sum(axis=(1, 2), dtype=np.int64), estimators)
 
     def work(first: int, index: npt.NDArray[Any]) -> bootstrap.Sums:
-        sums = bootstrap.no_sums(len(estimators), trials)
+        sums = bootstrap.no_sums(len(estimators), data.shape[-1])
         bootstrap.add_taus(
             study.source, index, study.questions, study.rank, tuple(study.bank), tuple(sums)
         )
         return sums
 
-    sums = bootstrap.no_sums(len(estimators), trials)
-    for part in chunks(work, data, resample, replicates, seed, threads):
-        sums = bootstrap.merged(sums, part)
-    return curves(estimators, sums)
+    parts = chunks(work, data, resample, replicates, seed, threads)
+    return curves(estimators, functools.reduce(bootstrap.merged, parts))
 
 
 def tau_curve_independent(
@@ -178,18 +148,9 @@ def tau_curve_independent(
 ) -> list[TauCurve]:
     """:func:`tau_curve` over matrices that are new each time, against a ranking that is known.
 
-    Args:
-        stacks: outcomes 0 and 1, each of the same shape (models, questions, trials), one at a
-            time, so that a generator needs the memory of one.
-        truth: true scores, shape (models,); equal ones are ties that are meant.
-        estimators: as for :func:`convergence_at`.
-
-    Returns:
-        One :class:`TauCurve` for each estimator, in their order.
-
-    Raises:
-        ValueError: as for :func:`convergence_at`; no stack; stacks of several shapes; scores that
-            are not one finite number for each model.
+    ``stacks`` are outcomes 0 and 1, each of the same shape (models, questions, trials), one at a
+    time, so that a generator needs the memory of one. ``truth`` holds the true scores, finite,
+    shape (models,); equal ones are ties that are meant.
 
     Source: arXiv 2510.04265, section 2.7, Fig. 2a (1,000 matrices of 11 models with one tie).
 
@@ -206,7 +167,11 @@ def tau_curve_independent(
     if data is None:
         raise ValueError("stacks is empty: pass at least one stack (models, questions, trials)")
     shape = data.shape
-    gold = true_scores(truth, shape[0])
+    gold = finite_array(truth, "truth")
+    if gold.shape != shape[:1]:
+        raise ValueError(
+            f"truth has shape {gold.shape}: pass one number for each of the {shape[0]} models"
+        )
     study = study_of(data, gold, estimators)
     sums = bootstrap.no_sums(len(estimators), shape[-1])
     once = bootstrap.all_trials(shape[-1])
@@ -228,37 +193,26 @@ def rank_trajectory(
     seed: int = 0,
     models: Sequence[int] | None = None,
 ) -> Any:
-    """Rank of every model after each trial of one bootstrap replicate.
+    """Rank of every model after each trial of one bootstrap replicate, by its number from 0.
 
-    With ``replicate=found.worst`` of :func:`convergence_at`, and the same other arguments, it is
-    the trajectory that converged last.
-
-    Args:
-        stack: as for :func:`convergence_at`.
-        estimator: from :mod:`scoring.studies.estimators`.
-        replicate: its number, from 0.
-        resample: as for :func:`convergence_at`.
-        seed: as for :func:`convergence_at`.
-        models: as for :func:`convergence_at`.
+    With the number :attr:`Convergence.worst` of :func:`convergence_at`, and the same other
+    arguments, whose errors it has, it is the trajectory that converged last.
 
     Returns:
         Competition ranks (1, 2, 2, 4), masked int64, shape (N, models): row n - 1 is from the
         first n trials; rows below the estimator's first n are masked.
 
-    Raises:
-        ValueError: as for :func:`convergence_at`.
-
     Source: arXiv 2510.04265, section 3.3, Fig. 5.
 
     >>> from scoring.studies.estimators import bayes
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
-    >>> [found] = convergence_at(stack, [bayes()], replicates=1000)
-    >>> rank_trajectory(stack, bayes(), found.worst).tolist()
+    >>> [c] = convergence_at(stack, [bayes()], replicates=1000)
+    >>> rank_trajectory(stack, bayes(), c.worst).tolist()
     [[1, 1], [1, 1], [1, 1], [1, 2]]
     """
     data = checked_stack(stack, models)
     check_estimators([estimator], data.shape[-1])
-    columns, (_, questions, trials) = drawn_columns(resample, data), data.shape
+    columns, (_, questions, trials) = drawn_columns(resample, data.shape[1]), data.shape
     size = bootstrap.chunk_size(trials, columns)
     chunk, last = divmod(check_whole(replicate, "replicate", least=0), size)
     seed = check_whole(seed, "seed", least=0)
@@ -274,4 +228,4 @@ def rank_trajectory(
             parts = (sums * tables.units[:, None]) ** np.array(estimator.powers)[:, None]
             scores = (parts.prod(axis=0) * BLEND_UNITS).astype(np.int64)
         ranks[n - 1] = 1 + (scores - scores[:, None] > tables.tolerance).sum(axis=-1)
-    return masked(ranks, ranks == 0)
+    return np.ma.array(ranks, mask=ranks == 0)  # type: ignore[no-untyped-call]

@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import finite_array
 from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Bools, Counts, Floats, Ints, outcome_counts
+from scoring.numerics.inputs import Counts, Floats, Ints, outcome_counts
 from scoring.studies import bootstrap
 from scoring.studies.estimators import Estimator
 
@@ -26,21 +25,41 @@ class Convergence:
     """Distribution of convergence@n over bootstrap replicates.
 
     Shares are of all replicates, so that ``pmf`` sums to the share that converged.
-
-    Args:
-        label: the estimator.
-        counts: replicates whose convergence@n is n = 1..N, int64, shape (N,).
-        failed: replicates that did not converge: their ranking from N trials is not gold.
-        worst: the first replicate with the largest convergence@n; the first of all if none
-            converged. For :func:`rank_trajectory`.
-        first_failed: the first replicate that did not converge, or None.
     """
 
     label: str
+    """The estimator."""
     counts: Ints
+    """Replicates whose convergence@n is n = 1..N, int64, shape (N,)."""
     failed: int
+    """Replicates that did not converge: their ranking from N trials is not gold."""
     worst: int
+    """The first replicate with the largest convergence@n; the first of all if none converged."""
     first_failed: int | None
+    """The first replicate that did not converge, or None."""
+
+    @classmethod
+    def of(cls, label: str, points: Ints, first: int, trials: int) -> Convergence:
+        """Summary of replicates from ``first`` on: their convergence@n, N + 1 for none."""
+        counts = np.bincount(points, minlength=trials + 2)
+        failures = np.flatnonzero(points > trials)
+        return cls(
+            label,
+            counts[1 : trials + 1],
+            failures.size,
+            first + int(np.argmax(np.where(points > trials, 0, points))),
+            first + int(failures[0]) if failures.size else None,
+        )
+
+    def __add__(self, later: Convergence) -> Convergence:
+        """Summary of two sets of replicates; those of ``later`` come behind."""
+        return Convergence(
+            self.label,
+            self.counts + later.counts,
+            self.failed + later.failed,
+            self.worst if (self.largest or 0) >= (later.largest or 0) else later.worst,
+            later.first_failed if self.first_failed is None else self.first_failed,
+        )
 
     @property
     def replicates(self) -> int:
@@ -128,16 +147,6 @@ def checked_stack(stack: npt.ArrayLike, models: Sequence[int] | None) -> npt.NDA
     return data
 
 
-def true_scores(truth: npt.ArrayLike, models: int) -> Floats:
-    """Return one finite score for each model, checked."""
-    scores = finite_array(truth, "truth")
-    if scores.shape != (models,):
-        raise ValueError(
-            f"truth has shape {scores.shape}: pass one number for each of the {models} models"
-        )
-    return scores
-
-
 def check_estimators(estimators: Sequence[Estimator], trials: int) -> None:
     """Raise unless there are estimators, and all are defined for this many trials."""
     if not estimators:
@@ -154,21 +163,16 @@ def check_estimators(estimators: Sequence[Estimator], trials: int) -> None:
             )
 
 
-def drawn_columns(resample: Resample, data: npt.NDArray[Any]) -> int:
+def drawn_columns(resample: Resample, questions: int) -> int:
     """How many series of trials a replicate draws: one, or one for each question."""
     if resample not in ("columns", "rows"):
         raise ValueError(f'resample is {resample!r}: pass "columns" or "rows"')
-    return 1 if resample == "columns" else int(data.shape[1])
+    return 1 if resample == "columns" else questions
 
 
 def best_first(gold: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Positions of the models from the highest gold score to the lowest."""
     return np.argsort(-gold, kind="stable")
-
-
-def totals(data: npt.NDArray[np.uint8]) -> Ints:
-    """Correct trials of each model: the order of Bayes@N."""
-    return np.asarray(data.sum(axis=(1, 2), dtype=np.int64))
 
 
 def study_of(
@@ -179,13 +183,9 @@ def study_of(
     best = best_first(gold)
     scores = gold[best]
     rank = 1 + (scores > scores[:, None]).sum(axis=-1)
-    questions = data.shape[1]
-    return Study(
-        bootstrap.rows(data[best]),
-        questions,
-        rank,
-        bootstrap.bank(estimators, data.shape[-1], questions),
-    )
+    _, questions, trials = data.shape
+    bank = bootstrap.bank(estimators, trials, questions)
+    return Study(bootstrap.rows(data[best]), questions, rank, bank)
 
 
 def chunks(
@@ -202,47 +202,17 @@ def chunks(
         check_whole(replicates, "replicates", least=1),
         check_whole(seed, "seed", least=0),
         data.shape[-1],
-        drawn_columns(resample, data),
+        drawn_columns(resample, data.shape[1]),
         None if threads is None else check_whole(threads, "threads", least=1),
-    )
-
-
-def histogram(label: str, points: Ints, first: int, trials: int) -> Convergence:
-    """Summary of one chunk; points are convergence@n of its replicates, N + 1 for none."""
-    counts = np.bincount(points, minlength=trials + 2)
-    failures = np.flatnonzero(points > trials)
-    return Convergence(
-        label,
-        counts[1 : trials + 1],
-        failures.size,
-        first + int(np.argmax(np.where(points > trials, 0, points))),
-        first + int(failures[0]) if failures.size else None,
-    )
-
-
-def joined(a: Convergence, b: Convergence) -> Convergence:
-    """Summary of two sets of replicates; those of a come first."""
-    return Convergence(
-        a.label,
-        a.counts + b.counts,
-        a.failed + b.failed,
-        a.worst if (a.largest or 0) >= (b.largest or 0) else b.worst,
-        b.first_failed if a.first_failed is None else a.first_failed,
     )
 
 
 def curves(estimators: Sequence[Estimator], sums: bootstrap.Sums) -> list[TauCurve]:
     """Curves from sums over replicates."""
-    made = []
-    for e, estimator in enumerate(estimators):
-        defined, squares = sums.defined[e, 1:], sums.squares[e, 1:]
-        error = np.sqrt(squares / np.maximum(defined - 1, 1) / np.maximum(defined, 1))
-        tau = masked(sums.mean[e, 1:], defined == 0)
-        stderr = masked(error, defined < 2)
-        made.append(TauCurve(estimator.label, tau, stderr, defined, sums.undefined[e, 1:]))
-    return made
-
-
-def masked(values: npt.NDArray[Any], mask: Bools) -> Any:
-    """Return a masked array; numpy.ma has no types."""
-    return np.ma.array(values, mask=mask)  # type: ignore[no-untyped-call]
+    defined = sums.defined[:, 1:]
+    error = np.sqrt(sums.squares[:, 1:] / np.maximum(defined - 1, 1) / np.maximum(defined, 1))
+    tau = np.ma.array(sums.mean[:, 1:], mask=defined == 0)  # type: ignore[no-untyped-call]
+    stderr = np.ma.array(error, mask=defined < 2)  # type: ignore[no-untyped-call]
+    labels = [estimator.label for estimator in estimators]
+    parts = (labels, tau, stderr, defined, sums.undefined[:, 1:])
+    return [TauCurve(*curve) for curve in zip(*parts, strict=True)]

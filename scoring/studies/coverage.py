@@ -9,6 +9,8 @@ different truths, and an interval is made for one of them:
 * the mean of the *pool* that the questions come from, with questions and trials random: the
   clustered standard error and the bootstrap over questions. Draw questions anew for every
   replicate (:func:`rates`) and pass the pool's mean (:func:`pool_mean`) as ``target``.
+
+All errors are a ValueError: an unknown method, numbers out of range, p of a wrong shape.
 """
 
 from __future__ import annotations
@@ -96,14 +98,10 @@ def coverage(
         :class:`Coverage` by name, in the order of ``methods``. The standard error of a coverage
         of exactly 0 or 1 comes out as 0.
 
-    Raises:
-        ValueError: an unknown method, p out of range or of a wrong shape, trials or replicates
-            below 1, confidence out of range; what the methods themselves refuse.
-
     Thirty easy questions, eighty trials: the prior of Bayes@N is in the way.
 
-    >>> found = coverage(["bayes", "avg"], [0.97] * 30, trials=80)
-    >>> round(found["bayes"].coverage, 2), round(found["avg"].coverage, 2)
+    >>> easy = coverage(["bayes", "avg"], [0.97] * 30, trials=80)
+    >>> round(easy["bayes"].coverage, 2), round(easy["avg"].coverage, 2)
     (0.12, 0.98)
     """
     trials = check_whole(trials, "trials", 1)
@@ -118,14 +116,14 @@ def coverage(
         raise ValueError(f"methods has {unknown[0]!r}: allowed are {', '.join(METHODS)}")
     rate = _check_rates(p, replicates)
     rng = np.random.default_rng(seed)
-    found: dict[str, list[Floats]] = {name: [] for name in methods}
+    parts: dict[str, list[Floats]] = {name: [] for name in methods}
     for start in range(0, replicates, CHUNK):
         part = rate[start : start + CHUNK]
         right = rng.binomial(trials, part)
         truth = part.mean(axis=-1) if target is None else np.full(len(part), float(target))
         for name in methods:
-            found[name].append(_outcome(name, right, trials, confidence, truth))
-    return {name: _summary(np.concatenate(parts, axis=-1)) for name, parts in found.items()}
+            parts[name].append(_outcome(name, right, trials, confidence, truth))
+    return {name: _summary(np.concatenate(each, axis=-1)) for name, each in parts.items()}
 
 
 def rates(
@@ -133,18 +131,11 @@ def rates(
 ) -> npt.NDArray[np.float64]:
     """True success probabilities of questions: all the same, or drawn from a Beta distribution.
 
-    Args:
-        truth: one probability, or (a, b) of a Beta distribution: (1, 1) is uniform, (0.3, 0.3)
-            has mostly very easy and very hard questions, (8, 2) mostly easy ones.
-        questions: M.
-        replicates: ``None`` for one set of questions, else how many sets.
-        seed: of the random numbers.
+    ``truth`` is one probability, or (a, b) of a Beta distribution, both above 0: (1, 1) is uniform,
+    (0.3, 0.3) has mostly very easy and very hard questions, (8, 2) mostly easy ones.
 
     Returns:
-        Probabilities, shape (M,) or (replicates, M).
-
-    Raises:
-        ValueError: a probability outside [0, 1], parameters that are not above 0.
+        Probabilities, shape (questions,), or (replicates, questions).
 
     >>> rates(0.9, 3).tolist(), rates((8, 2), 30, replicates=1000).shape
     ([0.9, 0.9, 0.9], (1000, 30))
@@ -158,16 +149,7 @@ def rates(
 
 
 def pool_mean(truth: Truth) -> float:
-    """Mean success probability of the pool that :func:`rates` draws questions from.
-
-    Args:
-        truth: as for :func:`rates`.
-
-    Returns:
-        The mean: the probability itself, or a / (a + b).
-
-    Raises:
-        ValueError: as for :func:`rates`.
+    """Mean of the pool that :func:`rates` draws from: the probability itself, or a / (a + b).
 
     >>> pool_mean(0.97), pool_mean((8, 2))
     (0.97, 0.8)

@@ -10,7 +10,8 @@ Figures that depend on the probabilities themselves can be met on average over s
 and the spread over sets belongs beside them.
 
 Source: arXiv 2510.04265, section 2.7. Updated models with non-uniform priors are in
-``scoring.studies.updates``.
+``scoring.studies.updates``. All errors are a ValueError: numbers out of range, probabilities
+outside [0, 1], shapes that do not fit. A seed is a whole number, at least 0.
 """
 
 from __future__ import annotations
@@ -21,19 +22,27 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import check_probabilities
+from scoring.numerics.arrays import broadcast, check_probabilities
 from scoring.numerics.checks import check_whole
-from scoring.numerics.coins import SEPARATION, TOSSES, add_trials, check_steps, coin_models, stream
+from scoring.numerics.coins import (
+    COINS,
+    QUESTIONS,
+    SEPARATION,
+    TOSSES,
+    add_trials,
+    beta_given_mean,
+    check_steps,
+    stream,
+)
 from scoring.numerics.inputs import Floats, Ints
 
-__all__ = [
-    "Separation",
-    "coin_models",
-    "coin_study",
-    "separation_curve",
-    "toss",
-    "tosses",
-]
+COIN_MEANS = (
+    *(0.2332, 0.2545, 0.3604, 0.3642, 0.3642, 0.4466),
+    *(0.5418, 0.5276, 0.608, 0.6213, 0.7327),
+)
+"""Printed means of LLM1 to LLM11; LLM4 and LLM5 are tied."""
+COIN_SHAPES = (4, 5, 6, 7, 7, 8, 9, 10, 11, 12, 13)
+"""Mimic by mimic, the i of its Beta(i, 18 - i)."""
 
 
 class Separation(NamedTuple):
@@ -47,21 +56,40 @@ class Separation(NamedTuple):
     """Mean over replicates of abs(z)."""
 
 
-def toss(p: npt.ArrayLike, trials: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Outcomes of coins with known probabilities.
+def coin_models(seed: int, sets: int | None = None) -> Floats:
+    """The eleven biased-coin mimics: thirty probabilities each, with the printed means.
 
-    Args:
-        p: probabilities of success, shape (..., M).
-        trials: N, trials per question.
-        seed: a whole number, at least 0.
+    RECONSTRUCTION: only the means are printed. The shapes i = 4..13 of Beta(i, 18 - i) go with
+    the printed means in their printed order, i = 7 serving twice::
+
+        LLM     1      2      3      4      5      6      7      8      9     10     11
+        mean  .2332  .2545  .3604  .3642  .3642  .4466  .5418  .5276  .6080  .6213  .7327
+        i       4      5      6      7      7      8      9     10     11     12     13
+        i/18  .222   .278   .333   .389   .389   .444   .500   .556   .611   .667   .722
+
+    Read so, the means of LLM7 and LLM8 came out against the order of their shapes, and no mean is
+    more than 2.3 standard deviations (of about 0.02) from i/18. LLM4 and LLM5 have identical
+    probabilities; all others, LLM11 included, are independent. Given the printed means, taken as
+    exact, the probabilities come from their conditional distribution without approximation.
 
     Returns:
-        Outcomes 0 and 1, uint8, shape (..., M, N).
+        Probabilities, float64, shape (11, 30), or (sets, 11, 30) of independent sets.
 
-    Raises:
-        ValueError: a probability outside [0, 1]; trials or seed out of range.
+    >>> p = coin_models(seed=1)
+    >>> p.shape, p.mean(axis=1).round(4).tolist()[-3:], (p[3] == p[4]).all().item()
+    ((11, 30), [0.608, 0.6213, 0.7327], True)
+    """
+    count = 1 if sets is None else check_whole(sets, "sets", least=1)
+    models = [
+        beta_given_mean(stream(seed, COINS, i), i, 18 - i, mean, QUESTIONS, count)
+        for i, mean in zip(COIN_SHAPES, COIN_MEANS, strict=True)
+    ]
+    p = np.stack(models, axis=1)
+    return p[0] if sets is None else p
 
-    Source: arXiv 2510.04265, section 2.7.
+
+def toss(p: npt.ArrayLike, trials: int, seed: int) -> npt.NDArray[np.uint8]:
+    """Outcomes 0 and 1, uint8, shape (..., M, N), of coins with probabilities p, (..., M).
 
     >>> toss([0.0, 1.0], trials=3, seed=0).tolist()
     [[0, 0, 0], [1, 1, 1]]
@@ -74,21 +102,11 @@ def toss(p: npt.ArrayLike, trials: int, seed: int) -> npt.NDArray[np.uint8]:
 def tosses(
     p: npt.ArrayLike, trials: int, matrices: int, seed: int
 ) -> Iterator[npt.NDArray[np.uint8]]:
-    """Independent stacks of outcomes, one at a time, so that memory holds one.
+    """Independent stacks of outcomes as of :func:`toss`, so many as there are ``matrices``.
 
-    The stack number i depends on the seed and on i alone, whatever else is drawn.
-
-    Args:
-        p: as for :func:`toss`.
-        trials: as for :func:`toss`.
-        matrices: how many stacks.
-        seed: as for :func:`toss`, whose result is the first stack.
-
-    Yields:
-        Outcomes as of :func:`toss`.
-
-    Raises:
-        ValueError: as for :func:`toss`, at once and not when the first stack is drawn.
+    One at a time, so that memory holds one. The stack number i depends on the seed and on i alone,
+    whatever else is drawn; the first is that of :func:`toss`. Errors come at once and not when the
+    first stack is drawn.
 
     Source: arXiv 2510.04265, section 2.7 (Fig. 2, panel a, has 1,000 such matrices).
 
@@ -109,27 +127,14 @@ def separation_curve(
 ) -> Separation:
     """How often, and by what z, N trials put model A above model B.
 
-    Each replicate is a run of both models that grows to the last N of ``trials``; at each N the
-    models have Bayes@N with a uniform prior, mu and sigma, and::
+    p_a and p_b are probabilities (..., M), broadcast, and ``trials`` values of N that increase.
+    Each replicate is a run of both models that grows to the last N; at each N the models have
+    Bayes@N with a uniform prior, mu and sigma, and::
 
         z = (mu_A - mu_B) / sqrt(sigma_A^2 + sigma_B^2)
 
     The paper's figure is the mean of abs(z). That is not z of the mean difference: for true
     scores close together it is well above it (noise makes abs(z) positive even at equality).
-
-    Args:
-        p_a: probabilities of model A, shape (..., M).
-        p_b: probabilities of model B, shape (..., M); leading axes broadcast against A's.
-        trials: values of N, increasing.
-        replicates: independent runs.
-        seed: a whole number, at least 0.
-
-    Returns:
-        A :class:`Separation`, arrays of shape (..., len(trials)). Replicates are streamed.
-
-    Raises:
-        ValueError: probabilities outside [0, 1] or of shapes that do not fit; trials that do not
-            increase; replicates or seed out of range.
 
     Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
 
@@ -140,12 +145,7 @@ def separation_curve(
     a, b = check_probabilities(p_a, "p_a"), check_probabilities(p_b, "p_b")
     if a.shape[-1] != b.shape[-1]:
         raise ValueError(f"p_a has {a.shape[-1]} questions and p_b {b.shape[-1]}: pass the same")
-    try:
-        pair = np.stack(np.broadcast_arrays(a, b))
-    except ValueError:
-        raise ValueError(
-            f"p_a has shape {a.shape} and p_b {b.shape}: leading axes must fit each other"
-        ) from None
+    pair = np.stack(broadcast(p_a=a, p_b=b))
     steps = check_steps(trials, "trials")
     count = check_whole(replicates, "replicates", least=1)
     # Bounds memory, and depends on nothing but the arguments: results must not either.
@@ -172,27 +172,15 @@ def _separation(correct: Ints, n: int) -> Floats:
 def coin_study(sets: int, trials: Sequence[int], replicates: int, seed: int) -> Separation:
     """LLM10 against LLM9 over many reconstructions: the spread that the printed point lies in.
 
-    RECONSTRUCTION: see :func:`coin_models`; the sets are ``coin_models(seed, sets)``. The paper,
-    from simulations of its one unprinted set, gives a probability of .837 at N = 80, .947 at 199
+    RECONSTRUCTION: :func:`separation_curve` of ``coin_models(seed, sets)``, arrays of shape (sets,
+    len(trials)): quantiles over the first axis are the spread over sets. The paper, from
+    simulations of its one unprinted set, gives a probability of .837 at N = 80, .947 at 199
     and .969 at 285, and mean abs(z) of about 1.14, 1.645 and 1.96.
 
     Most of the spread of ``above`` is the noise of the replicates, about .012 for 1,000. Without
     it, by exact convolution over 200 sets, the probability at N = 80 is .831 on average, between
     .828 and .835, with a further .008 of ties. Over the same sets it averages .832, .936 and .966
     in simulation, and mean abs(z) 1.15, 1.59 and 1.86.
-
-    Args:
-        sets: independent reconstructions.
-        trials: values of N, increasing.
-        replicates: independent runs of each set.
-        seed: a whole number, at least 0.
-
-    Returns:
-        A :class:`Separation`, arrays of shape (sets, len(trials)): quantiles over the first axis
-        are the spread over sets.
-
-    Raises:
-        ValueError: as for :func:`separation_curve`.
 
     Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
 
