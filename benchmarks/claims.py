@@ -43,7 +43,7 @@ from pipeline import engines
 from pipeline.config import compose
 from pipeline.engines import Completion, Request
 from pipeline.generate import worker
-from pipeline.generate.board import Board
+from pipeline.generate.claim_files import ClaimFiles
 from pipeline.generate.claims import Claims
 from pipeline.prepare import stage
 from pipeline.store import runfolder, shards, workernames
@@ -222,11 +222,11 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
 
 def _timed_claims() -> list[float]:
     """From now on, the seconds of every `take` that asked the folder for work and got some."""
-    take, win = Claims.take, Board.win
+    take, win = Claims.take, ClaimFiles.win
     seconds: list[float] = []
     asked: list[str] = []
 
-    def noted(self: Board, piece: str) -> bool:
+    def noted(self: ClaimFiles, piece: str) -> bool:
         asked.append(piece)
         return win(self, piece)
 
@@ -238,7 +238,7 @@ def _timed_claims() -> list[float]:
             seconds.append(time.perf_counter() - began)
         return position
 
-    Board.win, Claims.take = noted, timed
+    ClaimFiles.win, Claims.take = noted, timed
     return seconds
 
 

@@ -34,7 +34,7 @@ from typing import Any
 from benchmarks import common
 from pipeline.base.places import ROOT
 from pipeline.cli import main as cli
-from pipeline.generate import claims, replica, team, worker, writer
+from pipeline.generate import claims, replica, replica_process, worker, writer
 from pipeline.prepare.stage import prepare
 from pipeline.store.runfolder import Run
 
@@ -132,7 +132,7 @@ def _report(parts: dict[str, float]) -> None:
 def _timed(role: str, times: str, arguments: list[str]) -> int:
     """The command, or one of its replicas, with a stop-watch in each replica."""
     if role == _PARENT:
-        team.PROGRAM = [sys.executable, "-m", "benchmarks.replicas", _REPLICA, times]
+        replica_process.PROGRAM = [sys.executable, "-m", "benchmarks.replicas", _REPLICA, times]
         return cli.main(arguments)
     watch = _Watch()
     for name in ("read", "take", "lost", "durable", "seize", "release"):

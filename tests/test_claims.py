@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pipeline.base.places import ROOT
-from pipeline.generate import board, claims
+from pipeline.generate import claim_files, claims
 from pipeline.generate.claims import BLOCK, Claims
 from pipeline.store import heartbeat, lease
 from pipeline.store.heartbeat import Heartbeat
@@ -203,7 +203,7 @@ def test_a_worker_that_slept_until_the_others_had_left(
         pass
     os.utime(sleeper.beat.path, (1, 1))
     finish([other])
-    other.claims.board.clear()  # nobody else seems to be alive
+    other.claims.files.clear()  # nobody else seems to be alive
     other.leave()
     sleeper.beat.appear()
     while sleeper.flying:
@@ -331,7 +331,7 @@ def test_a_file_system_with_few_links(
     real = os.link
 
     def few(source: Path, target: Path) -> None:
-        if Path(source).name == board.DONE and Path(source).stat().st_nlink > 3:
+        if Path(source).name == claim_files.DONE and Path(source).stat().st_nlink > 3:
             raise OSError(errno.EMLINK, "Too many links")
         real(source, target)
 
@@ -346,7 +346,7 @@ def test_other_pieces_of_work_have_one_holder(tmp_path: Path, made: dict[str, se
     assert one.claims.seize("prompts") and not two.claims.seize("prompts")
     one.die()
     assert two.claims.seize("prompts")
-    two.claims.board.mark("prompts", board.DONE)
+    two.claims.files.mark("prompts", claim_files.DONE)
     assert not two.claims.seize("prompts")
 
 

@@ -31,8 +31,8 @@ heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
 REPLICA = f"{SHORT_EXPIRY}\nfrom pipeline.generate import replica\nsys.exit(replica.main())"
 PARENT = f"""{SHORT_EXPIRY}
 from pipeline.cli import main as cli
-from pipeline.generate import team
-team.PROGRAM = [sys.executable, "-c", {REPLICA!r}]
+from pipeline.generate import replica_process
+replica_process.PROGRAM = [sys.executable, "-c", {REPLICA!r}]
 sys.exit(cli.main(sys.argv[1:]))
 """
 

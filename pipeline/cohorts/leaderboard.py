@@ -21,7 +21,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table
 from pipeline.score.stage import MISSING
-from pipeline.store import rowkeys, sessions, shards
+from pipeline.store import rowkeys, shards, workers
 from pipeline.store.columns import ATTEMPTS
 
 Floats = npt.NDArray[np.float64]
@@ -254,7 +254,7 @@ def _usage(cohort: Cohort, i: int) -> dict[str, Any]:
             f"{member.name}: attempts: {damage}; their tokens are not counted; run `generate` on"
             f" {member.run.path} to make them again"
         )
-    seconds = sessions.totals(member.run).gpu_s
+    seconds = workers.totals(member.run).gpu_s
     return {
         "tokens_per_attempt": tokens / generated if generated else None,
         "tokens": tokens if generated else None,

@@ -2,7 +2,7 @@
 
 Attempts are counted trial by trial, and sixteen in a row are a block. A block goes from free to
 claimed to done. When blocks get scarce, or its worker dies, it becomes split: what is made already
-is marked done, and the rest is claimed attempt by attempt. `board.py` says what a claim is.
+is marked done, and the rest is claimed attempt by attempt. `claim_files.py` says what a claim is.
 
 Claims save time and nothing else: what is made is what `attempts/` holds. Two workers that make the
 same attempt, one of them thought dead, cost that attempt's time.
@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from pipeline.generate.board import DONE, SPLIT, Board
+from pipeline.generate.claim_files import DONE, SPLIT, ClaimFiles
 from pipeline.store import lease
 from pipeline.store.heartbeat import HEARTBEAT_S, Heartbeat
 
@@ -36,10 +36,10 @@ class Claims:
         owed: Callable[[], Iterable[int]],
         made_by: Callable[[str], set[int]],
     ) -> None:
-        self.board = Board(heartbeat)
+        self.files = ClaimFiles(heartbeat)
         self._owed_now, self._made_by = owed, made_by
         self._made: dict[str, set[int]] = {}  # by dead workers
-        self._nobody = (DONE, SPLIT, self.board.me)  # who is no other worker
+        self._nobody = (DONE, SPLIT, self.files.me)  # who is no other worker
         self._owed: dict[int, set[int]] = {}  # by block: positions not known to be durable
         self._mine: dict[int, set[int]] = {}  # by block that is mine: what is not durable yet
         self._singles: set[int] = set()  # positions claimed one by one
@@ -64,7 +64,7 @@ class Claims:
     @property
     def alone(self) -> bool:
         """Whether no other worker seems to be alive."""
-        return self.board.workers == 1
+        return self.files.workers == 1
 
     def take(self, flying: int, room: int, batch: int) -> int | None:
         """The next attempt to begin, or None when there is nothing to do right now.
@@ -79,7 +79,7 @@ class Claims:
         if not self.alone:
             if self._ready and not self._free:
                 self._share()
-            room = min(batch + batch // 8, -(-self.left // self.board.workers))
+            room = min(batch + batch // 8, -(-self.left // self.files.workers))
         self._filling = flying < room and (self._filling or flying <= room * 7 // 8)
         if not self._filling:
             return None
@@ -99,9 +99,9 @@ class Claims:
         if self._holds(position):
             return False
         block = position // BLOCK
-        holder = self.board.what.get(_block(block))
+        holder = self.files.states.get(_block(block))
         if holder in (None, SPLIT):
-            holder = self.board.what.get(_one(position))
+            holder = self.files.states.get(_single(position))
         gone = holder is not None or position not in self._owed.get(block, ())
         if gone:
             self._begun.discard(position)
@@ -112,29 +112,29 @@ class Claims:
         block = position // BLOCK
         if position in self._singles:
             self._singles.remove(position)
-            self.board.mark(_one(position), DONE)
+            self.files.mark(_single(position), DONE)
         elif block in self._mine:
             self._mine[block].discard(position)
             if not self._mine[block]:
                 del self._mine[block]
-                self.board.mark(_block(block), DONE)
+                self.files.mark(_block(block), DONE)
         self._forget(block, {position})
         self._begun.discard(position)
 
     def seize(self, piece: str) -> bool:
         """Claim a piece of work of any other name; False when somebody has it or did it."""
         self._look(now=True)
-        holder = self.board.what.get(piece)
+        holder = self.files.states.get(piece)
         if holder is None:
-            return self.board.win(piece)
-        return holder != DONE and self.board.is_dead(holder) and self.board.supersede(piece)
+            return self.files.win(piece)
+        return holder != DONE and self.files.is_dead(holder) and self.files.supersede(piece)
 
     def release(self) -> None:
         """Leave what is not finished to others."""
         for block in list(self._mine):
             self._split(block, self._mine.pop(block))
         for position in self._singles:
-            self.board.drop(_one(position))
+            self.files.drop(_single(position))
         self._singles, self._ready = set(), deque()
 
     def _look(self, now: bool = False) -> None:
@@ -143,42 +143,45 @@ class Claims:
         silence = time.monotonic() - self._looked
         if not now and silence < pause:
             return
-        self.board.look()
-        what, names = self.board.what, self._names()
-        if any(name not in what for name in names):  # thought dead, and cleared away
+        self.files.look()
+        states, names = self.files.states, self._names()
+        if any(name not in states for name in names):  # thought dead, and cleared away
             self._mine, self._singles, self._ready = {}, set(), deque()
-        if silence > lease.EXPIRE_S or any(name not in what for name in names):
+        if silence > lease.EXPIRE_S or any(name not in states for name in names):
             self._read_table()
         for block in list(self._owed):
-            state = what.get(_block(block))
+            state = states.get(_block(block))
             if state == DONE:
                 del self._owed[block]
             elif state == SPLIT:
-                made = {p for p in self._owed[block] if what.get(_one(p)) == DONE}
+                made = {p for p in self._owed[block] if states.get(_single(p)) == DONE}
                 self._forget(block, made)
         self._keep_mine()
-        self._free = [block for block in self._owed if _block(block) not in what]
+        self._free = [block for block in self._owed if _block(block) not in states]
         self._open = [
             position
             for block, positions in self._owed.items()
-            if what.get(_block(block)) == SPLIT
+            if states.get(_block(block)) == SPLIT
             for position in positions
-            if _one(position) not in what and position not in self._begun
+            if _single(position) not in states and position not in self._begun
         ]
         self._looked = time.monotonic()
 
     def _keep_mine(self) -> None:
         """Lose what somebody else has by now, and take up what a listing had left out."""
-        what, me = self.board.what, self.board.me  # where another is: this worker was thought dead
-        self._mine = {b: left for b, left in self._mine.items() if what.get(_block(b)) == me}
-        self._singles = {p for p in self._singles if what.get(_one(p)) == me}
+        states, me = (
+            self.files.states,
+            self.files.me,
+        )  # where another is: this worker was thought dead
+        self._mine = {b: left for b, left in self._mine.items() if states.get(_block(b)) == me}
+        self._singles = {p for p in self._singles if states.get(_single(p)) == me}
         self._ready = deque(filter(self._holds, self._ready))
         for block, positions in self._owed.items():
-            if what.get(_block(block)) == me and block not in self._mine:
+            if states.get(_block(block)) == me and block not in self._mine:
                 self._mine[block] = set(positions)
                 self._ready.extend(sorted(positions - self._begun))
-            elif what.get(_block(block)) == SPLIT:
-                found = {p for p in positions - self._singles if what.get(_one(p)) == me}
+            elif states.get(_block(block)) == SPLIT:
+                found = {p for p in positions - self._singles if states.get(_single(p)) == me}
                 self._singles |= found
                 self._ready.extend(sorted(found - self._begun))
 
@@ -188,16 +191,16 @@ class Claims:
         A mark may outlive its attempt: a part was damaged, a node lost its power. Only for the
         holder of a lease on doing this.
         """
-        self.board.look()
-        what = self.board.what
+        self.files.look()
+        states = self.files.states
         self._read_table()  # after the look: attempts are durable before they are marked
         for block, missing in self._owed.items():
-            state = what.get(_block(block))
+            state = states.get(_block(block))
             if state not in (DONE, SPLIT):
                 continue
             for position in missing:
-                if what.get(_one(position)) == DONE:
-                    self.board.drop(_one(position))
+                if states.get(_single(position)) == DONE:
+                    self.files.drop(_single(position))
             if state == DONE:
                 self._split(block, missing)
         self._look(now=True)
@@ -206,7 +209,7 @@ class Claims:
     def steady(self) -> bool:
         """Whether those who are at what is left have shown a sign of life just now."""
         late = lease.EXPIRE_S - 3 * HEARTBEAT_S
-        return not any(self.board.is_silent(who, late) for who in set(self._holders()))
+        return not any(self.files.is_silent(who, late) for who in set(self._holders()))
 
     def _read_table(self) -> None:
         self._owed = {}
@@ -214,7 +217,7 @@ class Claims:
             self._owed.setdefault(position // BLOCK, set()).add(position)
 
     def _names(self) -> list[str]:
-        return [*map(_block, self._mine), *map(_one, self._singles)]
+        return [*map(_block, self._mine), *map(_single, self._singles)]
 
     def _holds(self, position: int) -> bool:
         return position in self._singles or position // BLOCK in self._mine
@@ -229,43 +232,43 @@ class Claims:
         """Take a block while there are many, then single attempts, then those of the dead."""
         while self._free:
             # In order when alone; else not all the same one: whoever loses has to try again.
-            spread = 1 if self.alone else 2 * self.board.workers
+            spread = 1 if self.alone else 2 * self.files.workers
             block = self._free.pop(random.randrange(min(len(self._free), spread)))
-            if not self.alone and len(self._free) < self.board.workers:
-                if self.board.split_free(_block(block)):
+            if not self.alone and len(self._free) < self.files.workers:
+                if self.files.split_free(_block(block)):
                     # A listing is no snapshot: others may have split it, and claimed parts of it.
                     found = self._owed.get(block, ())
-                    taken = self._begun.union(p for p in found if _one(p) in self.board.what)
+                    taken = self._begun.union(p for p in found if _single(p) in self.files.states)
                     self._open += [p for p in found if p not in taken]
-            elif self.board.win(_block(block)):
+            elif self.files.win(_block(block)):
                 self._mine[block] = set(self._owed[block])
                 self._ready.extend(sorted(self._owed[block] - self._begun))
                 if self._ready:
                     return
         while self._open:
             position = self._open.pop(random.randrange(len(self._open)))
-            if self.board.win(_one(position)):
+            if self.files.win(_single(position)):
                 self._singles.add(position)
                 self._ready.append(position)
                 return
-        self._bury()
+        self._take_over()
 
-    def _bury(self) -> None:
+    def _take_over(self) -> None:
         """Take over what dead workers had claimed, once nothing else is left."""
-        dead = {who for who in set(self._holders()) if self.board.is_dead(who)}
+        dead = {who for who in set(self._holders()) if self.files.is_dead(who)}
         if not dead:
             return
         self._look(now=True)  # what they marked before they died is to be seen by now
-        what = self.board.what
+        states = self.files.states
         for block, positions in list(self._owed.items()):
-            if what.get(_block(block)) in dead:
-                made = self._made_by_dead(what[_block(block)])
+            if states.get(_block(block)) in dead:
+                made = self._made_by_dead(states[_block(block)])
                 self._split(block, positions - made)
         for position in [p for positions in self._owed.values() for p in positions]:
-            holder = what.get(_one(position))
+            holder = states.get(_single(position))
             if holder in dead and position in self._made_by_dead(holder):
-                self.board.mark(_one(position), DONE)
-            elif holder in dead and self.board.supersede(_one(position)):
+                self.files.mark(_single(position), DONE)
+            elif holder in dead and self.files.supersede(_single(position)):
                 self._singles.add(position)
                 self._ready.append(position)
                 break
@@ -273,10 +276,12 @@ class Claims:
 
     def _holders(self) -> Iterator[str]:
         """Who has claimed something that this worker waits for."""
-        what = self.board.what
+        states = self.files.states
         for block, positions in self._owed.items():
-            holder = what.get(_block(block), DONE)
-            of_singles = (what.get(_one(p), DONE) for p in positions) if holder == SPLIT else ()
+            holder = states.get(_block(block), DONE)
+            of_singles = (
+                (states.get(_single(p), DONE) for p in positions) if holder == SPLIT else ()
+            )
             yield from (who for who in (holder, *of_singles) if who not in self._nobody)
 
     def _made_by_dead(self, worker: str) -> set[int]:
@@ -291,7 +296,7 @@ class Claims:
         for block in {position // BLOCK for position in waiting}:
             missing = self._mine.pop(block)
             for position in missing - waiting:  # they are under way, or about to be
-                if self.board.win(_one(position)):
+                if self.files.win(_single(position)):
                     self._singles.add(position)
             self._split(block, missing)
         self._ready = deque([first, *(p for p in self._ready if p in self._singles)])
@@ -300,18 +305,18 @@ class Claims:
         """Open a block to all; what is not missing is marked done before."""
         for position in range(block * BLOCK, (block + 1) * BLOCK):
             if position not in missing:
-                self.board.mark(_one(position), DONE)
-        self.board.mark(_block(block), SPLIT)
+                self.files.mark(_single(position), DONE)
+        self.files.mark(_block(block), SPLIT)
 
 
 def _block(block: int) -> str:
     return f"{block:06d}"
 
 
-def _one(position: int) -> str:
+def _single(position: int) -> str:
     """The name of an attempt: its block, its place there.
 
-    >>> _one(12 * BLOCK + 5)
+    >>> _single(12 * BLOCK + 5)
     '000012.05'
     """
     return f"{_block(position // BLOCK)}.{position % BLOCK:02d}"

@@ -41,7 +41,7 @@ def generate(run: Run) -> bool:
             leave(run)  # the last worker may have been killed
         return True
     if run.cfg.engine.replicas > 1:
-        from pipeline.generate.replicas import supervise
+        from pipeline.generate.supervise import supervise
 
         supervise(run)
     else:

@@ -4,7 +4,7 @@ import contextlib
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.store import heartbeat, lease, runfolder, sessions, shards
+from pipeline.store import heartbeat, lease, runfolder, shards, workers
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
@@ -30,7 +30,7 @@ def leave(run: Run) -> None:
     if heartbeat.alive(run.path) or runfolder.owed(run):
         return
     tidy(run, patience=False)
-    sessions.write_summary(run)
+    workers.write_summary(run)
     folder = run.path / heartbeat.FOLDER
     with contextlib.suppress(OSError):  # another worker may just have come
         heartbeat.clear(folder, lease.now_of(folder))

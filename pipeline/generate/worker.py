@@ -106,7 +106,7 @@ class _Worker:
         tidy(run)
         runfolder.save_trials(run)
         if not heartbeat.alive(run.path) - {self.session.worker}:
-            self.claims.board.clear()
+            self.claims.files.clear()
         owed = self.claims.read()
         if not owed and not runfolder.missing_prompt_logprobs(run):
             return
@@ -154,7 +154,7 @@ class _Worker:
             if self.stop.signal_number:
                 raise self._interrupted()
             stage.write(run.path / "questions.parquet", run.questions)
-        self.claims.board.drop(_PROMPTS)
+        self.claims.files.drop(_PROMPTS)
 
     def _sample(self, engine: engines.Engine) -> None:
         self.writer = AttemptWriter(self.run.attempts, self.session.worker)

@@ -14,7 +14,7 @@ from pipeline.base.console import clock, count, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
 from pipeline.rubrics import categories
-from pipeline.store import rowkeys, runfolder, sessions, shards
+from pipeline.store import rowkeys, runfolder, shards, workers
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
 
@@ -188,7 +188,7 @@ def _cost(run: Run) -> dict[str, Any]:
         scored = pc.less(batch["trial"], run.cfg.sampling.trials)
         prompt += pc.sum(batch["prompt_tokens"].filter(scored)).as_py() or 0  # null: not recorded
         completion += pc.sum(batch["completion_tokens"].filter(scored)).as_py() or 0
-    spent = sessions.totals(run)
+    spent = workers.totals(run)
     return {
         "completion_tokens": completion,
         "prompt_tokens": prompt,

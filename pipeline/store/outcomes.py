@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.store import rowkeys, sessions, shards
+from pipeline.store import rowkeys, shards, workers
 from pipeline.store.columns import ATTEMPTS, GRADES
 from pipeline.store.runfolder import Run
 
@@ -66,7 +66,7 @@ class Usage(NamedTuple):
     completion_tokens: int
     prompts_known: int  # attempts that say how long their prompt was
     completions_known: int
-    spent: sessions.Totals  # wall seconds, GPU-seconds and tokens of all its sessions
+    spent: workers.Totals  # wall seconds, GPU-seconds and tokens of all its sessions
 
     @property
     def prompt_mean(self) -> float | None:
@@ -121,7 +121,7 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
             f"{run.path}: attempts: {damage}; their tokens are not counted; run `generate` to make"
             " them again"
         )
-    return Usage(attempts, sums[0], sums[1], known[0], known[1], sessions.totals(run))
+    return Usage(attempts, sums[0], sums[1], known[0], known[1], workers.totals(run))
 
 
 def coded(words: pa.Array, known: Iterable[str]) -> Codes:

@@ -1,24 +1,20 @@
-"""The workers of a run, alive and dead, from what they leave in its folder.
+"""The workers of a run, alive and dead, from what they leave in its folder, and what they cost.
 
-A worker keeps `sessions/WORKER.json` up to date and touches its heartbeat in `claims/`. Session
-files of older versions lack keys, and any of them may be damaged: what is missing is 0 or None.
+A worker keeps `sessions/WORKER.json` up to date and touches its heartbeat in `claims/`.
 """
 
-import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.store import heartbeat, runfolder
 from pipeline.store.heartbeat import FOLDER, SUFFIX
+from pipeline.store.runfolder import Run
 
-_MOST = 1e15  # seconds or tokens; beyond it, and below 0, no number is one
 _FRESH_S = 30.0  # a session changed since then may be of a worker that began after we looked
 _LIVING = ("loading", "sampling", "waiting")
-_LONGEST = 40  # characters of a word from a session file
 
 
 @dataclass(frozen=True)
@@ -44,79 +40,100 @@ class Worker:
     heard: float | None  # Unix seconds: that, or its last heartbeat
 
 
-def workers(folder: Path) -> list[Worker]:
-    """Every worker that ever generated in the run folder `folder`, in the order of their names.
+class Totals(NamedTuple):
+    """Sums over the sessions of a run."""
 
-    Reads only. What a session file does not say, or says in a form that is none, counts nothing.
-    """
+    sessions: int
+    wall_s: float
+    gpu_s: float | None  # None where no session says it
+    completion_tokens: int
+
+
+def workers(folder: Path) -> list[Worker]:
+    """Every worker that ever generated in the run folder `folder`, in the order of their names."""
     alive = heartbeat.alive(folder)
-    sessions = dict(_sessions(folder / "sessions"))
+    sessions = _sessions(folder)
     now = time.time()
     if any(
-        not _ended(told) and name not in alive and _amount(told.get("updated")) > now - _FRESH_S
-        for name, told in sessions.items()
+        not record.get("ended") and name not in alive and record.get("updated", 0) > now - _FRESH_S
+        for name, record in sessions.items()
     ):
         alive |= heartbeat.alive(folder)  # begun between our two looks, or just killed
     return [
-        _worker(name, sessions.get(name, {}), alive, _beat(folder, name))
+        _worker(name, sessions.get(name, {}), name in alive, _last_beat(folder, name))
         for name in sorted({*sessions, *alive})
     ]
 
 
-def is_amount(value: Any) -> bool:
-    """Whether a value from a file is a finite amount.
-
-    >>> [is_amount(v) for v in (0, 1.5, None, "x", True, float("nan"), float("inf"), 10**400, -1)]
-    [True, True, False, False, False, False, False, False, False]
-    """
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST
-
-
-def _worker(name: str, told: dict[str, Any], alive: set[str], beat: float) -> Worker:
-    lives = name in alive and not _ended(told)
-    tokens, wall_s = int(_amount(told.get("completion_tokens"))), _amount(told.get("wall_s"))
-    rate = told.get("tokens_per_s") if lives else None
-    hardware = told.get("hardware")
-    host = told.get("host") or (hardware.get("host") if isinstance(hardware, dict) else None)
-    started = _amount(told.get("started")) or _named_time(name)
-    updated = _amount(told.get("updated"))
-    return Worker(
-        name=name,
-        alive=lives,
-        state=_state(told, lives),
-        host=_word(host),
-        pid=_whole(told.get("pid")),
-        replica=_whole(told.get("replica")),
-        task=_task(told.get("slurm")),
-        attempts=int(_amount(told.get("attempts"))),
-        tokens=tokens,
-        tokens_per_s=_amount(rate) if is_amount(rate) else tokens / wall_s if wall_s else 0.0,
-        in_flight=int(_amount(told.get("in_flight"))) if lives else 0,
-        gpus=int(_amount(told.get("gpus"))),
-        gpu_s=_amount(told.get("gpu_s")),
-        wall_s=wall_s,
-        started=started or None,
-        updated=updated or None,
-        heard=max(updated, beat) or None,
+def totals(run: Run) -> Totals:
+    """What the sessions of a run cost."""
+    records = [record for record in _sessions(run.path).values() if record]
+    gpu_s = [record["gpu_s"] for record in records if "gpu_s" in record]
+    return Totals(
+        len(records),
+        sum(record.get("wall_s", 0.0) for record in records),
+        sum(gpu_s) if gpu_s else None,
+        sum(record.get("completion_tokens", 0) for record in records),
     )
 
 
-def _state(told: dict[str, Any], lives: bool) -> str:
-    if not lives and not _ended(told):
-        return "dead"
-    state = _word(told.get("state")) or "loading"
-    return "ended" if not lives and state in _LIVING else state
+def write_summary(run: Run) -> None:
+    """Put what generating took into manifest.json, under "generated"; all else in it stays.
+
+    Attempts and tokens are what the workers made: one that two of them made counts twice.
+
+    Raises:
+        UserError: when the manifest is damaged.
+        OSError: when it cannot be written.
+    """
+    everyone = workers(run.path)
+    began = [w.started for w in everyone if w.started]
+    latest = [w.updated or (w.started or 0.0) + w.wall_s for w in everyone]
+    summary: dict[str, Any] = {
+        "attempts": sum(w.attempts for w in everyone),
+        "completion_tokens": sum(w.tokens for w in everyone),
+        "workers": len(everyone),
+        "workers_killed": sum(w.state == "dead" for w in everyone),
+        "wall_s": round(sum(w.wall_s for w in everyone), 3),
+        "gpu_hours": round(sum(w.gpu_s for w in everyone) / 3600, 4),
+        "first": _iso(min(began, default=0.0)),
+        "last": _iso(max(latest, default=0.0)),
+    }
+    runfolder.write_manifest(run, runfolder.read_manifest(run) | {"generated": summary})
 
 
-def _ended(told: dict[str, Any]) -> bool:
-    return told.get("ended") is True
-
-
-def _task(slurm: Any) -> str | None:
-    if not isinstance(slurm, dict) or not _word(slurm.get("job")):
-        return None
-    task = _whole(slurm.get("task"))
-    return f"{_word(slurm['job'])}" + ("" if task is None else f"_{task}")
+def _worker(name: str, record: dict[str, Any], has_heartbeat: bool, last_beat: float) -> Worker:
+    ended = bool(record.get("ended"))
+    alive = has_heartbeat and not ended
+    tokens, wall_s = record.get("completion_tokens", 0), record.get("wall_s", 0.0)
+    rate = record.get("tokens_per_s") if alive else None
+    updated = record.get("updated", 0.0)
+    slurm = record.get("slurm") or {}
+    task = slurm.get("task")
+    state = record.get("state", "loading")
+    if not alive and not ended:
+        state = "dead"
+    elif not alive and state in _LIVING:
+        state = "ended"
+    return Worker(
+        name=name,
+        alive=alive,
+        state=state,
+        host=record.get("host") or record.get("hardware", {}).get("host"),
+        pid=record.get("pid"),
+        replica=record.get("replica"),
+        task=(slurm and (slurm["job"] if task is None else f"{slurm['job']}_{task}")) or None,
+        attempts=record.get("attempts", 0),
+        tokens=tokens,
+        tokens_per_s=tokens / wall_s if rate is None and wall_s else rate or 0.0,
+        in_flight=record.get("in_flight", 0) if alive else 0,
+        gpus=record.get("gpus", 0),
+        gpu_s=record.get("gpu_s", 0.0),
+        wall_s=wall_s,
+        started=record.get("started") or _named_time(name) or None,
+        updated=updated or None,
+        heard=max(updated, last_beat) or None,
+    )
 
 
 def _named_time(name: str) -> float:
@@ -129,46 +146,31 @@ def _named_time(name: str) -> float:
     return int(digits) / 1e6 if len(digits) == 16 and digits.isdecimal() else 0.0
 
 
-def _amount(value: Any) -> float:
-    return float(value) if is_amount(value) else 0.0
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and is_amount(value) else None
-
-
-def _word(value: Any) -> str | None:
-    """A short printable text or number as text, or None."""
-    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    text = "".join(char for char in text[:_LONGEST] if char.isprintable())
-    return text or None
-
-
-def _beat(folder: Path, name: str) -> float:
+def _last_beat(folder: Path, name: str) -> float:
     """When the worker last touched its heartbeat; 0 where there is none, as after its end."""
     try:
         return (folder / FOLDER / f"{name}{SUFFIX}").stat().st_mtime
-    except (OSError, ValueError):
+    except OSError:
         return 0.0
 
 
-def _sessions(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted((e for e in entries if e.name.endswith(".json")), key=lambda e: e.name)
-    except OSError:
-        return
-    for entry in found:
+def _sessions(folder: Path) -> dict[str, dict[str, Any]]:
+    """What every worker last said, by its name."""
+    records = {}
+    for path in sorted((folder / "sessions").glob("*.json")):
         try:
-            status = entry.stat()
+            status = path.stat()
         except OSError:
             continue
-        yield (
-            entry.name.removesuffix(".json"),
-            _read(entry.path, status.st_ino, status.st_mtime_ns, status.st_size),
-        )
+        records[path.stem] = _read(str(path), status.st_ino, status.st_mtime_ns, status.st_size)
+    return records
 
 
 @lru_cache(maxsize=1 << 14)  # those of finished workers never change
 def _read(path: str, inode: int, changed: int, size: int) -> dict[str, Any]:
     return runfolder.read_json(Path(path))
+
+
+def _iso(seconds: float) -> str | None:
+    """A time as ISO 8601 with its zone, or None for one that nobody knows."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds)) if seconds else None

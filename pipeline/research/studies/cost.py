@@ -12,7 +12,7 @@ from pipeline.config.studies import Plan
 from pipeline.display.table import Column, Table
 from pipeline.plots import tokens as plots
 from pipeline.research.studies import Result, paper, shared
-from pipeline.store import sessions, shards
+from pipeline.store import shards, workers
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
@@ -72,7 +72,7 @@ def _cost(run: Run) -> Cost:
         attempts += int(scored.sum())
         prompt += _sum(batch["prompt_tokens"], scored)
         completion += _sum(batch["completion_tokens"], scored)
-    seconds = sessions.totals(run).gpu_s
+    seconds = workers.totals(run).gpu_s
     return Cost(attempts, prompt, completion, None if seconds is None else seconds / 3600)
 
 

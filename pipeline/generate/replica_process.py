@@ -36,11 +36,11 @@ class Replica:
     share: Share
     log: Path
     process: "subprocess.Popen[bytes] | None" = None
-    told: dict[str, Any] = field(default_factory=dict)  # the latest record of this process
+    record: dict[str, Any] = field(default_factory=dict)  # the latest record of this process
     exit: int | None = None  # what it said its status will be, before it cleans up
     error: str | None = None
     past: Counter[str] = field(default_factory=Counter)  # of the processes before this one
-    barren: int = 0  # processes in a row that made none
+    starts_in_vain: int = 0  # processes in a row that made none
     code: int = 0  # the status of the latest process that ended badly
     failed: str | None = None  # why nobody works here now
     lost_while: str = ""  # the state in which the process before this one ended
@@ -48,7 +48,7 @@ class Replica:
     logged: int = 0  # bytes in the log before this process
     silent_since: float | None = None
     killed_because: str | None = None
-    _heard: bytes = b""
+    _unread: bytes = b""
 
     @property
     def running(self) -> bool:
@@ -56,16 +56,16 @@ class Replica:
 
     @property
     def state(self) -> str:
-        return str(self.told.get("state", "loading"))
+        return str(self.record.get("state", "loading"))
 
     @property
     def attempts(self) -> int:
         """Finished by the process that is there now."""
-        return int(self.told.get("attempts", 0))
+        return int(self.record.get("attempts", 0))
 
     def total(self, what: str) -> int:
         """Of all processes so far, one of `COUNTS`."""
-        return self.past[what] + int(self.told.get(what, 0))
+        return self.past[what] + int(self.record.get(what, 0))
 
     def of(self, workers: set[str]) -> set[str]:
         """Those of the workers that are this process: at most one, while it runs."""
@@ -80,7 +80,7 @@ class Replica:
         Raises:
             OSError: when its log cannot be written.
         """
-        self.told, self.exit, self.error, self._heard = {}, None, None, b""
+        self.record, self.exit, self.error, self._unread = {}, None, None, b""
         self.failed = self.silent_since = self.killed_because = None
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.since = f"{time.time_ns() // 1000:016d}"
@@ -101,13 +101,13 @@ class Replica:
             self.process.stdin.write(pickle.dumps(order))
             self.process.stdin.close()
 
-    def hear(self) -> None:
+    def read_output(self) -> None:
         """Take in what the process has said since."""
         assert self.process is not None and self.process.stdout is not None
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.process.stdout.fileno(), 1 << 16):
-                self._heard += data
-        *lines, self._heard = self._heard.split(b"\n")
+                self._unread += data
+        *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
             try:
                 said = json.loads(line)
@@ -118,7 +118,7 @@ class Replica:
             elif "exit" in said:
                 self.exit, self.error = said["exit"], said["error"]
             else:
-                self.told = said
+                self.record = said
 
     def signal(self, number: int) -> None:
         """Send a signal to the process if it is there."""
@@ -144,17 +144,17 @@ class Replica:
         code = self.process.poll()
         if code is None:
             return None
-        self.hear()
+        self.read_output()
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process = None
         self.lost_while = self.state
-        self.barren = 0 if self.attempts else self.barren + 1
-        self.past.update({what: int(self.told.get(what, 0)) for what in COUNTS})
-        self.told = {"state": "ended"}
+        self.starts_in_vain = 0 if self.attempts else self.starts_in_vain + 1
+        self.past.update({what: int(self.record.get(what, 0)) for what in COUNTS})
+        self.record = {"state": "ended"}
         return code if self.exit is None else self.exit
 
-    def obituary(self, code: int) -> str:
+    def how_it_ended(self, code: int) -> str:
         """What happened to a process that should have gone on, and the end of its log."""
         if self.killed_because:
             how = f"was killed: {self.killed_because}"
@@ -165,9 +165,9 @@ class Replica:
             how = "ended itself: its engine hung"
         else:
             how = f"ended with status {code}" + (f": {self.error}" if self.error else "")
-        return f"replica {self.number} {how}{self._last_words()}"
+        return f"replica {self.number} {how}{self._log_tail()}"
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         try:
             with self.log.open("rb") as log:
                 log.seek(max(self.logged, self.log.stat().st_size - 4096))
@@ -178,15 +178,15 @@ class Replica:
         return "".join(f"\n  | {line}" for line in said) + (f"\n  ({self.log})" if said else "")
 
 
-def wait(team: Iterable[Replica], seconds: float) -> None:
+def wait(replicas: Iterable[Replica], seconds: float) -> None:
     """Until a replica says something or `seconds` have passed; takes in what was said."""
-    speaking = {one.process.stdout: one for one in team if one.process and one.process.stdout}
+    speaking = {r.process.stdout: r for r in replicas if r.process and r.process.stdout}
     if not speaking:
         time.sleep(seconds)
         return
     ready, _, _ = select.select(list(speaking), [], [], seconds)
     for pipe in ready:
-        speaking[pipe].hear()
+        speaking[pipe].read_output()
     if ready:
         time.sleep(0.05)  # who has closed its pipe is always ready
 

@@ -18,11 +18,11 @@ from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate import devices, stopping
 from pipeline.generate.failures import interrupted, writable
 from pipeline.generate.record import rate_and_shares
-from pipeline.generate.team import COUNTS, Replica, wait
+from pipeline.generate.replica_process import COUNTS, Replica, wait
 from pipeline.store import heartbeat, runfolder, workernames
 from pipeline.store.runfolder import Run
 
-BARREN = 3  # processes in a row, of one replica, that made no attempt: it is given up
+MOST_IN_VAIN = 3  # processes in a row, of one replica, that made no attempt: it is given up
 STOP_S = 60.0  # for writing what is finished; journals hold it already
 LOOK_S = 0.25
 
@@ -39,93 +39,94 @@ def supervise(run: Run) -> None:
         Interrupted: after a signal; finished attempts are kept.
     """
     folder, name = run.path / "logs", workernames.worker_id()
-    team = [
+    replicas = [
         Replica(number, share, folder / f"{name}-{number}.stderr")
         for number, share in enumerate(devices.shares(run.cfg))
     ]
     total, owed = len(run.wanted), _owed(run)
-    note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(team)} replicas ...")
+    note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ...")
     with (
         writable(run),
         stopping.requests() as stop,
-        _logs(team),
+        _logs(replicas),
         Meter("generate", total, total - owed) as meter,
     ):
         try:
             left, before = owed, None
             while left != before and not stop.signal_number:  # once more if a healthy one had left
                 before = left
-                _generate(run, team, stop, meter)
+                _generate(run, replicas, stop, meter)
                 left = _owed(run)
-                meter.reach(total - left, lambda: _detail(team, meter.started))
+                meter.reach(total - left, lambda: _detail(replicas, meter.started))
                 if not left or heartbeat.alive(run.path):
                     break
         finally:
-            for replica in team:
+            for replica in replicas:
                 replica.end()
     if stop.signal_number:
         raise interrupted(run, left, stop.signal_number)
-    _conclude(run, team, left)
+    _conclude(run, replicas, left)
 
 
 def _owed(run: Run) -> int:
     return len(runfolder.owed(run))
 
 
-def _generate(run: Run, team: list[Replica], stop: stopping.StopFlag, meter: Meter) -> None:
+def _generate(run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter: Meter) -> None:
     """Let every replica work that is not given up, until all have ended."""
     watch = _Watch(run)
-    first = meter.done - sum(one.total("attempts") for one in team)
-    for replica in team:
+    first = meter.done - sum(replica.total("attempts") for replica in replicas)
+    for replica in replicas:
         if replica.failed is None:
             replica.start(run)
     asked = 0.0
-    while any(one.running for one in team):
-        wait(team, LOOK_S)
+    while any(replica.running for replica in replicas):
+        wait(replicas, LOOK_S)
         if stop.signal_number and not asked:
             asked = time.monotonic()
-            _stop(team, stop.signal_number)
-        for replica in team:
+            _stop(replicas, stop.signal_number)
+        for replica in replicas:
             code = replica.ended()
             if code is None:
                 continue
             if asked and code == UserError.exit_code:
                 warn(f"replica {replica.number}: {replica.error}")
             elif not asked and code != 0:
-                _died(run, replica, code)
+                _restart(run, replica, code)
         if asked and time.monotonic() - asked > STOP_S:
-            for replica in team:
+            for replica in replicas:
                 replica.kill("it did not stop")
         if not asked:
-            _again_who_failed_alone(run, team)
-            watch.look(team)
-        made = sum(one.total("attempts") for one in team)
+            _retry_failed_loads(run, replicas)
+            watch.look(replicas)
+        made = sum(replica.total("attempts") for replica in replicas)
         if not made:
             meter.started = time.monotonic()  # loading tells nothing about the time left
-        others = len(run.wanted) - min(one.told.get("left", len(run.wanted)) for one in team)
-        meter.reach(max(meter.done, first + made, others), lambda: _detail(team, meter.started))
+        others = len(run.wanted) - min(
+            replica.record.get("left", len(run.wanted)) for replica in replicas
+        )
+        meter.reach(max(meter.done, first + made, others), lambda: _detail(replicas, meter.started))
 
 
-def _stop(team: list[Replica], number: int) -> None:
-    for replica in team:
+def _stop(replicas: list[Replica], number: int) -> None:
+    for replica in replicas:
         if replica.state == "loading":
             replica.kill("nothing to save yet")
         else:
             replica.signal(number)
 
 
-def _died(run: Run, replica: Replica, code: int) -> None:
+def _restart(run: Run, replica: Replica, code: int) -> None:
     """Start it again, unless that has been in vain before or the user must do something."""
     replica.code = code
     if code == UserError.exit_code or (replica.lost_while == "loading" and replica.error):
         replica.failed = replica.error or "a user error"
         return
-    if replica.barren >= BARREN:
-        replica.failed = (
-            f"{replica.obituary(code)}\n  given up after {BARREN} times without an attempt"
-        )
+    if replica.starts_in_vain >= MOST_IN_VAIN:
+        why = f"given up after {MOST_IN_VAIN} times without an attempt"
+        replica.failed = f"{replica.how_it_ended(code)}\n  {why}"
         return
-    warn(f"{replica.obituary(code)}\n  starting it again")
+    warn(f"{replica.how_it_ended(code)}\n  starting it again")
     replica.start(run)
 
 
@@ -136,14 +137,14 @@ class _Watch:
         self.run, self.looked = run, time.monotonic()
         self.seen: set[str] = set()
 
-    def look(self, team: list[Replica]) -> None:
+    def look(self, replicas: list[Replica]) -> None:
         """Kill those that were silent too long; looks as often as hearts beat."""
         now = time.monotonic()
         if now - self.looked < heartbeat.HEARTBEAT_S:
             return
         self.looked, alive = now, heartbeat.alive(self.run.path)
         self.seen |= alive
-        for replica in team:
+        for replica in replicas:
             beats = replica.of(self.seen)
             if not beats or beats <= alive or replica.exit is not None:
                 replica.silent_since = None
@@ -155,57 +156,63 @@ class _Watch:
                 replica.kill("its heartbeat stopped")
 
 
-def _again_who_failed_alone(run: Run, team: list[Replica]) -> None:
+def _retry_failed_loads(run: Run, replicas: list[Replica]) -> None:
     """An error while loading that the others do not have is no error of the user's.
 
     Memory of a GPU that is not free yet, two processes that met in a cache: worth another try.
     """
-    if all(one.state in ("loading", "ended") for one in team):
+    if all(replica.state in ("loading", "ended") for replica in replicas):
         return
-    for replica in team:
-        if replica.failed and replica.lost_while == "loading" and 0 < replica.barren < BARREN:
+    for replica in replicas:
+        if (
+            replica.failed
+            and replica.lost_while == "loading"
+            and 0 < replica.starts_in_vain < MOST_IN_VAIN
+        ):
             warn(f"replica {replica.number}: {replica.failed}\n  others could load: once more")
             replica.start(run)
 
 
-def _detail(team: list[Replica], since: float) -> str:
+def _detail(replicas: list[Replica], since: float) -> str:
     """Rates and shares for the progress line."""
-    attempts, tokens, boxed, truncated = (sum(one.total(what) for one in team) for what in COUNTS)
-    running = [one for one in team if one.running]
-    loading = sum(one.state == "loading" for one in running)
+    attempts, tokens, boxed, truncated = (
+        sum(replica.total(what) for replica in replicas) for what in COUNTS
+    )
+    running = [replica for replica in replicas if replica.running]
+    loading = sum(replica.state == "loading" for replica in running)
     parts = []
     if attempts:
-        rate = sum(one.told.get("tokens_per_s", 0.0) for one in running)
+        rate = sum(replica.record.get("tokens_per_s", 0.0) for replica in running)
         rate = rate if running else tokens / max(time.monotonic() - since, 1e-9)
         parts = [rate_and_shares(rate, attempts, boxed, truncated)]
     if running:
-        parts.append(f"{len(running) - loading} of {len(team)} replicas")
+        parts.append(f"{len(running) - loading} of {len(replicas)} replicas")
     return ", ".join(parts + [f"{loading} loading"] * bool(loading))
 
 
 @contextlib.contextmanager
-def _logs(team: list[Replica]) -> Iterator[None]:
+def _logs(replicas: list[Replica]) -> Iterator[None]:
     """Logs in which nothing was written are taken away at the end."""
     try:
         yield
     finally:
-        for replica in team:
+        for replica in replicas:
             with contextlib.suppress(OSError):
                 if not replica.log.stat().st_size:
                     replica.log.unlink()
 
 
-def _conclude(run: Run, team: list[Replica], left: int) -> None:
+def _conclude(run: Run, replicas: list[Replica], left: int) -> None:
     """Say what was not in order; an error where attempts are owed that nobody makes."""
-    reasons = list(dict.fromkeys(one.failed for one in team if one.failed))
-    given_up = sum(one.failed is not None for one in team)
+    reasons = list(dict.fromkeys(replica.failed for replica in replicas if replica.failed))
+    given_up = sum(replica.failed is not None for replica in replicas)
     others = heartbeat.alive(run.path)
-    if left and (given_up == len(team) or not others):
-        kind = UserError if all(one.code == 2 for one in team) else TryAgain
+    if left and (given_up == len(replicas) or not others):
+        kind = UserError if all(replica.code == 2 for replica in replicas) else TryAgain
         raise kind(
             "; ".join(reasons or ["no replica found anything to do"])
-            + f" ({given_up} of {len(team)} replicas were given up; {left} of {len(run.wanted)}"
+            + f" ({given_up} of {len(replicas)} replicas were given up; {left} of {len(run.wanted)}"
             " attempts are still owed)"
         )
     for reason in reasons:
-        warn(f"{given_up} of {len(team)} replicas were given up: {reason}")
+        warn(f"{given_up} of {len(replicas)} replicas were given up: {reason}")

@@ -21,25 +21,25 @@ from pipeline.store.heartbeat import SUFFIX, Heartbeat, clear, is_dead
 DONE, SPLIT = "done", "split"
 
 
-class Board:
+class ClaimFiles:
     """One worker's look at the folder, as of its latest `look`.
 
     Attributes:
-        what: for every piece of work that is not free DONE, SPLIT or the worker that claimed it.
+        states: for every piece of work that is not free DONE, SPLIT or the worker that claimed it.
         workers: how many seem to be alive, this one among them.
     """
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self.heartbeat, self.folder = heartbeat, heartbeat.path.parent
         self.me = heartbeat.path.name.removesuffix(SUFFIX)
-        self.what: dict[str, str] = {}
+        self.states: dict[str, str] = {}
         self.workers = 1
         self._names: dict[str, str] = {}  # piece -> the youngest name of a claim on it
         self._contents: dict[tuple[str, int], str] = {}  # of files whose inode tells nothing
 
     def look(self) -> None:
         """Read the folder: one listing, whose inodes say what each name is a link of."""
-        found: dict[str, tuple[int, str, int]] = {}  # piece -> claimed how often, name, inode
+        claims: dict[str, tuple[int, str, int]] = {}  # piece -> claimed how often, name, inode
         meaning: dict[int, str] = {}  # inode -> what a link of it says
         try:
             entries = list(os.scandir(self.folder))
@@ -54,12 +54,12 @@ class Board:
                 meaning[entry.inode()] = name.removesuffix(SUFFIX)
                 continue
             piece, _, times = name.partition("~")
-            one = (int(times) if times.isdigit() else 0, name, entry.inode())
-            found[piece] = max(one, found.get(piece, one))
-        self._names = {piece: name for piece, (_, name, _) in found.items()}
-        self.what = {
+            claim = (int(times) if times.isdigit() else 0, name, entry.inode())
+            claims[piece] = max(claim, claims.get(piece, claim))
+        self._names = {piece: name for piece, (_, name, _) in claims.items()}
+        self.states = {
             piece: meaning.get(inode) or self._content(name, inode)
-            for piece, (_, name, inode) in found.items()
+            for piece, (_, name, inode) in claims.items()
         }
         workers = {name for name in meaning.values() if name not in (DONE, SPLIT)} | {self.me}
         self.workers = sum(not self.is_silent(name) for name in workers) or 1
@@ -80,7 +80,7 @@ class Board:
             self._return()
             won = lease.link(self.heartbeat.path, self.folder / name)
         if won:
-            self._names[piece], self.what[piece] = name, self.me
+            self._names[piece], self.states[piece] = name, self.me
         return won
 
     def split_free(self, piece: str) -> bool:
@@ -88,7 +88,7 @@ class Board:
         self._make(SPLIT)
         free = lease.link(self.folder / SPLIT, self.folder / piece)
         if free:
-            self.what[piece] = SPLIT
+            self.states[piece] = SPLIT
         return free
 
     def mark(self, piece: str, what: str) -> None:
@@ -109,12 +109,12 @@ class Board:
                 raise
         finally:
             temporary.unlink(missing_ok=True)  # renamed to its own twin a file stays as it was
-        self.what[piece] = what
+        self.states[piece] = what
 
     def drop(self, piece: str) -> None:
         """Give a claim back."""
         (self.folder / self._names.pop(piece)).unlink(missing_ok=True)
-        self.what.pop(piece, None)
+        self.states.pop(piece, None)
 
     def clear(self) -> None:
         """Forget every claim, and heartbeats of the dead. Only for a worker that is alone."""
