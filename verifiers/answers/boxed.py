@@ -79,15 +79,14 @@ def extract(
         return Extraction(None, "truncated")
     start = 0
     if reasoning_end:
-        found = text.rfind(reasoning_end)
-        if found < 0 and reasoning_end.startswith(_CHANNEL) and _CHANNEL in text:
+        end = text.rfind(reasoning_end)
+        if end < 0 and reasoning_end.startswith(_CHANNEL) and _CHANNEL in text:
             return Extraction(None, "no_box")
-        start = found + len(reasoning_end) if found >= 0 else 0
+        start = end + len(reasoning_end) if end >= 0 else 0
 
     if boxes == "last" and (quick := _last_box(text, start)) is not None:
         return Extraction(_content(text, *quick), "boxed")
-    best: tuple[int, int] | None = None  # where the content of the answer starts and ends
-    spans: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []  # where the content of each answer starts and ends
     blank = opened = False
     stack: list[int] = []  # content start of an open box, or -1 for any other open brace
     for token in _TOKEN.finditer(text, start):
@@ -97,7 +96,6 @@ def extract(
                 stack.append(token.end())
             elif token["bare"]:
                 spans.append(token.span("bare"))
-                best = max(best or spans[-1], spans[-1])
         elif token["brace"] == "{":
             stack.append(-1)
         elif token["brace"] == "}" and stack:
@@ -108,10 +106,9 @@ def extract(
                 blank = True
             else:
                 spans.append((content, token.start()))
-                best = max(best or spans[-1], spans[-1])
 
-    if best is not None:
-        chosen = _outermost(spans) if boxes == "all" else [best]
+    if spans:
+        chosen = _outermost(spans) if boxes == "all" else [max(spans)]
         answers = dict.fromkeys(_content(text, *span) for span in chosen)
         return Extraction(", ".join(answers), "boxed")
     if blank:
@@ -136,13 +133,14 @@ def _last_box(text: str, start: int) -> tuple[int, int] | None:
             continue
         if head["bare"]:
             return head.span("bare")
-        close = _closing(text, head.end()) if head["open"] else None
+        close = closing(text, head.end()) if head["open"] else None
         if close is not None and _NOT_SPACE.search(text, head.end(), close):
             return head.end(), close
     return None
 
 
-def _closing(text: str, start: int) -> int | None:
+def closing(text: str, start: int) -> int | None:
+    r"""Where the brace that opened before `start` is closed, if it is; `\{` does not count."""
     depth = 1
     for brace in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
@@ -152,8 +150,8 @@ def _closing(text: str, start: int) -> int | None:
 
 
 def _last_math(text: str, start: int) -> str | None:
-    found = _MATH.findall(text, max(start, len(text) - _MATH_WITHIN))
-    return max(found[-1], key=len).strip() if found else None  # one of its groups is not empty
+    pieces = _MATH.findall(text, max(start, len(text) - _MATH_WITHIN))
+    return max(pieces[-1], key=len).strip() if pieces else None  # one of its groups is not empty
 
 
 def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -56,8 +56,8 @@ def compare(gold: str, answer: str, conventions: Conventions = STRICT) -> bool |
     >>> compare(r"2\sqrt{3}", r"\sqrt{12}"), compare("x>1", "1<x")
     (True, None)
     """
-    found = decide(gold, answer, conventions)
-    return None if found is None else found.equal
+    decision = decide(gold, answer, conventions)
+    return None if decision is None else decision.equal
 
 
 def decide(gold: str, answer: str, conventions: Conventions = STRICT) -> Decision | None:
@@ -110,19 +110,19 @@ def _split_assignment(text: str) -> tuple[str, str]:
     if member := _MEMBER.match(text):
         return member[1], member[2]
     for pattern, name, value in ((_ASSIGNED, 1, 2), (_ASSIGNS, 2, 1)):
-        found = pattern.match(text)
-        if not found or found[value] == found[name] or found[name] in _CONSTANTS:
+        sides = pattern.match(text)
+        if not sides or sides[value] == sides[name] or sides[name] in _CONSTANTS:
             continue
-        if "," not in found[value] or (split_list(found[value]) and found[value][0] in "([\\"):
-            return found[name], found[value]
+        if "," not in sides[value] or (split_list(sides[value]) and sides[value][0] in "([\\"):
+            return sides[name], sides[value]
     return "", text
 
 
 def decide_reduced(gold: str, answer: str, conventions: Conventions = STRICT) -> Decision | None:
     """Compare two texts that `reduce_pair` has cleaned."""
-    found = _decide_scalar(gold, answer, conventions)
-    if found is not None:
-        return found
+    scalar = _decide_scalar(gold, answer, conventions)
+    if scalar is not None:
+        return scalar
     if "=" in answer and "=" not in gold:
         chain = _decide_chain(gold, answer, conventions)
         if chain is not None and chain.equal:
@@ -155,10 +155,10 @@ def _decide_chain(gold: str, answer: str, conventions: Conventions) -> Decision 
     parts = [part.strip() for part in answer.split("=")]
     if not all(parts) or len(parts) > MAX_ITEMS or re.search(r"[<>]|\\n?eq|\\[lg]e", answer):
         return None
-    found = [decide_reduced(gold, part, conventions) for part in parts]
-    if None in found:
+    decisions = [decide_reduced(gold, part, conventions) for part in parts]
+    if None in decisions:
         return None
-    return Decision(all(item.equal for item in found if item), "list")
+    return Decision(all(decision.equal for decision in decisions if decision), "list")
 
 
 def _decide_scalar(gold: str, answer: str, conventions: Conventions) -> Decision | None:
@@ -198,21 +198,16 @@ def _compare_words(gold: str, answer: str) -> bool | None:
     """Compare names and choice letters; a product of symbols is not a word."""
     if gold.isupper() and answer.isupper() and gold.isalpha() and answer.isalpha():
         return gold == answer  # points and labels: ABC is not BAC
-    gold_word, answer_word = _TEXT_WORDS.fullmatch(gold), _TEXT_WORDS.fullmatch(answer)
-    if gold_word and answer_word:
-        return gold_word[1].casefold() == answer_word[1].casefold()
-    if gold_word and (choice := re.fullmatch(r"\(?([A-Za-z]+)\)?", answer)):
-        return gold_word[1].casefold() == choice[1].casefold()
-    if answer_word and (choice := re.fullmatch(r"\(?([A-Za-z]+)\)?", gold)):
-        return answer_word[1].casefold() == choice[1].casefold()
+    words = [_TEXT_WORDS.fullmatch(side) for side in (gold, answer)]
+    if any(words):  # the other side may be a choice letter, or a word without \text
+        pairs = zip(words, (gold, answer), strict=True)
+        words = [word or re.fullmatch(r"\(?([A-Za-z]+)\)?", side) for word, side in pairs]
+        if words[0] and words[1]:
+            return words[0][1].casefold() == words[1][1].casefold()
     choices = [re.fullmatch(r"\(?([A-Za-z])\)?", side) for side in (gold, answer)]
     if choices[0] and choices[1] and choices[0][1] == choices[1][1]:
         return True
-    if (
-        (len(gold) > 3 or len(answer) > 3)
-        and _LETTERS.fullmatch(gold)
-        and _LETTERS.fullmatch(answer)
-    ):
+    if max(len(gold), len(answer)) > 3 and all(map(_LETTERS.fullmatch, (gold, answer))):
         return gold.casefold() == answer.casefold()
     return None
 

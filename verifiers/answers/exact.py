@@ -62,13 +62,13 @@ def read_number(text: str) -> Number | None:
 
 def _read_unsigned(body: str) -> Number | None:
     if _PLAIN.fullmatch(body):
-        return Number(_decimal(body), True)
+        return Number(decimal(body), True)
     if _GROUPED.fullmatch(body):
-        return Number(_decimal(body.replace(",", "").replace(" ", "")), False)
+        return Number(decimal(body.replace(",", "").replace(" ", "")), False)
     if match := _RATIO.fullmatch(body):
         if re.search(r": ?[0-5][0-9]$", body):
             return None  # a time of day
-        top, bottom = (_decimal(part) for part in match.groups() if part is not None)
+        top, bottom = (decimal(part) for part in match.groups() if part is not None)
         return Number(top / bottom, True) if bottom else None
     if match := _MIXED.fullmatch(body):
         whole, part, parts = (int(group) for group in match.groups() if group is not None)
@@ -78,7 +78,7 @@ def _read_unsigned(body: str) -> Number | None:
         exponent = int(match[2] or match[3])
         if abs(exponent) > MAX_EXPONENT:
             return None
-        return Number(_decimal(match[1]) * Fraction(10) ** exponent, True)
+        return Number(decimal(match[1]) * Fraction(10) ** exponent, True)
     if match := _BASE.fullmatch(body):
         try:
             base = int(match[2] or match[3])
@@ -88,7 +88,8 @@ def _read_unsigned(body: str) -> Number | None:
     return None
 
 
-def _decimal(text: str) -> Fraction:
+def decimal(text: str) -> Fraction:
+    """The value of digits with or without a sign and a point."""
     whole, _, part = text.lstrip("+-").partition(".")
     value = Fraction(int((whole + part) or "0"), 10 ** len(part))
     return -value if text.startswith("-") else value

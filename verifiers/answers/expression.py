@@ -15,6 +15,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
+from verifiers.answers.exact import decimal
 from verifiers.answers.latex import MAX_CHARS, MAX_DEPTH
 
 Tree = tuple[Any, ...]
@@ -30,21 +31,7 @@ _KNOWN = _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | _ROUNDING.ke
 _TIMES = frozenset([r"\times", r"\cdot", "*"])
 _FUNCTION_NAMES = frozenset("fghFGHPQW")  # before a bracket: applied, not multiplied
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
-_GREEK = frozenset(
-    rf"\{name}"
-    for name in (
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "theta",
-        "lambda",
-        "mu",
-        "phi",
-        "varphi",
-        "omega",
-    )
-)
+_GREEK = re.compile(r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega)")
 _MAX_TOKENS = 300  # and so the height of a tree, which is walked recursively
 _DEGREE = ("^", "{", r"\circ", "}")
 
@@ -198,7 +185,7 @@ class _Parser:
     def primary(self) -> Tree:
         token = self.next
         if token and (token[0].isdigit() or token[0] == "."):
-            return ("num", _decimal(self.take()))
+            return ("num", decimal(self.take()))
         if token == "(":
             return self.group(")")
         if token == "{":
@@ -295,9 +282,6 @@ class _Parser:
 
 
 def _is_name(token: str) -> bool:
-    return token in _GREEK or (len(token) == 1 and token.isalpha() and token.isascii())
-
-
-def _decimal(text: str) -> Fraction:
-    whole, _, part = text.partition(".")
-    return Fraction(int((whole + part) or "0"), 10 ** len(part))
+    return bool(_GREEK.fullmatch(token)) or (
+        len(token) == 1 and token.isalpha() and token.isascii()
+    )

@@ -5,14 +5,14 @@ compared by math_verify in worker processes with a memory limit and a clock that
 work starts. If every pair is decided cheaply, no process is started.
 
 >>> grades = grade([("25", "025"), ("7", "8"), ("7", " "), ("25", "025")])
->>> [(pair, found.outcome) for pair, found in grades.items()]
+>>> [(pair, grades[pair].outcome) for pair in grades]
 [(('25', '025'), 'correct'), (('7', '8'), 'wrong'), (('7', ' '), 'unparsable')]
 """
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, as_completed
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Literal, NamedTuple
@@ -33,7 +33,7 @@ Pair = tuple[str, str]
 
 
 class Grade(NamedTuple):
-    """What was found, by which layer, and why.
+    """An outcome, which layer decided it, and why.
 
     Layers: "text", "number", "word", "expression", "unit" and "list" decide in this process,
     "algebra" is math_verify in a worker, "limits" refused the pair or stopped the worker, "plain"
@@ -56,9 +56,8 @@ def grade(
     workers: int | None = None,
     timeout_s: float = 3,
     memory_mb: int = 1024,
-    on_done: Callable[[Pair, Grade], None] | None = None,
 ) -> dict[Pair, Grade]:
-    """Grade every unique (gold, answer) pair.
+    """Grade every unique (gold, answer) pair; the grades are in the order of first appearance.
 
     Outcomes: "correct" and "wrong". "unparsable": the gold or the answer is blank,
     longer than 1,000 characters (unless both are the same text), or cannot be read or compared
@@ -78,39 +77,26 @@ def grade(
         timeout_s: seconds of processor time for one pair, counted from the start of its work;
             several times as many seconds of the clock end it, too.
         memory_mb: address space of one worker in MiB; at least about 512 is needed.
-        on_done: called in the calling thread after each pair, for progress or durable storage.
-
-    Returns:
-        A dict from pair to grade, in the order of first appearance.
 
     Raises:
         RuntimeError: worker processes cannot be started.
     """
-    grades: dict[Pair, Grade | None] = {}
-    owed: list[Pair] = []
-    for pair in pairs:
-        if pair in grades:
-            continue
-        cheap = grades[pair] = None if plain else _grade_cheaply(*pair, conventions)
-        if cheap is None:
-            owed.append(pair)
-        elif on_done:
-            on_done(pair, cheap)
-
-    def finish(index: int, result: Any) -> None:
-        made = grades[owed[index]] = _grade_of_worker(result, "plain" if plain else "algebra")
-        if on_done:
-            on_done(owed[index], made)
-
+    unique = dict.fromkeys(pairs)
+    cheap = {pair: None if plain else _grade_cheaply(*pair, conventions) for pair in unique}
+    owed = [pair for pair, graded in cheap.items() if graded is None]
     if plain:
         tasks: list[Any] = list(owed)
     else:
         tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in owed]
-    _run("plain" if plain else "judge", tasks, finish, workers, timeout_s, memory_mb)
-    return grades  # type: ignore[return-value]  # every None has been replaced
+    results = _run("plain" if plain else "judge", tasks, workers, timeout_s, memory_mb)
+    dear = {
+        pair: _dear_grade(result, "plain" if plain else "algebra")
+        for pair, result in zip(owed, results, strict=True)
+    }
+    return {pair: graded or dear[pair] for pair, graded in cheap.items()}
 
 
-def _grade_of_worker(result: Any, layer: str) -> Grade:
+def _dear_grade(result: Any, layer: str) -> Grade:
     if result is None:
         return Grade("timeout", "limits", "the comparison ran out of time or memory")
     reasons = {
@@ -158,18 +144,15 @@ def check_golds(
     memory_mb: int = 1024,
 ) -> dict[str, str | None]:
     """Do `check_gold` for many golds with one set of worker processes."""
-    reasons: dict[str, str | None] = {}
-    owed = []
-    for gold in dict.fromkeys(golds):
-        reasons[gold] = reason = _refuse(unboxed(gold))
-        if reason is None and read_number(clean(unboxed(gold))) is None:
-            owed.append(gold)
-
-    def finish(index: int, result: Any) -> None:
-        reasons[owed[index]] = "reading it takes too long" if result is None else result[0]
-
-    tasks = [(unboxed(gold),) for gold in owed]
-    _run("check", tasks, finish, workers, timeout_s, memory_mb)
+    reasons = {gold: _refuse(unboxed(gold)) for gold in dict.fromkeys(golds)}
+    owed = [
+        gold
+        for gold, reason in reasons.items()
+        if reason is None and read_number(clean(unboxed(gold))) is None
+    ]
+    results = _run("check", [(unboxed(gold),) for gold in owed], workers, timeout_s, memory_mb)
+    for gold, result in zip(owed, results, strict=True):
+        reasons[gold] = "reading it takes too long" if result is None else result[0]
     return reasons
 
 
@@ -197,11 +180,11 @@ _OTHER = {
 
 
 def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Grade | None:
-    found = decide(gold, answer, conventions)
-    if found is not None:
-        reasons = _SAME if found.equal else _OTHER
-        outcome: Outcome = "correct" if found.equal else "wrong"
-        return Grade(outcome, found.layer, reasons[found.layer])
+    decision = decide(gold, answer, conventions)
+    if decision is not None:
+        reasons = _SAME if decision.equal else _OTHER
+        outcome: Outcome = "correct" if decision.equal else "wrong"
+        return Grade(outcome, decision.layer, reasons[decision.layer])
     # A refused text can still be the same text; anything else about it is unknown.
     for side, text in (("gold answer", unboxed(gold)), ("answer", answer)):
         if reason := _refuse(text):
@@ -245,16 +228,11 @@ def _start(memory_mb: int, plain: bool) -> None:
 
 
 def _run(
-    kind: str,
-    tasks: Sequence[Any],
-    finish: Callable[[int, Any], None],
-    workers: int | None,
-    timeout_s: float,
-    memory_mb: int,
-) -> None:
-    """Run tasks in killable workers; `finish(index, result)` gets None for a killed one."""
+    kind: str, tasks: Sequence[Any], workers: int | None, timeout_s: float, memory_mb: int
+) -> list[Any]:
+    """The result of each task, from killable workers; None for one that was killed."""
     if not tasks:
-        return
+        return []
     context = multiprocessing.get_context("forkserver")
     # Imported once in the server, so that replacing a killed worker costs milliseconds. Ignored
     # if the program already runs a fork server; then each worker imports it anew.
@@ -267,18 +245,21 @@ def _run(
     )
     try:
         _await_start(pool)
-        futures: dict[Future[Any], int] = {
-            pool.schedule(_work, args=(kind, task, timeout_s), timeout=_WALL * timeout_s): index
-            for index, task in enumerate(tasks)
-        }
-        for future in as_completed(futures):
-            try:
-                result = future.result()
-            except (FutureTimeout, ProcessExpired, MemoryError):
-                result = None
-            finish(futures[future], result)
+        futures = [
+            pool.schedule(_work, args=(kind, task, timeout_s), timeout=_WALL * timeout_s)
+            for task in tasks
+        ]
+        results = [_result(future) for future in futures]
         pool.close()  # and wait: a worker that was just replaced is not torn down half-started
         pool.join()
+        return results
     finally:
         pool.stop()  # on Ctrl-C no worker outlives the call
         pool.join()
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except (FutureTimeout, ProcessExpired, MemoryError):
+        return None

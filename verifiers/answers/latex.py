@@ -6,6 +6,8 @@ layers decide. All patterns are linear, or quadratic in a text that `MAX_CHARS` 
 
 import re
 
+from verifiers.answers.boxed import closing
+
 MAX_CHARS = 1_000
 MAX_DEPTH = 40
 MAX_BARS = 16
@@ -99,9 +101,8 @@ def clean(text: str) -> str:
 
 
 def _joined(column: re.Match[str]) -> str:
-    pieces = [piece for piece in _ROW_BREAK.split(column[1].strip()) if piece]
     text = ""
-    for piece in pieces:
+    for piece in filter(None, _ROW_BREAK.split(column[1].strip())):
         glue = " " if re.search(r"\\[A-Za-z]+$", text) and piece[0].isalpha() else ""
         text += glue + piece
     return text
@@ -111,25 +112,10 @@ def _unwrap(text: str) -> str:
     """Take off braces or a box that hold the whole text."""
     for _ in range(MAX_DEPTH):
         head = _WRAPPER.match(text)
-        if head is None or closing(text, head.end() - 1) != len(text) - 1:
+        if head is None or closing(text, head.end()) != len(text) - 1:
             break
         text = text[head.end() : -1].strip()
     return text
-
-
-def closing(text: str, start: int) -> int:
-    r"""Return where the brace opened at `start` is closed, or -1; `\{` does not count."""
-    depth = 0
-    i = start
-    while i < len(text):
-        if text[i] == "\\":
-            i += 2
-            continue
-        depth += (text[i] == "{") - (text[i] == "}")
-        if depth == 0:
-            return i
-        i += 1
-    return -1
 
 
 def split_list(text: str) -> tuple[str, list[str]] | None:
@@ -193,11 +179,11 @@ def split_unit(text: str) -> tuple[str, str]:
     >>> split_unit(r"10\text{ cm}"), split_unit("10 square units"), split_unit(r"\text{odd}")
     (('10', 'cm'), ('10', 'square unit'), ('\\text{odd}', ''))
     """
-    found = _UNIT_TAIL.search(text)
-    if found is None or found.start() == 0:
+    tail = _UNIT_TAIL.search(text)
+    if tail is None or tail.start() == 0:
         return text, ""
-    unit = " ".join(found[0].replace("\\text", "").replace("{", "").replace("}", "").split())
-    value = text[: found.start()].strip()
+    unit = " ".join(tail[0].replace("\\text", "").replace("{", "").replace("}", "").split())
+    value = text[: tail.start()].strip()
     has_symbols = re.search(r"[A-Za-z=<>]", re.sub(r"\\[A-Za-z]+", "", value))
     if _SCALE.search(unit.lower()) or has_symbols or not re.search(r"[0-9})\]]$|\\pi$", value):
         return text, ""

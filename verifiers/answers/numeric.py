@@ -12,12 +12,12 @@ a tower of powers, is only compared by its size.
 import functools
 import hashlib
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 from verifiers.answers.expression import TRIGONOMETRIC, Tree, read_expression
-from verifiers.answers.rational import PLAIN, Exact, Unsure
-from verifiers.answers.size import apart, size_of
+from verifiers.answers.rational import PLAIN, Exact, Unsure, apart, size_of
 
 _OTHERS = frozenset(["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"])
 _POINTS = 4
@@ -41,10 +41,13 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
     >>> compare_expressions(r"\frac{n(n-1)}{2}", r"\frac{n^{2}-n}{2}")
     True
     """
-    left, right = (_without_degree(read_expression(text)) for text in (gold, answer))
+    left, right = read_expression(gold), read_expression(answer)
     if left is None or right is None:
         return None
-    names = sorted(_names(left) | _names(right))
+    # An angle in degrees is compared as a number.
+    left, right = (tree[1] if tree[0] == "degree" else tree for tree in (left, right))
+    parts = [*_parts(left), *_parts(right)]
+    names = sorted({part[1] for part in parts if part[0] == "var"})
     if not names:
         return _same(left, right, {})
     equal = []  # at each point
@@ -52,23 +55,17 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
         equal.append(_same(left, right, _points(names, "\0".join(sorted([gold, answer])), i)))
         if equal[i] is False:
             return False if i % 2 == 0 else None  # a root or power may have another branch there
-    sure = equal[0] and equal.count(True) > _POINTS // 2 and not _has_corners(left, right)
-    return True if sure else None
+    # With a corner they may agree on one side of a point and not on the other.
+    corners = any(part[0] in ("abs", "floor", "ceil", "max", "min") for part in parts)
+    return True if equal[0] and equal.count(True) > _POINTS // 2 and not corners else None
 
 
-def _names(tree: Tree) -> set[str]:
-    if tree[0] == "var":
-        return {tree[1]}
-    return set().union(*(_names(part) for part in tree[1:] if isinstance(part, tuple)))
-
-
-def _has_corners(*trees: Tree) -> bool:
-    """Whether two expressions may agree on one side of a point and not on the other."""
-    return any(
-        tree[0] in ("abs", "floor", "ceil", "max", "min")
-        or _has_corners(*(part for part in tree[1:] if isinstance(part, tuple)))
-        for tree in trees
-    )
+def _parts(tree: Tree) -> Iterator[Tree]:
+    """A tree and all trees in it."""
+    yield tree
+    for part in tree[1:]:
+        if isinstance(part, tuple):
+            yield from _parts(part)
 
 
 def _points(names: list[str], seed: str, number: int) -> dict[str, Fraction]:
@@ -91,18 +88,15 @@ def rounds_to(text: str, decimal: str) -> bool:
     >>> rounds_to(r"\sqrt{2}", "1.414"), rounds_to(r"\frac{1}{3}", "0.3")
     (True, False)
     """
-    found = re.fullmatch(r"-?[0-9]*\.([0-9]{1,50})", decimal)
-    if found is None or len(decimal.lstrip("-").replace(".", "").lstrip("0")) < 3:
+    places = re.fullmatch(r"-?[0-9]*\.([0-9]{1,50})", decimal)
+    if places is None or len(decimal.lstrip("-").replace(".", "").lstrip("0")) < 3:
         return False
-    half = Fraction(1, 2 * 10 ** len(found[1]))
-    value = Fraction(decimal)
-    sides = [f"({text})-({_spelled(side)})" for side in (value - half, value + half)]
-    signs = [_sign(side) for side in sides]
-    return None not in signs and signs[0] >= 0 >= signs[1]  # type: ignore[operator]
-
-
-def _spelled(value: Fraction) -> str:
-    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+    half = Fraction(1, 2 * 10 ** len(places[1]))
+    ends = [Fraction(decimal) - half, Fraction(decimal) + half]
+    above, below = (
+        _sign(rf"({text})-(\frac{{{end.numerator}}}{{{end.denominator}}})") for end in ends
+    )
+    return above is not None and below is not None and above >= 0 >= below
 
 
 def _sign(text: str) -> int | None:
@@ -121,11 +115,6 @@ def _sign(text: str) -> int | None:
         return (value > 0) - (value < 0)
     except (Unsure, ArithmeticError, ValueError):
         return None
-
-
-def _without_degree(tree: Tree | None) -> Tree | None:
-    """Take a degree sign off the whole: an angle in degrees is compared as a number."""
-    return tree[1] if tree is not None and tree[0] == "degree" else tree
 
 
 def _same(left: Tree, right: Tree, points: dict[str, Fraction]) -> bool | None:
