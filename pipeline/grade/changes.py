@@ -8,10 +8,9 @@ import shutil
 from collections import Counter
 from typing import Any
 
-from rich.table import Table
-
 from pipeline.base import atomic
-from pipeline.base.console import note, results, warn
+from pipeline.base.console import note, warn
+from pipeline.display.table import Column, Table, show
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import GRADES, KEY
 from pipeline.store.runfolder import Run
@@ -23,10 +22,10 @@ _SHOWN = 40  # characters of an answer in the table
 def put_aside(run: Run, identity: dict[str, Any]) -> None:
     """Make room for grades with these settings: others are put aside, never mixed, never lost."""
     path = run.grades / "_grader.json"
-    found = runfolder.read_json(path)
+    made_by = runfolder.read_json(path)
     run.grades.mkdir(exist_ok=True)
     before, moving = run.grades / "_before", run.grades / "_before.tmp"
-    if found == identity:
+    if made_by == identity:
         for part in moving.glob("*.parquet"):  # moved for other settings, which were given up
             part.rename(run.grades / part.name)
         return
@@ -39,8 +38,8 @@ def put_aside(run: Run, identity: dict[str, Any]) -> None:
             part.rename(moving / part.name)
         moving.rename(before)
     if before.exists():
-        changed = {k for k in {*found, *identity} if found.get(k) != identity.get(k)}
-        what = ", ".join(sorted(changed)) if found else "settings unknown"
+        changed = {k for k in {*made_by, *identity} if made_by.get(k) != identity.get(k)}
+        what = ", ".join(sorted(changed)) if made_by else "settings unknown"
         note(f"grade: graded with other settings before ({what}), grading everything anew")
     runfolder.write_json(path, identity)
 
@@ -65,7 +64,7 @@ def report(run: Run) -> None:
     if not changes:
         note(f"grade: no outcome changed in {len(old)} attempts graded before")
         return
-    _print(changes, len(old))
+    show(_table(changes, len(old)))
     note(f"grade: every change is in {path}")
 
 
@@ -78,39 +77,29 @@ def _changes(run: Run, old: dict[Key, tuple[str | None, str]]) -> list[dict[str,
             answer, outcome = old.get((row["question_id"], row["trial"]), (None, row["outcome"]))
             if outcome == row["outcome"]:
                 continue
-            changes.append(
-                {
-                    "question_id": row["question_id"],
-                    "trial": row["trial"],
-                    "from": outcome,
-                    "to": row["outcome"],
-                    "gold": golds.get(row["question_id"]),
-                    "answer_before": answer,
-                    "answer": row["answer"],
-                    "layer": row["layer"],
-                    "reason": row["reason"],
-                }
-            )
+            before_and_after = {"from": outcome, "to": row.pop("outcome"), "answer_before": answer}
+            changes.append({**row, **before_and_after, "gold": golds.get(row["question_id"])})
     return changes
 
 
-def _print(changes: list[dict[str, Any]], compared: int) -> None:
-    title = f"{len(changes)} of {compared} outcomes changed"
-    table = Table(title=title, title_justify="left")
-    for name in ("from → to", "count", "for example", "gold", "answer", "why"):
-        table.add_column(name, justify="right" if name == "count" else "left", overflow="fold")
+def _table(changes: list[dict[str, Any]], compared: int) -> Table:
     counts = Counter((change["from"], change["to"]) for change in changes)
-    for (old, new), count in counts.most_common():
-        example = next(change for change in changes if (change["from"], change["to"]) == (old, new))
+    examples = {(change["from"], change["to"]): change for change in reversed(changes)}
+    rows = []
+    for kind, count in counts.most_common():
+        example = examples[kind]
         answer = example["answer"] if example["answer"] is not None else example["answer_before"]
-        cells = [
-            _cut(example["question_id"]),
-            _cut(example["gold"]),
-            _cut(answer),
-            _cut(example["reason"]),
-        ]
-        table.add_row(f"{old} → {new}", str(count), *cells)
-    results.print(table, soft_wrap=False)
+        row = {name: _cut(example[name]) for name in ("question_id", "gold", "reason")}
+        rows.append(row | {"kind": " → ".join(kind), "count": count, "answer": _cut(answer)})
+    columns = [
+        Column("kind", "from → to", align="left"),
+        Column("count", "count"),
+        Column("question_id", "for example", align="left"),
+        Column("gold", "gold", align="left"),
+        Column("answer", "answer", align="left"),
+        Column("reason", "why", align="left"),
+    ]
+    return Table(f"{len(changes)} of {compared} outcomes changed", columns, rows)
 
 
 def _cut(text: str | None) -> str:

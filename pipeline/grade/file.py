@@ -28,31 +28,22 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
         UserError: for a bad row, before anything is graded, or a file that cannot be used.
     """
     _check_paths(source, target)
-    try:
-        rows = list(_rows(source))
-        known = KnownGrades(
-            cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None
-        )
-        graded: list[Graded] = []
-        with Meter("grade", len(rows)) as meter:
-            for start in range(0, len(rows), _BATCH):
-                batch = rows[start : start + _BATCH]
-                graded += known.attempts([_attempt(row) for row in batch])
-                meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
-        if clash := sorted({name for row in rows for name in _ADDED if name in row}):
-            warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
-        atomic.write_lines(
-            target,
-            (
-                _line({**row, "answer": g.extraction.answer, **g.grade._asdict()})
-                for row, g in zip(rows, graded, strict=True)
-            ),
-        )
-    except OSError as error:
-        raise UserError(f"{error.filename or target}: {error.strerror or error}") from error
+    rows = list(_rows(source))
+    known = KnownGrades(cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None)
+    graded: list[Graded] = []
+    with Meter("grade", len(rows)) as meter:
+        for start in range(0, len(rows), _BATCH):
+            batch = rows[start : start + _BATCH]
+            graded += known.attempts([_attempt(row) for row in batch])
+            meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
+    if clash := sorted({name for row in rows for name in _ADDED if name in row}):
+        warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
+    pairs = zip(rows, graded, strict=True)
+    lines = (_line({**row, "answer": g.extraction.answer, **g.grade._asdict()}) for row, g in pairs)
+    atomic.write_lines(target, lines)
     counts = Counter(g.grade.outcome for g in graded)
-    said = "".join(f", {name} {count}" for name, count in counts.most_common())
-    note(f"grade: {len(rows)} rows{said}; {known.summary()}")
+    listed = "".join(f", {name} {count}" for name, count in counts.most_common())
+    note(f"grade: {len(rows)} rows{listed}; {known.summary()}")
     note(f"saved {target}")
 
 

@@ -8,7 +8,7 @@ cannot be read is graded again, and a folder that cannot be written is a warning
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -86,34 +86,32 @@ class KnownGrades:
     def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
         self.cfg = cfg
         self.plain = cfg.grading.compat is not None
-        self.conventions = verifiers.Conventions(**asdict(cfg.dataset.conventions))
         self.folder: Path | None = None
         self.known: dict[Pair, Grade] = {}
         self.used: set[Pair] = set()
         self.parts = 0
-        self.worker = workernames.worker_id()
         if folder is not None:
-            decides = identity(cfg)
-            name = runfolder.short_hash(json.dumps(decides, sort_keys=True))
-            self.known = _load(folder / name)
-            self.folder = folder / name if keep else None
-            self._keep(lambda at: _introduce(at, decides))
+            folder /= runfolder.short_hash(json.dumps(identity(cfg), sort_keys=True))
+            self.known = _load(folder)
+            self.folder = folder if keep else None
 
     def attempts(self, attempts: Sequence[Attempt]) -> list[Graded]:
         """Extract and judge some attempts, in order."""
         policy = extraction(self.cfg)
-        found = [verifiers.extract(a.text, truncated=a.truncated, **policy) for a in attempts]
+        boxes = [verifiers.extract(a.text, truncated=a.truncated, **policy) for a in attempts]
         if self.plain:
-            return list(map(Graded, found, self.pairs([(a.gold, a.text) for a in attempts])))
-        boxed = [
-            (a.gold, f.answer) for a, f in zip(attempts, found, strict=True) if f.answer is not None
+            return list(map(Graded, boxes, self.pairs([(a.gold, a.text) for a in attempts])))
+        pairs = [
+            (attempt.gold, box.answer)
+            for attempt, box in zip(attempts, boxes, strict=True)
+            if box.answer is not None
         ]
-        known = iter(self.pairs(boxed))
+        grades = iter(self.pairs(pairs))
         return [
-            Graded(f, verifiers.NO_ANSWER._replace(reason=_NO_ANSWER[f.reason]))
-            if f.answer is None
-            else Graded(f, next(known))
-            for f in found
+            Graded(box, verifiers.NO_ANSWER._replace(reason=_NO_ANSWER[box.reason]))
+            if box.answer is None
+            else Graded(box, next(grades))
+            for box in boxes
         ]
 
     def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
@@ -127,9 +125,9 @@ class KnownGrades:
         if owed:
             limits = self.cfg.grading
             try:
-                found = verifiers.grade(
+                grades = verifiers.grade(
                     [owed[key] for key in sorted(owed)],
-                    conventions=self.conventions,
+                    conventions=verifiers.Conventions(**asdict(self.cfg.dataset.conventions)),
                     plain=self.plain,
                     workers=limits.workers,
                     timeout_s=limits.timeout_s,
@@ -137,9 +135,9 @@ class KnownGrades:
                 )
             except RuntimeError as error:
                 raise UserError(str(error)) from error
-            fresh = {key: found[pair] for key, pair in owed.items()}
+            fresh = {key: grades[pair] for key, pair in owed.items()}
             self.known |= fresh
-            self._keep(lambda at: self._append(at, fresh))
+            self._keep(fresh)
         self.used.update(keys)
         return [self.known[key] for key in keys]
 
@@ -154,55 +152,42 @@ class KnownGrades:
             return pair
         return pair[0], hashlib.sha256(pair[1].encode(errors="surrogatepass")).hexdigest()
 
-    def _append(self, folder: Path, fresh: dict[Pair, Grade]) -> None:
+    def _keep(self, fresh: dict[Pair, Grade]) -> None:
+        """Write new grades to the cache, or say once why that fails and go on without it."""
         rows = [
             {"gold": gold, "answer": answer, **grade._asdict()}
             for (gold, answer), grade in fresh.items()
             if _is_text(gold) and _is_text(answer)
         ]
-        if rows:
-            path = folder / f"{self.worker}-{self.parts:05d}.parquet"
-            shards.write_part(path, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
-            self.parts += 1
-
-    def _keep(self, write: Callable[[Path], None]) -> None:
-        """Write to the cache, or say once why that fails and go on without it."""
-        if self.folder is None:
+        if self.folder is None or not rows:
             return
+        path = self.folder / f"{workernames.worker_id()}-{self.parts:05d}.parquet"
         try:
-            write(self.folder)
+            shards.write_part(path, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
+            if not (settings := self.folder / "settings.json").exists():
+                runfolder.write_json(settings, identity(self.cfg))
+            self.parts += 1
         except OSError as error:
             why = error.strerror or error
             warn(f"{self.folder}: {why}; new grades are not kept for other runs")
             self.folder = None
 
 
-def _introduce(folder: Path, decides: dict[str, Any]) -> None:
-    """Say in the folder what its name stands for."""
-    path = folder / "settings.json"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        runfolder.write_json(path, decides)
-
-
 def _load(folder: Path) -> dict[Pair, Grade]:
+    """The rows that this program can have written; anything else may not decide an outcome."""
     known: dict[Pair, Grade] = {}
     for path in sorted(folder.glob("*.parquet")):
         try:
-            known |= _sound(shards.read_table(path, KNOWN_GRADES))
+            rows = shards.read_table(path, KNOWN_GRADES)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             reason = shards.first_line(error)
             warn(f"{path}: unreadable, its grades are made again ({reason})")
+            continue
+        for row in rows:
+            if row["outcome"] in _OUTCOMES and None not in row.values():
+                grade = Grade(row["outcome"], row["layer"], row["reason"])
+                known[row["gold"], row["answer"]] = grade
     return known
-
-
-def _sound(rows: Iterable[dict[str, Any]]) -> dict[Pair, Grade]:
-    """Rows that this program can have written; anything else may not decide an outcome."""
-    return {
-        (row["gold"], row["answer"]): Grade(row["outcome"], row["layer"], row["reason"])
-        for row in rows
-        if row["outcome"] in _OUTCOMES and None not in row.values()
-    }
 
 
 def _is_text(text: str) -> bool:

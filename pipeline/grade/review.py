@@ -12,7 +12,7 @@ disagreement   plain math_verify, asked about `\boxed{answer}`, says otherwise (
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,22 +51,22 @@ def write(run: Run, ask_math_verify: bool) -> None:
     """Write the list of a graded run, and say how long it is."""
     groups = _groups(run)
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    entries = [*_common_wrong(groups), *_undecided(groups)]
+    entries = [*_common_wrong(groups)]
+    entries += [_entry(g.outcome, g) for g in groups if g.outcome in ("timeout", "unparsable")]
     if ask_math_verify:
         entries += _disagreements(run, groups, golds)
     # Golds in doubt first, then by kind; the other common wrong answers are the least urgent.
     order = (*KINDS[1:], KINDS[0])
     entries.sort(key=lambda e: (not e.get("gold_in_doubt"), order.index(e["kind"])))
-    rows = (_with_gold(entry, golds) for entry in entries)
-    atomic.write_jsonl(path(run), rows)
+    atomic.write_jsonl(path(run), ({**e, "gold": golds.get(e["question_id"])} for e in entries))
     if not entries:
         note("review: nothing to look at")
         return
     counts = Counter(entry["kind"] for entry in entries)
     doubts = len({e["question_id"] for e in entries if e.get("gold_in_doubt")})
-    said = [f"{kind} {counts[kind]}" for kind in KINDS if counts[kind]]
-    said += [f"questions whose gold answer is in doubt {doubts}"] * bool(doubts)
-    note(f"review: {', '.join(said)}; see {path(run)}")
+    listed = [f"{kind} {counts[kind]}" for kind in KINDS if counts[kind]]
+    listed += [f"questions whose gold answer is in doubt {doubts}"] * bool(doubts)
+    note(f"review: {', '.join(listed)}; see {path(run)}")
 
 
 def _groups(run: Run) -> list[_Group]:
@@ -75,9 +75,7 @@ def _groups(run: Run) -> list[_Group]:
     for batch in shards.batches(run.grades, GRADES, columns, shards.Damage()):
         for row in batch.to_pylist():
             key = (row["question_id"], row["answer"], row["outcome"])
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = _Group(*key, row["layer"], row["reason"])
+            group = groups.setdefault(key, _Group(*key, row["layer"], row["reason"]))
             group.count += 1
             if len(group.trials) < _TRIALS:
                 group.trials.append(row["trial"])
@@ -85,23 +83,9 @@ def _groups(run: Run) -> list[_Group]:
 
 
 def _entry(kind: str, group: _Group, **more: Any) -> dict[str, Any]:
-    answer = group.answer
-    return {
-        "kind": kind,
-        "question_id": group.question_id,
-        "answer": answer if answer is None else answer[:_LONGEST],
-        "count": group.count,
-        "trials": group.trials,
-        "outcome": group.outcome,
-        "layer": group.layer,
-        "reason": group.reason,
-        **more,
-    }
-
-
-def _with_gold(entry: dict[str, Any], golds: dict[str, str]) -> dict[str, Any]:
-    kind, question_id = entry["kind"], entry["question_id"]
-    return {"kind": kind, "question_id": question_id, "gold": golds.get(question_id), **entry}
+    answer = group.answer if group.answer is None else group.answer[:_LONGEST]
+    place = {"kind": kind, "question_id": group.question_id, "gold": None}
+    return {**place, **asdict(group), "answer": answer, **more}
 
 
 def _common_wrong(groups: list[_Group]) -> Iterator[dict[str, Any]]:
@@ -112,28 +96,21 @@ def _common_wrong(groups: list[_Group]) -> Iterator[dict[str, Any]]:
         correct[group.question_id] += group.count * (group.outcome == "correct")
         if group.outcome == "wrong" and group.answer is not None:
             wrong[group.question_id].append(group)
-    for question_id, found in wrong.items():
-        doubt = found[0].count > correct[question_id]
-        for group in found[:_TOP]:
+    for question_id, commonest in wrong.items():
+        for group in commonest[:_TOP]:
             yield _entry(
                 "common_wrong",
                 group,
                 share=round(group.count / attempts[question_id], 4),
                 correct=correct[question_id],
-                gold_in_doubt=doubt,
+                gold_in_doubt=commonest[0].count > correct[question_id],
             )
-
-
-def _undecided(groups: list[_Group]) -> Iterator[dict[str, Any]]:
-    for group in groups:
-        if group.outcome in ("timeout", "unparsable"):
-            yield _entry(group.outcome, group)
 
 
 def _disagreements(
     run: Run, groups: list[_Group], golds: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Answers that one of the two calls correct and the other does not; no outcome is no vote."""
+    """Answers that one of the two calls correct and the other does not; a timeout is no vote."""
     cfg = deepcopy(run.cfg)
     cfg.grading.compat = "math_verify"
     plain = known.KnownGrades(cfg, known.default_folder(run.cfg))

@@ -13,6 +13,9 @@ from pipeline.store import lease, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
 
+Key = tuple[str, int]
+Rows = list[dict[str, Any]]
+
 _BATCH = 4096  # attempts graded and written together
 
 
@@ -36,48 +39,33 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     if run.grades.exists() and not run.attempts.exists():
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     with lease.held(run.path / "grade.lease", "grading", wait=True):
-        _grade(run, golds, ask_math_verify)
-
-
-def _grade(run: Run, golds: dict[str, str], ask_math_verify: bool) -> None:
-    if run.grades.exists() or run.attempts.exists():
-        decides = identity(run.cfg) | extraction(run.cfg)
-        changes.put_aside(run, decides)
-    damage = shards.Damage()
-    graded = shards.keys(run.grades, GRADES, damage)
-    shards.set_aside(damage, GRADES)
-    damage = shards.Damage()
-    made = shards.keys(run.attempts, ATTEMPTS, damage)
-    if not made:
-        raise UserError(f"{run.path}: no attempts to grade yet; run `python -m pipeline generate`")
-    owed = len(made - graded)
-    try:
-        if owed or damage.lines:
+        if run.grades.exists() or run.attempts.exists():
+            changes.put_aside(run, identity(run.cfg) | extraction(run.cfg))
+        damage = shards.Damage()
+        graded = shards.keys(run.grades, GRADES, damage)
+        shards.set_aside(damage, GRADES)
+        damage = shards.Damage()
+        attempts = shards.keys(run.attempts, ATTEMPTS, damage)
+        if not attempts:
+            raise UserError(
+                f"{run.path}: no attempts to grade yet; run `python -m pipeline generate`"
+            )
+        if attempts - graded or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            _grade_owed(run, golds, graded, made, damage)
+            _grade_owed(run, golds, graded, attempts, damage)
         else:
-            note(f"grade: nothing owed, all {len(made)} attempts are graded")
+            note(f"grade: nothing owed, all {len(attempts)} attempts are graded")
         runfolder.set_aside_attempts(run, damage)
         changes.report(run)
         if ask_math_verify or not review.path(run).exists():
             review.write(run, ask_math_verify)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename or run.grades}: {error.strerror or error}; mend the disk, then the"
-            " same command continues"
-        ) from error
 
 
 def _grade_owed(
-    run: Run,
-    golds: dict[str, str],
-    graded: set[tuple[str, int]],
-    made: set[tuple[str, int]],
-    damage: shards.Damage,
+    run: Run, golds: dict[str, str], graded: set[Key], attempts: set[Key], damage: shards.Damage
 ) -> None:
-    known = KnownGrades(run.cfg, default_folder(run.cfg))
-    worker, owed = workernames.worker_id(), len(made - graded)
-    with Meter("grade", len(made), done=len(made) - owed) as meter:
+    known, worker = KnownGrades(run.cfg, default_folder(run.cfg)), workernames.worker_id()
+    with Meter("grade", len(attempts), done=len(attempts & graded)) as meter:
         for number, batch in enumerate(_ungraded(run, graded, damage)):
             table = _grade_batch(batch, golds, known)
             shards.write_part(run.grades / f"{worker}-{number:05d}.parquet", table)
@@ -85,11 +73,9 @@ def _grade_owed(
     note(f"grade: {known.summary()}")
 
 
-def _ungraded(
-    run: Run, graded: set[tuple[str, int]], damage: shards.Damage
-) -> Iterator[list[dict[str, Any]]]:
+def _ungraded(run: Run, graded: set[Key], damage: shards.Damage) -> Iterator[Rows]:
     """Attempts without a grade, in lists of about `_BATCH`."""
-    waiting: list[dict[str, Any]] = []
+    waiting: Rows = []
     columns = [*KEY, "text", "finish_reason"]
     for batch in shards.batches(run.attempts, ATTEMPTS, columns, damage):
         waiting += [
@@ -102,27 +88,21 @@ def _ungraded(
         yield waiting
 
 
-def _grade_batch(
-    attempts: list[dict[str, Any]], golds: dict[str, str], known: KnownGrades
-) -> pa.Table:
-    attempts = [row for row in attempts if row["question_id"] in golds]
-    found = known.attempts(
-        [
-            Attempt(golds[row["question_id"]], row["text"] or "", row["finish_reason"] == "length")
-            for row in attempts
-        ]
-    )
-    return pa.Table.from_pylist(
-        [
-            {
-                "question_id": row["question_id"],
-                "trial": row["trial"],
-                "has_box": graded.extraction.reason == "boxed",
-                "box": graded.extraction.reason,
-                "answer": graded.extraction.answer,
-                **graded.grade._asdict(),
-            }
-            for row, graded in zip(attempts, found, strict=True)
-        ],
-        schema=GRADES,
-    )
+def _grade_batch(rows: Rows, golds: dict[str, str], known: KnownGrades) -> pa.Table:
+    rows = [row for row in rows if row["question_id"] in golds]
+    attempts = [
+        Attempt(golds[row["question_id"]], row["text"] or "", row["finish_reason"] == "length")
+        for row in rows
+    ]
+    grades = [
+        {
+            "question_id": row["question_id"],
+            "trial": row["trial"],
+            "has_box": extraction.reason == "boxed",
+            "box": extraction.reason,
+            "answer": extraction.answer,
+            **grade._asdict(),
+        }
+        for row, (extraction, grade) in zip(rows, known.attempts(attempts), strict=True)
+    ]
+    return pa.Table.from_pylist(grades, schema=GRADES)
