@@ -60,8 +60,8 @@ def bayes(
         mu      = 1/M   sum_a m_a
         sigma^2 = 1/M^2 sum_a ( sum_k nu_ak/T_a (w_k - m_a)^2 ) / (T_a + 1)
 
-    Questions are fixed and trials are random: sigma shrinks with N, whatever M is. See
-    :func:`question_stderr` for questions as a sample.
+    (Algorithm 1 and equation 15.) Questions are fixed and trials are random: sigma shrinks with N,
+    whatever M is. See :func:`question_stderr` for questions as a sample.
 
     Args:
         R: outcomes 0..C, shape (M, N), (N,) for one question or (..., M, N) for a stack of
@@ -79,8 +79,6 @@ def bayes(
 
     Raises:
         ValueError: an outcome that is not in 0..C, a wrong shape, nothing to score.
-
-    Source: arXiv 2510.04265, Algorithm 1 and equation 15.
 
     >>> R = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
     >>> mu, sigma = bayes(R, w=[0.0, 0.5, 1.0])
@@ -110,7 +108,7 @@ def bayes_ci(
     confidence: float = 0.95,
     bounds: Bounds = None,
 ) -> Summary:
-    """Bayes@N with its credible interval, mu -/+ z sigma.
+    """Bayes@N with its credible interval: mu, sigma, lo, hi, of which lo, hi = mu -/+ z sigma.
 
     The interval is central and uses the normal approximation to the posterior, which suits many
     questions (paper, section 2.5). It is not a promise of coverage: when nearly all questions
@@ -118,15 +116,8 @@ def bayes_ci(
     misses by more than its sigma. Look at :func:`shrinkage` too.
 
     ``confidence`` is the posterior probability of the interval, in (0, 1); both ends are moved into
-    ``bounds``, (lowest, highest), unless those are ``None``. All else: :func:`bayes`.
-
-    Returns:
-        mu, sigma, lo, hi; floats for one matrix, arrays of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`bayes`; confidence or bounds out of order.
-
-    Source: arXiv 2510.04265, section 2.5 and equation 15.
+    ``bounds``, (lowest, highest), unless those are ``None``; others are a ValueError. Other
+    arguments, shapes and errors: :func:`bayes`.
 
     >>> mu, sigma, lo, hi = bayes_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))
     >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
@@ -146,12 +137,11 @@ def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> 
         sigma^2 = 1/M^2 sum_a (T_a / N_a)^2 Var_a
 
     With the same N everywhere these are a = (mu - A) (1 + C + N) / N and
-    sigma = (1 + C + N) / N times the sigma of :func:`bayes`, and both rank models alike.
+    sigma = (1 + C + N) / N times the sigma of :func:`bayes` (equations 18 to 20), and both rank
+    models alike.
 
     ``short`` says what to do about questions without trials: "raise" a ValueError that names one,
     or "drop" them and warn. Other arguments, returns and errors: :func:`bayes`.
-
-    Source: arXiv 2510.04265, equations 18 to 20, here for each question by itself.
 
     >>> a, sigma = avg([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
     >>> round(a, 6), round(sigma, 6)
@@ -210,13 +200,8 @@ def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
     mu and sigma are from :func:`bayes`, and a from :func:`avg` of the same outcomes: numbers, or
     arrays of one shape. It is negative when the prior lowers the score. Where its absolute value is
     above ``SHRINKAGE_LIMIT`` (0.5) the interval of :func:`bayes_ci` may cover much less than it
-    says: report :func:`avg_ci` beside it.
-
-    Raises:
-        ValueError: sigma that is negative, or zero with mu and a apart; a number that is not
-            finite.
-
-    Source: follows from arXiv 2510.04265, equation 19.
+    says: report :func:`avg_ci` beside it. A sigma that is negative, or zero with mu and a apart,
+    and a number that is not finite are a ValueError. It follows from equation 19.
 
     Thirty questions, 78 of 80 trials correct in each, and the prior's pull is three sigma:
 

@@ -1,5 +1,11 @@
 """The variance of Pass@k: MaP's formula by the delta method, the exact one, and the posterior's.
 
+MaP is Wang et al., "A Unified Framework for Reliable Evaluation of Pre-training Dynamics", 2025,
+section 2.3 and appendix D. Arguments of all functions of p, k and n are whole numbers k and n, at
+least 1, and rates p from 0 to 1; they are broadcast, and the variance is a float, or an array of
+that shape. Anything else, or k above n, is a ValueError. Of functions of R they are those of
+:func:`scoring.pass_at_k`, and sigma is a float, or an array of shape (...) for a stack.
+
 Of one question with success rate p, q = 1 - p, and n trials. MaP's formula is the Cramer-Rao
 bound: no unbiased estimator of Pass@k has less variance, and with x = k^2 p / (n q)::
 
@@ -36,9 +42,6 @@ The variance of the posterior says something else: how far p is left open, not h
 would change in another run. Averaged over runs and over p uniform in (0, 1) it is the smaller one,
 as the posterior mean is then the better estimate. At a single p it may be either: see
 :func:`posterior_variance`. Whether Pass@k changed is judged by :func:`pass_at_k_sigma`.
-
-Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-training Dynamics",
-2025), section 2.3 and appendix D.
 """
 
 from __future__ import annotations
@@ -56,26 +59,9 @@ from scoring.numerics.inputs import Floats, Ints, Outcomes
 
 
 def delta_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> Any:
-    """Variance of Pass@k over n trials by the delta method, as in MaP.
-
-    ::
-
-        k^2 (1 - p)^(2 (k - 1)) p (1 - p) / n
+    """Variance of Pass@k over n trials by the delta method: k^2 (1 - p)^(2 (k - 1)) p (1 - p) / n.
 
     Never above :func:`sampling_variance`; the module's docstring says how far below.
-
-    Args:
-        p: success rates, each from 0 to 1; all arguments are broadcast.
-        k: attempts, whole numbers, at least 1.
-        n: trials, whole numbers, at least k.
-
-    Returns:
-        The variance; a float, or an array of the broadcast shape.
-
-    Raises:
-        ValueError: an argument not as above, shapes that cannot be broadcast.
-
-    Source: MaP, section 2.3 and appendix D.
 
     >>> delta_variance(0.3, [1, 2, 4], 16).round(6).tolist()
     [0.013125, 0.025725, 0.024706]
@@ -95,8 +81,6 @@ def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> A
 
     in which nothing cancels. For k = 1 it is p q / n, and for k = n that of one coin,
     q^k (1 - q^k).
-
-    Arguments, returns and errors: :func:`delta_variance`.
 
     Source: Hoeffding, "A class of statistics with asymptotically normal distribution", Ann. Math.
     Statist. 19 (1948), section 5.
@@ -119,9 +103,7 @@ def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> 
     :func:`sampling_variance`: for k = 1 it is 5.1 at p = 0.01, 1.1 at 0.1, 0.8 at 0.5; for k = 16
     it is 0.6, 0.25 and 18. So it is the narrower where p is about 1 / k and k is near n, as the
     unbiased estimator jumps between 0 and 1 there, and by far the wider where k attempts hardly
-    ever miss.
-
-    c of n trials are correct; here n may be 0, and k above n. All else: :func:`delta_variance`.
+    ever miss. c of n trials are correct; here n may be 0, and k above n.
 
     Source: moments of the Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
 
@@ -172,8 +154,7 @@ def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
     For k = 1 it is a little below sigma of :func:`scoring.avg`, which is the posterior's on the
     scale of the average. A question adds (c + 1) (N + 1 - c) / (N^2 (N + 3)) to that one's M^2
     sigma^2: about 1 + 1 / N times what it adds here if half of its trials are correct, and twice
-    if none is or all are. Arguments and errors: :func:`scoring.pass_at_k`; sigma is a float, or an
-    array of shape (...) for a stack.
+    if none is or all are.
 
     Source: :func:`sampling_variance`; the shrunk rate is not in MaP.
 
@@ -193,15 +174,8 @@ def _shrunk_variance(k: int, correct: Ints, trials: Ints) -> tuple[Floats]:
 def pass_at_k_delta_sigma(R: Outcomes, k: int) -> Any:
     """Standard deviation of Pass@k by MaP's formula, with the observed shares in place of p.
 
-    ::
-
-        sigma^2 = 1/M^2 sum_a delta_variance(c_a / N_a, k, N_a)
-
-    A question that is always, or never, solved adds nothing, however few its trials. The sigma of
-    :func:`scoring.pass_at_k_ci` has no such hole. Arguments, returns, errors:
-    :func:`pass_at_k_sigma`.
-
-    Source: MaP, appendix D.
+    sigma^2 = 1/M^2 sum_a delta_variance(c_a / N_a, k, N_a). A question that is always, or never,
+    solved adds nothing, however few its trials; in :func:`scoring.pass_at_k_ci` it does.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_at_k_delta_sigma(R, 1), 6), round(pass_at_k_delta_sigma(R, 2), 6)

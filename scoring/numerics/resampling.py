@@ -38,20 +38,12 @@ def resample(
     of question a with c_a of N_a correct, those of a replicate are Binomial(n or N_a, c_a / N_a).
     What trials share is then lost, and a score that they move as one varies too little.
 
-    In both cases a replicate does not depend on how many others are drawn.
-
-    Args:
-        R: outcomes 0 and 1, shape (..., M, N), possibly masked, or :class:`scoring.Counts` of
-            shape (..., M, 2); at least one trial of each question.
-        trials: trials of every question in a replicate; ``None`` is as many as it has.
-        replicates: how many, at least 1.
-        seed: of the random numbers, at least 0.
+    A replicate does not depend on how many others are drawn. R is what :func:`scoring.pass_at_k`
+    takes, with a trial of each question, and ``trials`` those of every question in a replicate,
+    ``None`` for as many as it has. Errors, a ValueError, come at once.
 
     Yields:
         Counts, int64, shape (part, ..., M, 2); the parts add up to ``replicates``, and are small.
-
-    Raises:
-        ValueError: at once: an argument not as above.
 
     Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
 

@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
     lo: Any
     """Lower end of the interval of the difference."""
     hi: Any
-    """Upper end of the interval of the difference."""
+    """Upper end."""
 
 
 def compare(
@@ -75,8 +75,6 @@ def compare(
         ValueError: as for :func:`scoring.avg`; different numbers of questions; leading axes
             that cannot be broadcast; a confidence outside (0, 1).
 
-    Source: arXiv 2510.04265, section 2.5.
-
     >>> a = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> b = [[0, 1, 0, 0, 0], [1, 0, 0, 1, 1]]
     >>> c = compare(a, b)
@@ -103,13 +101,8 @@ def compare_scores(
 
     The posterior means and their standard deviations, at least 0, are of any shapes that broadcast.
     Scores that are equal have z = 0 and probability 1/2 even where both sigmas are 0; scores that
-    differ with both sigmas 0 have z = inf and probability 1 or 0.
-
-    Raises:
-        ValueError: a number that is not finite, a sigma below 0, shapes that cannot be
-            broadcast, a confidence outside (0, 1).
-
-    Source: arXiv 2510.04265, section 2.5.
+    differ with both sigmas 0 have z = inf and probability 1 or 0. Numbers that are not finite or
+    out of range and other shapes are a ValueError.
 
     >>> c = compare_scores(0.6, 0.03, 0.7, 0.04)
     >>> round(c.z, 4), round(c.rho, 4), round(c.probability, 4)
@@ -132,23 +125,12 @@ def compare_scores(
 
 
 def pairwise_z(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
-    """Signed z-scores of all pairs of K models, from their posterior means and sigmas.
-
-    ::
-
-        z_ij = (mu_i - mu_j) / sqrt(sigma_i^2 + sigma_j^2)
+    """Signed z-scores of all pairs of K models, z_ij = (mu_i - mu_j) / sqrt(sigma_i^2 + sigma_j^2).
 
     Its absolute value is the paper's z, and Phi(z_ij) the probability that model i beats j. mu has
-    shape (..., K), and sigma, at least 0, the same or one that broadcasts to it.
-
-    Returns:
-        float64, shape (..., K, K), antisymmetric: 0 on the diagonal and where scores are equal,
-        -inf or inf where scores differ and both sigmas are 0.
-
-    Raises:
-        ValueError: as for :func:`compare_scores`.
-
-    Source: arXiv 2510.04265, section 2.5.
+    shape (..., K), and sigma, at least 0, the same or one that broadcasts to it, and z shape
+    (..., K, K): 0 on the diagonal and where scores are equal, -inf or inf where scores differ and
+    both sigmas are 0. Errors: :func:`compare_scores`.
 
     >>> pairwise_z([0.7, 0.6, 0.6], [0.04, 0.03, 0.0]).round(4).tolist()
     [[0.0, 2.0, 2.5], [-2.0, 0.0, 0.0], [-2.5, 0.0, 0.0]]
@@ -179,9 +161,8 @@ def paired_questions(
     92 % even when the d_a are normal. Where all d_a are equal sigma is 0 and z inf, which says that
     these questions do not differ, not that others would not.
 
-    Fewer than two questions are a ValueError. All else: :func:`compare`.
-
-    Source: Miller, arXiv 2411.00640, paired differences with questions as clusters.
+    Fewer than two questions are a ValueError. All else: :func:`compare`. Source: Miller, paired
+    differences with questions as clusters.
 
     >>> a = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1]]
     >>> b = [[0, 1, 0, 0, 0], [1, 0, 0, 1, 1], [1, 0, 1, 1, 1]]

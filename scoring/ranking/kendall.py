@@ -26,17 +26,11 @@ def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
     x or in y, tau_b has no value: that element is masked, and ``tau.mean()`` leaves it out.
     ``tau.mask.sum()`` is the number of such rankings, to be reported beside the mean.
 
-    Shapes are (..., K), K at least 2, and are broadcast.
+    Numbers are finite and shapes (..., K), K at least 2, and are broadcast; else a ValueError.
 
     Returns:
         A float64 ``numpy.ma.MaskedArray`` of shape (...), without axes for two vectors. What
         lies under the mask is NaN, so that a caller who drops the mask does not get a number.
-
-    Raises:
-        ValueError: a number that is not finite, different K, K below 2, shapes that cannot be
-            broadcast.
-
-    Source: arXiv 2510.04265, section 2.7 and appendix F.1 (tau_b).
 
     >>> float(kendall_tau_b([1, 2, 3, 4], [1, 2, 4, 3]).round(4))
     0.6667

@@ -80,8 +80,6 @@ def trials_for_width(
         ValueError: as for :func:`scoring.bayes`; a width that is not above 0, or so small that
             2^52 trials do not reach it; a confidence outside (0, 1).
 
-    Source: arXiv 2510.04265, equation 15, in expectation.
-
     >>> pilot = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]
     >>> trials_for_width(pilot, 0.2), trials_for_width(pilot, 0.1)
     (15, 64)
@@ -118,12 +116,7 @@ def trials_to_separate(
 
     R_a and R_b are outcomes of the two pilots, and w weights, as for :func:`scoring.compare`, with
     its errors; ``confidence`` is that of the order of the two models (rho), in (1/2, 1), and of the
-    range.
-
-    Returns:
-        A :class:`TrialPlan`; inf stands for more than 2^52.
-
-    Source: arXiv 2510.04265, sections 2.5 and 2.7.1, in expectation.
+    range. In the :class:`TrialPlan` inf stands for more than 2^52.
 
     >>> a = [[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1, 1, 1, 1]]
     >>> b = [[0, 1, 1, 0, 1, 0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1, 0, 1, 1, 0]]

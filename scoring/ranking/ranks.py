@@ -50,8 +50,6 @@ def ranks(
         ValueError: a score that is not finite, no models, an unknown method, a tolerance that
             is negative or not finite.
 
-    Source: arXiv 2510.04265, section 2.7; competition ranks as in Figure 5.
-
     >>> ranks([0.61, 0.73, 0.61, 0.23]).tolist()
     [2, 1, 2, 4]
     >>> ranks([0.61, 0.73, 0.61, 0.23], method="dense").tolist()
@@ -101,8 +99,7 @@ def ranks_with_uncertainty(
         ValueError: mu or sigma not finite, sigma below 0, shapes that do not match, an unknown
             rule or method, z not above 0.
 
-    Source: arXiv 2510.04265, section 2.7.1 (consecutive_z; Tables 1 and 2 are dense) and the
-    protocol of its introduction (overlap).
+    Source: section 2.7.1 (consecutive_z) and the protocol of the introduction (overlap).
 
     >>> mu, sigma = [0.70, 0.62, 0.61, 0.55], 0.02
     >>> ranks_with_uncertainty(mu, sigma).tolist()
@@ -148,8 +145,6 @@ def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
         among scores and sigmas, is a score without uncertainty; models tied in such a score
         have their places in random order.
 
-    Source: the normal posteriors are those of arXiv 2510.04265, section 2.5.
-
     >>> rank_distribution([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(4).tolist()
     [[0.9827, 0.015, 0.0023], [0.0123, 0.6268, 0.3609], [0.005, 0.3582, 0.6369]]
     """
@@ -166,8 +161,6 @@ def probability_best(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
     Arguments and errors are those of :func:`rank_distribution`; the probabilities have shape
     (..., K) and add up to 1.
 
-    Source: the normal posteriors are those of arXiv 2510.04265, section 2.5.
-
     >>> probability_best([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(4).tolist()
     [0.9827, 0.0123, 0.005]
     """
@@ -182,13 +175,9 @@ def indistinguishable_groups(
     A group is a set of models of which all pairs have |z_ij| < z, and to which no other model
     can be added. Groups may overlap, as in a compact letter display: a model may be
     indistinguishable from the one above and the one below, which differ. A model that differs
-    from all others is a group of its own. Arguments and errors are those of
-    :func:`ranks_with_uncertainty`, but mu has one axis, (K,).
-
-    Returns:
-        Lists of the models' indices, best score first, in the order of their scores.
-
-    Source: the pairs' z is that of arXiv 2510.04265, section 2.5.
+    from all others is a group of its own. Groups are lists of models' indices, in the order of
+    their scores, best first. Arguments and errors are those of :func:`ranks_with_uncertainty`, but
+    mu has one axis, (K,).
 
     >>> indistinguishable_groups([0.55, 0.61, 0.62, 0.70, 0.58], 0.02)
     [[3], [2, 1, 4], [4, 0]]

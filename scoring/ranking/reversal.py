@@ -5,7 +5,8 @@ after fine-tuning. 0 is the same order, and 1/2 is what scores that know nothing
 reach on average. Ties, also those but for rounding, are no reversal.
 
 Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-training Dynamics",
-2025), section 3.1.
+2025), section 3.1; the posteriors are those of Hariri et al., arXiv 2510.04265, equation 9 with
+C = 1, and section 2.5.
 """
 
 from __future__ import annotations
@@ -33,14 +34,10 @@ MOST_DRAWS = 2**21
 class Reversal(NamedTuple):
     """The pairwise reversal rate, of the scores as they are and of what they leave open."""
 
-    rate: float
-    """Of the point scores."""
-    mean: float
-    """Posterior mean."""
+    rate: float  # of the point scores
+    mean: float  # posterior mean, and the ends of the credible interval
     lo: float
-    """Lower end of the credible interval."""
     hi: float
-    """Upper end."""
 
 
 def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
@@ -49,17 +46,8 @@ def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
     Of the L (L - 1) / 2 pairs, those with (R(i) - R(j)) (R'(i) - R'(j)) < 0, where R and R' are
     the ranks before and after. A pair that is tied in either is not reversed.
 
-    Both are scores of the same L models, at least 2, shape (..., L), of which higher is better;
-    leading axes are broadcast.
-
-    Returns:
-        The share, from 0 to 1; a float, or an array of shape (...).
-
-    Raises:
-        ValueError: a score that is not finite, different L, L below 2, shapes that cannot be
-            broadcast.
-
-    Source: MaP, section 3.1.
+    Both are finite scores of the same L models, at least 2, shape (..., L), of which higher is
+    better; leading axes are broadcast; else a ValueError. The share is a float, or an array (...).
 
     >>> round(reversal_rate([0.1, 0.2, 0.3], [0.6, 0.5, 0.7]), 4)
     0.3333
@@ -118,8 +106,6 @@ def reversal_rate_ci(
     Raises:
         ValueError: an argument not as above, different L, L below 2.
 
-    Source: MaP, section 3.1, for the rate; arXiv 2510.04265, equation 9 with C = 1.
-
     >>> from scoring import Counts
     >>> before = Counts([[[12, 8]], [[9, 11]], [[8, 12]]])
     >>> after = Counts([[[8, 12]], [[4, 16]], [[5, 15]]])
@@ -162,19 +148,9 @@ def reversal_probability(
     Its mean over pairs is the posterior mean of the rate, since expectations add up even where
     pairs depend on each other.
 
-    The means have shape (..., L), L at least 1, and the sigmas, at least 0, the same shapes or ones
-    that broadcast to them; before and after, leading axes are broadcast.
-
-    Returns:
-        float64, shape (..., L, L), symmetric, 0 on the diagonal. Scores without uncertainty that
-        are equal but for rounding are a tie, and no reversal.
-
-    Raises:
-        ValueError: a number that is not finite, a sigma below 0, different L, shapes that cannot
-            be broadcast.
-
-    Source: MaP, section 3.1, for the rate; the normal posteriors are those of arXiv 2510.04265,
-    section 2.5.
+    Arguments and errors are those of :func:`scoring.pairwise_z`, of the same models in both; before
+    and after, leading axes are broadcast. The chances have shape (..., L, L), and are 0 on the
+    diagonal. Scores without uncertainty that are equal but for rounding are a tie, and no reversal.
 
     >>> reversal_probability([0.5, 0.6], 0.05, [0.7, 0.7], 0.05).round(4).tolist()
     [[0.0, 0.5], [0.5, 0.0]]

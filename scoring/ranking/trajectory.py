@@ -6,7 +6,7 @@ average, Bayes@N and Pass@1 of the same trials, the same number for every questi
 the same tau.
 
 Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-training Dynamics",
-2025), section 3.1.
+2025), section 3.1, for tau; arXiv 2510.04265, section 2.7, for tau_b; the bootstrap is in neither.
 """
 
 from __future__ import annotations
@@ -73,16 +73,8 @@ def monotone_tau(scores: npt.ArrayLike) -> Any:
 
     A tie counts as discordant: scores that never change have tau = -1.
 
-    Args:
-        scores: shape (..., n), in the order of training, n at least 2.
-
-    Returns:
-        tau, from -1 to 1; a float, or an array of shape (...).
-
-    Raises:
-        ValueError: a score that is not finite, n below 2.
-
-    Source: MaP, section 3.1.
+    The scores, in the order of training, are finite and of shape (..., n), n at least 2; else a
+    ValueError. tau, from -1 to 1, is a float, or an array of shape (...).
 
     >>> round(monotone_tau([0.1, 0.2, 0.4, 0.3]), 4)
     0.6667
@@ -104,8 +96,6 @@ def progress_tau_b(scores: npt.ArrayLike) -> Any:
     argument and errors it has. The result is that of :func:`scoring.kendall_tau_b`, a masked array
     of shape (...), masked where all scores are tied and tau_b has no value.
 
-    Source: arXiv 2510.04265, section 2.7 (tau_b).
-
     >>> progress_tau_b([[0.1, 0.2, 0.3], [0.2, 0.2, 0.2], [0.1, 0.1, 0.2]]).round(4).tolist()
     [1.0, None, 0.8165]
     """
@@ -116,9 +106,8 @@ def progress_tau_b(scores: npt.ArrayLike) -> Any:
 def down_share(scores: npt.ArrayLike) -> Any:
     """Share of the n - 1 steps from a checkpoint to the next at which the score goes down.
 
-    From 0 to 1; a tie is not down. Argument, shapes and errors: :func:`monotone_tau`.
-
-    Source: what MaP's Figures 2 and 3 show, as a number; not in the paper.
+    It is what MaP's Figures 2 and 3 show, as a number; not in the paper. A tie is not down.
+    Argument, shapes and errors: :func:`monotone_tau`.
 
     >>> round(down_share([0.1, 0.3, 0.2, 0.2]), 4)
     0.3333
@@ -188,8 +177,6 @@ def stability(
 
     Raises:
         ValueError: an argument not as above; what ``score`` raises, such as a k above the trials.
-
-    Source: MaP, section 3.1, for tau; the bootstrap is not in the paper.
 
     >>> from scoring import Counts, pass_at_k
     >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])
