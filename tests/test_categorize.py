@@ -276,7 +276,7 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
         (["rubric.names=[{tmp}/twice.yaml]"], "twice.yaml: not YAML .*key name is there twice"),
         (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "there are two of the name exact"),
         (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: 2 weights for the 3 categor"),
-        (["rubric.weights.exact-match=[0,.nan,1]"], "rubric.weights.exact-match: .*finite"),
+        (["rubric.weights.exact-match=[0,nan,1]"], "rubric.weights.exact-match: .*finite"),
         (["rubric.weights.exact-match=x"], "rubric.weights.exact-match: w "),
         (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: w "),
         (["rubric.weights.exact-match=null"], "rubric.weights.exact-match: w "),

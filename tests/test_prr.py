@@ -277,7 +277,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         (["before=x", "after=y", "output=-2"], "prices.output=-2.0: must be 0 or more"),
         (["before=x", "after=y", "out="], "out: must name"),
         (["before=x", "aftr=y"], "aftr: no such key.*after"),
-        (["before"], "settings are KEY=VALUE"),
+        (["before"], "write KEY=VALUE"),
     ):
         with pytest.raises(UserError, match=said):
             load(settings)

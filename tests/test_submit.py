@@ -198,7 +198,7 @@ def test_engines_fill_the_gpus_of_a_task(
         (["sampling.trials=range(0,5000)"], "more than 1000 runs"),
         (["dataset=demo,demo"], "two of these runs share this folder"),
         (["run_dir='/tmp/a=b'"], "/tmp/a=b: jobs cannot name a folder with = in its path"),
-        (["/nowhere/at/all"], "/nowhere/at/all: neither a run folder nor a setting"),
+        (["/nowhere/at/all"], "/nowhere/at/all: neither a folder nor a setting"),
     ],
 )
 def test_what_cannot_work_is_one_line_before_anything_is_written(

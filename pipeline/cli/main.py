@@ -9,7 +9,7 @@ from pipeline.base.console import count, fail, results
 from pipeline.base.errors import DamagedData, Interrupted, UserError
 from pipeline.cli.arguments import parser
 from pipeline.cli.verbs import ANALYSES, CHECKPOINTS, VERBS, submit, trajectory
-from pipeline.config import analysis, compose, sweep
+from pipeline.config import analysis, compose, overrides, sweep
 from pipeline.config.settings import RunConfig
 from pipeline.store.runfolder import Run
 
@@ -90,17 +90,12 @@ def _several(args: argparse.Namespace, combinations: list[list[str]]) -> int:
 
 def _load(settings: list[str]) -> RunConfig:
     folders = [s for s in settings if "=" not in s]
-    overrides = [s for s in settings if "=" in s]
+    single = [s for s in settings if "=" in s]
     if not folders:
-        return compose.load(overrides)
+        return compose.load(single)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
-    if not Path(folders[0]).is_dir():
-        raise UserError(
-            f"{folders[0]}: neither a run folder nor a setting; settings are KEY=VALUE, such as"
-            " model=qwen3-30b"
-        )
-    return compose.load_folder(Path(folders[0]), overrides)
+    return compose.load_folder(overrides.check_folder(folders[0]), single)
 
 
 def _status(args: argparse.Namespace, combinations: list[list[str]]) -> None:

@@ -23,7 +23,7 @@ from pipeline.base.errors import UserError
 from pipeline.cluster import jobs, scripts
 from pipeline.cluster.client import ask
 from pipeline.cluster.scripts import Plan
-from pipeline.config import compose, sweep
+from pipeline.config import compose, overrides, sweep
 from pipeline.config.settings import RunConfig
 from pipeline.display.table import Column, Table, show
 from pipeline.prepare import stage
@@ -86,12 +86,7 @@ def _of_folders(folders: list[str], values: list[str]) -> list[RunConfig]:
     keys = [v for v in values if v.startswith("cluster.")] if site else []
     rest = [v for v in values if v not in site + keys]
     found = []
-    for folder in (Path(folder).expanduser() for folder in folders):
-        if not folder.is_dir():
-            raise UserError(
-                f"{folder}: neither a run folder nor a setting; settings are KEY=VALUE, such as"
-                " model=qwen3-30b"
-            )
+    for folder in map(overrides.check_folder, folders):
         if folder.name.startswith("_") and len(folders) > 1:
             continue  # of runs/DATASET/*: what is made from runs
         for run in find.within(folder):

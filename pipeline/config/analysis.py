@@ -6,19 +6,15 @@ from KEY=VALUE arguments with the same checks of keys and types as a run's setti
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import get_args
 
 from pipeline.base.errors import UserError
-from pipeline.config import keyvalue
+from pipeline.config import overrides
 from pipeline.config.imports import ImportConfig
 from pipeline.config.report import ReportConfig
 from pipeline.config.settings import RubricConfig, ThresholdsConfig
 from pipeline.config.studies import StudyConfig
 from scoring.ranking.ranks import Method, Rule
-
-# `source=PATH` is short for `source.path=PATH`: what a group is mostly set for.
-_HEADS = {"source": "path", "thresholds": "file", "rubric": "names", "study": "name"}
 
 
 @dataclass
@@ -67,27 +63,10 @@ def load(arguments: list[str]) -> AnalysisConfig:
         >>> cfg.dataset, cfg.scoring.z, cfg.rubric.names
         (['aime24', 'aime25'], 1.96, ['exact-match'])
     """
-    folders = [_folder(argument) for argument in arguments if "=" not in argument]
-    cfg = keyvalue.fill(
-        AnalysisConfig,
-        [argument for argument in arguments if "=" in argument],
-        heads=_HEADS,
-        free=("rubric.weights",),
-        hidden=("folders",),
-    )
-    cfg.folders += folders
+    cfg = overrides.fill(AnalysisConfig, arguments)
     for message in _problems(cfg):
         raise UserError(message)
     return cfg
-
-
-def _folder(argument: str) -> str:
-    if not Path(argument).expanduser().is_dir():
-        raise UserError(
-            f"{argument}: neither a folder nor a setting; settings are KEY=VALUE, such as"
-            " dataset=aime25"
-        )
-    return argument
 
 
 def _problems(cfg: AnalysisConfig) -> Iterator[str]:

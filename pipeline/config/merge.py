@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from pipeline.base.errors import UserError
-from pipeline.config import keyvalue
+from pipeline.config import overrides
 
 
 @dataclass
@@ -25,7 +25,7 @@ def load(arguments: list[str]) -> MergeConfig:
         >>> load(["checkpoints=training", "last=4", "out=mean"])
         MergeConfig(checkpoints=['training'], last=4, out='mean')
     """
-    cfg = keyvalue.fill(MergeConfig, arguments)
+    cfg = overrides.fill(MergeConfig, arguments)
     if not cfg.checkpoints:
         raise UserError(
             "checkpoints: name what to average, such as checkpoints=[a,b,c] or checkpoints=training"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.base.errors import UserError
-from pipeline.config import keyvalue
+from pipeline.config import overrides
 from pipeline.config.trajectory import PriceSettings, judging_problems
 
 
@@ -33,9 +33,7 @@ def load(arguments: Sequence[str]) -> ReversalConfig:
         >>> cfg.before, cfg.after
         (['runs/demo/*-base'], ['runs/demo/a-sft', 'runs/demo/b-sft'])
     """
-    cfg = keyvalue.fill(ReversalConfig, arguments)
-    if "out=" in arguments:  # an unset variable of the shell, not the default
-        raise UserError("out: must name a folder")
+    cfg = overrides.fill(ReversalConfig, arguments)
     for message in _problems(cfg):
         raise UserError(message)
     cfg.pass_k = sorted({*cfg.pass_k})

@@ -8,11 +8,9 @@ import itertools
 import subprocess
 import sys
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-
 from pipeline.base.console import note, warn
-from pipeline.config.compose import spell_out
+from pipeline.config import overrides
+from pipeline.config.settings import RunConfig
 
 MOST = 1000  # combinations; more is a slip of the finger
 STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
@@ -22,8 +20,8 @@ def expand(settings: list[str]) -> list[list[str]]:
     """The settings of every combination, the last setting varying fastest.
 
     Args:
-        settings: KEY=VALUE, where several values are separated by commas as in Hydra; lists in
-            brackets are one value, and so are `rubric=NAME,NAME` and quoted text.
+        settings: KEY=VALUE, where several values are separated by commas as in Hydra; the value of
+            a list, lists in brackets and quoted text are one value.
 
     >>> expand(["model=a,b", "sampling.trials=8", "rubric=x,y", "scoring.pass_k=[1,2]"])
     [['model=a', 'sampling.trials=8', 'rubric=x,y', 'scoring.pass_k=[1,2]'], \
@@ -31,13 +29,13 @@ def expand(settings: list[str]) -> list[list[str]]:
     """
     choices = []
     for setting in settings:
-        try:
-            [parsed] = OverridesParser.create().parse_overrides([spell_out(setting)])
-        except HydraException:
-            choices.append([setting])  # whoever loads it says what is wrong
+        if "=" not in setting:  # a folder
+            choices.append([setting])
             continue
-        if parsed.is_sweep_override():
-            key = setting.split("=")[0]
+        key, text = overrides.split(setting)
+        full = overrides.full_key(RunConfig, key) or key
+        parsed = None if overrides.is_list(RunConfig, full) else overrides.parse(key, text)
+        if parsed and parsed.is_sweep_override():
             values = itertools.islice(parsed.sweep_string_iterator(), MOST + 1)
             choices.append([f"{key}={value}" for value in values])
         else:

@@ -1,13 +1,12 @@
 """The settings of `trajectory`: its own keys, and those of the runs that it makes."""
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.base.errors import UserError
-from pipeline.config import keyvalue
+from pipeline.config import overrides, sweep
 from pipeline.config.settings import RunConfig
 
 # What the verb says itself about each of its runs.
@@ -75,39 +74,32 @@ def load(arguments: Sequence[str]) -> Settings:
     >>> found.cfg.checkpoints, found.cfg.merge.windows, found.run, found.datasets
     ({'': ['a', 'b']}, [4, 8], ['model=demo'], [['dataset=x'], ['dataset=y']])
     """
+    named, mine, others = [], [], []
     for argument in arguments:
-        if "=" not in argument:
-            raise UserError(f"{argument}: not a setting; settings are KEY=VALUE")
-    heads = {a: re.split(r"[.=@/]", a.lstrip("+"))[0].strip() for a in arguments}
-    own = [name.rpartition(".")[2] for name, _ in keyvalue.keys(TrajectoryConfig)]
-    known = [*own, *(f.name for f in fields(RunConfig) if f.name not in _OWN)]
-    for argument, head in heads.items():
-        if head not in known and argument.split("=")[0] not in _OWN:
-            near = difflib.get_close_matches(head, known, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
-            raise UserError(f"{argument.split('=')[0]}: no such key ({hint})")
-    mine = [a for a in arguments if heads[a] in own]
-    named = [a for a in mine if heads[a] == "checkpoints"]
-    cfg = keyvalue.fill(
-        TrajectoryConfig,
-        [argument for argument in mine if argument not in named],
-        heads={"merge": "windows"},
-    )
+        key, _ = overrides.split(argument)
+        head = re.split(r"[.@/]", key)[0]
+        if head == "checkpoints":
+            named.append(argument)
+        elif head in overrides.keys(TrajectoryConfig) or overrides.full_key(TrajectoryConfig, key):
+            mine.append(argument)
+        elif head in overrides.keys(RunConfig) or overrides.full_key(RunConfig, key):
+            others.append(argument)
+        else:
+            raise overrides.unknown(key, TrajectoryConfig, RunConfig)
+    cfg = overrides.fill(TrajectoryConfig, mine)
     cfg.checkpoints = _checkpoints(named)
-    if "out=" in arguments:  # an unset variable of the shell, not the default
-        raise UserError("out: must name a folder")
     for message in _problems(cfg):
         raise UserError(message)
     cfg.pass_k, cfg.merge.windows = sorted({*cfg.pass_k}), sorted({*cfg.merge.windows})
-    return Settings(cfg, *_of_runs([a for a in arguments if a not in mine]))
+    return Settings(cfg, *_of_runs(others))
 
 
 def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
     """The patterns of each training run: `checkpoints=...`, or `checkpoints.NAME=...`."""
     found: dict[str, list[str]] = {}
     for argument in arguments:
-        key, _, text = argument.partition("=")
-        _, dot, name = key.strip().partition(".")
+        key, text = overrides.split(argument)
+        _, dot, name = key.partition(".")
         if dot and not re.fullmatch(_LETTERS, name):
             raise UserError(f"{key}: the name of a training run is letters, digits, - . and _")
         if name in found:
@@ -115,7 +107,7 @@ def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
                 f"{key}: given twice; write {key}=FIRST,SECOND for both, or a name for each"
                 " training run: checkpoints.NAME=FOLDER"
             )
-        found[name] = [part for part in keyvalue.parts(text) if part]
+        found[name] = overrides.texts(key, text)
         if not found[name]:
             raise UserError(f"{argument}: names no checkpoint; write {key}=FOLDER")
     if not found:
@@ -159,12 +151,10 @@ def judging_problems(
 
 def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Settings of all runs, and those of each data set."""
-    from pipeline.config import sweep
-
     for argument in arguments:
-        key = argument.split("=")[0].strip()
-        if key in _OWN:
-            raise UserError(f"{argument}: leave it out; {_OWN[key]}")
+        key, _ = overrides.split(argument)
+        if why := _OWN.get(overrides.full_key(RunConfig, key) or key):
+            raise UserError(f"{argument}: leave it out; {why}")
     combinations = sweep.expand(list(arguments))
     if len(combinations) > sweep.MOST:
         raise UserError(f"these settings make more than {sweep.MOST} data sets; name fewer values")
