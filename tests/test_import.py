@@ -200,14 +200,13 @@ def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> Non
     program = (
         "import os, signal, sys, time\n"
         "from pipeline.config import analysis\n"
-        "from pipeline.imports import finish, importing\n"
-        "from pipeline.imports import staging\n"
-        "write, left = finish.write, [2]\n"
+        "from pipeline.imports import importing, runs\n"
+        "write, left = runs.write, [2]\n"
         "def killing(*given):\n"
         "    write(*given)\n"
         "    left[0] -= 1\n"
         "    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "finish.write = killing\n"
+        "runs.write = killing\n"
         "importing.import_records(analysis.load(sys.argv[1:]))\n"
     )
     runs = tmp_path / "runs"
@@ -310,9 +309,9 @@ def test_missing_columns_are_named_with_what_they_cost(
     assert not run.attempts.exists()
     score(run)
     assert (outcome_matrix(run) != "owed").sum() == 20
-    for name in ("is_correct", "data_id"):
+    for name, what in (("is_correct", "an outcome"), ("data_id", "a question")):
         short = [{k: v for k, v in row.items() if k != name} for row in rows]
-        with pytest.raises(UserError, match=f"no column {name}; it has"):
+        with pytest.raises(UserError, match=f"no column for {what} .*{name}.*; it has"):
             bring(tmp_path, write(tmp_path / f"no-{name}.parquet", short))
 
 
@@ -399,9 +398,11 @@ def test_values_of_wrong_types_are_damaged_rows(
     rows[1]["data_id"] = None
     rows[2]["is_correct"] = "perhaps"
     runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
-    assert "2 damaged rows skipped: x.parquet, row 0 + 0" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "3 damaged rows skipped: x.parquet, row 0 (question: " in said
+    assert "x.parquet, row 2 (outcome: not 'perhaps')" in said
     run = opened(runs / "aime25" / "qwen3-4b")
-    assert len(rows_of(run, "attempts", ATTEMPTS)) == 3
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 2
     assert len(rows_of(run, "grades", GRADES)) == 2
 
 
@@ -511,7 +512,7 @@ def test_csv_of_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     )
     runs = bring(tmp_path, path, "dataset=mine")
     said = capsys.readouterr().err
-    assert "6 damaged rows skipped: o.csv, line 7 (trial is no number)" in said
+    assert "6 damaged rows skipped: o.csv, line 7 (trial: not 'zero')" in said
     assert "1 duplicates left out" in said and "1 second answers" in said
     run = opened(runs / "mine" / "m")
     ids = [q["question_id"] for q in run.questions]
@@ -602,9 +603,7 @@ def test_npz_of_categories_leaves_out_what_has_no_name(
     np.savez(tmp_path / "c.npz", essays=np.array([[[0, 1, 2], [2, 5, 1]]]))
     names = ("category_names=[a,b,c]", "model=m")
     run = opened(bring(tmp_path, tmp_path / "c.npz", *names) / "essays" / "m")
-    assert "1 values skipped, no outcome and no category: essays[0, 1, 1] = 5" in (
-        capsys.readouterr().err
-    )
+    assert "1 damaged rows skipped: essays[0, 1, 1] (no category 5.0" in capsys.readouterr().err
     assert outcome_matrix(run).tolist() == [
         ["wrong", "wrong", "correct"],
         ["correct", "owed", "wrong"],
@@ -648,7 +647,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     for name, said in (
         ("empty.csv", "is empty"),
         ("binary", "is neither Parquet, NPZ nor text"),
-        ("folder", "holds neither Parquet files nor"),
+        ("folder", r"holds neither \*.parquet nor"),
         ("nothing", "no such file or folder"),
     ):
         with pytest.raises(UserError, match=said):
@@ -671,11 +670,11 @@ def test_second_process_waits_for_nobody(tmp_path: Path) -> None:
 
 def test_one_text_in_every_row_is_no_bomb(tmp_path: Path) -> None:
     """Ten thousand rows that share one text of 17 MB take no 170 GB."""
-    from pipeline.imports import values
+    from pipeline.imports.row import MOST_TEXT
 
     rows = records(questions=1, trials=5)
     table = pa.Table.from_pylist([row | {"text": "t"} for row in rows])
-    long = pa.DictionaryArray.from_arrays(pa.array([0] * 5), ["x" * (values.MOST_TEXT + 1)])
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 5), ["x" * (MOST_TEXT + 1)])
     at = table.column_names.index("text")
     pq.write_table(table.set_column(at, "text", long.cast(pa.string())), tmp_path / "x.parquet")
     run = opened(bring(tmp_path, tmp_path / "x.parquet") / "aime25" / "qwen3-4b")
@@ -782,9 +781,9 @@ def test_a_stray_quote_costs_its_own_line(
 def test_a_field_without_end_is_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.imports import values
+    from pipeline.imports import row
 
-    monkeypatch.setattr(values, "MOST_TEXT", 1000)
+    monkeypatch.setattr(row, "MOST_TEXT", 1000)
     lines = ["0,1,x", "1,1," + "x" * 2000, "2,1,x"]
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
     runs = bring(tmp_path, source, *NAMES)
@@ -856,9 +855,8 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
     source = tmp_path / "x.parquet"
     pq.write_table(pa.table(small(extracted_answer=[["1"], ["2"]])), source)
     run = opened(bring(tmp_path / "1", source) / "aime25" / "x")
-    assert (
-        "2 answers left out, no text and no number: x.parquet, row 0 + 0" in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "2 values of extracted_answer left out: x.parquet, row 0 (not ['1'])" in said
     assert outcome_matrix(run).ravel().tolist() == ["correct", "wrong"]
     offsets = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
     bad = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"\xff7"))
@@ -866,10 +864,10 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
         pq.write_table(pa.table(small(**{name: bad})), source)
         run = opened(bring(tmp_path / name, source) / "aime25" / "x")
         said = capsys.readouterr().err
-        assert f"1 values of {name} left out, not UTF-8: x.parquet, row 0 + 0" in said
+        assert f"1 values of {name} left out: x.parquet, row 0 (not UTF-8)" in said
     pq.write_table(pa.table(small(task=bad)), source)
     bring(tmp_path / "task", source)
-    assert "1 damaged rows skipped: x.parquet, row 0 + 0 (no task" in capsys.readouterr().err
+    assert "1 damaged rows skipped: x.parquet, row 0 (task: not UTF-8" in capsys.readouterr().err
     table = pa.table(small())
     pq.write_table(table.append_column("task", table["task"]), source)
     with pytest.raises(UserError, match="column task is there twice"):
@@ -918,7 +916,7 @@ def test_large_seeds_and_floats_of_pandas(tmp_path: Path) -> None:
 
 def test_what_was_asked_and_is_not_there_is_said(tmp_path: Path) -> None:
     words = csv_of(tmp_path / "w.csv", "question_id,trial,label", "0,0,good", "1,0,bad")
-    with pytest.raises(UserError, match=r"no category good: texts need category_names=\["):
+    with pytest.raises(UserError, match=r"no category 'good': texts need category_names=\["):
         bring(tmp_path, words, *NAMES)
     source = write(tmp_path / "x.parquet", records(models=(QWEN, "a/b")))
     for wrong, said in (("model=b,nope", "b, qwen3-4b"), ("dataset=aime99", "aime25")):

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-KINDS = ("trace", "npz", "lm_eval", "csv", "jsonl")
-
 
 @dataclass
 class ImportConfig:
@@ -14,7 +12,7 @@ class ImportConfig:
     """
 
     path: str | None = None  # file, folder, or hub id OWNER/NAME of a data set
-    kind: str = "auto"  # or one of KINDS
+    kind: str = "auto"  # or trace, npz, lm_eval, jsonl, csv
     revision: str | None = None  # of a hub id: a commit, tag or branch
     questions: str | None = None  # .jsonl of id, problem, answer; or a folder of DATASET.jsonl
     metric: str | None = None  # lm_eval: which value of a sample is its outcome

@@ -1,24 +1,63 @@
-"""Parquet files of others, a few rows at a time: damaged files, groups and texts are named."""
+"""Parquet with a row an attempt, as in `harimo/scorio-trace`; what is damaged in it is named."""
 
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.imports.columns import REPEATED
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.imports import row as rows
 from pipeline.imports.plan import MOST_RECORDS
-from pipeline.imports.source import Source
-from pipeline.imports.troubles import Troubles, shown
+from pipeline.imports.source import Records, Source
+from pipeline.imports.troubles import Troubles
 from pipeline.store import shards
 
 _NEAR = 32 << 20  # bytes of rows that are read together
 _MOST_ROWS = 2048
+_TOKENS = "completion_token_list"
 
 
-def sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, int]]:
+def looks(path: Path, head: bytes) -> str:
+    """What makes a file one of these."""
+    return "a Parquet file" if head[:4] == b"PAR1" or path.suffix == ".parquet" else ""
+
+
+def read(source: Source, cfg: AnalysisConfig, first: bool, troubles: Troubles) -> Records:
+    """The records of all files, damaged ones as None; in the first pass with the keys only.
+
+    Raises:
+        UserError: columns that are indispensable are lacking, or no file can be read.
+    """
+    files = _sound_files(source, troubles)
+    schemas = [pq.read_schema(path) for path, _ in files]
+    for (path, _), schema in zip(files, schemas, strict=True):
+        rows.check_names(str(path), schema.names)
+    missing = rows.lacking(set.intersection(*(set(schema.names) for schema in schemas)))
+    if first and missing:
+        warn(f"import: {source.path} has no column {', '.join(missing)}")
+    wanted = rows.FIRST_NAMES if first else rows.NAMES
+    for (path, count), schema in zip(files, schemas, strict=True):
+        names = [name for name in schema.names if name in wanted]
+        if _TOKENS in names and _is_text(getattr(schema.field(_TOKENS).type, "value_type", None)):
+            names.remove(_TOKENS)  # texts of tokens, which have no ids
+        seen = 0
+        for number, batch in _batches(path, names, schema, troubles):
+            number = min(number, count - seen)  # a hostile file may hold more than it says
+            for i, record in enumerate(_records(batch, number)):
+                yield f"{path.name}, row {seen + i}", record
+            seen += number
+        if seen < count:
+            place = f"{path.name}, rows {seen} to {count}"
+            troubles.add("damaged rows skipped", place, count - seen)
+            yield from repeat((path.name, None), count - seen)
+
+
+def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, int]]:
     """The files that can be opened, with their numbers of rows."""
     found, why = [], ""
     for path in source.files:
@@ -30,107 +69,66 @@ def sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, int]]:
             troubles.add("damaged files skipped", why)
     if not found:
         raise UserError(f"{source.path}: no Parquet file can be read: {why}; fetch it again")
-    rows = sum(number for _, number in found)
-    if rows > MOST_RECORDS:
-        raise UserError(f"{source.path}: {rows} rows; at most {MOST_RECORDS} are read, split it")
+    total = sum(number for _, number in found)
+    if total > MOST_RECORDS:
+        raise UserError(f"{source.path}: {total} rows; at most {MOST_RECORDS} are read, split it")
     return found
 
 
-def columns(files: list[tuple[Path, int]], wanted: set[str]) -> set[str]:
-    """The names of columns that all files have.
-
-    Raises:
-        UserError: a file has one of the `wanted` twice.
-    """
-    shared: list[set[str]] = []
-    for path, _ in files:
-        names = pq.read_schema(path).names
-        twice = sorted(name for name in wanted if names.count(name) > 1)
-        if twice:
-            raise UserError(f"{path}: column {shown(twice[0])} is there twice; drop one")
-        shared.append(set(names))
-    return set.intersection(*shared)
+def _is_text(kind: pa.DataType | None) -> bool:
+    return kind in (pa.string(), pa.large_string())
 
 
-def batches(
-    files: list[tuple[Path, int]], wanted: tuple[str, ...], troubles: Troubles
-) -> Iterator[tuple[int, pa.RecordBatch | None, str]]:
-    """Rows in their order: how many, the batch or None where they are damaged, and their place."""
-    for path, rows in files:
-        seen = 0
-        schema = pq.read_schema(path)
-        names = [name for name in wanted if name in schema.names]
-        folded = [n for n in names if n in REPEATED and schema.field(n).type == pa.string()]
-        with pq.ParquetFile(path, read_dictionary=folded) as file:
-            for group in range(file.num_row_groups):
-                for number, batch in _group(file, path, group, names, troubles):
-                    number = min(number, rows - seen)  # a hostile file may hold more than it says
-                    place = f"{path.name}, row {seen}"
-                    if batch is not None:
-                        batch = _readable(batch.slice(0, number), place, troubles)
-                    yield number, batch, place
-                    seen += number
-        if seen < rows:
-            troubles.add("damaged rows skipped", f"{path.name}, rows {seen} to {rows}", rows - seen)
-            yield rows - seen, None, path.name
-
-
-def _group(
-    file: pq.ParquetFile, path: Path, group: int, names: list[str], troubles: Troubles
+def _batches(
+    path: Path, names: list[str], schema: pa.Schema, troubles: Troubles
 ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-    told = file.metadata.row_group(group)
-    together = max(1, min(_MOST_ROWS, _NEAR * told.num_rows // max(told.total_byte_size, 1)))
-    done = 0
-    batches = _guarded(lambda: file.iter_batches(together, [group], names))
-    for batch, why in batches:
-        if batch is None:
-            left = told.num_rows - done
-            place = f"{path.name}, {left} rows of group {group} ({why})"
-            troubles.add("damaged rows skipped", place, left)
-            yield left, None
-            return
-        done += batch.num_rows
-        yield batch.num_rows, batch
+    """Rows in their order: how many, and the batch or None where they are damaged.
+
+    Texts stay folded (dictionary-encoded): a small file can say that one long text stands in
+    every row.
+    """
+    folded = [name for name in names if _is_text(schema.field(name).type)]
+    with pq.ParquetFile(path, read_dictionary=folded) as file:
+        for group in range(file.num_row_groups):
+            about = file.metadata.row_group(group)
+            near = _NEAR * about.num_rows // max(about.total_byte_size, 1)
+            together, left = max(1, min(_MOST_ROWS, near)), about.num_rows
+            try:
+                for batch in file.iter_batches(together, [group], names):
+                    left -= batch.num_rows
+                    yield batch.num_rows, batch
+            except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise  # a failing disk is no damage of the file
+                why = shards.first_line(error)
+                place = f"{path.name}, {left} rows of group {group} ({why})"
+                troubles.add("damaged rows skipped", place, left)
+                yield left, None
 
 
-def _guarded(
-    start: Callable[[], Iterator[pa.RecordBatch]],
-) -> Iterator[tuple[pa.RecordBatch | None, str]]:
-    """Batches until one cannot be read, which is said; a failing disk is an error of its own."""
+def _records(batch: pa.RecordBatch | None, number: int) -> Iterator[dict[str, Any] | None]:
+    if batch is None:
+        yield from repeat(None, number)
+        return
+    columns = {name: _cells(batch[name]) for name in batch.schema.names}
+    for i in range(number):
+        yield {name: cells(i) for name, cells in columns.items()}
+
+
+def _cells(column: Any) -> Callable[[int], Any]:
+    """The values of a column by row; texts are decoded once however many rows share them."""
+    if pa.types.is_dictionary(column.type):
+        places = column.indices.to_pylist()
+        texts = {at: _text(column.dictionary[at]) for at in set(places) - {None}}
+        return lambda i: texts.get(places[i])
+    if pa.types.is_primitive(getattr(column.type, "value_type", pa.null())):
+        return lambda i: column[i].values
+    values: list[Any] = column.to_pylist()
+    return values.__getitem__
+
+
+def _text(value: Any) -> Any:
     try:
-        batches = start()
-        while (batch := next(batches, None)) is not None:
-            yield batch, ""
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        yield None, shards.first_line(error)
-
-
-def _readable(batch: pa.RecordBatch, place: str, troubles: Troubles) -> pa.RecordBatch:
-    """Null what is no UTF-8: reading it would raise."""
-    for at, name in enumerate(batch.schema.names):
-        column = batch.column(at)
-        try:
-            column.validate(full=True)
-            continue
-        except pa.ArrowException:
-            folded = pa.types.is_dictionary(column.type)
-        values = column.dictionary if folded else column
-        found = [_decoded(values, i) for i in range(len(values))]
-        # Never unfolded: one long text may stand in every row.
-        made = pa.array([value for value, _ in found], values.type)
-        made = pa.DictionaryArray.from_arrays(column.indices, made) if folded else made
-        bad = {i for i, (_, sound) in enumerate(found) if not sound}
-        rows = column.indices.to_pylist() if folded else range(len(column))
-        for row in (i for i, value in enumerate(rows) if value in bad):
-            troubles.add(f"values of {shown(name)} left out, not UTF-8", f"{place} + {row}")
-        batch = batch.set_column(at, name, made)
-    return batch
-
-
-def _decoded(values: pa.Array, row: int) -> tuple[Any, bool]:
-    try:
-        return values[row].as_py(), True
-    except (pa.ArrowException, ValueError):
-        return None, False
+        return value.as_py()
+    except ValueError:
+        return rows.NOT_UTF8

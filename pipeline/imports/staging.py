@@ -1,4 +1,4 @@
-"""From the second pass to the disk: rows in parts, folders renamed when all is there.
+"""Rows on their way to the disk, as the tables of run folders, which are renamed at the end.
 
 Everything is written under `runs/_import-HASH/`, which no verb takes for a run, and renamed when
 the whole source has been read. A killed import leaves that folder; the same command clears it and
@@ -16,22 +16,62 @@ import pyarrow as pa
 
 from pipeline.base import journal
 from pipeline.base.errors import UserError
+from pipeline.imports.row import Row, derive
+from pipeline.imports.troubles import Troubles
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
-TABLES = {"attempts": ATTEMPTS, "grades": GRADES, "verdicts": VERDICTS, "means": MEANS}
-MOST_BYTES = 128 << 20  # of rows that wait to be written
+MOST_BYTES = 96 << 20  # of rows that wait to be written, about
 DONE = "_imports"  # folder of runs: one file for each import that was completed
+_ROW_BYTES = 4000  # of a row without its texts and lists
+
+
+# Per table its columns, and those of which a row that belongs there has one.
+_TABLES = {
+    "attempts": (ATTEMPTS, ("text", "finish_reason", "completion_tokens")),
+    "grades": (GRADES, ("outcome",)),
+    "verdicts": (VERDICTS, ("label",)),
+    "means": (MEANS, ("prompt_mean_logprob", "completion_mean_logprob")),
+}
 
 
 @dataclass
 class Staging:
-    """Rows of all runs of an import, buffered and written in parts."""
+    """Rows of all runs of an import that wait for the disk, and how many parts each run has."""
 
     folder: Path
-    waiting: dict[tuple[str, str], list[pa.Table]] = field(default_factory=dict)
-    sizes: dict[tuple[str, str], int] = field(default_factory=dict)
-    parts: dict[tuple[str, str], int] = field(default_factory=dict)
+    troubles: Troubles = field(default_factory=Troubles)
+    waiting: dict[str, list[Row]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, run: str, row: Row) -> None:
+        """Take a row of a run (DATASET/MODEL) under its question's id; much is written at once."""
+        derive(row, self.troubles)
+        lists = sum(row[name].nbytes for name in ("token_ids", "logprobs") if row[name] is not None)
+        self.waiting.setdefault(run, []).append(row)
+        self.sizes[run] = self.sizes.get(run, 0) + _ROW_BYTES + len(row["text"] or "") + lists
+        if sum(self.sizes.values()) > MOST_BYTES:
+            # Half at once, the largest first: few and large parts, whatever the records' order.
+            for largest in sorted(self.sizes, key=self.sizes.__getitem__, reverse=True):
+                self._write(largest)
+                if sum(self.sizes.values()) <= MOST_BYTES // 2:
+                    return
+
+    def flush(self) -> None:
+        """Write what still waits."""
+        for run in list(self.waiting):
+            self._write(run)
+
+    def _write(self, run: str) -> None:
+        rows, part = self.waiting.pop(run), self.parts.get(run, 0)
+        self.parts[run] = part + 1
+        del self.sizes[run]
+        for name, (schema, marks) in _TABLES.items():
+            own = [row for row in rows if any(row.get(mark) is not None for mark in marks)]
+            if own:
+                path = self.folder / run / name / f"import-{part:05d}.parquet"
+                shards.write_part(path, pa.Table.from_pylist(own, schema=schema))
 
 
 @contextlib.contextmanager
@@ -57,35 +97,8 @@ def opened(runs: Path, fingerprint: str) -> Iterator[Staging]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def add(staging: Staging, run: str, name: str, rows: pa.Table) -> None:
-    """Take rows of one table of one run (DATASET/MODEL); what is large is written."""
-    if not rows.num_rows:
-        return
-    key = (run, name)
-    staging.waiting.setdefault(key, []).append(rows)
-    staging.sizes[key] = staging.sizes.get(key, 0) + rows.nbytes
-    if sum(staging.sizes.values()) <= MOST_BYTES:
-        return
-    # Half at once, the largest first: few and large parts, whatever the order of the records.
-    for largest in sorted(staging.sizes, key=staging.sizes.__getitem__, reverse=True):
-        _write(staging, largest)
-        if sum(staging.sizes.values()) <= MOST_BYTES // 2:
-            return
-
-
-def flush(staging: Staging) -> None:
-    """Write what still waits."""
-    for key in list(staging.waiting):
-        _write(staging, key)
-
-
 def place(staging: Staging, targets: dict[str, Path]) -> None:
-    """Rename every finished run folder into its place.
-
-    Args:
-        staging: holds a folder for each key of `targets`.
-        targets: per DATASET/MODEL where it goes.
-    """
+    """Rename every finished run folder, by DATASET/MODEL, into its place."""
     for run, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
         (staging.folder / run).rename(target)
@@ -94,23 +107,12 @@ def place(staging: Staging, targets: dict[str, Path]) -> None:
 
 def finished(runs: Path, fingerprint: str) -> list[Path]:
     """The folders of an import that was completed before, if all of them are still there."""
-    told = runfolder.read_json(runs / DONE / f"{fingerprint}.json").get("folders")
-    if not isinstance(told, list) or not told:
-        return []
-    folders = [runs / str(name) for name in told]
+    names = runfolder.read_json(runs / DONE / f"{fingerprint}.json").get("folders", [])
+    folders = [runs / str(name) for name in names]
     return folders if all(made_by(folder) == fingerprint for folder in folders) else []
 
 
 def made_by(folder: Path) -> str | None:
     """The fingerprint of the import that made a run folder; None for any other folder."""
-    found = runfolder.read_json(folder / "manifest.json").get("imported")
-    return str(found.get("fingerprint")) if isinstance(found, dict) else None
-
-
-def _write(staging: Staging, key: tuple[str, str]) -> None:
-    run, name = key
-    number = staging.parts.get(key, 0)
-    table = pa.concat_tables(staging.waiting.pop(key)).combine_chunks()
-    shards.write_part(staging.folder / run / name / f"import-{number:05d}.parquet", table)
-    staging.parts[key] = number + 1
-    staging.sizes[key] = 0
+    imported = runfolder.read_json(folder / "manifest.json").get("imported")
+    return str(imported.get("fingerprint")) if isinstance(imported, dict) else None

@@ -1,43 +1,42 @@
 """What was wrong with a source: counted by kind, with the first few places named."""
 
-from dataclasses import dataclass, field
-
-from pipeline.base.console import warn
+from collections import Counter
 
 _NAMED = 3
 _LONGEST = 160  # characters of one place
 
 
-@dataclass
 class Troubles:
-    """Counts by kind of trouble, and the first places of each."""
+    """Counts by kind of trouble, and the first places of each.
 
-    counts: dict[str, int] = field(default_factory=dict)
-    places: dict[str, list[str]] = field(default_factory=dict)
+    >>> troubles = Troubles(); troubles.add("damaged rows", "a.csv, line 7"); troubles.lines()
+    ['1 damaged rows: a.csv, line 7']
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.places: dict[str, list[str]] = {}
 
     def add(self, kind: str, place: str, number: int = 1) -> None:
         """Count `number` more of one kind."""
-        self.counts[kind] = self.counts.get(kind, 0) + number
+        self.counts[kind] += number
         known = self.places.setdefault(kind, [])
         if len(known) < _NAMED:
             known.append(shown(place))
 
-    def lines(self) -> list[str]:
-        """One line a kind.
+    def merge(self, later: "Troubles") -> None:
+        """Take in a second pass, which meets the same damage: per kind the larger count stays."""
+        for kind, number in later.counts.items():
+            if number > self.counts[kind]:
+                self.counts[kind], self.places[kind] = number, later.places[kind]
 
-        >>> found = Troubles(); found.add("damaged rows", "a.csv, line 7"); found.lines()
-        ['1 damaged rows: a.csv, line 7']
-        """
+    def lines(self) -> list[str]:
+        """One line a kind."""
         return [
             f"{number} {kind}: {'; '.join(self.places[kind])}"
             + (" ..." if number > len(self.places[kind]) else "")
             for kind, number in self.counts.items()
         ]
-
-    def report(self) -> None:
-        """Warn about everything."""
-        for line in self.lines():
-            warn(f"import: {line}")
 
 
 def shown(text: str) -> str:

@@ -1,0 +1,138 @@
+"""Which kinds of records there are, and where an import comes from: a file, a folder or the hub.
+
+A new kind of records is a module with `looks` and `read` and one line in `FORMATS`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.base.errors import UserError
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.imports import lines, lm_eval, npz, parquet
+from pipeline.imports.source import Records, Source
+from pipeline.imports.troubles import Troubles
+from pipeline.prepare.questions import find_local
+
+_GZIP = b"\x1f\x8b"
+_HEAD = 1 << 20  # bytes that a file is recognised by
+
+
+class Format(NamedTuple):
+    """One kind of records."""
+
+    # What a file of this name that begins with these bytes is taken for; "" for something else.
+    looks: Callable[[Path, bytes], str]
+    # The records of a source; first pass or second; damage goes to the troubles.
+    read: Callable[[Source, AnalysisConfig, bool, Troubles], Records]
+    pattern: str = ""  # of the files of a folder, where it may be one
+    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
+    positions: bool = False  # trials are positions from 0, not numbers that somebody gave
+
+
+FORMATS = {  # a file is of the first kind that it looks like
+    "trace": Format(parquet.looks, parquet.read, "*.parquet", chooses=True),
+    "npz": Format(npz.looks, npz.read, positions=True),
+    "lm_eval": Format(lm_eval.looks, lm_eval.read, "samples_*.jsonl", positions=True),
+    "jsonl": Format(lines.looks_json, lines.read_json),
+    "csv": Format(lines.looks_csv, lines.read_csv),
+}
+
+
+def locate(cfg: AnalysisConfig) -> Source:
+    """Find the files of a source and recognise their kind by what is in them.
+
+    Raises:
+        UserError: nothing there, nothing that this program can read, or a hub that does not answer.
+    """
+    path, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
+    if not path:
+        raise UserError("source: is missing; name a file, a folder or a hub id: source=PATH")
+    if kind not in ("auto", *FORMATS):
+        raise UserError(f"kind={kind}: choose from auto, {', '.join(FORMATS)}")
+    where = find_local(path)
+    if where is None:
+        where = _download(path, revision)
+        revision = where.name  # a snapshot is called by its commit
+    elif revision is not None:
+        raise UserError(f"revision={revision}: is for a hub id; {path} is on this machine")
+    if where.is_dir():
+        kind, files = _folder(where, kind)
+        why = f"{len(files)} files {FORMATS[kind].pattern}"
+    else:
+        kind, why = _file(where, kind)
+        files = [where]
+    return Source(path, kind, why, files, revision, _fingerprint(files, kind, cfg))
+
+
+def _download(path: str, revision: str | None) -> Path:
+    """The Parquet files of a data set on the hub, from the cache where they are there."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", path) or path.startswith((".", "/", "~")):
+        raise UserError(f"source={path}: no such file or folder, and no hub id OWNER/NAME")
+    import huggingface_hub
+
+    try:
+        folder = huggingface_hub.snapshot_download(
+            path, repo_type="dataset", revision=revision, allow_patterns=["*.parquet"]
+        )
+    except Exception as error:  # the library raises many kinds: hub, network, disk
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(
+            f"source={path}: could not be had from the hub: {reason}. Check the id and revision;"
+            " without a network, name a folder of its Parquet files"
+        ) from error
+    return Path(folder)
+
+
+def _folder(where: Path, kind: str) -> tuple[str, list[Path]]:
+    if kind != "auto" and not FORMATS[kind].pattern:
+        raise UserError(f"{where}: kind={kind} reads one file; name it")
+    for name, one in FORMATS.items():
+        if one.pattern and kind in ("auto", name):
+            files = sorted(path for path in where.rglob(one.pattern) if path.is_file())
+            if files:
+                return name, files
+    if packed := next(where.rglob("*.gz"), None):
+        raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
+    patterns = " nor ".join(one.pattern for one in FORMATS.values() if one.pattern)
+    raise UserError(f"{where}: holds neither {patterns}; name a single file for other kinds")
+
+
+def _file(path: Path, kind: str) -> tuple[str, str]:
+    if not path.is_file():
+        raise UserError(f"{path}: is no ordinary file")
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if head.startswith(_GZIP):
+        raise UserError(f"{path}: is packed with gzip; unpack it first: gunzip {path.name}")
+    if not head.strip():
+        raise UserError(f"{path}: is empty")
+    if kind != "auto":
+        return kind, f"kind={kind}"
+    for name, one in FORMATS.items():
+        if why := one.looks(path, head):
+            return name, why
+    raise UserError(f"{path}: is neither Parquet, NPZ nor text; name its kind with kind=")
+
+
+def _fingerprint(files: list[Path], kind: str, cfg: AnalysisConfig) -> str:
+    """Of everything that the run folders come from: settings and whole files, not their places."""
+    settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
+    settings |= dict.fromkeys(("path", "revision", "questions"))
+    covered = list(files)
+    if kind == "lm_eval":  # files and their folders name the task and the model
+        settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
+        for folder in sorted({path.parent for path in files}):
+            covered += sorted(folder.glob("results_*.json"))
+    if cfg.source.questions is not None:
+        own = Path(cfg.source.questions).expanduser()
+        covered += sorted(own.glob("*.jsonl")) if own.is_dir() else [own] * own.is_file()
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
+    for path in covered:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return digest.hexdigest()[:16]

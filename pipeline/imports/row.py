@@ -1,0 +1,282 @@
+"""One attempt as a record tells it: which names of columns mean what, and every value checked.
+
+Readers of a format yield records as mappings from names to foreign values; `parse` makes rows of
+them. A value that cannot be used costs its row where it says which attempt this is or what came of
+it, and else only itself; either way it is counted and named.
+"""
+
+import math
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.base.errors import UserError
+from pipeline.config.imports import ImportConfig
+from pipeline.imports.troubles import Troubles, shown
+
+MOST_TEXT = 16 << 20  # characters of one completion
+MOST_PROMPT = 1 << 20
+MOST_ANSWER = 100_000
+MOST_NUMBER = 1 << 31
+MOST_SEED = 1 << 63
+MOST_TRIAL = 100_000
+MOST_CATEGORIES = 100
+NOT_UTF8 = object()  # a text that no reader can decode
+_WHOLE = re.compile(r"([0-9]{1,20})(?:\.0{1,20})?")
+_NO_BOX = "NotFound"  # an extracted answer where there is no box
+_UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes beside correct and wrong
+_TRUE = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
+_TRUTH = _TRUE | dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
+_SUM = 0.02  # how far three probabilities may be from 1 in sum
+
+# An attempt: a value for each of COLUMNS, None for what the record does not say, and `place`. Keys
+# are those of our tables where there is one.
+Row = dict[str, Any]
+
+
+def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
+    """A whole number of at least 0 and below `most`, or None; 1.0 is what pandas makes of 1.
+
+    >>> whole(7), whole("7"), whole(7.0), whole("7.0"), whole(7.5), whole("x"), whole(True)
+    (7, 7, 7, 7, None, None, None)
+    """
+    if isinstance(value, str) and (digits := _WHOLE.fullmatch(value.strip())):
+        value = int(digits[1])
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < most:
+        return None
+    return value
+
+
+def named(value: Any) -> int | str | None:
+    r"""What a record calls a question: a number, or one short printable line.
+
+    >>> named("07"), named("I-3"), named("1.0"), named("a\nb"), named(None)
+    (7, 'I-3', '1.0', None, None)
+    """
+    number = None if isinstance(value, str) and "." in value else whole(value)
+    if number is not None or not isinstance(value, str):
+        return number
+    line = value.strip()
+    return line if line and len(line) <= 100 and line.isprintable() else None
+
+
+def truth(value: Any) -> bool | None:
+    """Whether an outcome says correct; None where it says nothing of the kind.
+
+    >>> truth(True), truth(0), truth("1.0"), truth("wrong"), truth(0.4), truth(None)
+    (True, False, True, False, None, None)
+    """
+    if isinstance(value, str):
+        value = _TRUTH.get(value.strip().lower())
+    return bool(value) if isinstance(value, int | float) and value in (0, 1) else None
+
+
+def text(value: Any, most: int = MOST_ANSWER) -> str | None:
+    r"""A text or number as text of at most `most` characters; None for anything else.
+
+    Half a surrogate pair, which JSON can hold, cannot be stored.
+
+    >>> text("abc", 4), text("abcde", 4), text(7, 4), text(["abc"], 4), text("\ud800", 4)
+    ('abc', None, '7', None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        line = str(value)
+    except ValueError:  # an integer of thousands of digits
+        return None
+    storable = line.isascii() or not any("\ud800" <= char <= "\udfff" for char in line)
+    return line if len(line) <= most and storable else None
+
+
+def _outcome(value: Any) -> str | None:
+    if isinstance(value, str) and value.strip().lower() in _UNDECIDED:
+        return value.strip().lower()
+    return {None: None, True: "correct", False: "wrong"}[truth(value)]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _list_of(kind: pa.DataType, value: Any) -> Any:
+    try:
+        numbers = value if isinstance(value, pa.Array) else pa.array(value)
+        numbers = numbers.cast(kind, safe=pa.types.is_integer(kind))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    if numbers.null_count and pa.types.is_integer(kind):
+        return None
+    return np.array(numbers.to_numpy(zero_copy_only=False), kind.to_pandas_dtype())
+
+
+class Column(NamedTuple):
+    """What records call one thing, and how it is read."""
+
+    names: str  # apart by spaces; the first that a record has counts
+    read: Callable[[Any], Any] = text  # the value as ours, None where it is none
+    cost: str = ""  # what cannot be had without it
+
+
+def _long(value: Any) -> str | None:
+    return text(value, MOST_PROMPT)
+
+
+# A value that cannot be read damages its record where it is one of these.
+_NEEDED = ("task", "question", "trial", "outcome", "category")
+# The first pass, which says which record is which attempt, asks for these.
+_FIRST = {
+    "task": Column("dataset task"),
+    "model": Column("model model_name run"),
+    "model_key": Column("model_key"),
+    "level": Column("reasoning_level"),
+    "question": Column("question_id question data_id doc_id", named),
+    "trial": Column("trial sample repeat", lambda value: whole(value, MOST_TRIAL)),
+    "seed": Column("seed", lambda value: whole(value, MOST_SEED),
+                   "trials are counted in the order of the rows"),
+    "outcome": Column("outcome is_correct correct exact_match", _outcome),
+    "category": Column("category label", lambda value: value),
+    "answer": Column("answer extracted_answer", cost="no answers"),
+    "gold": Column("gold ground_truth target", cost="no regrading"),
+    "problem": Column("problem", _long),
+    "prompt": Column("prompt", _long, "no prompts to read"),
+}  # fmt: skip
+COLUMNS = _FIRST | {
+    "text": Column("text completion response", lambda value: text(value, MOST_TEXT),
+                   "no regrading, no verifier, nothing to read"),
+    "finish_reason": Column("finish_reason", lambda value: text(value, 100),
+                            "no signal repeated_pattern"),
+    "has_box": Column("has_box", truth, "no signal has_box"),
+    "reason": Column("reason"),
+    "prompt_tokens": Column("num_prompt_tokens", whole),
+    "completion_tokens": Column("num_completion_tokens", whole, "no signal token_ratio"),
+    "token_ids": Column("completion_token_list", lambda value: _list_of(pa.int32(), value)),
+    "logprobs": Column("completion_logprob_list", lambda value: _list_of(pa.float32(), value)),
+    "prompt_avg": Column("prompt_avg_logprob", _number, "no signal prompt_bpt"),
+    "prompt_sum": Column("prompt_sum_logprob", _number),
+    "prompt_ppl": Column("prompt_ppl", _number),
+    "completion_avg": Column("completion_avg_logprob", _number,
+                             "no signal completion_bpt, unless there are lists"),
+    "completion_sum": Column("completion_sum_logprob", _number),
+    "completion_ppl": Column("completion_ppl", _number),
+    "a": Column("cv3b_ctx_A", _number, "no verdicts"),
+    "b": Column("cv3b_ctx_B", _number),
+    "c": Column("cv3b_ctx_C", _number),
+}  # fmt: skip
+_NAMES = {name: column.names.split() for name, column in COLUMNS.items()}
+NAMES = [name for names in _NAMES.values() for name in names]
+FIRST_NAMES = [name for column in _FIRST for name in _NAMES[column]]
+
+
+def check_names(path: str, names: list[str]) -> None:
+    """Refuse records whose columns do not say which question, or what came of it.
+
+    Raises:
+        UserError: a column is lacking, or one that counts is there twice.
+    """
+    known = set(names) & set(NAMES)
+    if twice := sorted(name for name in known if names.count(name) > 1):
+        raise UserError(f"{path}: column {twice[0]} is there twice; drop one")
+    outcomes = _NAMES["outcome"] + _NAMES["category"]
+    for what, wanted in (("a question", _NAMES["question"]), ("an outcome", outcomes)):
+        if not known & set(wanted):
+            raise UserError(
+                f"{path}: no column for {what} ({', '.join(wanted)}); it has"
+                f" {', '.join(map(shown, names[:30])) or 'none'}. Rename yours"
+            )
+
+
+def lacking(names: Iterable[str]) -> list[str]:
+    """The columns that are not among `names`, each with what cannot be had without it."""
+    there = set(names)
+    lost = [name for name, column in COLUMNS.items() if column.cost and not there & {*_NAMES[name]}]
+    return [f"{_NAMES[name][0]} ({COLUMNS[name].cost})" for name in lost]
+
+
+def parse(
+    record: Mapping[str, Any], place: str, cfg: ImportConfig, run: tuple[str, str], found: Troubles
+) -> Row | None:
+    """A record as a row; None, and counted, where it cannot be one.
+
+    Args:
+        record: foreign values by name; None, "" and NaN are missing.
+        place: of the record, for messages.
+        cfg: names and number of its categories.
+        run: data set and model, for records that do not name them.
+        found: gets what is damaged.
+    """
+    row: Row = dict.fromkeys(COLUMNS)
+    row["place"] = place
+    why = ""
+    for column, names in _NAMES.items():
+        name = next((name for name in names if name in record), None)
+        value = None if name is None else record[name]
+        if value is None or (isinstance(value, str) and not value) or value is math.nan:
+            continue
+        if isinstance(value, float) and math.isnan(value):
+            continue
+        row[column] = COLUMNS[column].read(value)
+        if column == "outcome":
+            row["reason"] = name
+        if row[column] is None:
+            problem = "not UTF-8" if value is NOT_UTF8 else f"not {reprlib.repr(value)}"
+            if column in _NEEDED:
+                why = why or f"{column}: {problem}"
+            else:
+                found.add(f"values of {name} left out", f"{place} ({problem})")
+    row["task"], row["model"] = row["task"] or run[0], row["model"] or run[1]
+    if row["question"] is None:
+        why = why or "no question"
+    if not row["task"] or not (row["model"] or row["model_key"]):
+        why = why or "no data set or no model: name it with dataset= or model="
+    if row["category"] is not None:
+        label, row["category"] = row["category"], _category(row["category"], cfg)
+        if row["category"] is None:
+            why = why or f"no category {reprlib.repr(label)}: texts need category_names=[...]"
+    if why:
+        found.add("damaged rows skipped", f"{place} ({why})")
+    return None if why else row
+
+
+def _category(value: Any, cfg: ImportConfig) -> int | None:
+    if isinstance(value, str) and value.strip() in cfg.category_names:
+        return cfg.category_names.index(value.strip())
+    return whole(value, len(cfg.category_names or cfg.category_weights) or MOST_CATEGORIES)
+
+
+def derive(row: Row, found: Troubles) -> None:
+    """Add the columns of our tables that follow from what the record says."""
+    row["layer"], has_box = "imported", row["has_box"]
+    if has_box is not None:
+        cut = "truncated" if row["finish_reason"] == "length" else "no_box"
+        row["box"] = "boxed" if has_box else cut
+    if has_box is False or row["answer"] == _NO_BOX:
+        row["answer"] = None
+    if has_box is False and row["outcome"] == "wrong":
+        row["outcome"] = "no_answer"
+    given = [p for p in (row["a"], row["b"], row["c"]) if p is not None]
+    if len(given) == 3 and min(given) >= 0 and abs(sum(given) - 1) <= _SUM:
+        row["label"] = "ABC"[given.index(max(given))]
+    elif given:
+        found.add("verdicts left out, no three probabilities", row["place"])
+    for what, unscored in (("prompt", 1), ("completion", 0)):  # the first token has no log-prob
+        mean, total, perplexity = (row[f"{what}_{end}"] for end in ("avg", "sum", "ppl"))
+        if mean is not None and math.isinf(mean):
+            found.add("means of log-probs that are infinite", row["place"])
+        tokens = (row[f"{what}_tokens"] or 0) - unscored
+        ways = (
+            mean,
+            total / tokens if total is not None and tokens > 0 else None,
+            -math.log(perplexity) if perplexity is not None and perplexity > 0 else None,
+        )
+        mean = next((way for way in ways if way is not None and math.isfinite(way)), None)
+        row[f"{what}_mean_logprob"] = mean if mean is not None and mean <= 1e-6 else None
