@@ -110,12 +110,9 @@ def test_a_damaged_questions_table_is_made_again(
     assert "owed again" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "3", '{"identity": 3}', '{"identity": {"prompts": 1}}']
-)
-def test_a_damaged_manifest_is_refused(setup: Setup, text: str) -> None:
+def test_a_torn_manifest_is_refused(setup: Setup) -> None:
     stage.prepare(setup.run())
-    (setup.folder / "manifest.json").write_text(text)
+    (setup.folder / "manifest.json").write_text('{"identity": {')
     assert str(setup.folder / "manifest.json") in setup.refused()
 
 
