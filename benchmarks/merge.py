@@ -7,8 +7,8 @@
 The checkpoints are made up: seeded bf16 weights, laid out as those of a transformer of that size.
 Each measurement is a fresh process, with its imports behind it when the clock starts.
 
-  merge   `checkpoints.merging.merge`, everything: checks, reading, the mean, a hash of all that was
-          read, writing, flushing to the disk, the rename
+  merge   `checkpoints.merging.merge`, everything: checks, reading, the mean, fingerprints, writing,
+          flushing to the disk, the rename
   copy    the peer: reads every byte of the sources and writes as many as the merged checkpoint has,
           in blocks of 4 MiB, and flushes them to the disk; no arithmetic, no hashes
   warm    the files are in the system's page cache; cold: they were dropped from it before
@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import safe_open
 
 from benchmarks import common
 from pipeline.base.places import ROOT
@@ -43,8 +44,7 @@ CHILD = """
 import json, os, resource, sys, time
 from pathlib import Path
 import torch
-from pipeline.research.checkpoints import alike, mean, merging
-from safetensors import safe_open
+from pipeline.research.checkpoints import mean, merging
 
 def copy(sources, out):
     out.mkdir()
@@ -185,16 +185,17 @@ def _ulps(sources: list[Path], out: Path) -> float:
     """The largest distance from the float64 mean, over every third tensor."""
     read, worst = [weights.read(source) for source in [*sources, out]], 0.0
     for name in list(read[-1].tensors)[::3]:
-        *parts, made = (_values(checkpoint.tensors[name]) for checkpoint in read)
+        *parts, made = (_values(checkpoint.tensors[name].file, name) for checkpoint in read)
         wanted = np.mean(np.stack(parts), axis=0)
         exponent = np.floor(np.log2(np.maximum(np.abs(wanted), 2.0**-126)))
         worst = max(worst, float(np.max(np.abs(made - wanted) / 2.0 ** (exponent - 7))))
     return worst
 
 
-def _values(tensor: weights.Tensor) -> npt.NDArray[np.float64]:
-    bits = np.fromfile(tensor.file, np.uint16, tensor.size // 2, offset=tensor.start)
-    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+def _values(file: Path, name: str) -> npt.NDArray[np.float64]:
+    with safe_open(file, framework="pt") as tensors:
+        values: npt.NDArray[np.float64] = tensors.get_tensor(name).double().numpy()
+    return values
 
 
 def _report(

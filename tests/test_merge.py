@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from blake3 import blake3
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -30,7 +29,7 @@ from pipeline.cli.main import main
 from pipeline.config import merge as settings
 from pipeline.config.settings import ModelConfig
 from pipeline.prepare import models
-from pipeline.research.checkpoints import folders, mean, merging, rounding, weights
+from pipeline.research.checkpoints import folders, mean, merging
 from pipeline.research.checkpoints.folders import INDEX, MANIFEST, WEIGHTS
 
 Tensors = Mapping[str, torch.Tensor]
@@ -121,8 +120,13 @@ def assert_mean(out: Path, sources: list[Path]) -> None:
         assert_near(tensor, [part[name] for part in parts])
 
 
+def fingerprint(folder: Path) -> str:
+    return models.fingerprint(ModelConfig(name="", id=str(folder)))
+
+
 def refused(sources: list[Path], out: Path, *words: str) -> None:
-    """One line with these words, and nothing left behind."""
+    """One line with these words, and nothing left behind but the folder that `out` was to be in."""
+    out.parent.mkdir(parents=True, exist_ok=True)
     before = sorted(out.parent.rglob("*"))
     with pytest.raises(UserError) as error:
         merging.merge(sources, out)
@@ -154,15 +158,11 @@ def test_any_sharding_and_the_newest_ones_comes_out(
     for name, path in newest.items():
         size = struct.unpack("<Q", path.read_bytes()[:8])[0] + 8  # the header, to the byte
         assert (out / name).read_bytes()[:size] == path.read_bytes()[:size]
-    recorded = yaml.safe_load((out / MANIFEST).read_text())["sources"]
-    for source, entry in zip(sources, recorded, strict=True):
-        for file in entry["files"]:
-            path = source / file["name"]
-            assert file["blake3"] == blake3(path.read_bytes()).hexdigest()
-            assert (file["bytes"], file["mtime_ns"]) == (
-                path.stat().st_size,
-                path.stat().st_mtime_ns,
-            )
+    recorded = yaml.safe_load((out / MANIFEST).read_text())
+    assert recorded["sources"] == [
+        {"path": str(source), "weights": fingerprint(source)} for source in sources
+    ]
+    assert recorded["weights"] == fingerprint(out)
 
 
 def test_older_checkpoints_may_have_another_float_dtype(tmp_path: Path) -> None:
@@ -222,23 +222,21 @@ def _hard(dtype: torch.dtype) -> list[float]:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("wide", [False, True])
-def test_numbers_are_rounded_once(dtype: torch.dtype, wide: bool) -> None:
+def test_numbers_are_rounded_once(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(1)
     some_bits = torch.randint(-(2**63), 2**63 - 1, (2000,), generator=generator)
     spread = torch.randn(2000, generator=generator, dtype=torch.float64)
     values = [*some_bits.view(torch.float64).tolist(), *spread.tolist(), *_hard(dtype)]
-    if not wide:  # means of numbers of a dtype: those below float32's normal ones have few digits
-        values = [v for v in values if abs(v) >= 2.0**-126 or dtype == torch.float16]
+    # Means of numbers of a dtype: those below float32's normal ones have few digits.
+    values = [v for v in values if abs(v) >= 2.0**-126 or dtype == torch.float16]
     values += (torch.arange(-600, 600, dtype=torch.float64) * 2.0**-135).tolist()
     total = torch.tensor([v for v in values if not np.isnan(v)], dtype=torch.float64)
-    out, wanted = torch.empty(len(total), dtype=dtype), [nearest(v, dtype) for v in total.tolist()]
-    rounding.assign(out, total.clone(), torch.empty_like(total), wide)
-    assert out.double().tolist() == wanted
+    out = mean.average([total], dtype)
+    assert out.double().tolist() == [nearest(value, dtype) for value in total.tolist()]
     assert torch.equal(out.signbit(), total.signbit())
     assert out.double().tolist() != total.to(dtype).double().tolist() or dtype == torch.float16
     nan = torch.tensor([torch.nan, torch.inf], dtype=torch.float64)
-    rounding.assign(out[:2], nan, torch.empty_like(nan), wide)
+    out = mean.average([nan], dtype)
     assert out[0].isnan() and out[1] == torch.inf
 
 
@@ -269,7 +267,7 @@ def test_many_blocks_many_checkpoints_and_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tensors of more than a block, read ahead over their borders."""
-    monkeypatch.setattr(mean, "_BLOCK", 8 * mean._CHUNK)
+    monkeypatch.setattr(mean, "_BLOCK", 1 << 18)
     sources = [save(tmp_path / f"step-{n}", some(n, size=45_001), n % 3) for n in range(5)]
     assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
     threads = torch.get_num_threads()
@@ -302,7 +300,6 @@ def test_a_mean_of_means_has_a_manifest_of_its_own(tmp_path: Path, three: list[P
     out = merging.merge([three[0], first], tmp_path / "second")
     recorded = yaml.safe_load((out / MANIFEST).read_text())
     assert [Path(s["path"]).name for s in recorded["sources"]] == ["step-1", "first"]
-    assert recorded["window"] == 2 and recorded["dtype"] == "BF16, BOOL, I64"
 
 
 def test_links_as_in_the_hub_cache_are_followed(tmp_path: Path, three: list[Path]) -> None:
@@ -327,31 +324,25 @@ def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
 
 def test_whose_mean_it_is(tmp_path: Path, three: list[Path]) -> None:
     out = merging.merge(three, tmp_path / "mean")
-    assert merging.is_merge_of(out, three)
-    assert not merging.is_merge_of(out, three[1:]) and not merging.is_merge_of(out, three[::-1])
-    assert (
-        merging.why_not(out, three[1:])
-        == f"is the mean of other checkpoints: {', '.join(map(str, three))}"
-    )
+    assert merging.why_not(out, three) is None
+    for others in (three[1:], three[::-1]):
+        why = f"is the mean of other checkpoints: {', '.join(map(str, three))}"
+        assert merging.why_not(out, others) == why
     assert merging.why_not(three[0], three) == "has no merge.yaml"
     assert merging.why_not(tmp_path / "none", three) == "does not exist"
     moved = [Path(shutil.move(path, tmp_path / f"moved-{path.name}")) for path in three]
     assert "step-1" in str(merging.why_not(out, three))  # gone
-    assert merging.is_merge_of(out, moved)  # by their hashes
+    assert merging.why_not(out, moved) is None  # the same bytes
     raw = bytearray((moved[0] / WEIGHTS).read_bytes())
     raw[-1] ^= 1
     (moved[0] / WEIGHTS).write_bytes(raw)
     assert str(merging.why_not(out, moved)).startswith("is the mean of other checkpoints")
-    assert not merging.is_merge_of(out, moved)
     back = [Path(shutil.move(path, old)) for path, old in zip(moved, three, strict=True)]
-    assert merging.why_not(out, back) == f"was made before {back[0] / WEIGHTS} changed"
+    assert merging.why_not(out, back) == f"was made before {back[0]} changed"
     raw[-1] ^= 1
     (back[0] / WEIGHTS).write_bytes(raw)
-    assert merging.is_merge_of(out, back)
-    plain = (out / MANIFEST).read_text()
-    (out / MANIFEST).write_text(plain.replace("version: 2", "version: 1"))
-    assert merging.why_not(out, back) == "its merge.yaml is of another version"
-    for damaged in ("", "sources: [1, {files: 3}]", "version: 2\nsources: 3", "{", "- sources"):
+    assert merging.why_not(out, back) is None
+    for damaged in ("", "sources: [1, {files: 3}]", "sources: 3", "{", "- sources"):
         (out / MANIFEST).write_text(damaged)
         assert "merge.yaml" in str(merging.why_not(out, back))
 
@@ -359,29 +350,15 @@ def test_whose_mean_it_is(tmp_path: Path, three: list[Path]) -> None:
 def test_a_mean_that_was_changed(tmp_path: Path) -> None:
     two = [save(tmp_path / f"sharded-{i}", some(i), 2) for i in range(2)]
     out = merging.merge(two, tmp_path / "mean")
-    recorded = yaml.safe_load((out / MANIFEST).read_text())["files"]
-    assert {f["name"] for f in recorded} == {p.name for p in out.iterdir()} - {MANIFEST}
-    for file in recorded:
-        assert file["blake3"] == blake3((out / file["name"]).read_bytes()).hexdigest()
     path = next(out.glob("*.safetensors"))
     plain = path.read_bytes()
     path.write_bytes(plain)  # copied, say: another time, the same bytes
     assert merging.why_not(out, two) is None
     path.write_bytes(plain[:-1] + bytes([plain[-1] ^ 1]))
-    assert merging.why_not(out, two) == f"its {path.name} was changed after merging"
+    assert merging.why_not(out, two) == "was changed after merging"
     path.write_bytes(plain)
     (out / "tokenizer.json").write_text("{}")
-    assert merging.why_not(out, two) == "its tokenizer.json was changed after merging"
-
-
-def test_files_that_did_not_change_are_not_hashed_again(
-    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = merging.merge(three, tmp_path / "mean")
-    monkeypatch.setattr("pipeline.research.checkpoints.manifest._hash", None)
-    assert merging.is_merge_of(out, three)
-    (out / WEIGHTS).write_bytes(b"")
-    assert not merging.is_merge_of(out, three)
+    assert merging.why_not(out, two) == "was changed after merging"
 
 
 # What cannot be averaged: how the second of three checkpoints differs, and words of the error.
@@ -423,20 +400,20 @@ BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         _config(architectures=["OtherForCausalLM"], hidden_size=9),
         ["architectures", "TinyForCausalLM", "OtherForCausalLM", "step-2", "step-3"],
     ),
-    "setting": (_config(rope={"theta": 5}), ["rope.theta is not there, but 5", "step-2"]),
-    "nested": (_config(text_config={"layers": 2}), ["text_config.layers", "not there"]),
+    "setting": (_config(rope={"theta": 5}), ["rope.theta is null, but 5", "step-2"]),
+    "nested": (_config(text_config={"layers": 2}), ["text_config.layers", "step-2"]),
     "tied": (_config(tie_word_embeddings=True), ["tie_word_embeddings is false, but true"]),
     "head": (
         _tensor("lm_head.weight", torch.zeros(2).bfloat16()),
-        ["step-3: lacks lm_head.weight", "tied in the one"],
+        ["step-3: lacks lm_head.weight", "embeddings"],
     ),
-    "less": (_without("embed.weight", "scale"), ["step-2: lacks embed.weight and 1 more"]),
-    "more": (_tensor("bias", torch.zeros(2)), ["step-3: lacks bias, which", "step-2 has"]),
+    "less": (_without("embed.weight", "scale"), ["step-2: lacks embed.weight and 1 other"]),
+    "more": (_tensor("bias", torch.zeros(2)), ["step-3: lacks bias and", "step-2 has"]),
     "shape": (
         _tensor("layers.10.weight", torch.zeros(4, 16).bfloat16()),
         ["layers.10.weight", "[8, 8]", "[4, 16]", "step-2"],
     ),
-    "kind": (_tensor("steps", torch.zeros(5)), ["steps is I64, but F32"]),
+    "kind": (_tensor("steps", torch.zeros(5)), ["steps is I64, and F32"]),
     "whole": (_tensor("steps", torch.arange(1, 6)), ["step-2: steps (I64)", "no mean"]),
     "truth": (_tensor("mask", torch.tensor([True, True, True])), ["mask (BOOL)"]),
     "nan": (
@@ -450,22 +427,17 @@ BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "quantised": (
         _config(quantization_config={"quant_method": "awq"}),
-        ["quantization_config", "full precision"],
+        ["quantization_config", "step-2"],
     ),
     "quantised inside": (
         _config(text_config={"compression_config": {"bits": 4}}),
-        ["text_config.compression_config", "full precision"],
+        ["text_config.compression_config", "step-2"],
     ),
     "float8": (
         _tensor("scale", torch.zeros(2).to(torch.float8_e4m3fn)),
-        ["scale is F8_E4M3", "full precision"],
+        ["scale is BF16, and F8_E4M3", "full precision"],
     ),
-    "int8": (
-        lambda folder: save(
-            folder, some(2) | {"l.weight": torch.ones(2).char(), "l.weight_scale": torch.ones(1)}
-        ),
-        ["l.weight is I8 with a scale", "full precision"],
-    ),
+    "codes": (_tensor("steps", torch.tensor([9, 0, 0, 0, 0])), ["step-2: steps", "quantised"]),
     "cut off": (_cut, [f"step-2/{WEIGHTS}", "damaged or cut off"]),
     "empty": (_raw(b""), [f"step-2/{WEIGHTS}", "damaged"]),
     "long header": (_raw(struct.pack("<Q", 2**62) + b"{}"), [f"step-2/{WEIGHTS}", "damaged"]),
@@ -481,12 +453,12 @@ BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "config": (lambda folder: (folder / "config.json").write_text("{"), ["config.json: damaged"]),
     "no config": (lambda folder: (folder / "config.json").unlink(), ["holds no config.json"]),
-    "bin": (_only_bin, ["step-2", "only pytorch_model.bin", "save_pretrained"]),
+    "bin": (_only_bin, ["step-2", "pytorch_model.bin", "save_pretrained"]),
     "adapter": (
-        lambda folder: (folder / "adapter_config.json").write_text("{}"),
-        ["step-2", "PEFT adapter"],
+        lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.safetensors"),
+        ["step-2", "adapter_model.safetensors", "adapter"],
     ),
-    "both": (lambda folder: (folder / INDEX).write_text("{}"), ["remove the stale"]),
+    "both": (lambda folder: (folder / INDEX).write_text("{}"), ["either", INDEX]),
 }
 
 
@@ -494,8 +466,7 @@ BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 def test_what_cannot_be_averaged_is_refused(tmp_path: Path, three: list[Path], what: str) -> None:
     spoil, words = BAD[what]
     spoil(three[1])
-    refused(three, tmp_path / "deep" / "down" / "mean", *words)
-    assert not (tmp_path / "deep").exists()
+    refused(three, tmp_path / "deep" / "mean", *words)
 
 
 def test_damaged_shards_and_indices(tmp_path: Path, three: list[Path]) -> None:
@@ -507,7 +478,7 @@ def test_damaged_shards_and_indices(tmp_path: Path, three: list[Path]) -> None:
     second.unlink()
     refused(sources, out, f"{second.name} is missing", INDEX)
     second.write_bytes(third.read_bytes())
-    refused(sources, out, "is in", second.name, third.name)
+    refused(sources, out, second.name, INDEX, "elsewhere")
     second.write_bytes(whole)
     changed = json.loads(named)
     changed["weight_map"]["ghost"] = second.name
@@ -515,11 +486,11 @@ def test_damaged_shards_and_indices(tmp_path: Path, three: list[Path]) -> None:
     refused(sources, out, f"{second.name}: lacks ghost")
     changed["weight_map"]["ghost"] = "../../etc/passwd.safetensors"
     index.write_text(json.dumps(changed))
-    refused(sources, out, "no file of this folder")
+    refused(sources, out, "passwd.safetensors is missing", INDEX)
     index.write_text("{}")
     refused(sources, out, "no weight_map")
     index.unlink()
-    refused(sources, out, "neither")
+    refused(sources, out, second.name, INDEX)
 
 
 def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
@@ -540,41 +511,14 @@ def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
 
 
 def test_what_is_wrong_with_the_command(tmp_path: Path, three: list[Path]) -> None:
-    refused(three[:1], tmp_path / "mean", "one checkpoint", "a mean needs two")
-    refused([three[0], three[1] / ".." / "step-1"], tmp_path / "mean", "named twice")
-    refused(three, three[1] / "mean", "inside the checkpoint")
-    refused([*three, tmp_path / "step-9"], tmp_path / "mean", "step-9: no such folder")
+    for sources in (three[:1], [three[0], three[1] / ".." / "step-1"]):
+        refused(sources, tmp_path / "mean", "one checkpoint", "a mean needs at least two")
     (tmp_path / "there").mkdir()
     refused(three, tmp_path / "there", "exists already")
     (tmp_path / "file").write_text("")
     refused(three, tmp_path / "file", "exists already")
-    refused(three, tmp_path / "file" / "mean", "file is a file, not a folder")
     (tmp_path / "dangling").symlink_to("nowhere")
     refused(three, tmp_path / "dangling", "exists already")
-    refused(three, tmp_path / "dangling" / "mean", "dangling is a link to nowhere", "mend it")
-    root = save(tmp_path / "trainer", some(5))
-    refused(three, root / "deep" / "mean", "lies inside the checkpoint", "trainer;")
-    (root / WEIGHTS).rename(root / "pytorch_model.bin")
-    refused(three, root / "mean", "lies inside the checkpoint")
-
-
-def test_a_newest_without_a_tokenizer_is_told(
-    tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (three[0] / "tokenizer.json").write_text("{}")
-    merging.merge(three, tmp_path / "mean")
-    told = " ".join(capsys.readouterr().err.split())
-    assert "step-3: the newest has no tokenizer" in told and "step-1 has tokenizer.json" in told
-    merging.merge(three[::-1], tmp_path / "other")
-    assert "tokenizer" not in capsys.readouterr().err
-
-
-def test_a_checkpoint_that_is_there_twice_is_told(
-    tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy = Path(shutil.copytree(three[2], tmp_path / "final"))
-    merging.merge([*three, copy], tmp_path / "mean")
-    assert "step-3 and " in (told := capsys.readouterr().err) and "count twice" in told
 
 
 def test_a_checkpoint_that_changes_meanwhile(
@@ -583,25 +527,11 @@ def test_a_checkpoint_that_changes_meanwhile(
     plain = mean.write
 
     def write(*arguments: Any) -> Iterator[int]:
-        (three[1] / "config.json").touch()
+        (three[1] / "config.json").write_text("{}")
         yield from plain(*arguments)
 
     monkeypatch.setattr(mean, "write", write)
-    refused(three, tmp_path / "mean", "step-2: changed while it was merged")
-
-
-def test_a_checkpoint_that_changes_while_its_header_is_read(
-    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = weights.read
-
-    def read(folder: Path) -> weights.Weights:
-        found = plain(folder)
-        (folder / WEIGHTS).touch()
-        return found
-
-    monkeypatch.setattr(weights, "read", read)
-    refused(three, tmp_path / "mean", "step-1: changed while it was merged")
+    refused(three, tmp_path / "mean", "step-2", "changed while it was merged")
 
 
 SLOW = """
@@ -653,7 +583,7 @@ def test_ctrl_c_and_sigterm_leave_nothing(
     with pytest.raises(Interrupted, match="nothing is left") as stopped:
         merging.merge(three, tmp_path / "merged" / "mean")
     assert stopped.value.exit_code == 128 + number
-    assert not (tmp_path / "merged").exists()
+    assert not list((tmp_path / "merged").iterdir())
     assert signal.getsignal(number) == before
 
 
@@ -676,7 +606,7 @@ def test_further_signals_do_not_stop_the_cleaning(
     monkeypatch.setattr(shutil, "rmtree", remove)
     with pytest.raises(Interrupted, match="nothing is left"):
         merging.merge(three, tmp_path / "merged" / "mean")
-    assert not (tmp_path / "merged").exists() and signal.getsignal(number) == before
+    assert not list((tmp_path / "merged").iterdir()) and signal.getsignal(number) == before
 
 
 @pytest.mark.parametrize("at", ["rename", "sync_folder"])
@@ -723,7 +653,7 @@ def test_too_little_space_is_said_before(
     tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 1000))  # type: ignore[attr-defined]
-    refused(three, tmp_path / "deep" / "mean", "needs 1.", "has 1k", "another disk")
+    refused(three, tmp_path / "deep" / "mean", "needs ", "has 1k", "another disk")
 
 
 @pytest.fixture
@@ -741,11 +671,14 @@ def test_a_disk_that_fills_or_takes_nothing(
     tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources = [save(tmp_path / f"large-{n}", some(n, size=40_000)) for n in range(2)]
-    refused(sources, small_disk / "mean", "and " + str(small_disk), "free")
-    monkeypatch.setattr(merging, "_check_space", lambda newest, out: None)
-    refused(sources, small_disk / "deep" / "mean", "cannot be made: the disk is full")
+    refused(sources, small_disk / "mean", str(small_disk), "free")
+    monkeypatch.setattr(merging, "_check_room", lambda out, needed: None)
+    with pytest.raises(OSError, match="No space left"):
+        merging.merge(sources, small_disk / "mean")
+    assert not list(small_disk.iterdir())
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    refused(sources, small_disk / "mean", "cannot be made: Read-only file system")
+    with pytest.raises(OSError, match="Read-only file system"):
+        merging.merge(sources, small_disk / "mean")
 
 
 def test_folders_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -755,8 +688,6 @@ def test_folders_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert [c.step for c in found] == [20, 900, 1000] and not capsys.readouterr().err
     found = folders.find([str(steps[1]), str(tmp_path / "training" / "step-*0")])
     assert [c.name for c in found] == ["step-1000", "step-20", "step-900"]  # each once
-    assert [[c.step for c in w] for w in folders.windows(found, 2)] == [[1000, 20], [20, 900]]
-    assert folders.windows(found, 4) == []
 
 
 def names(patterns: Sequence[Path | str], last: int | None = None) -> list[str]:
@@ -811,11 +742,11 @@ def _index_alone(folder: Path) -> None:
     ("spoil", "words"),
     [
         (_no_config, "no config.json"),
-        (_only_config, "holds neither"),
-        (_only_bin, "only pytorch_model.bin"),
+        (_only_config, "model.safetensors"),
+        (_only_bin, "pytorch_model.bin"),
         (_no_index, "model-00001-of-00002.safetensors"),
         (_no_shard, "is missing"),
-        (_bin_alone, "only pytorch_model.bin"),
+        (_bin_alone, "pytorch_model.bin"),
         (_index_alone, "no config.json"),
     ],
 )
@@ -861,29 +792,24 @@ def test_means_are_left_out_unless_named(
         assert "itself a mean" in " ".join(capsys.readouterr().err.split())
     assert names([f"{tmp_path}/step-*", out])[-1] == out.name
     assert not capsys.readouterr().err
-    with pytest.raises(UserError, match=r"itself a mean \(merge.yaml\), to be named outright"):
+    with pytest.raises(UserError, match=r"itself a mean \(merge.yaml\); to take it, name it"):
         folders.find([f"{tmp_path}/*-mean"])
 
 
 def test_a_trainers_folder_holds_the_checkpoints(tmp_path: Path, three: list[Path]) -> None:
     root = save(tmp_path, some(3))
-    with pytest.raises(UserError, match=r"is one checkpoint; it holds 3 checkpoints.*/\*'"):
-        folders.find([str(root)])
     assert names([root, three[0]]) == [root.name, "step-1"]
     assert names([f"{root}/*"]) == ["step-1", "step-2", "step-3"]
-    (root / WEIGHTS).unlink()
-    with pytest.raises(UserError, match=r"holds neither.*; it holds 3 checkpoints.*/\*'"):
-        folders.find([str(root)])
 
 
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
         ("{}/step-9", "no such folder (there: step-1, step-2, step-3)"),
-        ("{}/stp*", "stp*: matches nothing (there: step-1, step-2, step-3)"),
+        ("{}/stp*", "stp*: no such folder (there: step-1, step-2, step-3)"),
         ("{}/step-1/config.json", "a file; name the folder"),
-        ("Qwen/Qwen3-4B", "if it is a hub id: `python -m pipeline prefetch"),
-        ("{}/step-1/empty", "holds neither model.safetensors nor"),
+        ("Qwen/Qwen3-4B", "of a hub id, `python -m pipeline prefetch"),
+        ("{}/step-1/empty", "model.safetensors"),
     ],
 )
 def test_patterns_that_find_nothing(
@@ -920,15 +846,12 @@ def test_the_verb(tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixtu
     few = told(every, out, "last=99", code=2)
     assert "last=99: only 3 checkpoints" in few and "or last=3" in few
     alone = told(f"checkpoints={three[0]}", out, code=2)
-    assert "is one checkpoint" in alone and "name several" in alone
+    assert "is one checkpoint" in alone and f"{three[0]}/*" in alone
     text = told(every, out, "last=2", code=0)
-    assert "the mean of 2 checkpoints, step-2 to step-3" in text and "peak memory" in text
+    assert "the mean of 2 checkpoints, step-2 to step-3" in text
     assert_mean(tmp_path / "mean", three[1:])
     assert "nothing to do" in told(every, out, "last=2", code=0)
     assert "exists already" in told(every, out, code=2)
-    shutil.rmtree(tmp_path / "mean")
-    backwards = f"checkpoints={three[2]},{three[0]}"
-    assert "step-1 comes after step-3" in told(backwards, out, code=0)
 
 
 def test_the_demo_merges_into_a_model(tmp_path: Path) -> None:
@@ -943,6 +866,4 @@ def test_the_demo_merges_into_a_model(tmp_path: Path) -> None:
         logits = model(**prompt).logits
     assert logits.shape[-1] == 448 and bool(logits.isfinite().all())
     again = merging.merge(sources, tmp_path / "two" / "other")
-    prints = {models.fingerprint(ModelConfig(name="", id=str(path))) for path in (out, again)}
-    assert len(prints) == 1
-    assert models.fingerprint(ModelConfig(name="", id=str(sources[1]))) not in prints
+    assert fingerprint(out) == fingerprint(again) != fingerprint(sources[1])

@@ -7,54 +7,36 @@ Source: Li et al., "Model merging in pre-training of large language models" (202
 """
 
 import contextlib
-import errno
-import itertools
 import os
-import resource
-import secrets
 import shutil
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
-from glob import escape
 from pathlib import Path
 
-from blake3 import blake3
+import yaml  # type: ignore[import-untyped]
 
-from pipeline.base import journal
-from pipeline.base.console import Meter, clock, count, note, warn
-from pipeline.base.errors import UserError
+from pipeline.base import environment, interrupts, journal
+from pipeline.base.console import Meter, clock, count, note
+from pipeline.base.errors import Interrupted, UserError
 from pipeline.config import merge as settings
-from pipeline.research.checkpoints import alike, folders, manifest, weights
-from pipeline.research.checkpoints.folders import MANIFEST, Checkpoint
-from pipeline.research.checkpoints.manifest import is_merge_of, why_not
-from pipeline.research.checkpoints.stopping import stoppable
+from pipeline.config.settings import ModelConfig
+from pipeline.prepare import models
+from pipeline.research.checkpoints import folders, weights
+from pipeline.research.checkpoints.folders import MANIFEST
+from pipeline.research.checkpoints.weights import Weights
 from pipeline.store import lease
-
-__all__ = ["is_merge_of", "merge", "run", "why_not"]
 
 
 def run(arguments: list[str]) -> None:
     """the mean of the weights of a training's last checkpoints, as a checkpoint of its own"""
     cfg = settings.load(arguments)
     assert cfg.out is not None
-    chosen = folders.find(cfg.checkpoints, cfg.last)
-    if len(chosen) < 2:
-        raise UserError(
-            f"checkpoints: {chosen[0].path} is one checkpoint, and a mean needs at least two; name"
-            " several, or the folder that holds them"
-        )
-    for older, newer in itertools.pairwise(chosen):
-        if older.step is not None and newer.step is not None and older.step > newer.step:
-            warn(
-                f"{newer.name} comes after {older.name}: the last that is named counts as newest"
-                f" and gives config, dtype and tokenizer: {chosen[-1].name}"
-            )
-            break
-    out, sources = Path(cfg.out).expanduser(), [checkpoint.path for checkpoint in chosen]
-    if is_merge_of(out, sources):
-        note(f"{out}: is already the mean of {_names(chosen)}; nothing to do")
+    out = Path(cfg.out).expanduser()
+    sources = [checkpoint.path for checkpoint in folders.find(cfg.checkpoints, cfg.last)]
+    if why_not(out, sources) is None:
+        names = ", ".join(source.name for source in sources)
+        note(f"{out}: is already the mean of {names}; nothing to do")
         return
     merge(sources, out)
 
@@ -71,204 +53,147 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     Raises:
         UserError: the checkpoints cannot be averaged, or `out` cannot be made; nothing is left.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; nothing is left, or all is done, as it says.
+        OSError: the disk fails; nothing is left.
     """
     began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))
-    _check_folders(sources, out)
-    try:
-        looks = [manifest.look(source) for source in sources]  # first: what is read is no older
-        found = [weights.read(source) for source in sources]
-        alike.check(found)
-        _check_space(found[-1], out)
-        one = lease.held(out.parent / f".{out.name}.merge.lease", f"merging {out.name}")
-        with stoppable(out) as hold, _parents(out.parent), one:
-            _check_absent(out)  # by now another process may have made it
-            for left in out.parent.glob(f"{escape(_prefix(out))}*"):
-                shutil.rmtree(left)  # of a merge that was killed: the lease is ours
-            _make(found, looks, out, hold)
-    except OSError as error:
-        raise UserError(f"{out}: cannot be made: {_why(error)}") from error
-    size = sum(shard.size for shard in found[-1].shards)
+    for source in sources:
+        if reason := folders.problem(source):
+            raise UserError(f"{source}: {reason}")
+    before = _fingerprints(sources)
+    if len(before) < 2:
+        raise UserError(
+            f"checkpoints: {sources[0]} is one checkpoint, and a mean needs at least two; name"
+            f" several, or those inside as '{sources[0]}/*'"
+        )
+    checkpoints = [weights.read(source) for source in sources]
+    weights.check_alike(checkpoints)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.merging")
+    work = lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
+    with _stoppable(out) as check, work:
+        _check_room(out, checkpoints[-1].size)
+        shutil.rmtree(temporary, ignore_errors=True)  # of a merge that was killed
+        try:
+            temporary.mkdir()
+            _write(checkpoints, temporary, check)
+            if _fingerprints(sources) != before:
+                raise UserError(
+                    f"{', '.join(before)}: one of them changed while it was merged; merge again"
+                    " when nobody writes there"
+                )
+            _write_manifest(temporary, before)
+            _flush(temporary)
+            temporary.rename(out)
+            journal.sync_folder(out.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     note(
         f"{out}: the mean of {len(sources)} checkpoints, {sources[0].name} to {sources[-1].name};"
-        f" {count(size)}B in {clock(time.monotonic() - began)}, peak memory"
-        f" {count(_peak_memory())}B"
+        f" {count(checkpoints[-1].size)}B in {clock(time.monotonic() - began)}"
     )
     return out
 
 
-def _check_folders(sources: Sequence[Path], out: Path) -> None:
-    """What can be said before any file is read."""
-    if len(sources) < 2:
-        raise UserError(f"{', '.join(map(str, sources))}: one checkpoint; a mean needs two")
-    seen: dict[str, Path] = {}
-    for source in sources:
-        if not source.is_dir():
-            raise UserError(f"{source}: no such folder; a checkpoint is a folder on this machine")
-        if reason := folders.problem(source):
-            raise UserError(f"{source}: {reason}")
-        real = os.path.realpath(source)
-        if real in seen:
-            raise UserError(
-                f"{source}: is named twice (as {seen[real]}); name every checkpoint once"
-            )
-        seen[real] = source
-    _check_absent(out)
-    for parent in out.parents:
-        if parent.is_symlink() and not parent.exists():
-            raise UserError(
-                f"out={out}: {parent} is a link to {os.readlink(parent)}, which is not there; mend"
-                " it, or name a folder elsewhere"
-            )
-    for parent in Path(os.path.realpath(out)).parents:
-        if os.path.isfile(parent / "config.json") and folders.has_weights(parent):
-            raise UserError(
-                f"out={out}: lies inside the checkpoint {parent}; name a folder elsewhere"
-            )
+def why_not(out: Path, sources: Sequence[Path]) -> str | None:
+    """Why `out` is not, or not surely, the mean of these checkpoints as they are now; or None.
+
+    Args:
+        out: a folder that may be a merged checkpoint, or not exist.
+        sources: folders of checkpoints, oldest first.
+
+    Returns:
+        A clause to follow the name of `out`: "has no merge.yaml", "is the mean of other
+        checkpoints: PATHS", "was made before PATH changed", "was changed after merging".
+    """
+    if not (out / MANIFEST).is_file():
+        return f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist"
+    try:
+        content = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))
+        recorded = {source["path"]: source["weights"] for source in content["sources"]}
+        own = {os.path.realpath(out): content["weights"]}
+        present = _fingerprints(sources)
+        if [*recorded.values()] == [*present.values()]:
+            return None if _fingerprints([out]) == own else "was changed after merging"
+    except (TypeError, KeyError, ValueError, yaml.YAMLError):
+        return f"its {MANIFEST} is damaged"
+    except (OSError, UserError) as error:
+        return f"cannot be compared: {error}"
+    if [*recorded] != [*present]:
+        return f"is the mean of other checkpoints: {', '.join(recorded)}"
+    changed = next(path for path in present if present[path] != recorded[path])
+    return f"was made before {changed} changed"
 
 
-def _check_absent(out: Path) -> None:
+def _fingerprints(sources: Sequence[Path]) -> dict[str, str]:
+    """What the weights in some folders are now, by real path; as runs know their models."""
+    paths = [os.path.realpath(source) for source in sources]
+    return {path: models.fingerprint(ModelConfig(name="", id=path)) for path in paths}
+
+
+def _check_room(out: Path, needed: int) -> None:
     if os.path.lexists(out):
         raise UserError(
             f"{out}: exists already, and nothing is overwritten; name another folder with out=, or"
             " remove this one"
         )
-
-
-def _check_space(newest: weights.Weights, out: Path) -> None:
-    needed = sum(path.stat().st_size for path in weights.files(newest.folder))
-    there = next(parent for parent in out.parents if parent.exists())
-    if not there.is_dir():
-        raise UserError(f"out={out}: {there} is a file, not a folder; name a folder elsewhere")
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(out.parent).free
     if free < needed:
         raise UserError(
-            f"{out}: needs {count(needed)}B, and {there} has {count(free)}B free; free some, or"
-            " name a folder on another disk with out="
+            f"out={out}: needs {count(needed)}B, and its disk has {count(free)}B; free some, or"
+            " name a folder on another disk"
         )
 
 
-@contextlib.contextmanager
-def _parents(folder: Path) -> Iterator[None]:
-    """The folder exists inside; what had to be made for it goes again when the block fails."""
-    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        for parent in made:
-            with contextlib.suppress(OSError):
-                parent.rmdir()
-        raise
+def _write(checkpoints: Sequence[Weights], folder: Path, check: Callable[[], None]) -> None:
+    """Weights of the mean, and the newest checkpoint's other files."""
+    from pipeline.research.checkpoints import mean  # with torch, which takes seconds
+
+    newest, written = checkpoints[-1], 0
+    with Meter("merge (MB)", round(newest.size / 1e6)) as meter:
+        for file in newest.files:
+            for size in mean.write(checkpoints, file, folder / file.name):
+                written += size
+                meter.reach(round(written / 1e6))
+                check()
+    for path in folders.side_files(newest.folder):
+        shutil.copyfile(path, folder / path.name)
 
 
-def _make(
-    found: Sequence[weights.Weights],
-    looks: Sequence[manifest.Looks],
-    out: Path,
-    hold: Callable[[bool], None],
-) -> None:
-    """The whole folder beside `out`, flushed to the disk; then its name."""
-    temporary = out.with_name(f"{_prefix(out)}{secrets.token_hex(4)}")
-    try:
-        hold(False)
-        temporary.mkdir()
-        hashes, own = _write_weights(found, temporary)
-        for path in looks[-1]:
-            if path.suffix != ".safetensors":
-                _write(temporary / path.name, path.read_bytes())
-        made = manifest.look(temporary)
-        _write(temporary / MANIFEST, manifest.text(found, looks, hashes, made, own).encode())
-        for source, seen in zip(found, looks, strict=True):
-            if manifest.look(source.folder) != seen:
-                raise UserError(
-                    f"{source.folder}: changed while it was merged; merge again when nobody writes"
-                    " there"
-                )
-        journal.sync_folder(temporary)
-        _check_absent(out)
-        hold(True)  # from here on it is made
-        temporary.rename(out)
-        journal.sync_folder(out.parent)
-    finally:
-        hold(True)
-        shutil.rmtree(temporary, ignore_errors=True)
+def _write_manifest(folder: Path, sources: dict[str, str]) -> None:
+    """What the mean was made from, and what it is: `merge.yaml`."""
+    content = {
+        "made_by": {
+            "project": environment.version("bayes-at-n"),
+            "commit": environment.commit(),  # `describe` asks the GPUs, too
+        },
+        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "weights": next(iter(_fingerprints([folder]).values())),
+        "sources": [{"path": path, "weights": one} for path, one in sources.items()],
+    }
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _write_weights(
-    found: Sequence[weights.Weights], folder: Path
-) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """The shards of the mean; returns BLAKE3 of the sources' files by name, and of its own."""
-    from pipeline.research.checkpoints.mean import Mean, Reader, write
-
-    total = sum(tensor.size for source in found for tensor in source.tensors.values())
-    share = total / max(1, sum(tensor.size for tensor in found[-1].tensors.values()))
-    readers = [Reader(source) for source in found]
-    try:
-        mean, made, own = Mean(readers), 0, dict[str, str]()
-        with _progress("merge", total) as reach:
-            for shard in found[-1].shards:
-                digest = blake3()
-                for size in write(mean, shard, folder, digest):
-                    made += size
-                    reach(made * share)
-                own[shard.path.name] = digest.hexdigest()
-        rest = sum(reader.unhashed for reader in readers)
-        asked = [reader.thread.submit(reader.hashes) for reader in readers]
-        with _progress("hash", rest) as reach:
-            while wait(asked, 0.2).not_done:
-                reach(rest - sum(reader.unhashed for reader in readers))
-            reach(rest)
-        hashes = [future.result() for future in asked]
-    finally:
-        for reader in readers:
-            reader.close()
-    for i, known in enumerate(hashes):
-        for earlier in range(i):
-            if known == hashes[earlier]:
-                warn(
-                    f"{found[earlier].folder} and {found[i].folder} hold the same weights, which"
-                    " thus count twice"
-                )
-    return hashes, own
+def _flush(folder: Path) -> None:
+    """Make a folder survive a power cut."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    journal.sync_folder(folder)
 
 
 @contextlib.contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[float], None]]:
-    """Progress in megabytes that were read."""
-    began = time.monotonic()
-    with Meter(f"{what} (MB read)", round(total / 1e6)) as meter:
+def _stoppable(out: Path) -> Iterator[Callable[[], None]]:
+    """Inside, a signal that asks to stop is remembered, and what is yielded raises for it."""
+    signals: list[int] = []
 
-        def reach(done: float) -> None:
-            rate = done / max(1e-9, time.monotonic() - began)
-            meter.reach(round(done / 1e6), lambda: f"{count(rate)}B/s")
+    def check() -> None:
+        if signals:
+            raise Interrupted(f"merging stopped; nothing is left of {out}", signals[0])
 
-        yield reach
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _prefix(out: Path) -> str:
-    return f".{out.name}.merging-"
-
-
-def _why(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full; free some space, or name a folder on another disk with out="
-    where = f" ({error.filename})" if error.filename else ""
-    return f"{error.strerror or error}{where}"
-
-
-def _peak_memory() -> int:
-    """Bytes that this process took at most."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _names(found: Sequence[Checkpoint]) -> str:
-    names = [checkpoint.name for checkpoint in found]
-    return ", ".join(names if len(names) < 6 else [*names[:2], "...", *names[-2:]])
+    main = threading.current_thread() is threading.main_thread()
+    handled = interrupts.handled_by(lambda number, _: signals.append(number))
+    with handled if main else contextlib.nullcontext():
+        yield check
+    if signals:
+        raise Interrupted(f"stopped after merging; {out} is complete", signals[0])

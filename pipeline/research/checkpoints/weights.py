@@ -1,148 +1,155 @@
-"""The weights of a checkpoint as they lie on the disk: which tensor is where in which file.
-
-Only headers are read here. A safetensors file is eight bytes with the length of its header, the
-header (JSON: dtype, shape and place of every tensor), then the tensors, without gaps.
-"""
+"""The tensors of checkpoints as their headers tell them, and whether they have a mean."""
 
 import json
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.base.errors import UserError
-from pipeline.research.checkpoints.folders import INDEX, WEIGHTS, read_json, side_files
+from safetensors import SafetensorError, safe_open
 
-_MOST_HEADER = 100_000_000  # bytes; the limit of the safetensors library, too
+from pipeline.base.errors import UserError
+from pipeline.research.checkpoints.folders import INDEX, WEIGHTS, index, read_json
+
+FLOATS = {"F64", "F32", "F16", "BF16"}
+WHOLE = {"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
+# What may change from save to save, and changes nothing in what the weights mean.
+_VOLATILE = re.compile(
+    r"(.*\.)?(_?attn_implementation(_autoset|_internal)?|_commit_hash|_flash_attn_2_enabled"
+    r"|_name_or_path|(torch_)?dtype|gradient_checkpointing|use_cache|(transformers|unsloth)_version)"
+)
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # the first that is there
 
 
 class Tensor(NamedTuple):
-    """Where one tensor lies: `size` bytes from byte `start` of `file`."""
+    """One tensor of a file, not yet read."""
 
     file: Path
     dtype: str  # as safetensors spells it: BF16, F32, I64, ...
     shape: tuple[int, ...]
-    start: int
-    size: int
-
-
-class Shard(NamedTuple):
-    """One file: its tensors begin at byte `data`, and are named in the order of their bytes."""
-
-    path: Path
-    data: int
-    size: int
-    names: tuple[str, ...]
 
 
 class Weights(NamedTuple):
-    """All tensors of a checkpoint."""
+    """All tensors of a checkpoint, file by file in the order of their bytes."""
 
     folder: Path
-    shards: tuple[Shard, ...]
     tensors: dict[str, Tensor]
+
+    @property
+    def files(self) -> list[Path]:
+        return list(dict.fromkeys(tensor.file for tensor in self.tensors.values()))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.stat().st_size for file in self.files)
 
 
 def read(folder: Path) -> Weights:
-    """Where the tensors of a checkpoint lie.
+    """What the headers of a checkpoint's files say; the library checks that they can be true.
 
     Raises:
-        UserError: a file is missing or damaged, or the index and the shards do not agree.
+        UserError: a file is damaged, or the index and the files do not agree.
     """
-    named = _index(folder)
-    shards: list[Shard] = []
+    places = index(folder)
     tensors: dict[str, Tensor] = {}
-    for name in sorted(set(named.values())) or [WEIGHTS]:
-        shard, found = _shard(folder / name)
-        for tensor in found:
-            if tensor in tensors:
-                raise UserError(
-                    f"{folder}: {tensor} is in {tensors[tensor].file.name} and in {name}; a tensor"
-                    " must be in one file"
-                )
-        shards.append(shard)
-        tensors |= found
-    for tensor, file in named.items():
-        if tensor not in tensors or tensors[tensor].file.name != file:
+    for file in sorted({*places.values()}) or [WEIGHTS]:
+        try:
+            with safe_open(folder / file, framework="pt") as content:
+                for name in content.offset_keys():
+                    if name in tensors or places.get(name, file) != file:
+                        raise UserError(
+                            f"{folder / file}: holds {name}, and so does another file, or {INDEX}"
+                            " says that it is elsewhere; copy the checkpoint again"
+                        )
+                    part = content.get_slice(name)
+                    tensors[name] = Tensor(folder / file, part.get_dtype(), (*part.get_shape(),))
+        except (SafetensorError, ValueError) as error:
             raise UserError(
-                f"{folder / file}: lacks {tensor}, which {INDEX} says is there; copy the"
-                " checkpoint again"
-            )
-    return Weights(folder, tuple(shards), tensors)
+                f"{folder / file}: damaged or cut off, or a Git LFS pointer ({error}); copy it"
+                " again, or run `git lfs pull`"
+            ) from error
+    if lacking := [name for name in places if name not in tensors]:
+        raise UserError(
+            f"{folder / places[lacking[0]]}: lacks {lacking[0]}, which {INDEX} says is there; copy"
+            " the checkpoint again"
+        )
+    return Weights(folder, tensors)
 
 
-def files(folder: Path) -> list[Path]:
-    """What makes a checkpoint: weights, their index, config, tokenizer.
+def check_alike(sources: Sequence[Weights]) -> None:
+    """Raise when checkpoints, oldest first, have no mean.
 
     Raises:
-        UserError: when the index cannot be read, or a file is missing.
-        OSError: when the folder cannot be read.
+        UserError: they differ in a setting of the model, in vocabulary, or in names, shapes or
+            kinds of tensors; or they are quantised.
     """
-    named = [folder / name for name in sorted(set(_index(folder).values()))]
-    return [*([*named, folder / INDEX] if named else [folder / WEIGHTS]), *side_files(folder)]
+    *olders, newest = sources
+    for older in olders:
+        _same_config(newest.folder / "config.json", older.folder / "config.json")
+        for one, other in ((newest, older), (older, newest)):
+            if lacking := [name for name in one.tensors if name not in other.tensors]:
+                raise UserError(
+                    f"{other.folder}: lacks {lacking[0]} and {len(lacking) - 1} other tensors that"
+                    f" {one.folder} has: not checkpoints of one model, or one ties its embeddings"
+                )
+        _same_tensors(newest, older)
+    _same_vocabulary([source.folder for source in sources[::-1]])
 
 
-def _index(folder: Path) -> dict[str, str]:
-    """Which tensor is in which file, as the index says; empty without an index."""
-    path = folder / INDEX
-    if not path.exists():
-        return {}
-    named = read_json(path).get("weight_map")
-    if not isinstance(named, dict) or not named:
-        raise UserError(f"{path}: damaged: no weight_map, which says what is where; copy it again")
-    for file in named.values():
-        if not isinstance(file, str) or not re.fullmatch(r"[^/\\]+\.safetensors", file):
-            raise UserError(f"{path}: weight_map names {file!r}, which is no file of this folder")
-        if not (folder / file).exists():
+def _same_config(newest: Path, older: Path) -> None:
+    config, other = (dict(_flat(read_json(path))) for path in (newest, older))
+    for key in dict.fromkeys(("architectures", "model_type", *config, *other)):
+        if config.get(key) != other.get(key) and not _VOLATILE.fullmatch(key):
             raise UserError(
-                f"{folder}: {file} is missing, which {INDEX} names; copy the checkpoint again"
+                f"{newest}: {key} is {json.dumps(config.get(key))[:80]}, but"
+                f" {json.dumps(other.get(key))[:80]} in {older}: not checkpoints of one model"
             )
-    return named
 
 
-def _shard(path: Path) -> tuple[Shard, dict[str, Tensor]]:
-    """One file, checked by the safetensors library before anything in it is believed."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            start = file.read(64)
-            length = int.from_bytes(start[:8], "little")
-            if start.startswith(b"version https://git-lfs"):
-                raise UserError(f"{path}: a Git LFS pointer, not the weights; run `git lfs pull`")
-            if size < 8 or length > min(_MOST_HEADER, size - 8):
-                raise UserError(f"{path}: damaged: no safetensors header; copy it again")
-            file.seek(8)
-            header = file.read(length)
-        with safe_open(path, framework="np"):  # header only: offsets, sizes, nothing left over
-            entries = json.loads(header, object_pairs_hook=_once)
-        entries.pop("__metadata__", None)
-        tensors = dict(sorted(_tensors(path, entries, 8 + length), key=lambda item: item[1].start))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: damaged or cut off ({reason}); copy it again") from error
-    if any(tensor.start + tensor.size > size for tensor in tensors.values()):
-        raise UserError(f"{path}: damaged: names bytes beyond its end; copy it again")
-    return Shard(path, 8 + length, size, tuple(tensors)), tensors
+def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their dotted keys; one without a value is one that is missing."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
-def _tensors(path: Path, entries: dict[str, Any], data: int) -> Iterator[tuple[str, Tensor]]:
-    for name, entry in entries.items():
-        first, last = entry["data_offsets"]
-        shape = tuple(entry["shape"])
-        tensor = Tensor(path, entry["dtype"], shape, data + first, last - first)
-        if not 0 <= first <= last or (math.prod(shape) == 0) != (tensor.size == 0):
-            raise ValueError(f"the place of {name} makes no sense")
-        yield name, tensor
+def _same_tensors(newest: Weights, older: Weights) -> None:
+    for name, tensor in newest.tensors.items():
+        other = older.tensors[name]
+        kinds = {tensor.dtype, other.dtype}
+        if not (kinds <= FLOATS or (kinds <= WHOLE and len(kinds) == 1)):
+            raise UserError(
+                f"{newest.folder}: {name} is {tensor.dtype}, and {other.dtype} in {older.folder}:"
+                " these have no mean; merge checkpoints in full precision, and quantise their mean"
+            )
+        if tensor.shape != other.shape:
+            raise UserError(
+                f"{newest.folder}: {name} has shape {list(tensor.shape)}, but {list(other.shape)}"
+                f" in {older.folder}: not checkpoints of one model"
+            )
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object that says nothing twice."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return made
+def _same_vocabulary(folders: Sequence[Path]) -> None:
+    """Among those that have a tokenizer: training checkpoints often have none."""
+    first: dict[str, Path] = {}
+    for folder in folders:
+        path = next((folder / name for name in _TOKENIZERS if (folder / name).is_file()), None)
+        if path is None:
+            continue
+        other = first.setdefault(path.name, path)
+        if path.read_bytes() != other.read_bytes() and _vocabulary(path) != _vocabulary(other):
+            raise UserError(
+                f"{path}: another vocabulary than {other}: a token means another thing there, so"
+                " these are not checkpoints of one model"
+            )
+
+
+def _vocabulary(path: Path) -> Any:
+    """Which token has which number, where the file says so; elsewhere the file itself."""
+    if path.name != "tokenizer.json":
+        return path.read_bytes()
+    content = read_json(path)
+    return (content.get("model") or {}).get("vocab"), content.get("added_tokens")

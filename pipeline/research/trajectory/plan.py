@@ -212,8 +212,8 @@ def _windows(
 ) -> Iterator[Window]:
     """Every model: the single checkpoints of all trainings, then the windows of each size."""
     for size, training in itertools.product((1, *sizes), trainings):
-        windows = folders.windows(training.checkpoints, size)
-        for step, window in zip(training.steps[size - 1 :], windows, strict=True):
+        for first, step in enumerate(training.steps[size - 1 :]):
+            window = training.checkpoints[first : first + size]
             sources = tuple(one.path.resolve() for one in window)
             name = window[-1].name if size == 1 else f"{window[-1].name}-merge{size}"
             name = f"{training.name}-{name}" if training.name else name

@@ -18,11 +18,11 @@ from typing import NamedTuple
 from pipeline.base.errors import UserError
 from pipeline.config.settings import ModelConfig
 from pipeline.prepare import models
-from pipeline.research.checkpoints import manifest, merging
+from pipeline.research.checkpoints import merging
 from pipeline.research.trajectory.plan import Window
 from pipeline.store import runfolder
 
-# How `manifest.why_not` begins where a folder is whole, and of other weights.
+# How `merging.why_not` begins where a folder is whole, and of other weights.
 _OTHERS, _OLDER = "is the mean of other checkpoints", "was made before"
 _RENAME = (
     "the runs would have the same names, too: call this training otherwise with"
@@ -95,7 +95,7 @@ def known(window: Window) -> KnownWeights:
         return KnownWeights(fingerprint(window.path))
     if not os.path.lexists(window.path):
         return KnownWeights(_remembered(window))
-    why = manifest.why_not(window.path, window.sources) or ""
+    why = merging.why_not(window.path, window.sources) or ""
     if why.startswith(_OTHERS):
         raise UserError(f"{window.path}: {why}; {_RENAME}")
     if why.startswith(_OLDER):
@@ -135,9 +135,7 @@ def fingerprint(path: Path) -> str:
 
 def present(window: Window) -> bool:
     """Whether a model can be loaded: a checkpoint, or a window that is merged already."""
-    return window.size == 1 or (
-        window.path.is_dir() and manifest.is_merge_of(window.path, window.sources)
-    )
+    return window.size == 1 or merging.why_not(window.path, window.sources) is None
 
 
 def _tidy(window: Window) -> None:
@@ -155,7 +153,7 @@ def _record(window: Window) -> Path:
 
 
 def _doubt(window: Window) -> str:
-    why = manifest.why_not(window.path, window.sources) or "changed just now"
+    why = merging.why_not(window.path, window.sources) or "changed just now"
     return (
         f"{window.path}: {why}; delete this folder only: it is merged again, and its runs stay if"
         " the bytes are the same"
