@@ -84,9 +84,8 @@ def geom_at_k_ci(
     variances and the covariance of each question to first order (delta method). With a negative
     power a blend may be above 1: pass ``bounds=None``.
 
-    >>> mu, sigma, lo, hi = geom_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)
-    >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
-    (0.610666, 0.133107, 0.3498, 0.8716)
+    >>> [round(x, 4) for x in geom_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
+    [0.6107, 0.1331, 0.3498, 0.8716]
     """
     k, prior = check_k(k), (alpha0, beta0)
     arguments = (k, *check_powers(pass_power, unanimous_power))
@@ -127,9 +126,8 @@ def geom_ds_at_k_ci(
 ) -> Summary:
     """Approximate posterior summary of :func:`geom_ds_at_k`; all else: :func:`geom_at_k_ci`.
 
-    >>> mu, sigma, lo, hi = geom_ds_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)
-    >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
-    (0.612112, 0.132755, 0.3519, 0.8723)
+    >>> [round(x, 4) for x in geom_ds_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
+    [0.6121, 0.1328, 0.3519, 0.8723]
     """
     k, prior = check_k(k), (alpha0, beta0)
     moments, _ = beta_moments(R, f"Geom@{k}", k, _both_moments, (k,), prior)
@@ -186,9 +184,8 @@ def geo_spectrum_at_k_ci(
     and covariance to first order (delta method). With lambda 1 the weights are not looked at. All
     else: :func:`scoring.pass_at_k_ci`.
 
-    >>> mu, sigma, lo, hi = geo_spectrum_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)
-    >>> round(mu, 6), round(sigma, 6), round(lo, 4), round(hi, 4)
-    (0.612112, 0.132755, 0.3519, 0.8723)
+    >>> [round(x, 4) for x in geo_spectrum_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
+    [0.6121, 0.1328, 0.3519, 0.8723]
     """
     lam, k = _one_lambda(lam, lambda_), check_k(k)
     what, prior = f"GeoSpectrum@{k}", (alpha0, beta0)

@@ -132,31 +132,10 @@ def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
 
         sigma^2 = 1/M^2 sum_a sampling_variance((c_a + 1/2) / (N_a + 1), k, N_a)
 
-    This is for "did it change": the difference of two checkpoints over the root of the sum of both
-    sigma^2. Simulated (M = 30; all questions alike, p from 0.01 to 0.9; mixtures with half of the
-    questions near 0, a third near 1 and the rest between), a test at 95 % finds a change that is
-    none in at most so many % of pairs, and the interval of one checkpoint misses the true Pass@k
-    about as often. The other columns have c / N, (c + 1) / (N + 2) or the mean over the posterior
-    in its place, or are of :func:`scoring.pass_at_k_ci`::
-
-        k, N      this    c / N   (c+1)/(N+2)    mean   posterior
-        1, 80      5.2      5.5           5.1     5.2         5.5
-        4, 16      7.7     12.2           7.7     9.4        13.6
-        8, 16      8.9     20.3           9.2    11.8        20.6
-        16, 16    10.5     33.2          12.2    14.6        36.6
-        4, 80      5.4      6.0           5.4     5.9         6.5
-        16, 80     6.9     10.0           7.5     8.4        11.2
-
-    Of a mixture as in the demo (near 0: 0.004 and 0.02; near 1: 0.98) it is 0.4 to 4 %, with sigma
-    1.1 to 1.5 times the true one. Where k attempts hardly ever miss, sigma is small, but many times
-    the true one.
-
-    For k = 1 it is a little below sigma of :func:`scoring.avg`, which is the posterior's on the
-    scale of the average. A question adds (c + 1) (N + 1 - c) / (N^2 (N + 3)) to that one's M^2
-    sigma^2: about 1 + 1 / N times what it adds here if half of its trials are correct, and twice
-    if none is or all are.
-
-    Source: :func:`sampling_variance`; the shrunk rate is not in MaP.
+    It is for "did it change": the difference of two checkpoints over the root of the sum of both
+    sigma^2, as measured in ``docs/scoring.md``. Where k attempts hardly ever miss it is small, but
+    many times the true one. For k = 1 it is a little below sigma of :func:`scoring.avg`. The shrunk
+    rate is not in MaP.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_at_k_sigma(R, 1), 6), round(pass_at_k_sigma(R, 2), 6)

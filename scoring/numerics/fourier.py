@@ -52,31 +52,29 @@ class Series(NamedTuple):
 
 
 def mean_cdf(nu: Floats, levels: Floats, x: Floats) -> Floats:
-    """Return P(S <= x), shape (n, q).
+    """Return P(S <= x) for x of shape (n, q), and of that shape.
 
-    Args:
-        nu: Dirichlet parameters, all above 0, shape (n, M, K).
-        levels: distinct weights in rising order, the first 0 and the last 1, shape (K,).
-        x: shape (n, q).
+    nu are Dirichlet parameters, all above 0, shape (n, M, K), and levels distinct weights (K,) in
+    rising order, the first 0 and the last 1.
     """
     inside = np.clip(x, 0.0, 1.0)
     if nu.shape[1:] == (1, 2):
         return np.asarray(betainc(nu[:, :, 1], nu[:, :, 0], inside))
-    found = np.empty(x.shape)
+    cdf = np.empty(x.shape)
     for rows, series in _all_series(nu, levels):
         u = np.clip((inside[rows] - series.lower[:, None]) / series.length, 0.0, 1.0)
-        found[rows] = _integrate(series, _integral(series), u)
-    return np.where(inside == 1, 1.0, np.clip(found, 0.0, 1.0))
+        cdf[rows] = _integrate(series, _integral(series), u)
+    return np.where(inside == 1, 1.0, np.clip(cdf, 0.0, 1.0))
 
 
 def mean_quantiles(nu: Floats, levels: Floats, probabilities: Floats) -> Floats:
     """Return the quantiles of S, shape (n, q), for probabilities of shape (q,)."""
     if nu.shape[1:] == (1, 2) and nu.max() < LARGEST_INVERTED:
         return np.asarray(betaincinv(nu[:, :, 1], nu[:, :, 0], probabilities))
-    found = np.empty((len(nu), probabilities.size))
+    quantiles = np.empty((len(nu), probabilities.size))
     for rows, series in _all_series(nu, levels):
-        found[rows] = _series_quantiles(series, probabilities)
-    return found
+        quantiles[rows] = _series_quantiles(series, probabilities)
+    return quantiles
 
 
 def _all_series(nu: Floats, levels: Floats) -> Iterator[tuple[Ints, Series]]:
@@ -145,19 +143,15 @@ def _series_quantiles(series: Series, probabilities: Floats) -> Floats:
         slope = 1 + 2 * _sum(series.terms, u).real
         step = u - error / np.where(slope > 0, slope, 1.0)
         u = np.where((slope > 0) & (step >= low) & (step <= high), step, (low + high) / 2)
-    found: Floats = series.lower[:, None] + series.length * u
-    return found
+    quantiles: Floats = series.lower[:, None] + series.length * u
+    return quantiles
 
 
 def characteristic(nu: Floats, levels: Floats, v: Floats) -> Complexes:
-    """Return E exp(i v w . pi) under Dirichlet(nu), shape (S, J).
+    """Return E exp(i v w . pi), shape (S, J), under Dirichlet(nu), nu of S states, shape (S, K).
 
-    The absolute error is about 1e-14, and grows like the square root of T.
-
-    Args:
-        nu: states, shape (S, K).
-        levels: as for :func:`mean_cdf`.
-        v: frequencies in rising order, at least 0, shape (J,).
+    v are frequencies (J,) in rising order, at least 0. The absolute error is about 1e-14, and grows
+    like the square root of T.
     """
     totals = nu.sum(axis=1)
     result = np.empty((len(nu), v.size), dtype=np.complex128)

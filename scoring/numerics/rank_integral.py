@@ -41,7 +41,7 @@ def ranks_of_rows(mu: Floats, sigma: Floats) -> Floats:
     """Probability (B, K, K) that model i has rank r + 1, from means and sigmas (B, K)."""
     mass, above = _nodes(mu, sigma)
     rows, models, nodes = mass.shape
-    found = np.empty((rows, models, models))
+    chances = np.empty((rows, models, models))
 
     def add(numbers: Floats, others: range) -> Floats:
         """The distribution of how many are above the node, with some more models."""
@@ -57,7 +57,7 @@ def ranks_of_rows(mu: Floats, sigma: Floats) -> Floats:
         """``numbers`` counts all models but those inside; half of them are added at a time."""
         if len(inside) == 1:
             i = inside[0]
-            found[:, i] = np.einsum("brq,bq->br", numbers, mass[:, i])
+            chances[:, i] = np.einsum("brq,bq->br", numbers, mass[:, i])
             return
         middle = len(inside) // 2
         left, right = inside[:middle], inside[middle:]
@@ -65,7 +65,7 @@ def ranks_of_rows(mu: Floats, sigma: Floats) -> Floats:
         leave_each_out(add(numbers, left), right)
 
     leave_each_out(np.ones((rows, 1, nodes)), range(models))
-    return found
+    return chances
 
 
 def wins_of_rows(mu: Floats, sigma: Floats) -> Floats:
@@ -79,12 +79,7 @@ def wins_of_rows(mu: Floats, sigma: Floats) -> Floats:
 
 
 def _nodes(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
-    """Nodes for all models of each row.
-
-    Returns:
-        The mass that each model has at each node, and the probability that each model lies above
-        the node, both (B, K, nodes).
-    """
+    """The mass that each model has at each node, and its chance to lie above it: (B, K, nodes)."""
     rows, models = mu.shape
     mu = mu - mu.mean(axis=-1, keepdims=True)
     scale = (np.abs(mu) + sigma).max(axis=-1, keepdims=True)

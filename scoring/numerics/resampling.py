@@ -26,13 +26,10 @@ def resample(
     Of outcomes (..., M, N) without a missing one, whole columns are drawn: a replicate is n =
     ``trials`` or N columns, the same for every question and on all leading axes. For the field's
     protocol gives trial i of every question, by every checkpoint, the same seed, and outcomes of
-    one trial index then go together: measured on the demo, the variance of a trial's mean over
-    questions is 1.6 times that of independent outcomes on average over checkpoints, and up to 3.2
-    times, and the same question and trial of adjacent checkpoints correlate by 0.22. Columns keep
-    both; where trials are independent they do no harm. With W, how often each column is in a
-    replicate, the counts of correct are R @ W, and W is multinomial and depends on the seed, N, n
-    and the replicate's place alone. So two stacks with the same seed, N and n, such as checkpoints
-    and their means, are drawn jointly, if column i is trial i in both.
+    one trial index then go together, as they do on the demo (``docs/checkpoints.md``). Columns keep
+    that; where trials are independent they do no harm. Which columns are drawn depends on the seed,
+    N, n and the replicate's place alone: two stacks with the same of these, such as checkpoints and
+    their means, are drawn jointly, if column i is trial i in both.
 
     Of :class:`scoring.Counts`, or where a trial is missing, every question is drawn by itself:
     of question a with c_a of N_a correct, those of a replicate are Binomial(n or N_a, c_a / N_a).

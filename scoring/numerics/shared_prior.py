@@ -48,12 +48,8 @@ def blocks(counts: Ints) -> list[Ints]:
 def posterior(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
     """The posterior of s and q as a finite mixture over nodes of log s.
 
-    Args:
-        counts: shape (B, M, C + 1).
-
-    Returns:
-        log s (B, S), its weights (B, S), which add up to 1, mean of q given s (B, S, C + 1) and
-        covariance of q given s (B, S, C + 1, C + 1).
+    Of counts (B, M, C + 1): log s (B, S), its weights (B, S), which add up to 1, and mean and
+    covariance of q given s, (B, S, C + 1) and (B, S, C + 1, C + 1).
     """
     log_s = np.tile(np.log(np.geomspace(*LIMITS, S_NODES)), (len(counts), 1))
     density, q, cov = _given(counts, log_s)
@@ -93,9 +89,9 @@ def _two_outcomes(counts: Ints, s: Floats) -> tuple[Floats, Floats, Floats]:
     u = low[..., None] + (high - low)[..., None] * ((np.arange(Q_NODES) + 0.5) / Q_NODES)
     q = np.stack([np.cos(u / 2) ** 2, np.sin(u / 2) ** 2])
     x = (s[..., None] * q).reshape(2, len(s), -1)
-    found = (_rising(x[0], wrong) + _rising(x[1], right)).reshape(u.shape)
-    evidence = special.logsumexp(found, axis=-1) - _rising(s, wrong + right) + np.log(high - low)
-    weight = special.softmax(found, axis=-1)
+    logs = (_rising(x[0], wrong) + _rising(x[1], right)).reshape(u.shape)
+    evidence = special.logsumexp(logs, axis=-1) - _rising(s, wrong + right) + np.log(high - low)
+    weight = special.softmax(logs, axis=-1)
     mean = (weight * q).sum(axis=-1)
     var = (weight * (q[1] - mean[1][..., None]) ** 2).sum(axis=-1)
     signs = np.array([[1.0, -1.0], [-1.0, 1.0]])
@@ -160,15 +156,9 @@ def _by_category(counts: Ints, x: Floats, derivative: int) -> Floats:
 
 
 def _rising(x: Floats, n: Ints, derivative: int = 0) -> Floats:
-    """Sum over questions of log (x (x + 1) ... (x + n_a - 1)), or a derivative by x.
+    """Sum over questions of log (x (x + 1) ... (x + n_a - 1)), or its first or second derivative.
 
-    Args:
-        x: above 0, shape (B, P).
-        n: counts, shape (B, M).
-        derivative: 0, 1 or 2.
-
-    Returns:
-        Shape (B, P).
+    x and the sums have shape (B, P), the counts n shape (B, M).
     """
     most, questions = int(n.max()), n.shape[-1]
     if most > LONG * questions:

@@ -80,11 +80,8 @@ def reversal_rate_ci(
     these scores.
 
     The posterior mean is no better guess of the rate. It counts a pair with the chance that it is
-    reversed: about 1/2 where trials cannot tell its models apart before, after or both, be its
-    point scores reversed, in order or tied. So it is pulled towards what pairs that trials cannot
-    tell apart give on average. Mostly that is closer to 1/2 than the rate, but not always: if all
-    other pairs are in order for certain, and all of these are reversed, it is half the rate. And
-    the interval need not hold the rate.
+    reversed: about 1/2 where trials cannot tell its models apart, be its point scores reversed, in
+    order or tied. Mostly that pulls it towards 1/2, and the interval need not hold the rate.
 
     With different N among the models of a side, the prior pulls those with fewer trials further to
     the middle (as in :func:`scoring.compare`): run the missing trials first.

@@ -177,11 +177,6 @@ def coin_study(sets: int, trials: Sequence[int], replicates: int, seed: int) -> 
     simulations of its one unprinted set, gives a probability of .837 at N = 80, .947 at 199
     and .969 at 285, and mean abs(z) of about 1.14, 1.645 and 1.96.
 
-    Most of the spread of ``above`` is the noise of the replicates, about .012 for 1,000. Without
-    it, by exact convolution over 200 sets, the probability at N = 80 is .831 on average, between
-    .828 and .835, with a further .008 of ties. Over the same sets it averages .832, .936 and .966
-    in simulation, and mean abs(z) 1.15, 1.59 and 1.86.
-
     Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
 
     >>> study = coin_study(sets=5, trials=(20, 80), replicates=400, seed=0)

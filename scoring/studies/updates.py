@@ -119,20 +119,9 @@ def prior_study(
     originals, which become prior counts, and N trials per question of the updates; Bayes@N then
     ranks the updates, and tau_b compares the ranking with that of the updates' true means.
 
-    A small D helps at small N: D = 1 and 2 at no N cost anything that 50,000 replicates can show.
-    D = 8 and 16 have turned into a loss by N = 8, since an update may move against its original.
-    Scaling a longer run down to strength D keeps D and takes noise out of the prior: it is at
-    least as good at every D and N, and clearly better at small ones. It does not mend the loss at
-    larger N, which is bias. Gain in tau_b over the uniform prior (50,000 replicates, standard
-    errors below .0007)::
-
-                        D = 1       2       4       8      16
-        N = 1   raw     .056    .072    .084    .092    .099
-                run=80  .096    .111    .113    .113    .112
-        N = 4   raw     .011    .013    .010    .002   -.003
-                run=80  .018    .025    .021    .010    .003
-        N = 16  raw     .002    .002   -.001   -.013   -.031
-                run=80  .003    .004    .002   -.010   -.031
+    A small D helps at small N; a large one turns into a loss, since an update may move against its
+    original. Scaling a longer run down to D takes noise out of the prior, not that bias. Gains that
+    50,000 replicates show are in ``docs/scoring.md``.
 
     Args:
         replicates: at least 2; streamed, memory does not grow with them.
