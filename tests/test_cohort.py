@@ -26,8 +26,6 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
             "dataset=a,b",
             "model=[x, y]",
             "scoring.pass_k=1,16",
-            "kind=csv",
-            "source=in.csv",
             "thresholds=t.json",
             "rubric.weights.exact-match=[0, 2]",
             "out=null",
@@ -35,7 +33,7 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
         ]
     )
     assert (cfg.dataset, cfg.model, cfg.scoring.pass_k) == (["a", "b"], ["x", "y"], [1, 16])
-    assert (cfg.source.kind, cfg.source.path, cfg.out) == ("csv", "in.csv", None)
+    assert cfg.out is None
     assert (cfg.thresholds.file, cfg.thresholds.scope) == ("t.json", "cohort")
     assert cfg.rubric.weights == {"exact-match": [0, 2]}
     assert cfg.folders == [str(tmp_path)]
@@ -54,7 +52,7 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
         ("scoring.rule=best", "consecutive_z or overlap"),
         ("scoring.method=x", "competition or dense"),
         ("scoring.pass_k=0", "at least 1"),
-        ("scoring.confidence=95", "between 0 and 1"),
+        ("scoring.confidence=95", "above 0 and below 1"),
         ("dataset=../etc", "names of folders"),
         ("/nowhere/at/all", "neither a folder nor a setting"),
     ],

@@ -17,7 +17,7 @@ import pytest
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
 from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.config import analysis
+from pipeline.config import analysis, imports
 from pipeline.config.compose import load_folder
 from pipeline.grade.stage import grade
 from pipeline.imports.importing import import_records
@@ -91,7 +91,7 @@ def write(path: Path, rows: list[dict[str, Any]], group: int = 8) -> Path:
 def bring(tmp_path: Path, source: Path, *settings: str) -> Path:
     """Import into tmp_path/runs; returns that folder."""
     runs = tmp_path / "runs"
-    import_records(analysis.load([f"source={source}", f"runs={runs}", *settings]))
+    import_records(imports.load([f"source={source}", f"runs={runs}", *settings]))
     return runs
 
 
@@ -199,7 +199,7 @@ def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> Non
     source = write(tmp_path / "x.parquet", rows)
     program = (
         "import os, signal, sys, time\n"
-        "from pipeline.config import analysis\n"
+        "from pipeline.config import imports\n"
         "from pipeline.imports import importing, runs\n"
         "write, left = runs.write, [2]\n"
         "def killing(*given):\n"
@@ -207,7 +207,7 @@ def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> Non
         "    left[0] -= 1\n"
         "    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
         "runs.write = killing\n"
-        "importing.import_records(analysis.load(sys.argv[1:]))\n"
+        "importing.import_records(imports.load(sys.argv[1:]))\n"
     )
     runs = tmp_path / "runs"
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]
@@ -536,7 +536,7 @@ def test_categories_with_names_and_weights(tmp_path: Path) -> None:
         write_lines(tmp_path / "judge.jsonl", rows),
         "dataset=essays",
         "model=m",
-        "source.rubric=judge",
+        "rubric=judge",
         "category_names=[bad,fair,good]",
         "category_weights=[0,0.5,1]",
     )

@@ -826,7 +826,7 @@ def test_patterns_that_find_nothing(
     [
         (["out=x"], "checkpoints: name what to average"),
         (["checkpoints=x"], "out: name the folder to make"),
-        (["checkpoints=x", "out=y", "last=1"], "last=1: a mean needs at least 2"),
+        (["checkpoints=x", "out=y", "last=1"], "last=1: must be at least 2"),
         (["checkpoints=x", "out=y", "last=many"], "last=many"),
         (["checkpoints=x", "out=y", "window=4"], "window: no such key"),
     ],

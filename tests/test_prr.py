@@ -15,7 +15,7 @@ from scipy.stats import binom, norm, rankdata
 
 from pipeline.base.console import percent
 from pipeline.base.errors import UserError
-from pipeline.config import analysis
+from pipeline.config import imports
 from pipeline.config.prr import load
 from pipeline.imports.importing import import_records
 from pipeline.research.prr import pairing, verb
@@ -29,7 +29,7 @@ def imported(root: Path, names: Sequence[str], outcomes: Any) -> None:
     """Run folders root/sums/NAME of outcomes (L, M, N): 1 correct, 0 not, -1 owed."""
     source = root / f"{names[0]}.npz"
     np.savez(source, sums=np.asarray(outcomes))
-    import_records(analysis.load([f"source={source}", f"runs={root}", f"model={','.join(names)}"]))
+    import_records(imports.load([f"source={source}", f"runs={root}", f"model={','.join(names)}"]))
 
 
 def random_sides(root: Path, models: int = 4, questions: int = 5, trials: int = 6) -> Any:
@@ -271,11 +271,11 @@ def test_settings_that_cannot_work_are_refused() -> None:
         (["after=x"], "before: names no run"),
         (["before=x"], "after: names no run"),
         (["before=x", "after=y", "pass_k=0,1"], "pass_k=.*at least 1"),
-        (["before=x", "after=y", "confidence=1"], "confidence=1.0: must lie between"),
-        (["before=x", "after=y", "draws=5"], "draws=5: must be 100"),
+        (["before=x", "after=y", "confidence=1"], "confidence=1.0: must be above 0"),
+        (["before=x", "after=y", "draws=5"], "draws=5: must be at least 100"),
         (["before=x", "after=y", "seed=-1"], "seed=-1"),
-        (["before=x", "after=y", "output=-2"], "prices.output=-2.0: must be 0 or more"),
-        (["before=x", "after=y", "out="], "out: must name"),
+        (["before=x", "after=y", "output=-2"], "prices.output=-2.0: must be at least 0"),
+        (["before=x", "after=y", "out="], "out=: is empty"),
         (["before=x", "aftr=y"], "aftr: no such key.*after"),
         (["before"], "write KEY=VALUE"),
     ):

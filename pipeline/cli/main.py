@@ -9,7 +9,7 @@ from pipeline.base.console import count, fail, results
 from pipeline.base.errors import DamagedData, Interrupted, UserError
 from pipeline.cli.arguments import parser
 from pipeline.cli.verbs import ANALYSES, CHECKPOINTS, VERBS, submit, trajectory
-from pipeline.config import analysis, compose, overrides, sweep
+from pipeline.config import analysis, compose, imports, overrides, sweep
 from pipeline.config.settings import RunConfig
 from pipeline.store.runfolder import Run
 
@@ -35,7 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     try:
         if args.verb in ANALYSES:
-            ANALYSES[args.verb](analysis.load(args.settings))
+            of = imports if args.verb == "import" else analysis
+            ANALYSES[args.verb](of.load(args.settings))
             return 0
         if args.verb == "trajectory":
             trajectory(args.settings, args.dry_run)

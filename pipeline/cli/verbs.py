@@ -6,10 +6,12 @@ of a training. Modules are imported when they are needed: `--help` should not wa
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pipeline.base.console import note
 from pipeline.base.errors import DamagedData, UserError
 from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.imports import RecordsConfig
 from pipeline.store.runfolder import Run
 
 
@@ -102,7 +104,7 @@ def _compare(cfg: AnalysisConfig) -> None:
     compare(cfg)
 
 
-def _import(cfg: AnalysisConfig) -> None:
+def _import(cfg: RecordsConfig) -> None:
     """make run folders of other people's records: scorio-trace, NPZ, lm-evaluation-harness, CSV"""
     from pipeline.imports.importing import import_records
 
@@ -171,7 +173,7 @@ VERBS: dict[str, Callable[[Run], bool | None]] = {
     "status": _status,
     "prefetch": _prefetch,
 }
-ANALYSES: dict[str, Callable[[AnalysisConfig], None]] = {
+ANALYSES: dict[str, Callable[[Any], None]] = {
     "compare": _compare,
     "report": _report,
     "import": _import,

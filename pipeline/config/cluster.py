@@ -1,9 +1,10 @@
-"""What the `cluster` settings mean to Slurm, and which of them cannot work."""
+"""What `submit` asks Slurm for; a resource, it never changes what a run *is*."""
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from pipeline.config.settings import ClusterConfig, CpuJobs
+from pipeline.config.checks import limited
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d{1,2}):([0-5]\d):([0-5]\d)")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)")
@@ -34,44 +35,56 @@ def share(memory: str, parts: int) -> str:
     return f"{int(int(found[1]) * _UNITS[found[2]] / parts)}M" if int(found[1]) else memory
 
 
-def problems(cfg: ClusterConfig) -> Iterator[str]:
-    """One line for every value that Slurm would refuse, or read as something else."""
-    numbers = {
-        "cpus": (cfg.cpus, 1),
-        "gpus": (cfg.gpus, 0),
-        "workers": (cfg.workers, 1),
-        "max_running": (cfg.max_running, 1),
-        "warn_s": (cfg.warn_s, 1),
-        "cpu_jobs.cpus": (cfg.cpu_jobs.cpus, 1),
-    }
-    for key, (value, least) in numbers.items():
-        if value is not None and value < least:
-            yield f"cluster.{key}={value}: must be at least {least}"
-    for key in ("account", "qos"):
-        word = getattr(cfg, key)
-        if word is not None and not _WORD.fullmatch(word):
-            yield f"cluster.{key}={word!r}: must be one word, or null for the site's own"
-    yield from _bad_job(cfg, "cluster")
-    yield from _bad_job(cfg.cpu_jobs, "cluster.cpu_jobs")
-    limit = seconds(cfg.time or "")
-    if limit is not None and cfg.warn_s >= limit:
-        yield (
-            f"cluster.warn_s={cfg.warn_s}: a task of {limit} s would be told to stop before it"
-            " began; lower it or raise cluster.time"
-        )
+@dataclass
+class CpuJobs:
+    """What jobs that need no GPU ask for: grade, score, report."""
+
+    partition: str | None = None  # default: the site's own
+    time: str | None = "08:00:00"
+    cpus: int = limited(8, "[1, inf)")
+    memory: str | None = "32G"
+    options: list[str] = field(default_factory=list)
+
+    def problems(self) -> Iterator[str]:
+        """What Slurm would refuse, or read as something else."""
+        if self.time is not None and not seconds(self.time):
+            yield (
+                f'time={self.time}: write "HH:MM:SS" or "D-HH:MM:SS", in quotes in a YAML file, or'
+                " null for the partition's own limit"
+            )
+        if self.memory is not None and not _MEMORY.fullmatch(self.memory):
+            yield f"memory={self.memory}: write a number and K, M, G or T, such as 64G"
+        for key in ("partition", "account", "qos"):
+            word = getattr(self, key, None)
+            if word is not None and not _WORD.fullmatch(word):
+                yield f"{key}={word!r}: must be one word, or null for the site's own"
+        for option in self.options:
+            if not option.startswith("-") or "\n" in option:
+                yield f"options: {option!r} is no option of sbatch, such as --constraint=h200"
 
 
-def _bad_job(job: ClusterConfig | CpuJobs, where: str) -> Iterator[str]:
-    """What both kinds of jobs have."""
-    if job.time is not None and not seconds(job.time):
-        yield (
-            f'{where}.time={job.time}: write "HH:MM:SS" or "D-HH:MM:SS", in quotes in a YAML'
-            " file, or null for the partition's own limit"
-        )
-    if job.memory is not None and not _MEMORY.fullmatch(job.memory):
-        yield f"{where}.memory={job.memory}: write a number and K, M, G or T, such as 64G"
-    if job.partition is not None and not _WORD.fullmatch(job.partition):
-        yield f"{where}.partition={job.partition!r}: must be one word, or null for the site's own"
-    for option in job.options:
-        if not option.startswith("-") or "\n" in option:
-            yield f"{where}.options: {option!r} is no option of sbatch, such as --constraint=h200"
+@dataclass
+class ClusterConfig(CpuJobs):
+    """What jobs ask for, one task each; keys that are not here are those of `cpu_jobs`."""
+
+    time: str | None = "24:00:00"  # HH:MM:SS or D-HH:MM:SS; null: the partition's
+    memory: str | None = "64G"  # "0": all of the node
+    name: str = "default"
+    account: str | None = None
+    qos: str | None = None  # of jobs with GPUs
+    gpus: int = limited(1, "[0, inf)")  # 0: engines on the CPU
+    workers: int = limited(1, "[1, inf)")  # array tasks a run is shared by
+    max_running: int | None = limited(None, "[1, inf)")  # array tasks at once, over all runs
+    warn_s: int = limited(300, "[1, inf)")  # a task is told so long before its time is up
+    setup: str = ""  # shell lines before the program: module loads, environments, LAUNCH=
+    cpu_jobs: CpuJobs = field(default_factory=CpuJobs)
+
+    def problems(self) -> Iterator[str]:
+        """As of the other jobs, and a warning that would come before the job began."""
+        yield from super().problems()
+        limit = seconds(self.time or "")
+        if limit is not None and self.warn_s >= limit:
+            yield (
+                f"warn_s={self.warn_s}: a task of {limit} s would be told to stop before it began;"
+                " lower it or raise cluster.time"
+            )

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.config import overrides
-from pipeline.config.problems import problems
+from pipeline.config.checks import check
 from pipeline.config.settings import RunConfig
 
 CONFIGS = ROOT / "configs"
@@ -149,13 +149,6 @@ def groups() -> list[str]:
     """The configuration groups of a run: folders of `configs/`."""
     known = {f.name for f in fields(RunConfig)}
     return sorted(p.name for p in CONFIGS.iterdir() if p.name in known and any(p.glob("*.yaml")))
-
-
-def check(cfg: RunConfig) -> RunConfig:
-    """Refuse values that cannot work, before anything is loaded; returns `cfg` itself."""
-    for message in problems(cfg):
-        raise UserError(message)
-    return cfg
 
 
 def _no_choice(group: str, name: str) -> UserError:

@@ -1,15 +1,15 @@
 """The settings of `import`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from pipeline.config import overrides
+from pipeline.config.checks import check, limited
 
 
 @dataclass
 class ImportConfig:
-    """What to import, and what the source does not say itself.
-
-    The names of the data set and of the models, where a source has none, are `dataset=` and
-    `model=` as everywhere; the run folders appear under `runs=`.
-    """
+    """What to import, and what the source does not say itself."""
 
     path: str | None = None  # file, folder, or hub id OWNER/NAME of a data set
     kind: str = "auto"  # or trace, npz, lm_eval, jsonl, csv
@@ -21,3 +21,26 @@ class ImportConfig:
     category_names: list[str] = field(default_factory=list)  # of categories 0..C
     category_weights: list[float] = field(default_factory=list)  # default 0, 1, ..., C
     tag: str | None = None  # ends the names of the run folders
+
+
+@dataclass
+class RecordsConfig:
+    """Records from elsewhere, and which runs they become."""
+
+    dataset: list[str] = field(default_factory=list)  # its name, where the source has none
+    model: list[str] = field(default_factory=list)  # the models' names, where it has none
+    runs: str = limited("runs", named=True)  # run folders are runs/DATASET/RUN
+    source: ImportConfig = field(default_factory=ImportConfig)
+
+
+def load(arguments: Sequence[str]) -> RecordsConfig:
+    """Settings from KEY=VALUE arguments.
+
+    Raises:
+        UserError: an unknown key, or a value of the wrong type.
+
+    >>> cfg = load(["source=labels.csv", "dataset=summaries", "rubric=judge"])
+    >>> cfg.source.path, cfg.dataset, cfg.source.rubric
+    ('labels.csv', ['summaries'], 'judge')
+    """
+    return check(overrides.fill(RecordsConfig, arguments))

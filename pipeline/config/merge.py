@@ -1,9 +1,10 @@
 """The settings of `merge`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipeline.base.errors import UserError
 from pipeline.config import overrides
+from pipeline.config.checks import check, limited
 
 
 @dataclass
@@ -11,8 +12,18 @@ class MergeConfig:
     """Which checkpoints to average, and where the mean goes."""
 
     checkpoints: list[str] = field(default_factory=list)  # folders, folders of them, or globs
-    last: int | None = None  # the mean of the last so many; default: of all
+    last: int | None = limited(None, "[2, inf)")  # the mean of the last so many; default: of all
     out: str | None = None  # the folder to make; must not exist
+
+    def problems(self) -> Iterator[str]:
+        """What nobody can guess."""
+        if not self.checkpoints:
+            yield (
+                "checkpoints: name what to average, such as checkpoints=[a,b,c] or"
+                " checkpoints=training (a folder that holds checkpoints)"
+            )
+        if not (self.out or "").strip():
+            yield "out: name the folder to make, such as out=mean"
 
 
 def load(arguments: list[str]) -> MergeConfig:
@@ -25,14 +36,4 @@ def load(arguments: list[str]) -> MergeConfig:
         >>> load(["checkpoints=training", "last=4", "out=mean"])
         MergeConfig(checkpoints=['training'], last=4, out='mean')
     """
-    cfg = overrides.fill(MergeConfig, arguments)
-    if not cfg.checkpoints:
-        raise UserError(
-            "checkpoints: name what to average, such as checkpoints=[a,b,c] or checkpoints=training"
-            " (a folder that holds checkpoints)"
-        )
-    if cfg.out is None or not cfg.out.strip():
-        raise UserError("out: name the folder to make, such as out=mean")
-    if cfg.last is not None and cfg.last < 2:
-        raise UserError(f"last={cfg.last}: a mean needs at least 2 checkpoints")
-    return cfg
+    return check(overrides.fill(MergeConfig, arguments))

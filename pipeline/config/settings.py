@@ -1,16 +1,22 @@
-"""What can be configured: one dataclass per group; what cannot work is in `problems.py`.
+"""The settings of a run: one dataclass per group, with what its values may be.
 
 A YAML file in `configs/<group>/` fills one of these dataclasses. A key that is not here is an
 error, so a misspelt override never passes in silence.
 """
 
+import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from omegaconf import MISSING
 
+from pipeline.config.checks import limited
+from pipeline.config.cluster import ClusterConfig
+from pipeline.config.scoring import PriorConfig, RubricConfig, ScoringConfig, ThresholdsConfig
+from verifiers import Conventions, Policy
+
 DTYPES = ("auto", "bfloat16", "float16", "float32")
-MOST_TRIALS = 1_000_000  # a slip of the finger, not a protocol
 STAGES = ("prepare", "generate", "grade", "verify", "signals", "categorize", "score")
 
 
@@ -24,8 +30,8 @@ class ModelConfig:
     checkpoint: str | None = None  # one of a family, for an `id` that interpolates it
     table_id: int | None = None  # the paper's Table 6
     short_name: str | None = None
-    dtype: str = "bfloat16"
-    context: int | None = None  # tokens; default: the model's own config
+    dtype: str = limited("bfloat16", one_of=DTYPES)
+    context: int | None = limited(None, "[1, inf)")  # tokens; default: the model's own config
     trust_remote_code: bool = False
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     template_date: str | None = None  # YYYY-MM-DD, for templates that print today's date
@@ -33,6 +39,21 @@ class ModelConfig:
     reasoning_end: str | None = "</think>"  # the answer is looked for after this marker
     skip_special_tokens: bool = True
     engine_args: dict[str, Any] = field(default_factory=dict)
+
+    def problems(self) -> Iterator[str]:
+        yield from _bad_folder_name("name", self.name)
+        try:
+            datetime.date.fromisoformat(self.template_date or "2025-01-01")
+        except ValueError:
+            yield f"template_date={self.template_date}: no date; write YYYY-MM-DD"
+
+
+def _bad_folder_name(key: str, name: str | None) -> Iterator[str]:
+    if name is not None and (name.strip() in ("", ".", "..") or {"/", "\0"} & set(name)):
+        yield f"{key}={name}: becomes part of a folder's name, so it takes no / and no .."
+
+
+_READINGS = {name: get_args(kind) for name, kind in get_type_hints(Conventions).items()}
 
 
 @dataclass
@@ -48,10 +69,10 @@ class FieldNames:
 class ConventionsConfig:
     """What counts as the same answer where mathematics leaves it open: verifiers.Conventions."""
 
-    lists: str = "unordered"  # or "ordered": `1,2` is not `2,1`
-    units: str = "optional"  # or "required"
-    decimals: str = "exact"  # or "rounded": 0.333 may stand for 1/3
-    percent: str = "hundredth"  # or "either": 2% may stand for 2
+    lists: str = limited("unordered", one_of=_READINGS["lists"])  # ordered: `1,2` is not `2,1`
+    units: str = limited("optional", one_of=_READINGS["units"])
+    decimals: str = limited("exact", one_of=_READINGS["decimals"])  # rounded: 0.333 is 1/3
+    percent: str = limited("hundredth", one_of=_READINGS["percent"])  # either: 2% may stand for 2
 
 
 @dataclass
@@ -64,9 +85,12 @@ class DatasetConfig:
     split: str = "test"
     revision: str | None = None
     fields: FieldNames = field(default_factory=FieldNames)
-    limit: int | None = None  # only the first so many questions
-    boxes: str = "last"  # which boxes are the answer: last, all (several parts) or or_math
+    limit: int | None = limited(None, "[1, inf)")  # only the first so many questions
+    boxes: str = limited("last", one_of=get_args(Policy))  # which are the answer; all: its parts
     conventions: ConventionsConfig = field(default_factory=ConventionsConfig)
+
+    def problems(self) -> Iterator[str]:
+        yield from _bad_folder_name("name", self.name)
 
 
 @dataclass
@@ -75,7 +99,12 @@ class PromptConfig:
 
     name: str = MISSING
     template: str = MISSING
-    system_role: str = "system"  # "user": put the system text in front of the user's turn
+    # "user": put the system text in front of the user's turn
+    system_role: str = limited("system", one_of=("system", "user"))
+
+    def problems(self) -> Iterator[str]:
+        if "{problem}" not in self.template:
+            yield "template: must contain {problem}, where the problem text goes"
 
 
 @dataclass
@@ -83,73 +112,62 @@ class SamplingConfig:
     """The sampling protocol; trial i uses seed `seed + i`."""
 
     name: str = MISSING
-    trials: int = 80
-    temperature: float = 0.6
-    top_p: float = 0.95
-    top_k: int | None = None
-    max_tokens: int = 32768
-    seed: int | None = 1234
+    trials: int = limited(80, "[1, 1000000]")  # more is a slip of the finger, not a protocol
+    temperature: float = limited(0.6, "[0, 2]")
+    top_p: float = limited(0.95, "(0, 1]")
+    top_k: int | None = limited(None, "[1, inf)")  # null: no limit
+    max_tokens: int = limited(32768, "[1, inf)")
+    seed: int | None = limited(1234, "[0, 4611686018427387904)")  # null: none; of 62 bits
     logprobs: bool = True
     prompt_logprobs: bool = True
+
+    def problems(self) -> Iterator[str]:
+        if self.temperature == 0 and self.trials > 1:
+            yield (
+                f"temperature=0 with sampling.trials={self.trials}: greedy decoding gives the same"
+                " attempt every time; set sampling.trials=1 or a temperature above 0"
+            )
 
 
 @dataclass
 class EngineConfig:
     """The program that samples, and its resources (these never change what a run *is*)."""
 
-    name: str = MISSING
-    batch_size: int = 256  # sequences that run at once
-    in_flight: int | None = None  # requests with the engine; vLLM only, default three batches
-    replicas: int = 1  # processes that share the run, each with GPUs of its own (data parallel)
-    tensor_parallel_size: int = 1  # GPUs of one replica
-    gpu_memory_utilization: float = 0.9
+    name: str = limited(one_of=("vllm", "transformers"))
+    batch_size: int = limited(256, "[1, inf)")  # sequences that run at once
+    # Requests with the engine; vLLM only, default three batches.
+    in_flight: int | None = limited(None, "[1, inf)")
+    # Processes that share the run, each with GPUs of its own (data parallel).
+    replicas: int = limited(1, "[1, inf)")
+    tensor_parallel_size: int = limited(1, "[1, inf)")  # GPUs of one replica
+    gpu_memory_utilization: float = limited(0.9, "(0, 1]")
     device: str | None = None  # transformers only: cpu, cuda, cuda:1, mps
     args: dict[str, Any] = field(default_factory=dict)
+
+    def problems(self) -> Iterator[str]:
+        if self.name == "transformers" and self.tensor_parallel_size > 1:
+            yield (
+                f"tensor_parallel_size={self.tensor_parallel_size} with engine=transformers:"
+                " only engine=vllm splits a model; set it to 1 or choose engine=vllm"
+            )
+        if self.name == "vllm" and self.device is not None:
+            yield (
+                f"device={self.device} with engine=vllm: vLLM takes the device it was built for"
+                " (choose GPUs with CUDA_VISIBLE_DEVICES); engine.device is for engine=transformers"
+            )
 
 
 @dataclass
 class GradingConfig:
     """How answers are compared with gold answers: limits for a pair, where known grades stay."""
 
-    timeout_s: float = 3.0  # processor seconds
-    memory_mb: int = 1024
-    workers: int | None = None
-    compat: str | None = None  # "math_verify": it alone judges the full text, to compare with
-    cache: str | None = None  # folder of known grades; default: _grading beside the run folder
-
-
-@dataclass
-class ScoringConfig:
-    """What the score table shows."""
-
-    confidence: float = 0.95
-    pass_k: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
-    empirical_bayes: bool = False  # a row with the prior that the questions share (docs/scoring.md)
-
-
-@dataclass
-class PriorConfig:
-    """Another run of the same questions whose first `trials` trials act as the prior R0."""
-
-    run: str | None = None
-    trials: int | None = None
-
-
-@dataclass
-class RubricConfig:
-    """The rubrics that attempts are mapped into, and weights other than those of their files."""
-
-    names: list[str] = field(default_factory=list)  # names in configs/rubric or files; none: all
-    weights: dict[str, Any] = field(default_factory=dict)  # per name a list, one a category
-
-
-@dataclass
-class ThresholdsConfig:
-    """The quantiles that rubrics compare with: of which attempts, or frozen in a file."""
-
-    file: str | None = None  # a thresholds.json that `categorize` wrote
-    scope: str = "model"  # this run, or "cohort": all runs of the data set beside it
-    include_invalid: bool = True  # whether invalid attempts enter the quantiles
+    timeout_s: float = limited(3.0, "(0, inf]")  # processor seconds
+    memory_mb: int = limited(1024, "[256, inf)")
+    workers: int | None = limited(None, "[1, inf)")
+    # Instead of our own grader math_verify alone judges the full text, to compare with.
+    compat: str | None = limited(None, one_of=("math_verify",))
+    # A folder of known grades; default: _grading beside the run folder.
+    cache: str | None = limited(None, named=True)
 
 
 @dataclass
@@ -166,51 +184,32 @@ class VerifierConfig:
     """The model that judges attempts, how it is asked, and how its answer is calibrated."""
 
     name: str = "compass-3b"
-    id: str | None = "opencompass/CompassVerifier-3B"  # hub id or local folder; null: none
+    # A hub id or a local folder; null: none.
+    id: str | None = limited("opencompass/CompassVerifier-3B", named=True)
     revision: str | None = None
-    prompt: str = "compass"  # prompts/verifier/NAME.txt, or the path of a file
+    prompt: str = limited("compass", named=True)  # prompts/verifier/NAME.txt, or a file's path
     labels: LabelTokens = field(default_factory=LabelTokens)
-    dtype: str = "bfloat16"
-    context: int | None = None  # tokens; default: the model's own config
+    dtype: str = limited("bfloat16", one_of=DTYPES)
+    context: int | None = limited(None, "[1, inf)")  # tokens; default: the model's own config
     trust_remote_code: bool = False
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     content_free: list[str] = field(default_factory=lambda: ["N/A", "", "[MASK]"])
-    average: str = "probability"  # of the baselines over content_free; or "logit"
-    temperature: float = 1.5
+    # Of the baselines over content_free.
+    average: str = limited("probability", one_of=("probability", "logit"))
+    temperature: float = limited(1.5, "(0, inf)")
     fit_temperature: bool = False  # to the grader's outcomes, tried on questions held out
-    least_mass: float = 0.5  # mean probability of the labels under which the stage stops
-    batch_size: int = 256  # prompts that run at once
+    least_mass: float = limited(0.5, "[0, 1)")  # mean of the labels' under which the stage stops
+    batch_size: int = limited(256, "[1, inf)")  # prompts that run at once
 
-
-@dataclass
-class CpuJobs:
-    """What jobs that need no GPU ask for: grade, score, report."""
-
-    partition: str | None = None  # default: the site's own
-    time: str | None = "08:00:00"
-    cpus: int = 8
-    memory: str | None = "32G"
-    options: list[str] = field(default_factory=list)
-
-
-@dataclass
-class ClusterConfig:
-    """What `submit` asks Slurm for; a resource, it never changes what a run *is*."""
-
-    name: str = "default"
-    partition: str | None = None  # default: the site's own
-    account: str | None = None
-    qos: str | None = None  # of jobs with GPUs
-    time: str | None = "24:00:00"  # of one task: HH:MM:SS or D-HH:MM:SS; null: the partition's
-    gpus: int = 1  # of one task; 0: engines on the CPU
-    cpus: int = 8  # of one task
-    memory: str | None = "64G"  # of one task; "0": all of the node
-    workers: int = 1  # array tasks a run is shared by
-    max_running: int | None = None  # array tasks at once, over all runs
-    warn_s: int = 300  # a task is told so long before its time is up
-    setup: str = ""  # shell lines before the program: module loads, environments, LAUNCH=
-    options: list[str] = field(default_factory=list)  # of sbatch, for jobs with GPUs
-    cpu_jobs: CpuJobs = field(default_factory=CpuJobs)
+    def problems(self) -> Iterator[str]:
+        tokens = [self.labels.correct, self.labels.incorrect, self.labels.invalid]
+        if "" in tokens or len(set(tokens)) < len(tokens):
+            yield f"labels: {', '.join(map(repr, tokens))}: must be three different texts"
+        if not self.content_free or len(set(self.content_free)) < len(self.content_free):
+            yield (
+                f"content_free={list(self.content_free)}: must be at least one text, each once,"
+                ' such as ["N/A", "", "[MASK]"]'
+            )
 
 
 @dataclass
@@ -229,6 +228,11 @@ class RunConfig:
     rubric: RubricConfig = field(default_factory=RubricConfig)
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
-    stages: list[str] = field(default_factory=lambda: list(STAGES))
+    stages: list[str] = limited(list(STAGES), one_of=STAGES)
     tag: str | None = None  # tells protocols of one model and data set apart
-    run_dir: str = MISSING
+    run_dir: str = limited(named=True)
+
+    def problems(self) -> Iterator[str]:
+        if not self.stages:
+            yield f"stages=[]: nothing to do; name some of {', '.join(STAGES)}"
+        yield from _bad_folder_name("tag", self.tag)

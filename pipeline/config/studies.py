@@ -3,14 +3,17 @@
 Presets are files in `configs/study/`; a setting of its own replaces one number of the preset.
 """
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.base.errors import UserError
+from pipeline.config import overrides
+from pipeline.config.checks import check, limited
 from pipeline.config.compose import CONFIGS, choices
-from pipeline.config.settings import RubricConfig, ThresholdsConfig
+from pipeline.config.scoring import RubricConfig, ThresholdsConfig, cohort_thresholds
 
 STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "rubrics", "cost")
 """Names of studies, in the order in which they are made; each is a module of this folder."""
@@ -22,17 +25,17 @@ SIMULATED = ("coins", "separation", "priors")
 class StudyConfig:
     """What a user may set; None is the preset's number."""
 
-    name: list[str] = field(default_factory=list)  # none: all of STUDIES
+    name: list[str] = limited([], one_of=STUDIES)  # none: all of them
     preset: str = "paper"  # a file of configs/study: paper or quick
-    seed: int | None = None
-    matrices: int | None = None
-    tau_replicates: int | None = None
-    convergence_replicates: int | None = None
-    subset_replicates: int | None = None
-    coin_sets: int | None = None
-    separation_sets: int | None = None
-    separation_replicates: int | None = None
-    prior_replicates: int | None = None
+    seed: int | None = limited(None, "[0, inf)")
+    matrices: int | None = limited(None, "[2, inf)")
+    tau_replicates: int | None = limited(None, "[2, inf)")
+    convergence_replicates: int | None = limited(None, "[2, inf)")
+    subset_replicates: int | None = limited(None, "[2, inf)")
+    coin_sets: int | None = limited(None, "[2, inf)")
+    separation_sets: int | None = limited(None, "[2, inf)")
+    separation_replicates: int | None = limited(None, "[2, inf)")
+    prior_replicates: int | None = limited(None, "[2, inf)")
 
 
 @dataclass(frozen=True)
@@ -67,41 +70,28 @@ def plan(
     >>> plan(StudyConfig()).convergence_replicates
     100000
     """
-    for name in cfg.name:
-        if name not in STUDIES:
-            raise UserError(f"study.name={name}: no such study; choose from {', '.join(STUDIES)}")
-    counts = {**_preset(cfg.preset), **{k: v for k, v in asdict(cfg).items() if v is not None}}
-    counts = {key: counts[key] for key in _keys()}
-    for key, value in counts.items():
-        least = 0 if key == "seed" else 2
-        if not isinstance(value, int) or value < least:
-            raise UserError(f"study.{key}={value}: give a whole number of at least {least}")
+    path = CONFIGS / "study" / f"{cfg.preset}.yaml"
+    if cfg.preset not in choices("study"):
+        raise UserError(
+            f"study.preset={cfg.preset}: no such preset; choose from {', '.join(choices('study'))}"
+        )
+    preset: DictConfig = OmegaConf.structured(StudyConfig)
+    try:
+        preset.merge_with(OmegaConf.load(path))
+        counts = vars(check(overrides.typed(preset, StudyConfig)))
+    except (OmegaConfBaseException, yaml.YAMLError, UserError) as error:
+        raise UserError(f"{path}: {overrides.one_line(error)}") from error
+    counts |= {key: value for key, value in vars(cfg).items() if value is not None}
+    numbers = [f.name for f in fields(Plan) if f.name not in ("rubric", "thresholds")]
+    if lacking := [key for key in numbers if counts[key] is None]:
+        raise UserError(f"{path}: lacks {', '.join(lacking)}")
     return Plan(
-        **counts,
+        **{key: counts[key] for key in numbers},
         rubric=rubric or RubricConfig(),
-        thresholds=thresholds or ThresholdsConfig(scope="cohort"),
+        thresholds=thresholds or cohort_thresholds(),
     )
 
 
 def wanted(cfg: StudyConfig) -> list[str]:
     """The studies asked for, in the order of STUDIES; all when none is named."""
     return [name for name in STUDIES if name in (cfg.name or STUDIES)]
-
-
-def _keys() -> list[str]:
-    return [f.name for f in fields(Plan) if f.name not in ("rubric", "thresholds")]
-
-
-def _preset(name: str) -> dict[str, Any]:
-    if name not in choices("study"):
-        raise UserError(
-            f"study.preset={name}: no such preset; choose from {', '.join(choices('study'))}"
-        )
-    path = CONFIGS / "study" / f"{name}.yaml"
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); restore it") from error
-    if not isinstance(found, dict) or set(found) != set(_keys()):
-        raise UserError(f"{path}: must hold exactly {', '.join(_keys())}")
-    return found

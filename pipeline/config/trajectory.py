@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from pipeline.base.errors import UserError
 from pipeline.config import overrides, sweep
+from pipeline.config.checks import check, limited
+from pipeline.config.scoring import MetricsConfig
 from pipeline.config.settings import RunConfig
 
 # What the verb says itself about each of its runs.
@@ -26,31 +28,54 @@ class MergeSettings:
     windows: list[int] = field(default_factory=lambda: [4])  # checkpoints in one; []: none
     keep: bool = True  # merged weights after their runs are complete; false: delete them
 
+    def problems(self) -> Iterator[str]:
+        """Windows of one."""
+        for window in self.windows:
+            if window < 2:
+                yield (
+                    f"windows={window}: a window is 2 checkpoints or more; single ones are"
+                    " evaluated anyway (merge=[] for these alone)"
+                )
+
+    def __post_init__(self) -> None:
+        self.windows = sorted({*self.windows})
+
 
 @dataclass
 class PriceSettings:
     """Prices per million tokens, in any currency; defaults: the paper's Table 6."""
 
-    cache_miss: float = 1.25  # of a prompt the first time
-    cache_hit: float = 0.125  # of the same prompt again
-    output: float = 10.0
+    cache_miss: float = limited(1.25, "[0, inf)")  # of a prompt the first time
+    cache_hit: float = limited(0.125, "[0, inf)")  # of the same prompt again
+    output: float = limited(10.0, "[0, inf)")
 
 
 @dataclass
-class TrajectoryConfig:
-    """Which checkpoints are evaluated, and how their curves are judged."""
+class ResearchConfig(MetricsConfig):
+    """What `trajectory` and `prr` share: metrics, the seed of their draws, prices, a folder."""
+
+    pass_k: list[int] = limited([1, 2, 4, 8, 16], "[1, inf)")
+    seed: int = limited(0, "[0, inf)")
+    prices: PriceSettings = field(default_factory=PriceSettings)
+    out: str | None = limited(None, named=True)
+
+    def __post_init__(self) -> None:
+        self.pass_k = sorted({*self.pass_k})
+
+
+@dataclass
+class TrajectoryConfig(ResearchConfig):
+    """Which checkpoints are evaluated, and how their curves are judged.
+
+    Without `out` results go to runs/DATASET/_trajectory/MODEL[-TAG]; of several data sets to
+    runs/_trajectory/...
+    """
 
     # Folders, folders of folders, or globs, by training run; "" where there is one of no name.
     checkpoints: dict[str, list[str]] = field(default_factory=dict)
     merge: MergeSettings = field(default_factory=MergeSettings)
     greedy: bool = True  # a greedy attempt of every question, too
-    pass_k: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
-    confidence: float = 0.95  # of all intervals, two-sided
-    replicates: int = 2000  # bootstrap over trials
-    seed: int = 0  # of the bootstrap
-    prices: PriceSettings = field(default_factory=PriceSettings)
-    # Default: runs/DATASET/_trajectory/MODEL[-TAG]; of several data sets runs/_trajectory/...
-    out: str | None = None
+    replicates: int = limited(2000, "[2, 1000000]")  # bootstrap over trials
 
 
 class Settings(NamedTuple):
@@ -86,11 +111,8 @@ def load(arguments: Sequence[str]) -> Settings:
             others.append(argument)
         else:
             raise overrides.unknown(key, TrajectoryConfig, RunConfig)
-    cfg = overrides.fill(TrajectoryConfig, mine)
+    cfg = check(overrides.fill(TrajectoryConfig, mine))
     cfg.checkpoints = _checkpoints(named)
-    for message in _problems(cfg):
-        raise UserError(message)
-    cfg.pass_k, cfg.merge.windows = sorted({*cfg.pass_k}), sorted({*cfg.merge.windows})
     return Settings(cfg, *_of_runs(others))
 
 
@@ -118,35 +140,6 @@ def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
             f"checkpoints= and checkpoints.{other}=: give every training run a name, or none"
         )
     return found
-
-
-def _problems(cfg: TrajectoryConfig) -> Iterator[str]:
-    for window in cfg.merge.windows:
-        if window < 2:
-            yield (
-                f"merge={window}: a window is 2 checkpoints or more; single ones are evaluated"
-                " anyway (merge=[] for these alone)"
-            )
-    if any(k < 1 for k in cfg.pass_k):
-        yield f"pass_k={cfg.pass_k}: every k must be at least 1"
-    if not 2 <= cfg.replicates <= 1_000_000:
-        yield f"replicates={cfg.replicates}: must be 2 to 1000000"
-    yield from judging_problems(cfg.confidence, cfg.seed, cfg.prices, cfg.out)
-
-
-def judging_problems(
-    confidence: float, seed: int, prices: PriceSettings, out: str | None
-) -> Iterator[str]:
-    """What is wrong with settings that `trajectory` and `prr` share, a line each."""
-    if not 0 < confidence < 1:
-        yield f"confidence={confidence}: must lie between 0 and 1"
-    if seed < 0:
-        yield f"seed={seed}: must be 0 or more"
-    for name, price in vars(prices).items():
-        if not 0 <= price < float("inf"):
-            yield f"prices.{name}={price}: must be 0 or more, per million tokens"
-    if out is not None and not out.strip():
-        yield "out: must name a folder"
 
 
 def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.base.errors import UserError
-from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.imports import RecordsConfig
 from pipeline.imports import lines, lm_eval, npz, parquet
 from pipeline.imports.source import Records, Source
 from pipeline.imports.troubles import Troubles
@@ -28,7 +28,7 @@ class Format(NamedTuple):
     # What a file of this name that begins with these bytes is taken for; "" for something else.
     looks: Callable[[Path, bytes], str]
     # The records of a source; first pass or second; damage goes to the troubles.
-    read: Callable[[Source, AnalysisConfig, bool, Troubles], Records]
+    read: Callable[[Source, RecordsConfig, bool, Troubles], Records]
     pattern: str = ""  # of the files of a folder, where it may be one
     chooses: bool = False  # `dataset=` and `model=` choose among what the records name
     positions: bool = False  # trials are positions from 0, not numbers that somebody gave
@@ -43,7 +43,7 @@ FORMATS = {  # a file is of the first kind that it looks like
 }
 
 
-def locate(cfg: AnalysisConfig) -> Source:
+def locate(cfg: RecordsConfig) -> Source:
     """Find the files of a source and recognise their kind by what is in them.
 
     Raises:
@@ -119,7 +119,7 @@ def _file(path: Path, kind: str) -> tuple[str, str]:
     raise UserError(f"{path}: is neither Parquet, NPZ nor text; name its kind with kind=")
 
 
-def _fingerprint(files: list[Path], kind: str, cfg: AnalysisConfig) -> str:
+def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
     """Of everything that the run folders come from: settings and whole files, not their places."""
     settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
     settings |= dict.fromkeys(("path", "revision", "questions"))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from pipeline.base.console import Meter, note, results, warn
 from pipeline.base.errors import UserError
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.imports import ImportConfig
+from pipeline.config.imports import ImportConfig, RecordsConfig
 from pipeline.imports import questions, runs, staging
 from pipeline.imports.formats import FORMATS, locate
 from pipeline.imports.plan import Plan
@@ -18,7 +17,7 @@ from pipeline.imports.troubles import Troubles, shown
 from pipeline.store import runfolder
 
 
-def import_records(cfg: AnalysisConfig) -> None:
+def import_records(cfg: RecordsConfig) -> None:
     """Import a source into run folders `runs/DATASET/MODEL[-TAG]`; the same again does nothing.
 
     What is damaged or repeated is left out, counted and named. Folders appear complete, at the
@@ -41,7 +40,7 @@ def import_records(cfg: AnalysisConfig) -> None:
         results.print(str(folder))
 
 
-def _import(cfg: AnalysisConfig, source: Source, root: Path, stage: Staging) -> list[Path]:
+def _import(cfg: RecordsConfig, source: Source, root: Path, stage: Staging) -> list[Path]:
     plan, troubles = _planned(cfg, source)
     done = Import(source, cfg.source, plan, questions.own_questions(cfg.source.questions, plan))
     targets = {run.folder: _target(cfg, root, run.dataset, run.model) for run in plan.runs}
@@ -63,7 +62,7 @@ def _import(cfg: AnalysisConfig, source: Source, root: Path, stage: Staging) -> 
     return list(targets.values())
 
 
-def _planned(cfg: AnalysisConfig, source: Source) -> tuple[Plan, Troubles]:
+def _planned(cfg: RecordsConfig, source: Source) -> tuple[Plan, Troubles]:
     """First pass: which record becomes which attempt."""
     kind, troubles = FORMATS[source.kind], Troubles()
     plan = Plan(*((cfg.dataset, cfg.model) if kind.chooses else ([], [])))
@@ -82,7 +81,7 @@ def _planned(cfg: AnalysisConfig, source: Source) -> tuple[Plan, Troubles]:
     return plan, troubles
 
 
-def _stage(cfg: AnalysisConfig, done: Import, stage: Staging) -> None:
+def _stage(cfg: RecordsConfig, done: Import, stage: Staging) -> None:
     """Second pass: the rows of every run, on their way to the disk."""
     plan = done.plan
     with Meter("import", plan.run.size) as meter:
@@ -102,7 +101,7 @@ def _stage(cfg: AnalysisConfig, done: Import, stage: Staging) -> None:
 
 
 def _rows(
-    cfg: AnalysisConfig, source: Source, first: bool, troubles: Troubles
+    cfg: RecordsConfig, source: Source, first: bool, troubles: Troubles
 ) -> Iterator[Row | None]:
     kind = FORMATS[source.kind]
     for key, given in (("dataset", cfg.dataset), ("model", cfg.model)):
@@ -130,7 +129,7 @@ def _check(cfg: ImportConfig) -> None:
         raise UserError(f"tag={shown(cfg.tag)}: becomes part of a folder's name, so it takes no /")
 
 
-def _target(cfg: AnalysisConfig, root: Path, dataset: str, model: str) -> Path:
+def _target(cfg: RecordsConfig, root: Path, dataset: str, model: str) -> Path:
     return root / dataset / (f"{model}-{cfg.source.tag}" if cfg.source.tag else model)
 
 

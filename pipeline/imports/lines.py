@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.base.errors import UserError
-from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.imports import RecordsConfig
 from pipeline.imports import row, source
 from pipeline.imports.source import Records, Source
 from pipeline.imports.troubles import Troubles
@@ -23,7 +23,7 @@ def looks_csv(path: Path, head: bytes) -> str:
     return "" if b"\0" in head.splitlines()[0] else "text with a line of column names"
 
 
-def read_json(files: Source, cfg: AnalysisConfig, first: bool, troubles: Troubles) -> Records:
+def read_json(files: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
     """The objects of a JSON Lines file.
 
     Raises:
@@ -37,7 +37,7 @@ def read_json(files: Source, cfg: AnalysisConfig, first: bool, troubles: Trouble
     row.check_names(files.path, list(names))
 
 
-def read_csv(files: Source, cfg: AnalysisConfig, first: bool, troubles: Troubles) -> Records:
+def read_csv(files: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
     """The rows of a CSV file with a header.
 
     Raises:

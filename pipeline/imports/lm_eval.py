@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
-from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.imports import RecordsConfig
 from pipeline.imports.row import named, text, truth
 from pipeline.imports.source import Records, Source, json_lines
 from pipeline.imports.troubles import Troubles, shown
@@ -32,7 +32,7 @@ def looks(path: Path, head: bytes) -> str:
     return "objects with doc_id and resps" if b'"doc_id"' in head and b'"resps"' in head else ""
 
 
-def read(source: Source, cfg: AnalysisConfig, first: bool, troubles: Troubles) -> Records:
+def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
     """The attempts of all sample files; of several files of one folder and task the latest counts.
 
     Raises:
@@ -73,7 +73,7 @@ def _model(path: Path, date: str) -> str:
 
 
 def _samples(
-    path: Path, cfg: AnalysisConfig, first: bool, troubles: Troubles
+    path: Path, cfg: RecordsConfig, first: bool, troubles: Troubles
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     chosen, metric = cfg.source.filter, cfg.source.metric
     left_out: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.base.errors import UserError
-from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.imports import RecordsConfig
 from pipeline.imports.source import Records, Source
 from pipeline.imports.troubles import Troubles
 
@@ -24,7 +24,7 @@ def looks(path: Path, head: bytes) -> str:
     return "a zip of arrays" if head[:4] == b"PK\x03\x04" else ""
 
 
-def read(source: Source, cfg: AnalysisConfig, first: bool, troubles: Troubles) -> Records:
+def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
     """The cells of all arrays.
 
     Raises:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.imports import RecordsConfig
 from pipeline.imports import row as rows
 from pipeline.imports.plan import MOST_RECORDS
 from pipeline.imports.source import Records, Source
@@ -27,7 +27,7 @@ def looks(path: Path, head: bytes) -> str:
     return "a Parquet file" if head[:4] == b"PAR1" or path.suffix == ".parquet" else ""
 
 
-def read(source: Source, cfg: AnalysisConfig, first: bool, troubles: Troubles) -> Records:
+def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
     """The records of all files, damaged ones as None; in the first pass with the keys only.
 
     Raises:

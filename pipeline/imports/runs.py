@@ -11,6 +11,7 @@ import pyarrow as pa
 from pipeline.base import atomic
 from pipeline.base.environment import describe
 from pipeline.config import compose
+from pipeline.config.checks import check
 from pipeline.config.imports import ImportConfig
 from pipeline.imports import names
 from pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
@@ -122,7 +123,7 @@ def _config(done: Import, plan: RunPlan, folder: Path) -> Any:
     if (folder / "attempts").is_dir():
         graded = (folder / "grades").is_dir()
         cfg.stages = ["signals", "categorize", "score"] if graded else ["grade", "signals", "score"]
-    return compose.check(cfg)
+    return check(cfg)
 
 
 def _questions(done: Import, number: int, run: Run) -> list[dict[str, Any]]:

@@ -1,0 +1,85 @@
+"""What a value of a setting may be, said where the setting is declared."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import field, fields, is_dataclass
+from typing import Any, TypeVar, get_args
+
+from omegaconf import MISSING
+
+from pipeline.base.errors import UserError
+
+Config = TypeVar("Config")
+
+
+def limited(
+    default: Any = MISSING, within: str = "", one_of: Sequence[str] = (), named: bool = False
+) -> Any:
+    """A field of a settings dataclass, as `dataclasses.field`; of a list every element counts.
+
+    Args:
+        default: the value where none is given; a list is copied.
+        within: an interval such as "(0, 1]" or "[1, inf)"; None passes.
+        one_of: the texts it may be.
+        named: whether a blank text is none, as of a file's name.
+    """
+    limits = {"within": within, "one_of": tuple(one_of), "named": named}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=limits)
+    return field(default=default, metadata=limits)
+
+
+def check(cfg: Config) -> Config:
+    """The settings themselves, where every value can work.
+
+    Raises:
+        UserError: one cannot; the message begins with its full key.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Sampling:
+    ...     trials: int = limited(80, "[1, inf)")
+    >>> check(Sampling(8))
+    Sampling(trials=8)
+    >>> check(Sampling(0))
+    Traceback (most recent call last):
+    pipeline.base.errors.UserError: trials=0: must be at least 1
+    """
+    for message in _problems(cfg):
+        raise UserError(message)
+    return cfg
+
+
+def _problems(cfg: Any, prefix: str = "") -> Iterator[str]:
+    """A line for every value outside its limits, and for what a dataclass's own `problems` say."""
+    for f in fields(cfg):
+        value = getattr(cfg, f.name)
+        if is_dataclass(value):
+            yield from _problems(value, f"{prefix}{f.name}.")
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if part is not None and (why := _outside(part, **f.metadata)):
+                or_null = ", or be null" if type(None) in get_args(f.type) else ""
+                yield f"{prefix}{f.name}={value}: {why}{or_null}"
+    if hasattr(cfg, "problems"):
+        yield from (f"{prefix}{line}" for line in cfg.problems())
+
+
+def _outside(value: Any, within: str = "", one_of: Sequence[str] = (), named: bool = False) -> str:
+    """Why a value is none; empty where it is one.
+
+    >>> _outside(1.0, "(0, 1]"), _outside(0, "(0, 1]"), _outside(float("inf"), "[0, inf)")
+    ('', 'must be above 0 and at most 1', 'must be at least 0')
+    """
+    if one_of and value not in one_of:
+        return f"must be {' or '.join(one_of)}"
+    if named and not value.strip():
+        return "is empty; name a file or a folder, or leave it out"
+    if within:
+        low, high = within[1:-1].split(", ")
+        above = float(low) <= value if within[0] == "[" else float(low) < value
+        below = value <= float(high) if within[-1] == "]" else value < float(high)
+        if not (above and below):
+            most = f"{'at most' if within[-1] == ']' else 'below'} {high}"
+            least = f"{'at least' if within[0] == '[' else 'above'} {low}"
+            return f"must be {least}" if high == "inf" else f"must be {least} and {most}"
+    return ""

@@ -1,0 +1,66 @@
+"""How outcomes become scores: metrics, priors, rubrics and their thresholds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from pipeline.config.checks import limited
+from scoring.ranking.ranks import Method, Rule
+
+
+@dataclass
+class MetricsConfig:
+    """What every table of scores shows."""
+
+    confidence: float = limited(0.95, "(0, 1)")  # of all intervals, two-sided
+    pass_k: list[int] = limited([1, 2, 4, 8], "[1, inf)")
+
+
+@dataclass
+class ScoringConfig(MetricsConfig):
+    """What the score table of a run shows."""
+
+    empirical_bayes: bool = False  # a row with the prior that the questions share (docs/scoring.md)
+
+
+@dataclass
+class ComparisonConfig(MetricsConfig):
+    """How models are scored, and when two of them share a rank."""
+
+    z: float = limited(1.645, "(0, 8]")  # neighbours below it share a rank; 1.645: one-sided 95 %
+    rule: str = limited("consecutive_z", one_of=get_args(Rule))  # overlap: of intervals of z sigma
+    method: str = limited("dense", one_of=get_args(Method))  # 1, 2, 2, 3; competition: 1, 2, 2, 4
+
+
+@dataclass
+class PriorConfig:
+    """Another run of the same questions whose first `trials` trials act as the prior R0."""
+
+    run: str | None = None
+    trials: int | None = limited(None, "[1, inf)")
+
+    def problems(self) -> Iterator[str]:
+        if self.trials is not None and self.run is None:
+            yield f"trials={self.trials} without prior=RUN: name the run folder to use"
+
+
+@dataclass
+class RubricConfig:
+    """The rubrics that attempts are mapped into, and weights other than those of their files."""
+
+    names: list[str] = limited([], named=True)  # names in configs/rubric or files; none: all
+    weights: dict[str, Any] = field(default_factory=dict)  # per name a list, one a category
+
+
+@dataclass
+class ThresholdsConfig:
+    """The quantiles that rubrics compare with: of which attempts, or frozen in a file."""
+
+    file: str | None = limited(None, named=True)  # a thresholds.json that `categorize` wrote
+    scope: str = limited("model", one_of=("model", "cohort"))  # this run; all of the data set
+    include_invalid: bool = True  # whether invalid attempts enter the quantiles
+
+
+def cohort_thresholds() -> ThresholdsConfig:
+    """Those of verbs that look at many runs."""
+    return ThresholdsConfig(scope="cohort")
