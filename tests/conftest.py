@@ -85,6 +85,27 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.line(f"That is more than the {BUDGET} that six minutes have room for.")
 
 
+@pytest.fixture
+def drawn() -> None:
+    """For a test that wants real pictures where `undrawn` is used for all."""
+
+
+@pytest.fixture
+def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty PDF and PNG files: drawing takes longer than all else; tests of plots draw them all."""
+    if "drawn" in request.fixturenames:
+        return
+    from matplotlib.figure import Figure
+
+    draw = Figure.savefig
+
+    def savefig(figure: Any, file: Any, *, format: str, **more: Any) -> None:
+        if format not in ("pdf", "png"):
+            draw(figure, file, format=format, **more)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+
+
 @pytest.fixture(scope="session")
 def tiny_model() -> Path:
     """The folder of the embedded default model; tests that need it are skipped without it."""

@@ -1,5 +1,7 @@
 """What several test modules need: a tiny model, question files, and run folders made by hand."""
 
+import copy
+import functools
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.config import compose
+from pipeline.config.settings import RunConfig
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from pipeline.store.runfolder import Run
@@ -100,6 +103,28 @@ KINDS = {
 }
 
 
+# What a run is called changes no other setting, so Hydra need not compose for it.
+NAMES = ("dataset.name", "model.name", "model.id")
+
+
+def settings(*overrides: str) -> RunConfig:
+    """A run of `model=custom dataset=jsonl`, composed once for overrides that recur."""
+    names = dict(o.split("=", 1) for o in overrides if o.startswith(NAMES))
+    if "model.id" in names:
+        names.setdefault("model.name", Path(names["model.id"]).name)
+    cfg = copy.deepcopy(_composed(tuple(o for o in overrides if not o.startswith(NAMES))))
+    for key, value in names.items():
+        group, field = key.split(".")
+        setattr(getattr(cfg, group), field, value)
+    return cfg
+
+
+@functools.cache
+def _composed(overrides: tuple[str, ...]) -> RunConfig:
+    fixed = "model=custom model.id=/nowhere/tiny dataset=jsonl dataset.path=/nowhere/sums.jsonl"
+    return compose.load([*fixed.split(), *overrides])
+
+
 def make_run(
     folder: Path,
     marks: Mapping[str, str],
@@ -118,18 +143,8 @@ def make_run(
             hash that a prior run is matched by.
         texts: completions by question id, one for each mark; elsewhere all are `\\boxed{2}`.
     """
-    trials = max(map(len, marks.values()))
-    cfg = compose.load(
-        [
-            f"run_dir={folder}",
-            "model=custom",
-            "model.id=/nowhere/tiny",
-            "dataset=jsonl",
-            "dataset.path=/nowhere/sums.jsonl",
-            f"sampling.trials={trials}",
-            *overrides,
-        ]
-    )
+    cfg = settings(f"sampling.trials={max(map(len, marks.values()))}", *overrides)
+    cfg.run_dir = str(folder)
     run = Run(cfg)
     folder.mkdir(parents=True, exist_ok=True)
     runfolder.save_config(run)

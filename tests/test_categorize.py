@@ -26,6 +26,8 @@ from pipeline.store.columns import SIGNALS
 from pipeline.store.runfolder import Run
 
 M, N = 4, 6
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 NAMES = sorted(path.stem for path in (compose.CONFIGS / "rubric").glob("*.yaml"))
 
 
@@ -462,7 +464,9 @@ def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> No
     assert limits(run)["values"]["len_p66"] == pytest.approx(expected)
 
 
-def test_a_picture_is_drawn_anew_when_what_it_shows_has_changed(tmp_path: Path) -> None:
+def test_a_picture_is_drawn_anew_when_what_it_shows_has_changed(
+    tmp_path: Path, drawn: None
+) -> None:
     run = made(tmp_path / "run")
     path = mine(tmp_path / "mine.yaml", "wrong", "correct", name="Mine of $x^$ and 50 %")
     categorize(again(run, f"rubric.names=[exact-match, {path}]"))

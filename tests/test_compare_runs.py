@@ -29,6 +29,8 @@ from pipeline.store import runfolder, shards
 from pipeline.store.columns import ATTEMPTS, SIGNALS
 from pipeline.store.runfolder import Run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MARKS = {
     "good": {"a": "11111101", "b": "11011111", "c": "0111~111"},
     "near": {"a": "11111011", "b": "11011110", "c": "01-101u1"},
@@ -92,7 +94,7 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
     assert [row["pass_at_8"] for row in found["models"]] == [1.0, 1.0, None]
 
 
-def test_order_of_neighbours_rests_on_the_averages(root: Path) -> None:
+def test_order_of_neighbours_rests_on_the_averages(root: Path, drawn: None) -> None:
     found = compared(root)["datasets"][0]
     first, second = found["neighbours"]
     assert (first["above"], first["below"], second["below"]) == ("good", "near", "poor")

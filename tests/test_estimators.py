@@ -296,7 +296,9 @@ def test_posterior_agrees_with_beta_samples() -> None:
 # Many trials, many attempts.
 
 
-@pytest.mark.parametrize("c", [0, 1, 4_987, 9_990])
+@pytest.mark.parametrize(
+    "c", [4_987, *(pytest.param(c, marks=pytest.mark.soak) for c in (0, 1, 9_990))]
+)
 def test_ten_thousand_trials_and_a_thousand_attempts(c: int) -> None:
     N, k = 10_000, 1_000
     R = scoring.Counts([[N - c, c]])
@@ -377,11 +379,12 @@ def random_calls(rng: np.random.Generator) -> list[tuple[str, tuple[Any, ...]]]:
     return calls
 
 
-def test_agrees_with_scorio_on_ten_thousand_matrices() -> None:
+@pytest.mark.parametrize("matrices", [600, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_agrees_with_scorio_on_random_matrices(matrices: int) -> None:
     other = peer()
     rng = np.random.default_rng(2510)
     called = set()
-    for matrix in range(10_000):
+    for matrix in range(matrices):
         calls = random_calls(rng)
         for name, arguments in (calls[matrix % len(calls)], calls[(7 * matrix) % len(calls)]):
             called.add(name)

@@ -21,6 +21,8 @@ from pipeline.imports.importing import import_records
 from pipeline.research.prr import pairing, verb
 from pipeline.research.prr.rates import pair_counts, protocols
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
 MAP = (0, 3, 5, 7, 1, 4, 8, 2, 11, 6, 9, 10), (7, 8, 5, 2, 9, 0, 10, 3, 4, 6, 1, 11)
 
@@ -132,7 +134,7 @@ def test_form_of_the_paper() -> None:
     assert found["greedy"].ranks[1].tolist() == (12 - np.array(MAP[1])).tolist()
 
 
-def test_greedy_twins_and_cost(tmp_path: Path) -> None:
+def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
     won = {"base": (0, 1, 2), "tuned": (1, 0, 2)}
     for ending, right in won.items():
         for name, count in zip(("v2", "v9", "v10"), right, strict=True):

@@ -129,17 +129,21 @@ def assert_whole(folder: Path, trials: int) -> None:
     assert not (folder / "claims").exists()
 
 
+@pytest.mark.parametrize(
+    ("engine", "trials"), [("transformers", 8), pytest.param("vllm", 30, marks=pytest.mark.soak)]
+)
 def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
-    tiny_model: Path, tmp_path: Path
+    tiny_model: Path, tmp_path: Path, engine: str, trials: int
 ) -> None:
-    folder = prepared(tmp_path / "run", 30)
+    folder, total = prepared(tmp_path / "run", trials, f"engine={engine}"), QUESTIONS * trials
     command = Command(folder)
     killed = command.both()[0]
     os.kill(killed, signal.SIGKILL)
     said = command.ends(0)
     assert "replica 0 was killed by SIGKILL" in said and said.count("starting it again") == 1
-    assert said.count("generate: 900/900") == 1 and "loading demo-step-3900 with vllm" in said
-    assert_whole(folder, 30)
+    assert said.count(f"generate: {total}/{total}") == 1
+    assert f"loading demo-step-3900 with {engine}" in said
+    assert_whole(folder, trials)
     made = sessions(folder)
     assert sorted(s["replica"] for s in made) == [0, 0, 1]
     assert [s["pid"] for s in made if not s["ended"]] == [killed]
@@ -148,6 +152,7 @@ def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
     assert at_work == {0, 1}
 
 
+@pytest.mark.soak
 def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> None:
     """Processes of an engine die with their replica: tests/test_children.py."""
     folder = prepared(tmp_path / "run", 8, "engine=transformers")
@@ -162,6 +167,7 @@ def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> 
     assert_whole(folder, 8)
 
 
+@pytest.mark.soak
 def test_a_replica_that_hangs_is_replaced(tiny_model: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "run", 8, "engine=transformers")
     command = Command(folder, program=PARENT)
@@ -173,7 +179,10 @@ def test_a_replica_that_hangs_is_replaced(tiny_model: Path, tmp_path: Path) -> N
     assert_whole(folder, 8)
 
 
-@pytest.mark.parametrize(("slurm", "number", "code"), [("", "SIGINT", 130), ("7", "SIGTERM", 85)])
+@pytest.mark.parametrize(
+    ("slurm", "number", "code"),
+    [pytest.param("", "SIGINT", 130, marks=pytest.mark.soak), ("7", "SIGTERM", 85)],
+)
 def test_a_signal_to_the_parent_or_to_everyone_stops_all_once(
     tiny_model: Path, tmp_path: Path, slurm: str, number: str, code: int
 ) -> None:
@@ -196,6 +205,7 @@ def test_a_signal_to_the_parent_or_to_everyone_stops_all_once(
     assert sum(s["attempts"] for s in sessions(folder)) == len(found)
 
 
+@pytest.mark.soak
 def test_replicas_that_can_never_start_are_one_error(tiny_model: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "run", 1, "engine=transformers")
     command = Command(folder, "engine.args.nonsense=1")

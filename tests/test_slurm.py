@@ -82,6 +82,7 @@ def _complete(run: Path, trials: int) -> None:
     assert json.loads((run / "scores.json").read_text())["attempts"] == QUESTIONS * trials
 
 
+@pytest.mark.soak
 def test_everything_goes_wrong_and_every_attempt_is_made_once(
     cluster: Cluster, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,8 +107,8 @@ def test_everything_goes_wrong_and_every_attempt_is_made_once(
     assert array == _pointer(plain, 0)["generate"] != second["generate"]
 
     # A warning for one task, preemption of another, and the node of a third loses its power.
-    wait_for(lambda: list(cluster.states(array).values()).count("RUNNING") == 4, 30, "four tasks")
-    wait_for(lambda: all(list(run.glob("attempts/*")) for run in (judged, plain)), 60, "attempts")
+    wait_for(lambda: list(cluster.states(array).values()).count("RUNNING") == 4, 120, "four tasks")
+    wait_for(lambda: all(list(run.glob("attempts/*")) for run in (judged, plain)), 300, "attempts")
     seen = {job.id: job for job in jobs.jobs(judged)}
     assert {f"{array}_0", f"{array}_2"} <= set(seen) and f"{array}_1" not in seen
     assert {job.kind for job in seen.values()} == set(first)
@@ -121,7 +122,7 @@ def test_everything_goes_wrong_and_every_attempt_is_made_once(
     cluster.ask("scontrol", "update", lost, "state=down", "reason=power")
 
     every = [*first.values(), *second.values(), *third.values()]
-    wait_for(lambda: not cluster.ask("squeue", "-h", "-j", ",".join(every)).strip(), 400, "the end")
+    wait_for(lambda: not cluster.ask("squeue", "-h", "-j", ",".join(every)).strip(), 900, "the end")
     for run in (judged, plain):
         _complete(run, TRIALS)
     again = sum(times - 1 for run in (judged, plain) for times in _rows(run).values())
@@ -171,9 +172,20 @@ def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
     assert record["jobs"] == {"generate": {"id": array, "tasks": 1}} and "grade" in record["error"]
 
     # Its signals reach the worker, too; but nobody wants that job back.
-    wait_for(lambda: list(run.glob("attempts/*")), 60, "attempts")
+    wait_for(lambda: list(run.glob("attempts/*")), 300, "attempts")
     cluster.ask("scancel", array)
-    wait_for(lambda: not jobs.jobs(run), 30, "the end")
+    wait_for(lambda: not jobs.jobs(run), 300, "the end")
     assert "restart 1" not in _output(run, "generate-*.out")
     assert set(cluster.states(array).values()) <= {"CANCELLED"}
     assert len(_rows(run)) < QUESTIONS * 80
+
+
+def test_a_submission_samples_grades_scores_and_reports(
+    cluster: Cluster, tmp_path: Path, tiny_model: Path
+) -> None:
+    run = tmp_path / "runs" / "run"
+    assert _submit("verifier=none", f"run_dir={run}", "sampling.trials=1") == 0
+    every = ",".join(_pointer(run).values())
+    wait_for(lambda: not cluster.ask("squeue", "-h", "-j", every).strip(), 300, "the end")
+    _complete(run, 1)
+    assert (run.parent / "_report" / "index.html").is_file()

@@ -1,6 +1,9 @@
 """The configuration of a run: Hydra composes `configs/`, single keys change it, it is checked."""
 
+import copy
 import difflib
+import functools
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -93,12 +96,21 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
                 " out and name model=... dataset=..., or set single keys such as sampling.trials=N"
             )
     try:
-        written = OmegaConf.load(path)
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error
+    return copy.deepcopy(_read(path, text, tuple(settings)))
+
+
+@functools.lru_cache(maxsize=512)  # verbs over many runs read each of them more than once
+def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
+    try:
+        written = OmegaConf.load(io.StringIO(text))
         if isinstance(plain := OmegaConf.to_container(written), dict):
             overrides.refuse_renamed_in(plain)
         node = OmegaConf.merge(OmegaConf.structured(RunConfig), written)
         assert isinstance(node, DictConfig)
-        node.run_dir = str(folder)
+        node.run_dir = str(path.parent)
         overrides.typed(node, RunConfig)  # what is wrong with the file is not the command's fault
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error
