@@ -131,11 +131,11 @@ from scoring.ranking.compare import compare as compare
 from scoring.ranking.compare import compare_scores as compare_scores
 from scoring.ranking.compare import paired_questions as paired_questions
 from scoring.ranking.compare import pairwise_z as pairwise_z
-from scoring.ranking.kendall import kendall_tau_b as kendall_tau_b
 from scoring.ranking.planning import TrialPlan as TrialPlan
 from scoring.ranking.planning import trials_for_width as trials_for_width
 from scoring.ranking.planning import trials_to_separate as trials_to_separate
 from scoring.ranking.ranks import indistinguishable_groups as indistinguishable_groups
+from scoring.ranking.ranks import kendall_tau_b as kendall_tau_b
 from scoring.ranking.ranks import probability_best as probability_best
 from scoring.ranking.ranks import rank_distribution as rank_distribution
 from scoring.ranking.ranks import ranks as ranks

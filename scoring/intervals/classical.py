@@ -84,10 +84,8 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
     It ignores that questions differ. With the same N everywhere it is conservative, since
     success rates p_a that differ make the variance of a smaller than a binomial's; with unequal N_a
     it need not be. n is the number of trials for which a has the variance of a binomial share when
-    all p_a are equal.
-
-    Outcomes other than 0 and 1, or a question without trials, are a ValueError; stderr is
-    sqrt(a (1 - a) / n). All else: :func:`wald_ci`.
+    all p_a are equal, and stderr sqrt(a (1 - a) / n). Outcomes other than 0 and 1, or a question
+    without trials, are a ValueError. All else: :func:`wald_ci`.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference",
     Journal of the American Statistical Association 22 (1927).
@@ -114,10 +112,8 @@ def clustered_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float 
 
     What evaluation harnesses print. It is about other questions of this kind, and is wider than
     an interval over trials unless the questions are alike. z is the normal quantile, also for few
-    questions, where Student's would be larger. It is not cut off at the range of w.
-
-    Fewer than two questions, or one without trials, are a ValueError; stderr is
-    :func:`scoring.question_stderr`. All else: :func:`wald_ci`.
+    questions, where Student's would be larger. It is not cut off at the range of w. Arguments and
+    errors: :func:`scoring.question_stderr`. All else: :func:`wald_ci`.
 
     Source: Miller, "Adding Error Bars to Evals", arXiv 2411.00640.
 
@@ -141,12 +137,10 @@ def bootstrap_ci(
 
     With "trials", each question's N_a trials are drawn again with replacement, from the counts: a
     multinomial. With "questions", M questions are drawn with replacement, each with its own mean.
-    lo and hi are quantiles of the averages of the replicates. A question whose trials all agree
-    has no spread, and with "trials" the variance is (N - 1) / N of :func:`wald_ci`'s.
-
-    stderr is the standard deviation of at least two ``replicates``. ``seed`` is a whole number, at
-    least 0; each matrix of a stack gets what it would alone. A question without trials is a
-    ValueError. All else: :func:`wald_ci`.
+    lo and hi are quantiles of the averages of the replicates, at least two, and stderr is their
+    standard deviation. A question whose trials all agree has no spread, and with "trials" the
+    variance is (N - 1) / N of :func:`wald_ci`'s. ``seed`` is a whole number from 0 up; each matrix
+    of a stack gets what it would alone. A question needs one trial. All else: :func:`wald_ci`.
 
     Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
 

@@ -50,18 +50,14 @@ from scoring.numerics.shared_prior import blocks, posterior
 class Prior(NamedTuple):
     """The prior over questions that :func:`fit_prior` finds, and how sure it is.
 
-    Attributes:
-        mean: posterior mean of q, shape (..., C + 1); adds up to 1.
-        mean_sd: posterior standard deviation of each entry of q.
-        concentration: exp of the posterior mean of log s, shape (...).
-        log_concentration_sd: posterior standard deviation of log s, shape (...): 0.1 is 10 %;
-            1.8 is that of the hyperprior, the data say nothing.
+    A standard deviation of log s of 0.1 is 10 %; 1.8 is that of the hyperprior: the data say
+    nothing.
     """
 
-    mean: Floats
-    mean_sd: Floats
-    concentration: Any
-    log_concentration_sd: Any
+    mean: Floats  # posterior mean of q, shape (..., C + 1); adds up to 1
+    mean_sd: Floats  # posterior standard deviation of each entry of q
+    concentration: Any  # exp of the posterior mean of log s, shape (...)
+    log_concentration_sd: Any  # posterior standard deviation of log s, shape (...)
 
 
 def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, Any]:
@@ -74,12 +70,11 @@ def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, A
         sigma^2 = E[ 1/M^2 sum_a V_a ] + Var[ 1/M sum_a m_a ]
 
     Questions are fixed and trials are random, as for :func:`scoring.bayes`. A question without
-    trials has the fitted prior as posterior: it takes after the others.
+    trials has the fitted prior as posterior: it takes after the others. Arguments, returns and
+    errors: :func:`scoring.bayes`.
 
-    Arguments, returns and errors: :func:`scoring.bayes`.
-
-    Source: the Dirichlet-multinomial as the marginal likelihood of arXiv 2510.04265's model
-    (equations 1 and 15 with the prior's ones replaced by s q); not in the paper.
+    Source: not in the paper; the Dirichlet-multinomial is the marginal likelihood of its model
+    (arXiv 2510.04265, equations 1 and 15 with the prior's ones replaced by s q).
 
     Thirty questions, 78 of 80 trials correct in each: Bayes@N says 0.9634.
 
@@ -103,9 +98,8 @@ def empirical_bayes_ci(
 
     The ends are quantiles of the Beta distribution on [min w, max w] with mean mu and standard
     deviation sigma: near the edge the posterior is skewed, and mu -/+ z sigma would leave the
-    range on one side and miss on the other. Arguments, returns, errors: :func:`scoring.bayes_ci`.
-
-    Source: as for :func:`empirical_bayes`; the interval's form was chosen by the coverage study.
+    range on one side and miss on the other. The form was chosen by the coverage study. Arguments,
+    returns, errors: :func:`scoring.bayes_ci`.
 
     >>> mu, sigma, lo, hi = empirical_bayes_ci([[1] * 78 + [0] * 2] * 30)
     >>> round(mu, 4), round(lo, 4), round(hi, 4)
@@ -130,12 +124,8 @@ def fit_prior(R: Outcomes, categories: int = 2) -> Prior:
     """The prior over questions itself: what a next question of this kind would be like.
 
     R is that of :func:`scoring.bayes`, and ``categories`` C + 1, at least 2; else a ValueError.
-
-    Returns:
-        A :class:`Prior`; ``concentration * mean`` are the parameters of a Dirichlet, in the order
-        of the categories: for two outcomes Beta(entry 1, entry 0).
-
-    Source: as for :func:`empirical_bayes`.
+    ``concentration * mean`` of the :class:`Prior` are the parameters of a Dirichlet, in the order
+    of the categories: for two outcomes Beta(entry 1, entry 0).
 
     Half of the questions always right, half never: the prior is spread out, s near 0.
 

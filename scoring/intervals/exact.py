@@ -1,10 +1,8 @@
 """Intervals from the exact posterior of Bayes@N, without the normal approximation.
 
 The posterior of the metric, the mean over questions of w . pi_a, is the distribution of a sum of
-independent Dirichlet marginals; its quantiles come from its characteristic function.
-
-Bayes@N: Hariri et al., "Don't Pass@k: A Bayesian Framework for Large Language Model Evaluation",
-arXiv 2510.04265.
+independent Dirichlet marginals; its quantiles come from its characteristic function. Bayes@N:
+Hariri et al., arXiv 2510.04265, Algorithm 1; the paper's interval (section 2.5) approximates this.
 """
 
 from __future__ import annotations
@@ -49,9 +47,6 @@ def bayes_exact_ci(
     or some weights of the one nearly coincide. A confidence above 1 - 2e-7 is a ValueError. All
     else: :func:`scoring.bayes_ci`.
 
-    Source: the posterior is that of arXiv 2510.04265, Algorithm 1; the paper's interval (section
-    2.5) approximates it.
-
     >>> [round(x, 4) for x in bayes_exact_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.6429, 0.1185, 0.398, 0.8559]
 
@@ -87,13 +82,9 @@ def posterior_cdf(
     metric exceeds a target.
 
     R, w, R0 and their errors are those of :func:`scoring.bayes`, and x is a number, or an array
-    whose last axes are those of the stack, (..., *stack); anything else is a ValueError.
-
-    Returns:
-        P(metric <= x | R), accurate as :func:`bayes_exact_ci` says; a float for one matrix and one
-        x, else an array of the shape to which x and the stack broadcast.
-
-    Source: the posterior of arXiv 2510.04265, Algorithm 1.
+    whose last axes are those of the stack, (..., *stack); anything else is a ValueError. The
+    probability is a float for one matrix and one x, else an array of the shape to which x and the
+    stack broadcast.
 
     One question, 3 of 5 correct: Beta(4, 3), of which 22/64 is below one half. Two, three points:
 

@@ -1,9 +1,9 @@
 """Two kinds of uncertainty of a score, side by side: the trials, and the choice of questions.
 
-A score moves when the same questions are answered again, and it moves when other questions of the
-same kind are asked. More trials shrink only the first, more questions shrink both. The standard
-error over questions that most evaluation harnesses print holds both already, since the questions'
-means in it are noisy: the question's own part is what is left of it without the trials' part.
+A score moves when the same questions are answered again, and when other questions of the same kind
+are asked. More trials shrink only the first, more questions both. The standard error over questions
+that most harnesses print holds both already, since the questions' means in it are noisy: the
+questions' own part is what is left of it without the trials' part.
 """
 
 from __future__ import annotations
@@ -22,18 +22,12 @@ from scoring.numerics.moments import observed_means, posterior_moments
 class Uncertainty(NamedTuple):
     """The standard deviations of one average; floats for one matrix, arrays (...) for stacks."""
 
-    average: Any
-    """avg@N, the mean over questions of each question's mean outcome."""
-    sigma: Any
-    """The paper's sigma on the average's scale, from the posterior: :func:`scoring.avg`."""
-    trials: Any
-    """Standard error of the average if only the trials of these questions are drawn again."""
-    questions: Any
-    """Standard error of the average if only the questions are drawn again, with N endless."""
-    clustered: Any
-    """Standard error over questions as harnesses print it: :func:`scoring.question_stderr`."""
-    total: Any
-    """Standard error of the average if questions and trials are drawn again."""
+    average: Any  # avg@N, the mean over questions of each question's mean outcome
+    sigma: Any  # the paper's, on the average's scale, from the posterior: `scoring.avg`
+    trials: Any  # standard error if only the trials of these questions are drawn again
+    questions: Any  # standard error if only the questions are drawn again, with N endless
+    clustered: Any  # standard error over questions as harnesses print it: `question_stderr`
+    total: Any  # standard error if questions and trials are drawn again
 
 
 def uncertainty(R: Outcomes, w: npt.ArrayLike | None = None) -> Uncertainty:
@@ -56,17 +50,17 @@ def uncertainty(R: Outcomes, w: npt.ArrayLike | None = None) -> Uncertainty:
 
     One trial alone says nothing about its own variance. Where N_a = 1, v_a is the mean of that
     variance under the posterior with the uniform prior, T_a / N_a times the posterior variance of
-    w . pi_a (T_a = 1 + C + N_a). This is the prior's word more than the data's (1/6 for any
-    binary outcome). If most questions have one trial, trust clustered and do not split it.
+    w . pi_a (T_a = 1 + C + N_a), the prior's word more than the data's (1/6 for any binary
+    outcome). If most questions have one trial, trust clustered and do not split it.
 
     sigma and trials are about the same thing, seen by the posterior and by the sample. sigma is
-    the larger one where questions are easy or hard and N is small, since the posterior does not
-    take ten correct answers of ten for certainty, and trials does.
+    larger where questions are easy or hard and N is small: the posterior does not take ten correct
+    answers of ten for certainty.
 
     Fewer than two questions, or one without trials, are a ValueError; R and w: :func:`scoring.avg`.
 
-    Source: sigma: arXiv 2510.04265, equation 20. clustered: Miller, arXiv 2411.00640. The split
-    is the analysis of variance of a random effect, for questions with unequal N_a.
+    Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640. The split is the analysis of
+    variance of a random effect, for questions with unequal N_a.
 
     >>> u = uncertainty([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
     >>> round(u.average, 4), round(u.sigma, 4)

@@ -56,8 +56,6 @@ def geom_at_k(
     a is ``pass_power`` and b ``unanimous_power``. A ValueError if both are 0, or one is negative
     and its score 0. All else: :func:`scoring.pass_at_k`.
 
-    Source: Geom@k of the authors' library; arXiv 2510.04265, equations 21 and 22.
-
     >>> round(geom_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.647106
     """
@@ -100,9 +98,7 @@ def geom_ds_at_k(
     unanimous_power: float = 0.5,
     short: Short = "raise",
 ) -> Any:
-    """Geom@k of the data set: Pass@k^a Pass^k^b, blended after averaging over questions.
-
-    Arguments, returns, errors and source: :func:`geom_at_k`.
+    """Geom@k of the data set, blended after averaging over questions; all else: :func:`geom_at_k`.
 
     >>> round(geom_ds_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.653835
@@ -148,8 +144,6 @@ def geo_spectrum_at_k(
     lambda, from 0 (only S) to 1 (only Pass@k). S is :func:`scoring.threshold_spectrum_at_k` with
     ``weights``, or without them mG-Pass@k, which with lambda 1/2 is GeoSpectrum*@k,
     :func:`geo_spectrum_star_at_k`. All else: :func:`scoring.pass_at_k`.
-
-    Source: GeoSpectrum of the authors' library.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(geo_spectrum_at_k(R, 3), 6), round(geo_spectrum_at_k(R, 3, lam=1.0), 6)
@@ -200,8 +194,6 @@ def geo_spectrum_at_k_ci(
 
 def geo_spectrum_star_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     """GeoSpectrum*@k, the square root of Pass@k times mG-Pass@k: :func:`geo_spectrum_at_k`.
-
-    Source: GeoSpectrum of the authors' library.
 
     >>> round(geo_spectrum_star_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.408248

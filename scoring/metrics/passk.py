@@ -65,8 +65,9 @@ def pass_at_k_ci(
         sigma^2 = 1/M^2 sum_a Var g(p_a)
 
     mu is not :func:`pass_at_k`: it is a posterior mean, drawn towards the prior, and like
-    every Bayes estimate here it treats questions as fixed. The other functions of the family have
-    another g. Those without ``short`` take any number of trials, also none, and any k.
+    every Bayes estimate here it treats questions as fixed. For k = 1 and the default prior mu and
+    sigma are those of Bayes@N. The other functions of the family have another g. Those without
+    ``short`` take any number of trials, also none, and any k.
 
     Args:
         R: as for :func:`pass_at_k`.
@@ -84,8 +85,7 @@ def pass_at_k_ci(
     Raises:
         ValueError: as for :func:`pass_at_k`; alpha0, beta0, confidence or bounds out of range.
 
-    Source: moments of the Beta posterior, arXiv 2510.04265, equation 9 with C = 1; for k = 1 and
-    the default prior these are the mu and sigma of Bayes@N.
+    Source: moments of the Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
 
     >>> [round(x, 4) for x in pass_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
     [0.8393, 0.0973, 0.6487, 1.0]
@@ -101,16 +101,10 @@ def _any_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
 
 
 def pass_hat_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
-    """Pass^k, the unbiased estimator: the chance that all of k attempts are correct.
-
-    ::
-
-        1/M sum_a C(c_a, k) / C(N_a, k)
+    """Pass^k, the unbiased estimator 1/M sum_a C(c_a, k) / C(N_a, k): all of k are correct.
 
     Also known as Unanimous@k (``unanimous_at_k``) and as G-Pass@k with threshold 1. Arguments,
-    returns and errors: :func:`pass_at_k`.
-
-    Source: arXiv 2510.04265, equation 22; Yao et al., arXiv 2406.12045.
+    returns and errors: :func:`pass_at_k`. Source: arXiv 2510.04265, equation 22.
 
     >>> round(pass_hat_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.45
@@ -182,8 +176,6 @@ def naive_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     equation 22, which is :func:`pass_hat_k`; it is a Pass@k with the observed rate in place of p.
     k may be above the number of trials; ``short`` is about questions without any. All else:
     :func:`pass_at_k`.
-
-    Source: arXiv 2510.04265, section 2.7.
 
     >>> round(naive_pass_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.9

@@ -32,9 +32,7 @@ def g_pass_at_k_tau(R: Outcomes, k: int, tau: float, short: Short = "raise") -> 
 
     tau is a share, from 0 to 1. With tau = 0 (j0 = 1, at least one) it is Pass@k and with tau = 1
     Pass^k; at tau = 0.5 and k = 2 it *is* Pass@2. A tau of j/k, as floats divide, asks for exactly
-    j. All else: :func:`scoring.pass_at_k`.
-
-    Source: arXiv 2510.04265, equation 23.
+    j. All else: :func:`scoring.pass_at_k`. Source: equation 23.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(g_pass_at_k_tau(R, 2, 0.5), 6), round(g_pass_at_k_tau(R, 2, 1.0), 6)
@@ -67,9 +65,8 @@ def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
     The closed form is meant as 2 int_{0.5}^{1} G-Pass@k(tau) d tau, and is that for even k. For
     odd k it is lower, and 0 for k = 1: use :func:`mg_pass_at_k_integral` for the integral.
-    Arguments, returns and errors: :func:`scoring.pass_at_k`.
-
-    Source: arXiv 2510.04265, equation 24, as the authors' library sums it.
+    Arguments, returns and errors: :func:`scoring.pass_at_k`. Source: equation 24, as the authors'
+    library sums it.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(mg_pass_at_k(R, 2), 6), round(mg_pass_at_k(R, 3), 6)
@@ -101,9 +98,7 @@ def mg_pass_at_k_integral(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
     j of k correct attempts pass every threshold up to j/k, which is 2 (j/k - 1/2) of the range.
     Equal to :func:`mg_pass_at_k` for even k only; at k = 1 it is Pass@1. Arguments, returns and
-    errors: :func:`scoring.pass_at_k`.
-
-    Source: the integral in arXiv 2510.04265, equation 24.
+    errors: :func:`scoring.pass_at_k`. Source: the integral in equation 24.
 
     >>> round(mg_pass_at_k_integral([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.45
@@ -117,9 +112,8 @@ def maj_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
     This is :func:`g_pass_at_k_tau` with at least floor(k/2) + 1 correct, and not a vote over
     answers (majority vote, cons@k), which needs the answers and may do better, since wrong ones
-    can disagree. Arguments, returns and errors: :func:`scoring.pass_at_k`.
-
-    Source: arXiv 2510.04265, equation 23, with the threshold of a strict majority.
+    can disagree. Arguments, returns and errors: :func:`scoring.pass_at_k`. Source: equation 23,
+    with the threshold of a strict majority.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> [round(maj_at_k(R, k), 6) for k in (1, 2, 3)]
@@ -153,9 +147,8 @@ def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
         1/(k - 1) sum_{j = 1..k-1} (Pass@j + Pass@(j + 1)) / 2,    Pass@1 for k = 1
 
-    Arguments, returns and errors: :func:`scoring.pass_at_k`.
-
-    Source: Hu et al., arXiv 2601.08763, with Pass@j of arXiv 2510.04265, equation 21.
+    Arguments, returns and errors: :func:`scoring.pass_at_k`. Source: Hu et al., arXiv 2601.08763,
+    with Pass@j of equation 21.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> [round(auc_at_k(R, k), 6) for k in (1, 2, 3)]
@@ -189,9 +182,7 @@ def threshold_spectrum_at_k(
 
     As a credit for exactly j correct attempts this is w_1 + ... + w_j. ``weights`` are w_1..w_k,
     not negative, with a sum of at most 1, shape (k,); others are a ValueError. All else:
-    :func:`scoring.pass_at_k`.
-
-    Source: threshold spectrum of the authors' library; arXiv 2510.04265, equation 23.
+    :func:`scoring.pass_at_k`. Source: threshold spectrum of the authors' library; equation 23.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(threshold_spectrum_at_k(R, 2, [0.5, 0.5]), 6)

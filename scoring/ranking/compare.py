@@ -26,20 +26,13 @@ from scoring.numerics.moments import observed_means
 class Comparison(NamedTuple):
     """The difference of two scores, A minus B; floats for one pair, arrays (...) for stacks."""
 
-    difference: Any
-    """mu_a - mu_b, above 0 where A scores higher."""
-    sigma: Any
-    """Standard deviation of the difference."""
-    z: Any
-    """|difference| / sigma; 0 where the difference is 0, inf where only sigma is 0."""
-    rho: Any
-    """Phi(z): the confidence that the better score belongs to the better model, 1/2 to 1."""
-    probability: Any
-    """The probability that A beats B: rho where A scores higher, 1 - rho where B does."""
-    lo: Any
-    """Lower end of the interval of the difference."""
+    difference: Any  # mu_a - mu_b, above 0 where A scores higher
+    sigma: Any  # standard deviation of the difference
+    z: Any  # |difference| / sigma; 0 where the difference is 0, inf where only sigma is 0
+    rho: Any  # Phi(z): the confidence that the better score is the better model's, 1/2 to 1
+    probability: Any  # that A beats B: rho where A scores higher, 1 - rho where B does
+    lo: Any  # ends of the interval of the difference
     hi: Any
-    """Upper end."""
 
 
 def compare(
@@ -58,7 +51,9 @@ def compare(
     middle, and equal models would seem to differ; the averages are not pulled.
 
     The questions are fixed: more trials raise z, whatever the number of questions. To compare
-    scores with a prior run, or by another estimator, pass them to :func:`compare_scores`.
+    scores with a prior run, or by another estimator, pass them to :func:`compare_scores`. The
+    interval is difference -/+ the two-sided normal quantile (1.96 at 0.95) times sigma. With scores
+    on one scale 0..1 it may go beyond -1 and 1.
 
     Args:
         R_a: outcomes of A as for :func:`scoring.bayes`, with a trial of every question.
@@ -67,13 +62,8 @@ def compare(
         w: as for :func:`scoring.bayes`.
         confidence: posterior probability of the interval (lo, hi), in (0, 1).
 
-    Returns:
-        A :class:`Comparison`; its interval is difference -/+ the two-sided normal quantile
-        (1.96 at 0.95) times sigma. With scores on one scale 0..1 it may go beyond -1 and 1.
-
     Raises:
-        ValueError: as for :func:`scoring.avg`; different numbers of questions; leading axes
-            that cannot be broadcast; a confidence outside (0, 1).
+        ValueError: as for :func:`scoring.avg`; an argument not as above.
 
     >>> a = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> b = [[0, 1, 0, 0, 0], [1, 0, 0, 1, 1]]

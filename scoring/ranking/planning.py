@@ -44,12 +44,9 @@ MOST_TRIALS = 2**52
 class TrialPlan(NamedTuple):
     """Trials per question and model; floats for one pair of models, arrays (...) for stacks."""
 
-    trials: Any
-    """For the difference that the pilot shows; inf where it shows none."""
-    fewest: Any
-    """For the largest difference in the pilot's interval."""
-    most: Any
-    """For the smallest difference in the pilot's interval; inf where that holds 0."""
+    trials: Any  # for the difference that the pilot shows; inf where it shows none
+    fewest: Any  # for the largest difference in the pilot's interval
+    most: Any  # for the smallest difference in the pilot's interval; inf where that holds 0
 
 
 def trials_for_width(
@@ -65,20 +62,12 @@ def trials_for_width(
     docstring. The expectation is over what the pilot leaves open, so that about half of all runs
     with N trials reach the width, and the rest miss it by little.
 
-    Args:
-        R: outcomes of the pilot as for :func:`scoring.bayes`. A question without trials is
-            planned for from the prior.
-        width: hi - lo of :func:`scoring.bayes_ci` without bounds, above 0, in units of the
-            weights.
-        w: as for :func:`scoring.bayes`.
-        confidence: of the interval, in (0, 1).
+    R holds outcomes of the pilot; a question without trials is planned from the prior. The width
+    is hi - lo of :func:`scoring.bayes_ci` without bounds, above 0, in units of the weights; one so
+    small that 2^52 trials do not reach it is a ValueError. All else: :func:`scoring.bayes_ci`.
 
     Returns:
         N, at least 1: an int for one matrix, an int64 array (...) for stacks.
-
-    Raises:
-        ValueError: as for :func:`scoring.bayes`; a width that is not above 0, or so small that
-            2^52 trials do not reach it; a confidence outside (0, 1).
 
     >>> pilot = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]
     >>> trials_for_width(pilot, 0.2), trials_for_width(pilot, 0.1)

@@ -4,17 +4,18 @@ A table of ranks is only readable with three names beside it: the rule by which 
 rank, the method by which ranks are numbered, and z. Tables 1 and 2 of the paper are consecutive
 z, dense, z = 1.645 (one-sided 95 %); its Figures 5 and 7 are competition ranks of plain scores.
 
-Source: Hariri et al., arXiv 2510.04265, sections 2.5 and 2.7.1.
+Source: Hariri et al., arXiv 2510.04265, sections 2.5, 2.7 and 2.7.1, and for the agreement of two
+rankings, tau_b, appendix F.1.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import check_models, check_scores
+from scoring.numerics.arrays import broadcast_shape, check_models, check_scores, finite_array
 from scoring.numerics.checks import check_finite, check_positive
 from scoring.numerics.inputs import Bools, Floats, Ints
 from scoring.numerics.rank_integral import integrate, ranks_of_rows, wins_of_rows
@@ -37,18 +38,17 @@ def ranks(
     1, 2, 2, 4).
 
     Args:
-        scores: shape (..., K), one score per model.
+        scores: finite, shape (..., K), one score per model.
         method: "competition" or "dense".
-        tolerance: consecutive scores at most this far apart share a rank, in a chain. ``None`` is
-            1e-13 of the largest score in size: the same mean summed in another order of the
-            questions is the same score. 0 is for scores that are exactly the same only.
+        tolerance: consecutive scores at most this far apart, at least 0, share a rank, in a chain.
+            ``None`` is 1e-13 of the largest score in size: the same mean summed in another order of
+            the questions is the same score. 0 is for scores that are exactly the same only.
 
     Returns:
         int64 ranks, shape (..., K), in the order of the models.
 
     Raises:
-        ValueError: a score that is not finite, no models, an unknown method, a tolerance that
-            is negative or not finite.
+        ValueError: an argument not as above.
 
     >>> ranks([0.61, 0.73, 0.61, 0.23]).tolist()
     [2, 1, 2, 4]
@@ -83,10 +83,10 @@ def ranks_with_uncertainty(
         overlap         mu_i - z sigma_i <= mu_i+1 + z sigma_i+1
 
     Only neighbours are compared, so a chain may put models into one rank whose own z is large;
-    :func:`indistinguishable_groups` looks at all pairs. The rule of the overlap asks for more
-    before it separates two models: with equal sigmas, sqrt(2) times the difference. At z = 1.645
-    consecutive_z is one-sided 95 % confidence in the order of two neighbours, while
-    mu -/+ 1.645 sigma is a two-sided 90 % interval.
+    :func:`indistinguishable_groups` looks at all pairs. The overlap (the protocol of the paper's
+    introduction) asks for more before it separates two models: with equal sigmas, sqrt(2) times
+    the difference. At z = 1.645 consecutive_z is one-sided 95 % confidence in the order of two
+    neighbours, while mu -/+ 1.645 sigma is a two-sided 90 % interval.
 
     Args:
         mu: posterior means, shape (..., K).
@@ -98,8 +98,6 @@ def ranks_with_uncertainty(
     Raises:
         ValueError: mu or sigma not finite, sigma below 0, shapes that do not match, an unknown
             rule or method, z not above 0.
-
-    Source: section 2.7.1 (consecutive_z) and the protocol of the introduction (overlap).
 
     >>> mu, sigma = [0.70, 0.62, 0.61, 0.55], 0.02
     >>> ranks_with_uncertainty(mu, sigma).tolist()
@@ -196,6 +194,55 @@ def indistinguishable_groups(
     cliques = _maximal_cliques(neighbours)
     groups = sorted(sorted(int(i) for k in clique for i in members[k]) for clique in cliques)
     return [order[group].tolist() for group in groups]
+
+
+def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
+    """Kendall's tau_b of two rankings or two vectors of scores of K models.
+
+    With C concordant and D discordant pairs, n_x the pairs not tied in x and n_y those not tied
+    in y::
+
+        tau_b = (C - D) / sqrt(n_x n_y)
+
+    The pairs are counted in integers, and numbers are tied only if they are exactly equal: pass
+    ``ranks(scores)`` rather than scores that may differ by rounding. Where all models are tied in
+    x or in y, tau_b has no value: that element is masked, and ``tau.mean()`` leaves it out.
+    ``tau.mask.sum()`` is the number of such rankings, to be reported beside the mean.
+
+    Numbers are finite and shapes (..., K), K at least 2, and are broadcast; else a ValueError.
+
+    Returns:
+        A float64 ``numpy.ma.MaskedArray`` of shape (...), without axes for two vectors. What
+        lies under the mask is NaN, so that a caller who drops the mask does not get a number.
+
+    >>> float(kendall_tau_b([1, 2, 3, 4], [1, 2, 4, 3]).round(4))
+    0.6667
+    >>> kendall_tau_b([[1, 2, 3], [1, 1, 1]], [1, 2, 2]).round(4).tolist()
+    [0.8165, None]
+    """
+    finite_array(x, "x"), finite_array(y, "y")
+    # The values as they are: as float64 large integers might tie that differ.
+    a, b = np.asarray(x), np.asarray(y)
+    if not a.ndim or not b.ndim or a.shape[-1] != b.shape[-1] or a.shape[-1] < 2:
+        raise ValueError(
+            f"x and y have shapes {a.shape} and {b.shape}: "
+            "pass the same K models in both, shape (..., K) with K at least 2"
+        )
+    shape = broadcast_shape(x=a, y=b)[:-1]
+    agreement, untied = np.zeros(shape, dtype=np.int64), np.zeros((2, *shape), dtype=np.int64)
+    for step in range(1, a.shape[-1]):
+        sign_a, sign_b = (
+            (v[..., step:] > v[..., :-step]).astype(np.int8) - (v[..., step:] < v[..., :-step])
+            for v in (a, b)
+        )
+        agreement += (sign_a * sign_b).sum(axis=-1, dtype=np.int64)
+        untied[0] += np.count_nonzero(sign_a, axis=-1)
+        untied[1] += np.count_nonzero(sign_b, axis=-1)
+    defined = (untied > 0).all(axis=0)
+    # One root of the product, which for equal rankings is exact; in float64 it cannot overflow.
+    scale = np.sqrt(untied[0].astype(np.float64) * untied[1])
+    tau = np.divide(agreement, scale, out=np.full(shape, np.nan), where=defined)
+    return np.ma.masked_array(tau, mask=~defined, fill_value=np.nan)  # type: ignore[no-untyped-call]
 
 
 def _number(order: npt.NDArray[np.intp], apart: Bools, method: Method) -> Ints:

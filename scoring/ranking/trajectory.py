@@ -20,33 +20,21 @@ import numpy.typing as npt
 from scoring.numerics.arrays import check_models
 from scoring.numerics.checks import check_confidence, result
 from scoring.numerics.inputs import Floats, Ints, Outcomes
-from scoring.numerics.resampling import Score, resample, resampled_scores, scored, track_counts
-from scoring.ranking.kendall import kendall_tau_b
-from scoring.ranking.ranks import ranks
-
-__all__ = [
-    "Score",
-    "Stability",
-    "down_share",
-    "monotone_tau",
-    "progress_tau_b",
-    "resample",
-    "resampled_scores",
-    "stabilities",
-    "stability",
-]
+from scoring.numerics.resampling import Score as Score
+from scoring.numerics.resampling import resample as resample
+from scoring.numerics.resampling import resampled_scores as resampled_scores
+from scoring.numerics.resampling import scored, track_counts
+from scoring.ranking.ranks import kendall_tau_b, ranks
 
 
 class Stability(NamedTuple):
     """How steadily one score follows training.
 
-    Attributes:
-        tau: :func:`monotone_tau` of the trials themselves; _mean, _low and _high are its mean and
-            percentile interval over replicates.
-        tau_b: :func:`progress_tau_b`, likewise over the replicates that have one. ``None`` where
-            all scores are tied, and for the last three where they are in every replicate.
-        tau_b_undefined: share of replicates in which all scores are tied.
-        down: :func:`down_share`, likewise.
+    tau is :func:`monotone_tau` of the trials themselves; _mean, _low and _high are its mean and
+    percentile interval over replicates. tau_b is :func:`progress_tau_b`, likewise over the
+    replicates that have one: ``None`` where all scores are tied, and for the last three where they
+    are in every replicate; tau_b_undefined is the share of those in which all scores are tied. down
+    is :func:`down_share`, likewise.
     """
 
     tau: float
@@ -161,19 +149,13 @@ def stability(
     far below that of the true scores; replicates tie less, and the interval may miss both.
 
     Args:
-        R: outcomes 0 and 1 of the n checkpoints of one training in their order, shape (n, M, N),
-            possibly masked, or :class:`scoring.Counts` of shape (n, M, 2); at least one trial
-            of each question, and n at least 2.
+        R: as for :func:`scoring.pass_at_k`, of the n checkpoints of one training in their order,
+            n at least 2: shape (n, M, N), or counts; at least one trial of each question.
         score: reduces counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``.
-        trials: trials of every question in a replicate; ``None`` is as many as it has. What is
-            not over replicates is of R itself, whatever ``trials`` is.
+        trials: as for :func:`resample`. What is not over replicates is of R itself.
         replicates: how many, at least 1.
         seed: of the random numbers, at least 0.
-        confidence: of the percentile intervals, in (0, 1).
-
-    Returns:
-        A :class:`Stability`. The ends are values that occurred, since these are steps and not a
-        continuum.
+        confidence: of the percentile intervals, whose ends are values that occurred, in (0, 1).
 
     Raises:
         ValueError: an argument not as above; what ``score`` raises, such as a k above the trials.

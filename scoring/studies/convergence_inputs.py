@@ -27,16 +27,11 @@ class Convergence:
     Shares are of all replicates, so that ``pmf`` sums to the share that converged.
     """
 
-    label: str
-    """The estimator."""
-    counts: Ints
-    """Replicates whose convergence@n is n = 1..N, int64, shape (N,)."""
-    failed: int
-    """Replicates that did not converge: their ranking from N trials is not gold."""
-    worst: int
-    """The first replicate with the largest convergence@n; the first of all if none converged."""
-    first_failed: int | None
-    """The first replicate that did not converge, or None."""
+    label: str  # the estimator
+    counts: Ints  # replicates whose convergence@n is n = 1..N, shape (N,)
+    failed: int  # replicates that did not converge: their ranking from N trials is not gold
+    worst: int  # the first replicate with the largest convergence@n; 0 if none converged
+    first_failed: int | None  # the first replicate that did not converge
 
     @classmethod
     def of(cls, label: str, points: Ints, first: int, trials: int) -> Convergence:

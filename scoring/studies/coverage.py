@@ -58,14 +58,11 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 class Coverage(NamedTuple):
     """What a method's interval did over replicates; every figure with its Monte-Carlo error."""
 
-    coverage: float
-    """Share of replicates whose interval holds the target."""
+    coverage: float  # share of replicates whose interval holds the target
     coverage_se: float
-    width: float
-    """Mean of upper minus lower end."""
+    width: float  # mean of upper minus lower end
     width_se: float
-    bias: float
-    """Mean of estimate minus target."""
+    bias: float  # mean of estimate minus target
     bias_se: float
 
 

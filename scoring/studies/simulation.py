@@ -48,12 +48,9 @@ COIN_SHAPES = (4, 5, 6, 7, 7, 8, 9, 10, 11, 12, 13)
 class Separation(NamedTuple):
     """What :func:`separation_curve` finds; arrays of shape (..., len(trials))."""
 
-    above: Floats
-    """Share of replicates with A strictly above B."""
-    tied: Floats
-    """Share of replicates with A and B level, which is neither right nor wrong."""
-    z: Floats
-    """Mean over replicates of abs(z)."""
+    above: Floats  # share of replicates with A strictly above B
+    tied: Floats  # share of replicates with A and B level, which is neither right nor wrong
+    z: Floats  # mean over replicates of abs(z)
 
 
 def coin_models(seed: int, sets: int | None = None) -> Floats:

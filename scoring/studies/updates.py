@@ -28,7 +28,7 @@ from scoring.numerics.coins import (
     stream,
 )
 from scoring.numerics.inputs import Floats, Ints
-from scoring.ranking.kendall import kendall_tau_b
+from scoring.ranking.ranks import kendall_tau_b
 
 ORIGINAL_MEANS = (0.3021, 0.3166, 0.4144, 0.4985, 0.5351, 0.5759, 0.6679, 0.7487)
 """Printed means of the eight original models."""
@@ -42,20 +42,13 @@ CHUNK = 250
 class PriorStudy(NamedTuple):
     """What :func:`prior_study` finds; rows are the uniform prior, then each strength."""
 
-    tau: Floats
-    """Mean tau_b between estimated and true ranking, shape (1 + strengths, trials)."""
-    tau_error: Floats
-    """Its standard error over replicates, same shape."""
-    gain: Floats
-    """Mean over replicates of tau_b less that of the uniform prior, same shape; first row 0."""
-    gain_error: Floats
-    """Its standard error: smaller than that of a difference of two means, being paired."""
-    undefined: Ints
-    """Replicates left out of ``tau`` because all estimates were tied, same shape."""
-    update_tau: float
-    """Mean tau_b between the true rankings of the original and of the updated models."""
-    changed: float
-    """Share of updated sets whose true ranking is not the original one."""
+    tau: Floats  # mean tau_b between estimated and true ranking, (1 + strengths, trials)
+    tau_error: Floats  # its standard error over replicates, same shape
+    gain: Floats  # mean of tau_b less that of the uniform prior, same shape; first row 0
+    gain_error: Floats  # its standard error, of paired replicates
+    undefined: Ints  # replicates left out of tau because all estimates were tied, same shape
+    update_tau: float  # mean tau_b between the true rankings of original and updated models
+    changed: float  # share of updated sets whose true ranking is not the original one
 
 
 def original_models(seed: int) -> Floats:

@@ -14,7 +14,7 @@ from pipeline.config.studies import Plan
 from pipeline.display.table import Column, Table
 from pipeline.plots import priors as plots
 from pipeline.research.studies import Result, shared
-from scoring.ranking.kendall import kendall_tau_b
+from scoring.ranking.ranks import kendall_tau_b
 from scoring.studies import updates
 from scoring.studies.updates import PriorStudy
 
