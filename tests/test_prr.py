@@ -19,7 +19,7 @@ from pipeline.config import imports
 from pipeline.config.prr import load
 from pipeline.imports.importing import import_records
 from pipeline.research.prr import pairing, verb
-from pipeline.research.prr.rates import pair_counts, protocols
+from pipeline.research.prr.rates import pair_counts, reversals
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -51,7 +51,7 @@ def told(root: Path, *settings: str, endings: tuple[str, str] = ("base", "tuned"
     return json.loads((root / "out" / "prr.json").read_text())
 
 
-def reversals(before: Sequence[float], after: Sequence[float]) -> int:
+def turned(before: Sequence[float], after: Sequence[float]) -> int:
     """MaP's sum, pair by pair; scores equal but for rounding are a tie."""
     pairs = itertools.combinations(range(len(before)), 2)
     moves = ((round(before[i] - before[j], 12), round(after[i] - after[j], 12)) for i, j in pairs)
@@ -66,19 +66,19 @@ def passes(outcomes: Any, k: int) -> Any:
 
 def test_rates_are_those_of_the_formula(tmp_path: Path) -> None:
     outcomes = random_sides(tmp_path)
-    found = told(tmp_path, "pass_k=1,2,4", "draws=4000")
+    found = told(tmp_path, "metrics=pass@1,pass@2,pass@4", "draws=4000")
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["avg@6", "Bayes@6", "Pass@1", "Pass@2", "Pass@4"]
     for label, row in rows.items():
         k = int(label.split("@")[1]) if label.startswith("Pass") else 1
         before, after = passes(outcomes, k)
-        assert row["reversed"] == reversals(before, after)
-        assert row["prr"] == pytest.approx(reversals(before, after) / 6)
+        assert row["reversed"] == turned(before, after)
+        assert row["prr"] == pytest.approx(turned(before, after) / 6)
         # The posterior, drawn by other means.
         rng, right = np.random.default_rng(3), outcomes.sum(axis=-1)
         p = rng.beta(1 + right, 7 - right, (20_000, *right.shape))
         drawn = (1 - (1 - p) ** k).mean(axis=-1)
-        rates = np.array([reversals(*one) / 6 for one in drawn[:4000]])
+        rates = np.array([turned(*one) / 6 for one in drawn[:4000]])
         assert row["mean"] == pytest.approx(rates.mean(), abs=0.02)
         ends = np.quantile(rates, [0.025, 0.975])
         assert (row["low"], row["high"]) == pytest.approx(ends, abs=1 / 6 + 1e-9)
@@ -88,7 +88,7 @@ def test_rates_are_those_of_the_formula(tmp_path: Path) -> None:
 
 def test_settled_pairs_are_those_whose_intervals_leave_out_zero(tmp_path: Path) -> None:
     outcomes = random_sides(tmp_path, models=6, questions=20, trials=16)
-    found = told(tmp_path, "pass_k=4,8", "confidence=0.9")
+    found = told(tmp_path, "metrics=pass@4,pass@8", "confidence=0.9")
     rows = {row["protocol"]: row for row in found["protocols"]}
     right, n = outcomes.sum(axis=-1), 16
     p = (right + 1) / (n + 2)
@@ -125,7 +125,7 @@ def test_form_of_the_paper() -> None:
     outcomes[..., 0] = np.arange(12) < sampled[..., None]  # one of 16 trials, of so many questions
     once = (np.arange(12) < greedy[..., None]).astype(int)[..., None]
     cfg = load(["before=x", "after=y", "draws=100"])
-    found = {one.label: one for one in protocols(*outcomes, cfg, tuple(once))}
+    found = {one.label: one for one in reversals(*outcomes, cfg, tuple(once))}
     assert list(found) == ["greedy", "avg@16", "Bayes@16"] + [f"Pass@{2**k}" for k in range(5)]
     assert f"{found['greedy'].rate:.2%} {found['Pass@16'].rate:.2%}" == "50.00% 22.73%"
     counts = pair_counts(found["Pass@16"], 0.95)
@@ -141,7 +141,7 @@ def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
             run_of(tmp_path, f"{name}-{ending}", {f"q{i}": "1" * i + "0" * (4 - i) for i in (0, 2)})
             one = {f"q{i}": "1" if i < 2 * count else "0" for i in (0, 2)}
             run_of(tmp_path, f"{name}-{ending}-greedy", one, *GREEDY)
-    found = told(tmp_path, "pass_k=1,2", "output=20")
+    found = told(tmp_path, "metrics=pass@1,pass@2", "output=20")
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["greedy", "avg@4", "Bayes@4", "Pass@1", "Pass@2"]
     assert (rows["greedy"]["reversed"], rows["greedy"]["pairs"]) == (1, 3)
@@ -164,7 +164,7 @@ def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
 def test_ranks_tell_pairs_scores_and_shifts(tmp_path: Path) -> None:
     imported(tmp_path, ["x-base", "y-base", "z-base"], [[[1, 1, 0]], [[1, 0, 0]], [[1, 0, 0]]])
     imported(tmp_path, ["x-sft", "y-sft", "z-sft"], [[[0, 0, 0]], [[1, 1, 1]], [[1, 1, 0]]])
-    found = told(tmp_path, "pass_k=1", endings=("base", "sft"))
+    found = told(tmp_path, "metrics=pass@1", endings=("base", "sft"))
     rows = [row for row in found["ranks"] if row["protocol"] == "avg@3"]
     assert [(r["before"], r["after"]) for r in rows] == [(f"{n}-base", f"{n}-sft") for n in "xyz"]
     assert [(r["rank_before"], r["rank_after"], r["shift"]) for r in rows] == [
@@ -187,7 +187,7 @@ def test_ranks_tell_pairs_scores_and_shifts(tmp_path: Path) -> None:
 def test_ties_are_no_reversals_but_posteriors_reverse_them(tmp_path: Path) -> None:
     for ending in ("base", "tuned"):
         imported(tmp_path, [f"{n}-{ending}" for n in "abc"], [[[1, 0, 1, 0]] * 4] * 3)
-    row = told(tmp_path, "pass_k=2")["protocols"][0]
+    row = told(tmp_path, "metrics=pass@2")["protocols"][0]
     assert (row["prr"], row["tied"], row["settled"]) == (0, 3, 0)
     assert row["mean"] == pytest.approx(0.5, abs=0.03)
 
@@ -239,14 +239,14 @@ def test_fewer_trials_leave_out_k_and_other_trials_are_said(tmp_path: Path) -> N
     outcomes[1, 2, 2:] = -1
     imported(tmp_path, ["a-base", "b-base"], outcomes)
     imported(tmp_path, ["a-tuned", "b-tuned"], outcomes[:, :, :3])
-    found = told(tmp_path, "pass_k=1,2,4")
+    found = told(tmp_path, "metrics=pass@1,pass@2,pass@4")
     labels = ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
     assert [row["protocol"] for row in found["protocols"]] == labels
     page = (tmp_path / "out" / "prr.md").read_text()
     assert "Pass@4: left out" in page and "not alike: trials" in page
     assert "cost: not known" in page
     assert not [key for key, row in enumerate(found["protocols"]) if row["cost"] is not None]
-    told(tmp_path, "pass_k=4")
+    told(tmp_path, "metrics=pass@4")
     assert not (tmp_path / "out" / "trend.png").exists()
 
 
@@ -254,7 +254,7 @@ def test_ragged_runs_have_no_number_of_trials(tmp_path: Path) -> None:
     for name in ("a-base", "b-base", "a-tuned", "b-tuned"):
         owed = {"x": "1101", "y": "10.0" if name == "b-base" else "1001"}
         run_of(tmp_path, name, owed)
-    found = told(tmp_path, "pass_k=1,2", "confidence=0.975")
+    found = told(tmp_path, "metrics=pass@1,pass@2", "confidence=0.975")
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
     # Of before there are 15 trials of 4 questions.
@@ -272,7 +272,8 @@ def test_settings_that_cannot_work_are_refused() -> None:
     for settings, said in (
         (["after=x"], "before: names no run"),
         (["before=x"], "after: names no run"),
-        (["before=x", "after=y", "pass_k=0,1"], "pass_k=.*at least 1"),
+        (["before=x", "after=y", "metrics=pass@0"], "metrics: pass@0.*at least 1"),
+        (["before=x", "after=y", "pass_k=2"], "pass_k: is called metrics now"),
         (["before=x", "after=y", "confidence=1"], "confidence=1.0: must be above 0"),
         (["before=x", "after=y", "draws=5"], "draws=5: must be at least 100"),
         (["before=x", "after=y", "seed=-1"], "seed=-1"),
@@ -314,5 +315,5 @@ def test_runs_that_cannot_be_compared_are_refused_in_one_line(
         assert "\n" not in str(error.value)
         assert capsys.readouterr() == ("", "")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="the comparison was not saved"):
+    with pytest.raises(NotADirectoryError):
         told(tmp_path, f"after={runs}/[ab]-tuned", f"out={tmp_path / 'file' / 'in'}")

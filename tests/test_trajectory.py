@@ -25,27 +25,29 @@ from pipeline.config import compose
 from pipeline.config import trajectory as settings
 from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.prepare import questions
+from pipeline.research import protocols
 from pipeline.research.checkpoints import merging
+from pipeline.research.protocols import Tokens
 from pipeline.research.trajectory import (
     beside,
     evaluate,
     figures,
     forms,
+    page,
     plan,
     preview,
-    protocols,
     remaining,
     samples,
-    spread,
     stability,
-    summary,
     tracks,
+    variance,
     verb,
     windows,
 )
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
 from pipeline.research.trajectory.tracks import Track
 from pipeline.store import runfolder
+from scoring.metrics import table
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "demo" / "models"
@@ -100,7 +102,9 @@ def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
         (["checkpoints=a", "stages=[grade]"], "stages=[grade]: leave it out"),
         (["checkpoints=a", "model.id=x"], "model.id=x: leave it out; checkpoints= says"),
         (["checkpoints=a", "sampling.trials=4,8"], "sampling.trials: takes one value"),
-        (["checkpoints=a", "pass_k=0"], "pass_k=[0]: must be at least 1"),
+        (["checkpoints=a", "pass_k=1,4"], "pass_k: is called metrics now"),
+        (["checkpoints=a", "metrics=pas@4"], "metrics: pas@4: no such metric (did you mean pass@4"),
+        (["checkpoints=a", "metrics=pass@0"], "metrics: pass@0"),
         (["checkpoints=a", "confidence=95"], "confidence=95.0: must be above 0 and below 1"),
         (["checkpoints=a", "replicates=1"], "replicates=1: must be at least 2"),
         (["checkpoints=a", "prices.output=-1"], "prices.output=-1.0: must be at least 0"),
@@ -120,10 +124,10 @@ def test_wrong_settings_give_one_line(arguments: list[str], message: str) -> Non
 def test_own_settings_and_those_of_runs_are_told_apart() -> None:
     found = settings.load(
         ["model=demo", "dataset=demo,aime25", "checkpoints=[a, b]", "merge=8,4,4", "tag=t",
-         "merge.keep=false", "output=2", "sampling.trials=4", "pass_k=16,1"]
+         "merge.keep=false", "output=2", "sampling.trials=4", "metrics=pass@16,maj@4"]
     )  # fmt: skip
     assert found.cfg.checkpoints == {"": ["a", "b"]} and found.cfg.merge.windows == [4, 8]
-    assert not found.cfg.merge.keep and found.cfg.pass_k == [1, 16]
+    assert not found.cfg.merge.keep and found.cfg.metrics == ["pass@16", "maj@4"]
     assert found.cfg.prices.output == 2 and found.cfg.prices.cache_miss == 1.25
     assert found.run == ["model=demo", "tag=t", "sampling.trials=4"]
     assert found.datasets == [["dataset=demo"], ["dataset=aime25"]]
@@ -286,7 +290,8 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
     fewer = planned(*ask, "sampling.trials=2")[1].evaluations[0]
     marks = tracks._outcomes(fewer.run, tracks_order(fewer))
     assert stand(fewer).finished and marks.tolist() == [[1, 1], [0, 1]]
-    assert tracks._outcomes(more.run, tracks_order(more)).tolist() == [[1, 1, 0, -1], [0, 1, 0, -1]]
+    marks = tracks._outcomes(more.run, tracks_order(more))
+    assert marks.tolist() == [[1, 1, 0, None], [0, 1, 0, None]]
     (one.run.grades / "_grader.json").write_text("{}")
     assert stand(one) == (0, 6, 0, False)
     with pytest.raises(UserError, match=r"made with other settings: sampling\.temp"):
@@ -486,18 +491,25 @@ def test_a_stop_that_a_run_outlives_is_one_all_the_same(number: int, status: int
 # --- analysis ---------------------------------------------------------------------------------
 
 
+MISSING = -1  # in place of an outcome
+
+
 def track(right: Any, trials: Any, **more: Any) -> Track:
     """With the first trials of every question correct, the next ones wrong, the others missing."""
     right, trials = np.broadcast_arrays(right, trials)
     at = np.arange(trials.max())
-    marks = np.where(at < right[..., None], 1, np.where(at < trials[..., None], 0, tracks.NONE))
+    marks = np.where(at < right[..., None], 1, np.where(at < trials[..., None], 0, MISSING))
     return along(marks, **more)
 
 
 def along(marks: Any, **more: Any) -> Track:
-    outcomes = np.asarray(marks, np.int8)
-    steps = np.arange(1, len(outcomes) + 1) * 100
-    base = Track("", "sums", 1, steps, [f"s-{s}" for s in steps], outcomes, None, 3.0, 5.0, None)
+    """`greedy` is (n, M), 1 where the greedy attempt is right."""
+    marks = np.asarray(marks, np.int8)
+    steps = np.arange(1, len(marks) + 1) * 100
+    names, R = [f"s-{step}" for step in steps], np.ma.masked_equal(marks, MISSING)
+    if "greedy" in more:
+        more["greedy"] = np.ma.array(more["greedy"])[..., None]
+    base = Track("", "sums", 1, steps, names, R, None, Tokens(3.0, 5.0), Tokens(None, None))
     return base._replace(**more)
 
 
@@ -512,7 +524,7 @@ def pass_at(c: int, n: int, k: int) -> float:
 
 
 RIGHT = [[0, 1, 2], [1, 1, 2], [3, 0, 4], [2, 4, 5], [4, 4, 6]]  # of eight, by checkpoint
-CFG = TrajectoryConfig(pass_k=[1, 2, 4], replicates=400)
+CFG = TrajectoryConfig(metrics=["pass@1", "pass@2", "pass@4"], replicates=400)
 
 
 def one_of(rows: Sequence[Any], **cells: Any) -> Any:
@@ -527,15 +539,15 @@ def test_curves_and_taus_are_those_of_the_formulas() -> None:
     rows = stability.stability([own], CFG)
     z = NormalDist().inv_cdf(0.975)
     expected = {
-        ("avg", None): [sum(r) / 24 for r in RIGHT],
-        ("bayes", None): [sum((c + 1) / 10 for c in r) / 3 for r in RIGHT],
-        ("greedy", None): [0, 1 / 3, 1 / 3, 2 / 3, 1],
-        **{("pass", k): [sum(pass_at(c, 8, k) for c in r) / 3 for r in RIGHT] for k in (1, 2, 4)},
+        "avg": [sum(r) / 24 for r in RIGHT],
+        "bayes": [sum((c + 1) / 10 for c in r) / 3 for r in RIGHT],
+        "greedy": [0, 1 / 3, 1 / 3, 2 / 3, 1],
+        **{f"pass@{k}": [sum(pass_at(c, 8, k) for c in r) / 3 for r in RIGHT] for k in (1, 2, 4)},
     }
-    for (metric, k), values in expected.items():
-        found = [row for row in curve if (row["metric"], row["k"]) == (metric, k)]
+    for metric, values in expected.items():
+        found = [row for row in curve if row["metric"] == metric]
         assert [row["value"] for row in found] == pytest.approx(values)
-        row = one_of(rows, metric=metric, k=k, steps="common")
+        row = one_of(rows, metric=metric, steps="common")
         assert row["tau"] == pytest.approx(tau_of(values)) and row["n"] == 5
         falls = sum(b < a for a, b in itertools.pairwise(values))
         assert row["down"] == pytest.approx(falls / 4)
@@ -581,7 +593,7 @@ def test_bootstrap_and_pairs_are_what_enumeration_gives(missing: bool) -> None:
 
     Trials are drawn as columns; where one is missing, of both checkpoints by themselves.
     """
-    cfg = TrajectoryConfig(pass_k=[2], replicates=20000, seed=5)
+    cfg = TrajectoryConfig(metrics=["pass@2"], replicates=20000, seed=5)
     one = along([[[1, 1, 0, 0, 0, 0, 0, 0]], [[1, 0, 1, 1, 1, 1, 0, 0]]])
     shares = [2 / 8, 1 / 8, 4 / 8, 1 / 8]
     if missing:
@@ -608,12 +620,12 @@ def test_bootstrap_and_pairs_are_what_enumeration_gives(missing: bool) -> None:
             return pass_at(at[0], n, 2), pass_at(at[1], n, 2)
 
         other = {at: tau_of(other_of(at)) for at in chances}
-        pair = one_of(found.pairs, k=2, n=n)
+        pair = one_of(found.pairs, metric="pass@2", n=n)
         above = sum(p for at, p in chances.items() if tau[at] > other[at])
         below = sum(p for at, p in chances.items() if tau[at] < other[at])
         assert (pair["above"], pair["below"]) == pytest.approx((above, below), abs=0.015)
         assert pair["above"] + pair["equal"] + pair["below"] == pytest.approx(1)
-        mean = one_of(found.samples, k=2, n=n)["tau_mean"]
+        mean = one_of(found.samples, metric="pass@2", n=n)["tau_mean"]
         assert pair["difference"] == pytest.approx(row["tau_mean"] - mean)
         untied = {at: p for at, p in chances.items() if tau_b_of(at) and tau_b_of(other_of(at))}
         same = sum(p for at, p in untied.items() if tau_b_of(at) == tau_b_of(other_of(at)))
@@ -632,7 +644,7 @@ def test_merged_and_single_are_drawn_jointly() -> None:
     gains = samples.samples([single, pair], CFG).gains
     assert gains and all(row["equal"] == row["equal_b"] == 1 for row in gains)
     assert {(row["low"], row["high_b"]) for row in gains} == {(0, 0)}
-    ragged = np.concatenate([marks, np.full((5, 3, 1), tracks.NONE)], axis=-1)
+    ragged = np.concatenate([marks, np.full((5, 3, 1), MISSING)], axis=-1)
     apart = samples.samples([along(ragged), along(ragged, window=2)], CFG).gains
     assert all(row["equal"] < 0.9 for row in apart)
 
@@ -646,9 +658,9 @@ def test_greedy_has_a_tau_of_its_own_and_no_replicates() -> None:
 
 
 def test_costs_are_those_of_appendix_c() -> None:
-    cfg = TrajectoryConfig(pass_k=[2], replicates=10)
-    own = track(RIGHT, 8, greedy=np.ones((5, 3), int), prompt_tokens=100.0, completion_tokens=40.0,
-                greedy_tokens=30.0)  # fmt: skip
+    cfg = TrajectoryConfig(metrics=["pass@2"], replicates=10)
+    own = track(RIGHT, 8, greedy=np.ones((5, 3), int), tokens=Tokens(100.0, 40.0),
+                greedy_tokens=Tokens(100.0, 30.0))  # fmt: skip
     rows = samples.samples([own], cfg).samples
     for n in (1, 2, 4, 8):
         row = one_of(rows, metric="bayes", n=n)
@@ -658,7 +670,7 @@ def test_costs_are_those_of_appendix_c() -> None:
         )
         assert row["cost_ratio"] == pytest.approx(each / ((125 + 400) / 1e6 * 3))
     assert one_of(rows, metric="greedy")["cost"] == pytest.approx((125 + 300) / 1e6 * 3)
-    unknown = samples.samples([own._replace(prompt_tokens=None)], cfg).samples
+    unknown = samples.samples([own._replace(tokens=Tokens(None, 40.0))], cfg).samples
     assert all(row["cost"] is None for row in unknown)
 
 
@@ -698,9 +710,8 @@ def test_windows_are_compared_over_the_steps_that_all_have() -> None:
 def test_unequal_trials_keep_metrics_apart() -> None:
     own = track([[1, 2], [3, 1], [4, 2]], np.array([[8, 4], [8, 8], [8, 2]]))
     assert own.trials == 2 and not own.equal
-    assert [m.label(protocols.trials_of(own)) for m in protocols.metrics(own, [1, 2, 4])] == [
-        "avg@N", "Pass@1", "Pass@2", "Bayes@N",
-    ]  # fmt: skip
+    titles = [protocols.title(metric, own.size) for metric in own.metrics(CFG.metrics)]
+    assert titles == ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
     curve = stability.curve([own], CFG)
     value = one_of(curve, metric="bayes", step=300)["value"]
     assert value == pytest.approx((5 / 10 + 3 / 4) / 2)
@@ -731,7 +742,7 @@ def test_intervals_of_pass_at_k_hold_near_n() -> None:
     outcomes = np.random.default_rng(3).random((400, 30, 16)) < 0.05
     own = along(outcomes)
     for k in (1, 16):
-        found = protocols.scores(own, protocols.Metric("pass", k), 0.95)
+        found = table.parse(f"pass@{k}").summary(own.R)
         real = [row["real"] for row in stability._changes(found, 0.95)]
         assert 0.005 < np.mean(real) < 0.12
         right = outcomes.sum(axis=-1)
@@ -758,7 +769,7 @@ def test_what_the_prior_moved_is_told_once(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_notes_say_percent_as_it_is_and_how_many_steps_are_real_by_chance() -> None:
-    cfg = TrajectoryConfig(pass_k=[2], replicates=10, confidence=0.975)
+    cfg = TrajectoryConfig(metrics=["pass@2"], replicates=10, confidence=0.975)
     rows = stability.stability([track([[c] for c in range(18)], 18)], cfg)
     notes = " ".join(stability.stability_table(rows, cfg).notes)
     assert "97.5 % interval leaves out 0; of 17 steps" in notes and "about 0.43 would be" in notes
@@ -773,7 +784,7 @@ def test_a_summary_says_what_the_tables_hold() -> None:
     rows: dict[str, Any] = {"stability": stability.stability([single, pair], CFG)}
     rows |= samples.samples([single, pair], CFG)._asdict()
     merges = forms.tables(rows["stability"], rows["gains"])["merge"].rows
-    first, second, third = summary.lines(rows, merges, CFG)
+    first, second, third = page.summary(rows["stability"], rows["pairs"], merges, CFG)
     assert first.startswith("highest τ over the 4 steps that all windows share: 1.000 (Merge@2, a")
     assert first.endswith("Merge@1, avg@8 has 0.667")
     row = one_of(merges, metric="avg@8")
@@ -781,12 +792,12 @@ def test_a_summary_says_what_the_tables_hold() -> None:
     assert second == (
         f"merging changes τ of avg@8 in windows of 2 by +0.333 (0.667 to 1.000, {ends})"
     )
-    pairs = one_of(rows["pairs"], window=1, n=8, k=4)
+    pairs = one_of(rows["pairs"], window=1, n=8, metric="pass@4")
     assert third.startswith(
         f"τ of Bayes@8 is above that of Pass@4 on the same trials in {100 * pairs['above']:.0f} %"
     )
-    alone = {**rows, "stability": stability.stability([single], CFG)}
-    assert len(summary.lines(alone, [], CFG)) == 2
+    alone = stability.stability([single], CFG)
+    assert len(page.summary(alone, rows["pairs"], [], CFG)) == 2
 
 
 def test_trainings_side_by_side() -> None:
@@ -826,7 +837,7 @@ def test_equal_totals_do_not_cross() -> None:
     one, other = [12, 26, 17], [17, 26, 12]
     a = track([one, other, one, [30, 30, 30]], 30, training="a")
     b = track([other, one, other, [20, 20, 20]], 30, training="b")
-    found = [protocols.scores(of, protocols.Metric("avg"), 0.95).value for of in (a, b)]
+    found = [table.parse("avg").summary(of.R).value for of in (a, b)]
     assert (found[0] != found[1])[:3].all()  # else this would show nothing
     rows = beside.ahead([a, b], CFG)
     assert [row["difference"] for row in rows[:3]] == [0, 0, 0]
@@ -857,7 +868,7 @@ def test_crossings_are_counted_where_all_windows_are_and_real_ones_along_real_st
 
 
 def test_sigma_of_pass_at_k_three_ways() -> None:
-    rows = spread.variances([track([[3, 0], [4, 4], [2, 7]], 8)], CFG)
+    rows = variance.variances([track([[3, 0], [4, 4], [2, 7]], 8)], CFG)
     assert {(row["which"], row["name"]) for row in rows} == {
         ("oldest", "s-100"),
         ("newest", "s-300"),
@@ -877,7 +888,7 @@ def test_sigma_of_pass_at_k_three_ways() -> None:
         rng = np.random.default_rng(0)
         drawn = 1 - (1 - rng.beta([3, 8], [7, 2], (200_000, 2))) ** k
         assert row["posterior"] == pytest.approx(drawn.mean(axis=1).var(), rel=0.02)
-    p, ratios = spread.along_p(8, [1, 4])
+    p, ratios = variance.along_p(8, [1, 4])
     at = int(np.argmin(np.abs(p - 0.3)))
     rng = np.random.default_rng(1)
     seen = rng.binomial(8, 0.3, 300_000)
@@ -920,8 +931,8 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     found = json.loads((out / "trajectory.json").read_text())
     assert any("10 finished runs of merged" in line for line in found["warnings"])
     assert len(found["summary"]) == 6 and found["summary"][0].startswith("m: highest τ over the 2 ")
-    page = (out / "trajectory.md").read_text()
-    assert page.startswith("# Trajectory of m-c\n\n- m: highest τ over the 2 steps")
+    text = (out / "trajectory.md").read_text()
+    assert text.startswith("# Trajectory of m-c\n\n- m: highest τ over the 2 steps")
     assert told.out.rstrip().endswith(found["summary"][-1])
     assert len(found["runs"]) == 24 and found["settings"]["run"][0] == "model=custom"
     assert {row["training"] for row in found["tables"]["stability"]} == {"m", "c"}

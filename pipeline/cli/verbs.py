@@ -241,6 +241,7 @@ examples:
 merge=4,8      windows of so many checkpoints, each evaluated like a checkpoint; [] for none
 merge.keep     false: delete merged weights when their runs are finished
 greedy         one greedy attempt of every question, too
+metrics        such as pass@8,maj@8; avg and bayes are always there
 replicates     of the bootstrap over trials; seed: its seed; confidence: of all intervals
 prices.*       per million tokens: a prompt the first time, the same prompt again, output""",
     "prr": """\
@@ -249,6 +250,7 @@ examples:
       runs are paired in the order of their names; the table of ranks shows the pairs
   python -m pipeline prr before=runs/d/a,runs/d/b,runs/d/c after=runs/d/x,runs/d/y,runs/d/z out=sft
       or in the order given
-pass_k         which k; draws, seed: posterior draws behind the intervals, of this confidence
+metrics        such as pass@8,maj@8; avg and bayes are always there
+draws, seed    posterior draws behind the intervals, of this confidence
 greedy scores come from runs named like each run with "-greedy", where all of them have one""",
 }

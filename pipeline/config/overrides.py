@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.base.errors import UserError
 
-RENAMED = {"schema": "rubric"}
+RENAMED = {"schema": "rubric", "pass_k": "metrics"}
 """Old key to new, with dots; a group stands for its keys, too."""
 _HEADS = {
     "merge": "windows",

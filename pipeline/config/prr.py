@@ -21,14 +21,13 @@ class ReversalConfig(ResearchConfig):
 
     def problems(self) -> Iterator[str]:
         """What nobody can guess."""
+        yield from super().problems()
         for side in ("before", "after"):
             if not getattr(self, side):
                 yield (
                     f"{side}: names no run; write before=PATTERN after=PATTERN, such as"
                     " before='runs/demo/*-base' after='runs/demo/*-tuned'"
                 )
-        if not self.pass_k:
-            yield "pass_k=[]: name one k or more"
 
 
 def load(arguments: Sequence[str]) -> ReversalConfig:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pipeline.base.errors import UserError
 from pipeline.config import overrides, sweep
 from pipeline.config.checks import check, limited
-from pipeline.config.scoring import MetricsConfig
 from pipeline.config.settings import RunConfig
+from scoring.metrics.table import parse_all
 
 # What the verb says itself about each of its runs.
 _OWN = {
@@ -18,6 +18,7 @@ _OWN = {
     "model.id": "checkpoints= says where the weights are",
     "model.checkpoint": "checkpoints= says which ones",
 }
+METRICS = ("avg", "bayes", "pass@1", "pass@2", "pass@4", "pass@8", "pass@16")
 _LETTERS = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 
 
@@ -51,16 +52,21 @@ class PriceSettings:
 
 
 @dataclass
-class ResearchConfig(MetricsConfig):
+class ResearchConfig:
     """What `trajectory` and `prr` share: metrics, the seed of their draws, prices, a folder."""
 
-    pass_k: list[int] = limited([1, 2, 4, 8, 16], "[1, inf)")
+    confidence: float = limited(0.95, "(0, 1)")  # of all intervals, two-sided
+    metrics: list[str] = limited([*METRICS])  # avg and bayes are always there
     seed: int = limited(0, "[0, inf)")
     prices: PriceSettings = field(default_factory=PriceSettings)
     out: str | None = limited(None, named=True)
 
-    def __post_init__(self) -> None:
-        self.pass_k = sorted({*self.pass_k})
+    def problems(self) -> Iterator[str]:
+        """Metrics that the table does not have."""
+        try:
+            parse_all(self.metrics)
+        except ValueError as error:
+            yield f"metrics: {error}"
 
 
 @dataclass

@@ -11,20 +11,21 @@ Rows = Sequence[Mapping[str, Any]]
 
 def columns(
     format: str = "{}",
+    titles: Mapping[str, str] | None = None,
     *,
     group: str = "",
     align: Align = "right",
     wide: bool = False,
-    **titles: str,
+    **more: str,
 ) -> list[Column]:
-    """Columns beside each other of one format and one head; titles by key.
+    """Columns beside each other of one format and one head; their titles by key.
 
     >>> [(one.key, one.title, one.group) for one in columns(group="τ", low="from", high="to")]
     [('low', 'from', 'τ'), ('high', 'to', 'τ')]
     """
     return [
         Column(key, title, format=format, align=align, group=group, wide=wide)
-        for key, title in titles.items()
+        for key, title in {**(titles or {}), **more}.items()
     ]
 
 

@@ -2,12 +2,15 @@
 
 import glob
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.base.console import console, warn
 from pipeline.base.errors import UserError
+from pipeline.cohorts import cohort as cohorts
+from pipeline.cohorts.cohort import Cohort
+from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
 from pipeline.config.prr import ReversalConfig
 from pipeline.research.checkpoints.folders import natural
@@ -33,8 +36,7 @@ def find(cfg: ReversalConfig) -> Pairs:
     the order in which they were written.
 
     Raises:
-        UserError: no such folder, no run, different numbers, one model only, a run on both sides, a
-            run that is not graded, other questions.
+        UserError: no such folder, no run, different numbers, one model only, a run on both sides.
     """
     before, after = _side("before", cfg.before), _side("after", cfg.after)
     known = {path.resolve() for path in before}
@@ -48,7 +50,6 @@ def find(cfg: ReversalConfig) -> Pairs:
         )
     if len(before) < 2:
         raise UserError(f"before= names one run, {before[0].name}; an order needs 2 models or more")
-    _check(_opened([*before, *after]))
     return Pairs(before, after)
 
 
@@ -60,14 +61,17 @@ def _runs(folders: Sequence[Path]) -> str:
 
 def _side(key: str, patterns: Sequence[str]) -> list[Path]:
     """The run folders of one side, each once."""
-    found: dict[Path, Path] = {}
+    sides: dict[Path, Path] = {}
     for pattern in patterns:
-        for folder in _ordered(_find(key, pattern)):
-            found.setdefault(folder.resolve(), folder)
-    return list(found.values())
+        folders = _find(key, pattern)
+        names = distinct([str(folder) for folder in folders])
+        for _, folder in sorted(zip(names, folders, strict=True), key=lambda f: natural(f[0])):
+            sides.setdefault(folder.resolve(), folder)
+    return list(sides.values())
 
 
 def _find(key: str, pattern: str) -> list[Path]:
+    """Run folders that a pattern finds, without greedy twins of others among them."""
     place = Path(pattern).expanduser()
     if place.is_dir():
         folders = whichruns.within(place)
@@ -79,22 +83,8 @@ def _find(key: str, pattern: str) -> list[Path]:
             )
     else:
         raise UserError(f"{key}={pattern}: no such folder; name run folders, or a glob of them")
-    names = {folder.resolve() for folder in folders}
-    return [f for f in folders if not _is_twin(f) or _of_twin(f.resolve()) not in names]
-
-
-def _is_twin(folder: Path) -> bool:
-    return folder.name.endswith(GREEDY)
-
-
-def _of_twin(folder: Path) -> Path:
-    return folder.with_name(folder.name.removesuffix(GREEDY))
-
-
-def _ordered(folders: Sequence[Path]) -> list[Path]:
-    names = distinct([str(folder) for folder in folders])
-    order = sorted(range(len(folders)), key=lambda i: natural(names[i]))
-    return [folders[i] for i in order]
+    twins = {path.with_name(path.name + GREEDY) for path in (f.resolve() for f in folders)}
+    return [folder for folder in folders if folder.resolve() not in twins]
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -140,39 +130,48 @@ def doubt(before: Sequence[str], after: Sequence[str]) -> str | None:
     return None
 
 
-def twins(folders: Sequence[Path]) -> list[Path] | None:
-    """The greedy twins beside run folders; None unless every run has one that is graded.
+def greedy_twins(pairs: Pairs) -> list[Path] | None:
+    """The greedy runs beside all runs; None unless every run has one that is graded."""
+    folders = [path.with_name(path.name + GREEDY) for path in (*pairs.before, *pairs.after)]
+    if not all(map(whichruns.is_run, folders)):
+        return None
+    runs = [Run(load_folder(folder, [])) for folder in folders]
+    greedy = all(run.cfg.sampling.temperature == 0 and shards.files(run.grades) for run in runs)
+    return folders if greedy else None
+
+
+def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
+    """Runs as one stack of outcomes, in the order of their folders.
+
+    Args:
+        folders: of the runs.
+        like: what must be of the same questions.
 
     Raises:
-        UserError: a twin that answers other questions.
+        UserError: runs of several data sets; a run that cannot be read, is not graded, or holds
+            other questions than the others.
     """
-    found = [folder.with_name(folder.name + GREEDY) for folder in folders]
-    if not all(whichruns.is_run(twin) for twin in found):
-        return None
-    runs = _opened(found)
-    if not all(run.cfg.sampling.temperature == 0 and shards.files(run.grades) for run in runs):
-        return None
-    _check([*_opened(folders[:1]), *runs])
-    return found
-
-
-def _opened(folders: Sequence[Path]) -> list[Run]:
-    return [Run(load_folder(folder, [])) for folder in folders]
-
-
-def _check(runs: Sequence[Run]) -> None:
-    """Every run is graded, and all have the same questions."""
-    first: Counter[str] | None = None
-    for run in runs:
-        if not shards.files(run.grades):
+    with console.capture():  # what is left out is an error here, and one line is enough
+        found = cohorts.load(AnalysisConfig(folders=[str(folder) for folder in folders]))
+    if len(found) > 1:
+        raise UserError(
+            f"the runs are of several data sets ({', '.join(one.dataset for one in found)});"
+            " name runs of one"
+        )
+    [one] = found
+    kept = {member.run.path.resolve() for member in one.members}
+    for name, folder in zip(whichruns.names(folders), folders, strict=True):
+        if folder.resolve() not in kept:
+            why = [line for line in one.warnings if line.startswith(f"{name} is left out")]
+            raise UserError(why[0] if why else f"{folder}: cannot be compared with the others")
+    first = (like or one).members[0].run
+    for run in (member.run for member in one.members):
+        own, others = ({row["question_hash"] for row in of.questions} for of in (run, first))
+        if own != others:
             raise UserError(
-                f"{run.path}: nothing graded yet; run `python -m pipeline grade {run.path}` first"
+                f"{run.path}: of its {len(own)} questions {len(own & others)} are among the"
+                f" {len(others)} of {first.path}; evaluate all models on the same questions"
             )
-        hashes = Counter(str(row["question_hash"]) for row in run.questions)
-        first = hashes if first is None else first
-        if hashes != first:
-            shared = (hashes & first).total()
-            raise UserError(
-                f"{run.path}: of its {hashes.total()} questions {shared} are among the"
-                f" {first.total()} of {runs[0].path}; evaluate all models on the same questions"
-            )
+    for line in one.warnings:
+        warn(line)
+    return one

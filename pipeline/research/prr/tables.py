@@ -1,7 +1,7 @@
 """The tables of `prr`: how often each protocol's order reverses, and every model's ranks."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,74 +9,67 @@ from pipeline.base.console import percent
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.prr import ReversalConfig
 from pipeline.display.table import Column, Table
-from pipeline.research.prr.loading import Usage
+from pipeline.research import protocols
+from pipeline.research.protocols import AVG, GREEDY, PASS, Tokens
 from pipeline.research.prr.pairing import distinct
-from pipeline.research.prr.rates import CHANCE, Protocol, pair_counts
-from scoring.metrics.cost import sampling_cost
+from pipeline.research.prr.rates import CHANCE, Reversals, pair_counts
+from pipeline.research.tables import Row, Rows, columns, where
 
-MILLION = 1e6  # tokens, which prices are of
 _MOST_NAMED = 5  # pairs in a note
+_FOUR = "{:.4f}"
 
 
-class Found(NamedTuple):
+class Measured(NamedTuple):
     """What was measured."""
 
     cohort: Cohort  # 2 L runs: before, then after
     before: list[str]  # L names
     after: list[str]
-    rates: list[Protocol]
-    usages: Mapping[str, Usage | None]  # of "sampled" and "greedy" runs before
+    reversals: list[Reversals]
+    tokens: Mapping[str, Tokens | None]  # of "sampled" and "greedy" runs before
     doubt: str | None  # why the pairing looks wrong
 
+    @property
+    def trials(self) -> tuple[int, int]:
+        """The fewest and the most trials of a question of a run."""
+        had = np.ma.count(self.cohort.matrix(), axis=2)
+        return int(had.min()), int(had.max())
 
-def size(found: Found) -> str:
-    """Of what, and how much of it."""
-    fewest, most = _trials(found)
-    trials = f"{most} trials" if fewest == most else f"{fewest} to {most} trials"
-    questions = len(found.cohort.question_ids)
-    return f"{found.cohort.dataset}, {len(found.before)} models, {questions} questions, {trials}"
+    @property
+    def size(self) -> str:
+        """Of what, and how much of it."""
+        fewest, most = self.trials
+        trials = f"{most} trials" if fewest == most else f"{fewest} to {most} trials"
+        questions = len(self.cohort.question_ids)
+        return f"{self.cohort.dataset}, {len(self.before)} models, {questions} questions, {trials}"
 
+    def shown(self) -> list[Reversals]:
+        """The protocols that a page has room for: greedy, avg@N, Pass@k with the largest k."""
+        of = {one.metric: one for one in self.reversals}
+        passes = [one for one in self.reversals if one.metric.startswith(PASS) and one.trials > 1]
+        return [*(of[name] for name in (GREEDY, AVG) if name in of), *passes[-1:]]
 
-def _trials(found: Found) -> tuple[int, int]:
-    """The fewest and the most trials of a question of a run."""
-    had = np.ma.count(found.cohort.matrix(), axis=2)
-    return int(had.min()), int(had.max())
+    def cost(self, one: Reversals, cfg: ReversalConfig) -> float | None:
+        """What one model's evaluation before costs, in the currency of the prices.
 
-
-def shown(rates: Sequence[Protocol]) -> list[Protocol]:
-    """The protocols that a page has room for: greedy, avg@N, Pass@k with the largest k."""
-    passes = [one for one in rates if one.k is not None and one.k > 1]
-    first = [one for one in rates if one.label == "greedy"]
-    return [*first, average(rates), *passes[-1:]]
-
-
-def average(rates: Sequence[Protocol]) -> Protocol:
-    """The protocol avg@N, which is always there."""
-    return next(one for one in rates if one.label.startswith("avg@"))
-
-
-def cost(found: Found, one: Protocol, cfg: ReversalConfig) -> float | None:
-    """What one model's evaluation before costs, in the currency of the prices (MaP, appendix C).
-
-    Pass@k: what k attempts cost, as MaP draws it; here its score takes all N trials.
-    """
-    tokens = found.usages["greedy" if one.label == "greedy" else "sampled"]
-    if tokens is None:
-        return None
-    questions = len(found.cohort.question_ids)
-    return float(questions * sampling_cost(*tokens, one.trials, **vars(cfg.prices)) / MILLION)
+        Pass@k: what k attempts cost, as MaP draws it; here its score takes all N trials.
+        """
+        tokens = self.tokens["greedy" if one.metric == GREEDY else "sampled"]
+        questions = len(self.cohort.question_ids)
+        return tokens and protocols.evaluation_cost(tokens, questions, one.trials, cfg.prices)
 
 
-def protocol_rows(found: Found, cfg: ReversalConfig) -> list[dict[str, Any]]:
+def protocol_rows(measured: Measured, cfg: ReversalConfig) -> list[Row]:
     """One row a protocol."""
     rows = []
-    names = distinct(found.before)
-    for one in found.rates:
+    names = distinct(measured.before)
+    for one in measured.reversals:
         counts = pair_counts(one, cfg.confidence)
+        turned = [[names[i], names[j]] for i, j in counts.settled_reversed]
         rows.append(
             {
                 "protocol": one.label,
-                "k": one.k,
+                "metric": one.metric,
                 "prr": one.rate,
                 "reversed": counts.reversed,
                 "tied": counts.tied,
@@ -85,62 +78,51 @@ def protocol_rows(found: Found, cfg: ReversalConfig) -> list[dict[str, Any]]:
                 "low": one.low,
                 "high": one.high,
                 "settled": counts.settled,
-                "settled_reversed": None
-                if counts.settled is None
-                else len(counts.settled_reversed),
-                "settled_reversed_pairs": [
-                    [names[i], names[j]] for i, j in counts.settled_reversed
-                ],
+                "settled_reversed": None if counts.settled is None else len(turned),
+                "settled_reversed_pairs": turned,
                 "trials": one.trials,
-                "cost": cost(found, one, cfg),
+                "cost": measured.cost(one, cfg),
             }
         )
     return rows
 
 
-def of_protocols(found: Found, cfg: ReversalConfig) -> Table:
+def of_protocols(measured: Measured, rows: Rows, cfg: ReversalConfig) -> Table:
     """PRR by protocol, with its posterior, the settled pairs and the cost."""
-    rows = protocol_rows(found, cfg)
     level = percent(cfg.confidence)
-    columns = [
+    head = "cost of k attempts (as in MaP)"
+    heads = [
         Column("protocol", "protocol", align="left"),
-        Column("k", "k", "$k$", wide=True),
-        Column("prr", "PRR", None, "{:.4f}"),
-        Column("reversed", "reversed", group="pairs"),
-        Column("tied", "tied", group="pairs"),
-        Column("pairs", "all", group="pairs"),
-        Column("mean", "mean", None, "{:.4f}", group="posterior"),
-        Column("low", f"low {level}", None, "{:.4f}", group="posterior", short="low"),
-        Column("high", f"high {level}", None, "{:.4f}", group="posterior", short="high"),
-        Column("settled", "pairs", group="settled"),
-        Column("settled_reversed", "reversed", group="settled"),
-        Column("trials", "trials", wide=True),
-        Column(
-            "cost",
-            "cost of k attempts (as in MaP)",
-            r"cost of $k$ attempts (as in MaP)",
-            "{:.4g}",
-            short="cost of k",
+        *columns(wide=True, metric="metric"),
+        *columns(_FOUR, prr="PRR"),
+        *columns(group="pairs", reversed="reversed", tied="tied", pairs="all"),
+        *columns(_FOUR, group="posterior", mean="mean"),
+        *(
+            Column(end, f"{end} {level}", None, _FOUR, group="posterior", short=end)
+            for end in ("low", "high")
         ),
+        *columns(group="settled", settled="pairs", settled_reversed="reversed"),
+        *columns(wide=True, trials="trials"),
+        Column("cost", head, head.replace("of k", "of $k$"), "{:.4g}", short="cost of k"),
     ]
-    title = f"pairwise ranking reversal rate (PRR): {size(found)}"
-    return Table(title, columns, rows, _notes(found, cfg, rows))
+    title = f"pairwise ranking reversal rate (PRR): {measured.size}"
+    return Table(title, heads, rows, _notes(measured, cfg, rows))
 
 
-def _notes(found: Found, cfg: ReversalConfig, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    pairs = rows[0]["pairs"]
-    level = percent(cfg.confidence)
+def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
+    pairs, level = rows[0]["pairs"], percent(cfg.confidence)
     notes = [
         f"PRR: share of pairs ({pairs}) whose order reverses; a tie is no reversal, so that many"
         f" ties make it small. Chance is {CHANCE:g}, and one pair is {1 / pairs:.4f}",
         "posterior: of the rate, from the trials of these very models and questions; noise reverses"
         " half of the pairs that the trials cannot tell apart, tied ones too, which pulls the mean,"
-        f" mostly towards {CHANCE:g}; its {level} interval need not hold PRR",
+        f" mostly towards {CHANCE:g}; its {level} interval need not hold PRR; of avg, Bayes and"
+        " Pass@k",
         f"settled: the {level} interval of the difference leaves out 0 both before and after; of"
-        " avg and Bayes by the posteriors, of Pass@k over repetitions of the trials; trials are"
+        " avg and Bayes by the posteriors, of others over repetitions of the trials; trials are"
         " taken as independent",
     ]
-    fewest, most = _trials(found)
+    fewest, most = measured.trials
     if fewest < most:
         notes.append(f"N: questions have {fewest} to {most} trials")
     turned = {tuple(pair): None for row in rows for pair in row["settled_reversed_pairs"]}
@@ -148,81 +130,59 @@ def _notes(found: Found, cfg: ReversalConfig, rows: Sequence[Mapping[str, Any]])
         named = ", ".join(f"{a} and {b}" for a, b in list(turned)[:_MOST_NAMED])
         more = f" and {len(turned) - _MOST_NAMED} more" if len(turned) > _MOST_NAMED else ""
         notes.append(f"settled and reversed by some protocol: {named}{more}")
-    if not any(row["protocol"] == "greedy" for row in rows):
-        notes.append("greedy is left out: not every run has a graded one beside it, RUN-greedy")
-    else:
-        notes.append("greedy: one attempt of each question, so no interval from trials")
-    missing = [k for k in cfg.pass_k if not any(row["protocol"] == f"Pass@{k}" for row in rows)]
-    if missing:
-        ks = ", ".join(f"Pass@{k}" for k in missing)
-        notes.append(f"{ks}: left out, some question has fewer trials")
-    return [*notes, *_cost_notes(found, cfg), *_unlike(found)]
+    notes.append(
+        "greedy: one attempt of each question, so no interval from trials"
+        if where(rows, metric=GREEDY)
+        else "greedy is left out: not every run has a graded one beside it, RUN-greedy"
+    )
+    if short := [one.title() for one in protocols.metrics(cfg.metrics) if one.k > fewest]:
+        notes.append(f"{', '.join(short)}: left out, some question has fewer trials")
+    notes.append(_cost_note(measured.tokens["sampled"], cfg))
+    return [*notes, *(f"not alike: {line}" for line in measured.cohort.differences)]
 
 
-def _cost_notes(found: Found, cfg: ReversalConfig) -> list[str]:
-    tokens, prices = found.usages["sampled"], cfg.prices
-    if tokens is None:
-        return ["cost: not known, since some run does not say how many tokens it took"]
-    return [
+def _cost_note(tokens: Tokens | None, cfg: ReversalConfig) -> str:
+    prices = cfg.prices
+    if tokens is None or tokens.prompt is None or tokens.completion is None:
+        return "cost: not known, since some run does not say how many tokens it took"
+    return (
         "cost: of one model's evaluation before, by appendix C of MaP, at"
         f" {prices.cache_miss:g} (prompt), {prices.cache_hit:g} (cached) and {prices.output:g}"
-        f" (output) per million tokens; a prompt has {tokens.prompt_tokens:,.0f} tokens and an"
-        f" attempt {tokens.completion_tokens:,.0f}, as measured. Pass@k: of k attempts, as MaP"
+        f" (output) per million tokens; a prompt has {tokens.prompt:,.0f} tokens and an"
+        f" attempt {tokens.completion:,.0f}, as measured. Pass@k: of k attempts, as MaP"
         " draws it, although its score here is of all N trials; avg and Bayes: of N; greedy: of one"
-    ]
+    )
 
 
-def _unlike(found: Found) -> list[str]:
-    return [f"not alike: {line}" for line in found.cohort.differences]
-
-
-def rank_rows(found: Found) -> list[dict[str, Any]]:
+def rank_rows(measured: Measured) -> list[Row]:
     """One row a protocol and model, in the order of the pairs."""
-    rows: list[dict[str, Any]] = []
-    for one in found.rates:
-        before, after = one.ranks
-        for i, (name, name_after) in enumerate(zip(found.before, found.after, strict=True)):
-            rows.append(
-                {
-                    "protocol": one.label,
-                    "before": name,
-                    "after": name_after,
-                    "score_before": float(one.before.mu[i]),
-                    "sigma_before": _value(one.before.sigma, i),
-                    "score_after": float(one.after.mu[i]),
-                    "sigma_after": _value(one.after.sigma, i),
-                    "rank_before": int(before[i]),
-                    "rank_after": int(after[i]),
-                    "shift": int(before[i] - after[i]),
-                }
-            )
+    rows: list[Row] = []
+    for one in measured.reversals:
+        sides = {"before": one.before, "after": one.after}
+        places = dict(zip(sides, one.ranks, strict=True))
+        for i, (name, name_after) in enumerate(zip(measured.before, measured.after, strict=True)):
+            row: Row = {"protocol": one.label, "before": name, "after": name_after}
+            for side, scores in sides.items():
+                row[f"score_{side}"] = float(scores.value[i])
+                row[f"sigma_{side}"] = None if scores.sigma is None else float(scores.sigma[i])
+                row[f"rank_{side}"] = int(places[side][i])
+            rows.append(row | {"shift": row["rank_before"] - row["rank_after"]})
     return rows
 
 
-def _value(sigma: Any, i: int) -> float | None:
-    return None if sigma is None else float(sigma[i])
-
-
-def of_ranks(found: Found, label: str | None = None) -> Table:
+def of_ranks(measured: Measured, rows: Rows, label: str | None = None) -> Table:
     """Which run is paired with which, and how far each model moved; of one protocol or of all."""
-    rows = [row for row in rank_rows(found) if label in (None, row["protocol"])]
-    four = "{:.4f}"
-    columns = [
-        Column("protocol", "protocol", align="left", wide=label is not None),
-        Column("before", "before", align="left"),
-        Column("after", "after", align="left"),
-        Column("score_before", "before", None, four, group="score"),
-        Column("sigma_before", "σ", r"$\sigma$", four, group="score"),
-        Column("score_after", "after", None, four, group="score"),
-        Column("sigma_after", "σ", r"$\sigma$", four, group="score"),
-        Column("rank_before", "before", group="rank"),
-        Column("rank_after", "after", group="rank"),
-        Column("shift", "shift", None, "{:+d}", group="rank"),
-    ]
+    heads = [Column("protocol", "protocol", align="left", wide=label is not None)]
+    heads += columns(align="left", before="before", after="after")
+    for side in ("before", "after"):
+        heads.append(Column(f"score_{side}", side, None, _FOUR, group="score"))
+        heads.append(Column(f"sigma_{side}", "σ", r"$\sigma$", _FOUR, group="score"))
+    heads += columns(group="rank", rank_before="before", rank_after="after")
+    heads += columns("{:+d}", group="rank", shift="shift")
     notes = [
         "each row is one model: check that the names belong together",
         "ranks: competition, 1 the best; shift: places won (+) or lost (-) from before to after",
-        "σ: avg and Bayes of the posterior; Pass@k over repetitions of the trials",
+        "σ: avg and Bayes of the posterior; others over repetitions of the trials",
     ]
-    what = "ranks before and after" if label is None else f"ranks before and after by {label}"
-    return Table(f"{what}: {size(found)}", columns, rows, notes)
+    title = f"ranks before and after{f' by {label}' if label else ''}: {measured.size}"
+    return Table(title, heads, where(rows, protocol=label) if label else rows, notes)

@@ -9,10 +9,10 @@ import scoring
 from pipeline.base.console import percent, warn
 from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.display.table import Column, Table
-from pipeline.research.trajectory import protocols
-from pipeline.research.trajectory.protocols import AVG, Metric
-from pipeline.research.trajectory.stability import Row
-from pipeline.research.trajectory.tracks import Track
+from pipeline.research import protocols
+from pipeline.research.tables import Row, Rows, columns, values, varies, where
+from pipeline.research.trajectory.stability import INDEPENDENT
+from pipeline.research.trajectory.tracks import Track, common_steps
 
 
 def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
@@ -22,37 +22,51 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
     Bayes@N, and with others no prior pulls one of them further than the other.
     """
     rows: list[Row] = []
-    for first, second in _pairs(tracks):
-        shared = protocols.common_steps([first, second])
-        if not shared:
-            continue
-        a, b = (
-            protocols.scores(track.at(shared), Metric(AVG), cfg.confidence)
-            for track in (first, second)
-        )
+    average = protocols.metrics([])[0]
+    for first, second, shared in _pairs(tracks):
+        a, b = (average.summary(track.at(shared).R, cfg.confidence) for track in (first, second))
         # Equal but for rounding is equal: a difference of 1e-16 has no sign.
         levels = scoring.ranks(np.stack([a.value, b.value], axis=-1))
         second_value = np.where(levels[:, 0] == levels[:, 1], a.value, b.value)
         found = scoring.compare_scores(a.value, a.sigma, second_value, b.sigma, cfg.confidence)
-        for i, step in enumerate(shared):
-            lo, hi = float(found.lo[i]), float(found.hi[i])
-            rows.append(
-                {
-                    **_key(first, second),
-                    "step": step,
-                    "first_score": float(a.value[i]),
-                    "second_score": float(b.value[i]),
-                    "difference": float(found.difference[i]),
-                    "low": lo,
-                    "high": hi,
-                    "probability": float(found.probability[i]),
-                    "real": lo > 0 or hi < 0,
-                }
-            )
+        cells = {
+            "step": shared,
+            "first_score": a.value,
+            "second_score": b.value,
+            "difference": found.difference,
+            "low": found.lo,
+            "high": found.hi,
+            "probability": found.probability,
+            "real": (found.lo > 0) | (found.hi < 0),
+        }
+        pair = {
+            "first": first.training,
+            "second": second.training,
+            "dataset": first.dataset,
+            "window": first.window,
+        }
+        columns_of = [np.asarray(of).tolist() for of in cells.values()]
+        rows += [pair | dict(zip(cells, row, strict=True)) for row in zip(*columns_of, strict=True)]
     return rows
 
 
-def crossings(rows: Sequence[Row]) -> list[Row]:
+def _pairs(tracks: Sequence[Track]) -> Iterator[tuple[Track, Track, list[int]]]:
+    """Tracks of two training runs on one data set with one size of windows; steps both have."""
+    for first, second in itertools.combinations(tracks, 2):
+        alike = (first.dataset, first.window) == (second.dataset, second.window)
+        if first.training != second.training and alike:
+            shared = common_steps([first, second])
+            rest = {*first.steps.tolist(), *second.steps.tolist()} - {*shared}
+            if rest and first.window == 1:
+                warn(
+                    f"{first.training} and {second.training} on {first.dataset}: side by side at"
+                    f" the {len(shared)} steps that both have; {len(rest)} have only one of them"
+                )
+            if shared:
+                yield first, second, shared
+
+
+def crossings(rows: Rows) -> list[Row]:
     """How often the curves of each pair cross, from the rows of `ahead`.
 
     A crossing is a change of sign of the difference from one step to the next at which it is not 0.
@@ -62,114 +76,80 @@ def crossings(rows: Sequence[Row]) -> list[Row]:
     """
     made = []
     of = ("first", "second", "dataset")
-    for place in dict.fromkeys(tuple(row[name] for name in of) for row in rows):
-        found = [row for row in rows if tuple(row[name] for name in of) == place]
-        windows = dict.fromkeys(row["window"] for row in found)
-        at = {w: [row["step"] for row in found if row["window"] == w] for w in windows}
-        shared = set.intersection(*map(set, at.values()))
-        for window in windows:
-            steps = [row for row in found if row["window"] == window and row["step"] in shared]
-            ends = [row["step"] for row in steps] or [None]
+    for pair in dict.fromkeys(tuple(row[key] for key in of) for row in rows):
+        cells = dict(zip(of, pair, strict=True))
+        own = where(rows, **cells)
+        windows = {size: where(own, window=size) for size in values(own, "window")}
+        shared = set.intersection(*({*values(of, "step")} for of in windows.values()))
+        for size, all_steps in windows.items():
+            steps = [row for row in all_steps if row["step"] in shared]
+            at = values(steps, "step") or [None]
             made.append(
                 {
-                    **dict(zip(of, place, strict=True)),
-                    "window": window,
+                    **cells,
+                    "window": size,
                     "steps": len(steps),
-                    "from": ends[0],
-                    "to": ends[-1],
-                    "at": ", ".join(str(row["step"]) for row in steps),
-                    "settled": sum(row["real"] for row in steps),
+                    "from": at[0],
+                    "to": at[-1],
+                    "at": ", ".join(map(str, values(steps, "step"))),
+                    "settled": len(where(steps, real=True)),
                     "first_ahead": sum(row["difference"] > 0 for row in steps),
                     "crossings": _changes([row for row in steps if row["difference"] != 0]),
-                    "real": _changes([row for row in steps if row["real"]]),
+                    "real": _changes(where(steps, real=True)),
                 }
             )
     return made
 
 
-def _changes(rows: Sequence[Row]) -> int:
+def _changes(rows: Rows) -> int:
     """How often the sign of the difference changes from a row to the next; none is 0."""
     signs = [row["difference"] > 0 for row in rows]
     return sum(before != after for before, after in itertools.pairwise(signs))
 
 
-def _pairs(tracks: Sequence[Track]) -> Iterator[tuple[Track, Track]]:
-    """Tracks of two training runs on one data set with one size of windows."""
-    for first, second in itertools.combinations(tracks, 2):
-        if first.training != second.training and _place(first) == _place(second):
-            shared = protocols.common_steps([first, second])
-            rest = {*first.steps.tolist(), *second.steps.tolist()} - {*shared}
-            if rest and first.window == 1:
-                warn(
-                    f"{first.training} and {second.training} on {first.dataset}: side by side at"
-                    f" the {len(shared)} steps that both have; {len(rest)} have only one of them"
-                )
-            yield first, second
-
-
-def _place(track: Track) -> tuple[str, int]:
-    return track.dataset, track.window
-
-
-def _key(first: Track, second: Track) -> Row:
-    return {
-        "first": first.training,
-        "second": second.training,
-        "dataset": first.dataset,
-        "window": first.window,
-    }
-
-
-def ahead_table(rows: Sequence[Row], cfg: TrajectoryConfig) -> Table:
+def ahead_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
     """The rows of `ahead` as a table."""
-    columns = [
-        *_columns(rows),
+    heads = [
+        *_names(rows),
         Column("step", "step"),
-        Column("first_score", "first", format="{:.4f}", group="avg@N"),
-        Column("second_score", "second", format="{:.4f}", group="avg@N"),
-        Column("difference", "difference", format="{:+.4f}"),
-        Column("low", "low", format="{:+.4f}"),
-        Column("high", "high", format="{:+.4f}"),
-        Column("probability", "P(first ahead)", format="{:.3f}"),
+        *columns("{:.4f}", group="avg@N", first_score="first", second_score="second"),
+        *columns("{:+.4f}", difference="difference", low="low", high="high"),
+        *columns("{:.3f}", probability="P(first ahead)"),
         Column("real", "real"),
     ]
-    level = percent(cfg.confidence)
     notes = [
-        f"low, high: {level} credible interval of the difference of the success rates on these"
-        f" questions; real: it leaves out 0, which {percent(1 - cfg.confidence)} of the"
-        " steps of two equal curves do by chance",
-        protocols.INDEPENDENT,
+        f"low, high: {percent(cfg.confidence)} credible interval of the difference of the success"
+        f" rates on these questions; real: it leaves out 0, which {percent(1 - cfg.confidence)} of"
+        " the steps of two equal curves do by chance",
+        INDEPENDENT,
     ]
-    return Table("which training run is ahead", columns, rows, notes)
+    return Table("which training run is ahead", heads, rows, notes)
 
 
-def crossings_table(rows: Sequence[Row], cfg: TrajectoryConfig) -> Table:
+def crossings_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
     """The rows of `crossings` as a table."""
-    level = percent(cfg.confidence)
-    columns = [
-        *_columns(rows),
-        Column("steps", "number", group="steps"),
-        Column("from", "from", group="steps"),
-        Column("to", "to", group="steps"),
+    heads = [
+        *_names(rows),
+        *columns(titles={"steps": "number", "from": "from", "to": "to"}, group="steps"),
         Column("at", "at", align="left", wide=True),
-        Column("first_ahead", "first ahead"),
-        Column("settled", "real", group="differences"),
-        Column("crossings", "crossings"),
-        Column("real", "real", group="crossings"),
+        *columns(first_ahead="first ahead"),
+        *columns(group="differences", settled="real"),
+        *columns(crossings="crossings"),
+        *columns(group="crossings", real="real"),
     ]
     notes = [
         "steps: those that all windows of both training runs have; single checkpoints have more"
         " (table of which one is ahead), and would cross more often for that alone",
         "crossings: changes of sign of the difference of avg@N; equal scores are passed over. real"
-        f" ones: changes of sign along the steps alone whose difference is real at {level}",
+        " ones: changes of sign along the steps alone whose difference is real at"
+        f" {percent(cfg.confidence)}",
     ]
-    return Table("where training runs cross", columns, rows, notes)
+    return Table("where training runs cross", heads, rows, notes)
 
 
-def _columns(rows: Sequence[Row]) -> list[Column]:
+def _names(rows: Rows) -> list[Column]:
     return [
-        Column("first", "first", align="left"),
-        Column("second", "second", align="left"),
-        Column("dataset", "data set", align="left", wide=len({r["dataset"] for r in rows}) < 2),
+        *columns(align="left", first="first", second="second"),
+        Column("dataset", "data set", align="left", wide=not varies(rows, "dataset")),
         Column("window", "window"),
     ]

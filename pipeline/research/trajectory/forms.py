@@ -6,206 +6,171 @@ from Table 4, which is of single checkpoints at all of theirs.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from pipeline.display.table import Column, Table
-from pipeline.research.trajectory.protocols import AVG, BAYES, GREEDY, PASS, Metric
-from pipeline.research.trajectory.stability import ALL, COMMON, Row
+from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
+from pipeline.research.tables import Row, Rows, columns, values, varies, where
+from pipeline.research.trajectory.stability import ALL, COMMON, THREE
 
-_TAU = "{:.3f}"
 _NOTE = "Kendall's τ between score and training, ties discordant"
-_SHARED = "over the steps that all windows share"
+_SHARED = f"{_NOTE}, over the steps that all windows share"
 _ALIKE = (
     "Pass@1 is avg@N, and with the same number of trials everywhere Bayes@N orders checkpoints as"
     " they do: their rows would be the same"
 )
 
 
-def tables(rows: Sequence[Row], gains: Sequence[Row]) -> dict[str, Table]:
+def tables(rows: Rows, gains: Rows) -> dict[str, Table]:
     """The tables that the rows of `stability` make, by the stem of their files.
 
     Args:
         rows: those of `stability`.
         gains: merged against single over replicates, from `samples`.
     """
-    windows = sorted({row["window"] for row in rows if row["steps"] == COMMON} - {1})
-    made = {"protocols": _protocols(rows, windows)} if windows else {}
+    common = where(rows, steps=COMMON)
+    windows = sorted({row["window"] for row in common} - {1})
+    made: dict[str, Table] = {}
     if windows:
-        made["merge"] = _merge(rows, windows, gains)
+        made |= {"protocols": _protocols(common, windows), "merge": _merge(common, windows, gains)}
     if len(windows) > 1:
-        made["windows"] = _windows(rows, windows)
-    made["passk"] = _pass_k(rows)
+        made["windows"] = _windows(common, windows)
+    made["passk"] = _pass_k(where(rows, steps=ALL, window=1))
     return {stem: table for stem, table in made.items() if table.rows}
 
 
-def _protocols(rows: Sequence[Row], windows: Sequence[int]) -> Table:
+def _protocols(common: Rows, windows: Sequence[int]) -> Table:
     """Table 1: merging and Pass@k, each alone and both together."""
     made = []
-    for training in _trainings(rows):
-        most = max(_ks(rows, training), default=1)
-        one, many = Metric(PASS, 1), Metric(PASS, most)
-        lines = [("Original (Merge@1, Pass@1)", 1, one)]
-        lines += [(f"+ Merge@{w}", w, one) for w in windows]
-        if most > 1:
-            lines.append((f"+ Pass@{most}", 1, many))
-            lines += [(f"MaP (Merge@{w}, Pass@{most})", w, many) for w in windows]
+    for training in values(common, "training"):
+        own = where(common, training=training)
+        ks = [int(m.removeprefix(PASS)) for m in values(own, "metric") if m.startswith(PASS)]
+        k = max(ks, default=1)
+        # Pass@1 may not be among the metrics, and avg@N is the same.
+        lines = [("Original (Merge@1, Pass@1)", 1, AVG)]
+        lines += [(f"+ Merge@{w}", w, AVG) for w in windows]
+        if k > 1:
+            lines.append((f"+ Pass@{k}", 1, f"{PASS}{k}"))
+            lines += [(f"MaP (Merge@{w}, Pass@{k})", w, f"{PASS}{k}") for w in windows]
         for name, window, metric in lines:
-            cells = _by_dataset(rows, training, window, metric, "tau", COMMON)
+            cells = _by_dataset(common, where(own, window=window, metric=metric), "tau")
             made.append({"training": training, "protocol": name, **cells})
-    columns = [*_left(made), Column("protocol", "protocol", align="left"), *_datasets(rows)]
+    heads = [*_left(made), *columns(align="left", protocol="protocol")]
+    heads += columns(THREE, {f"of_{name}": name for name in values(common, "dataset")})
     title = "merging and Pass@k (form of MaP's Table 1)"
-    return Table(title, columns, made, [f"{_NOTE}, {_SHARED}", _ALIKE])
+    return Table(title, heads, made, [_SHARED, _ALIKE])
 
 
-def _merge(rows: Sequence[Row], windows: Sequence[int], gains: Sequence[Row]) -> Table:
+def _merge(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
     """Table 2: what merging changes, by data set and metric."""
     made = []
-    for training, dataset, metric in _subjects(rows):
-        before = _find(rows, training, dataset, 1, metric, COMMON)
+    for cells, own in _subjects(common):
         for window in windows:
-            after = _find(rows, training, dataset, window, metric, COMMON)
-            if not before or not after:
-                continue
-            made.append(
-                {
-                    "training": training,
-                    "dataset": dataset,
-                    "metric": before["protocol"].partition(", ")[2],
-                    "window": window,
-                    "original": before["tau"],
-                    "merge": after["tau"],
-                    "improve": after["tau"] - before["tau"],
-                    **_gain(gains, before, after),
-                    "original_down": before["down"],
-                    "merge_down": after["down"],
-                }
-            )
-    columns = [
+            before, after = own.get(1), own.get(window)
+            if before and after:
+                made.append(
+                    {
+                        **cells,
+                        "window": window,
+                        "original": before["tau"],
+                        "merge": after["tau"],
+                        "improve": after["tau"] - before["tau"],
+                        **_gain(gains, before, after),
+                        "original_down": before["down"],
+                        "merge_down": after["down"],
+                    }
+                )
+    down = {"original_down": "original", "merge_down": "merge"}
+    heads = [
         *_left(made),
-        Column("dataset", "data set", align="left"),
-        Column("metric", "metric", align="left"),
+        *columns(align="left", dataset="data set", metric="metric"),
         Column("window", "window"),
-        Column("original", "original", format=_TAU),
-        Column("merge", "merge", format=_TAU),
-        Column("improve", "improve", format="{:+.3f}"),
-        Column("gain_low", "low", format="{:+.3f}", group="boot"),
-        Column("gain_high", "high", format="{:+.3f}", group="boot"),
-        Column("original_down", "original", format=_TAU, group="steps down", wide=True),
-        Column("merge_down", "merge", format=_TAU, group="steps down", wide=True),
+        *columns(THREE, original="original", merge="merge"),
+        *columns("{:+.3f}", improve="improve"),
+        *columns("{:+.3f}", group="boot", gain_low="low", gain_high="high"),
+        *columns(THREE, down, group="steps down", wide=True),
     ]
     notes = [
-        f"{_NOTE}, {_SHARED}; boot: interval of the improvement over replicates of as many trials,"
+        f"{_SHARED}; boot: interval of the improvement over replicates of as many trials,"
         " single and merged on the same draws; blank where their numbers differ",
         _ALIKE,
     ]
-    return Table("what merging changes (form of MaP's Table 2)", columns, made, notes)
+    return Table("what merging changes (form of MaP's Table 2)", heads, made, notes)
 
 
-def _gain(gains: Sequence[Row], before: Row, after: Row) -> Row:
+def _gain(gains: Rows, before: Row, after: Row) -> Row:
     """The interval of what merging gains, for two rows of `stability`.
 
     Blank where replicates do not have as many trials as the scores: where questions, or single and
     merged, do not have the same number.
     """
-    found = None
+    found: list[Row] = []
     if before["trials"] is not None and before["trials"] == after["trials"]:
-        metric = (BAYES, None) if after["twin"] else (after["metric"], after["k"])
-        place = [after[key] for key in ("training", "dataset", "window", "trials")]
-        for gain in gains:
-            if [gain[key] for key in ("training", "dataset", "window", "n")] == place:
-                found = gain if (gain["metric"], gain["k"]) == metric else found
-    return {f"gain_{end}": found and found[end] for end in ("low", "high")}
+        cells = {key: after[key] for key in ("training", "dataset", "window", "metric")}
+        if after["twin"]:
+            cells["metric"] = BAYES
+        found = where(gains, n=after["trials"], **cells)
+    return {f"gain_{end}": found[0][end] if found else None for end in ("low", "high")}
 
 
-def _windows(rows: Sequence[Row], windows: Sequence[int]) -> Table:
+def _windows(common: Rows, windows: Sequence[int]) -> Table:
     """Table 3: the size of the window."""
-    made = []
-    for training, dataset, metric in _subjects(rows):
-        cells: Row = {"training": training, "dataset": dataset}
-        for window in (1, *windows):
-            row = _find(rows, training, dataset, window, metric, COMMON)
-            if row:
-                cells["metric"] = row["protocol"].partition(", ")[2]
-            cells[f"merge_{window}"] = row and row["tau"]
-        made.append(cells)
-    columns = [
-        *_left(made),
-        Column("dataset", "data set", align="left"),
-        Column("metric", "metric", align="left"),
-        Column("merge_1", "original", format=_TAU),
-        *(Column(f"merge_{w}", f"Merge@{w}", format=_TAU) for w in windows),
+    made = [
+        {**cells, **{f"merge_{w}": own[w]["tau"] if w in own else None for w in (1, *windows)}}
+        for cells, own in _subjects(common)
     ]
-    return Table("the size of the window (form of MaP's Table 3)", columns, made,
-                 [f"{_NOTE}, {_SHARED}", _ALIKE])  # fmt: skip
+    heads = [
+        *_left(made),
+        *columns(align="left", dataset="data set", metric="metric"),
+        *columns(THREE, {"merge_1": "original"} | {f"merge_{w}": f"Merge@{w}" for w in windows}),
+    ]
+    return Table("the size of the window (form of MaP's Table 3)", heads, made, [_SHARED, _ALIKE])
 
 
-def _pass_k(rows: Sequence[Row]) -> Table:
+def _pass_k(single: Rows) -> Table:
     """Table 4: single checkpoints by metric; mean over bootstrap replicates beside."""
     made = []
-    for training in _trainings(rows):
-        for metric in [Metric(GREEDY), *(Metric(PASS, k) for k in _ks(rows, training))]:
-            cells = _by_dataset(rows, training, 1, metric, "tau", ALL)
-            means = _by_dataset(rows, training, 1, metric, "tau_mean", ALL)
-            if any(value is not None for value in cells.values()):
-                name = "Greedy" if metric.kind == GREEDY else f"Pass@{metric.k}"
-                of = {f"{key}_mean": value for key, value in means.items()}
-                made.append({"training": training, "protocol": name, **cells, **of})
-    columns = [*_left(made), Column("protocol", "protocol", align="left")]
-    for column in _datasets(rows):
-        columns.append(Column(column.key, "τ", r"$\tau$", _TAU, group=column.title))
-        columns.append(Column(f"{column.key}_mean", "bootstrap", format=_TAU, group=column.title))
+    others = [m for m in values(single, "metric") if m not in (GREEDY, AVG, BAYES, f"{PASS}1")]
+    for training in values(single, "training"):
+        for metric in (GREEDY, AVG, *others):
+            if own := where(single, training=training, metric=metric):
+                title = {GREEDY: "Greedy", AVG: "Pass@1"}.get(metric, _metric(own[0]))
+                cells = _by_dataset(single, own, "tau")
+                means = _by_dataset(single, own, "tau_mean")
+                cells |= {f"{key}_mean": mean for key, mean in means.items()}
+                made.append({"training": training, "protocol": title, **cells})
+    heads = [*_left(made), Column("protocol", "protocol", align="left")]
+    for name in values(single, "dataset"):
+        heads.append(Column(f"of_{name}", "τ", r"$\tau$", THREE, group=name))
+        heads.append(Column(f"of_{name}_mean", "bootstrap", format=THREE, group=name))
     notes = [f"{_NOTE}, single checkpoints; bootstrap: mean over replicates of the trials", _ALIKE]
-    return Table("Pass@k along training (form of MaP's Table 4)", columns, made, notes)
+    return Table("Pass@k along training (form of MaP's Table 4)", heads, made, notes)
 
 
-def _find(
-    rows: Sequence[Row], training: str, dataset: str, window: int, metric: Metric, steps: str
-) -> Row | None:
-    wanted = (training, dataset, window, *metric, steps)
-    if metric == Metric(PASS, 1):  # it may not be among pass_k, and avg@N is the same
-        wanted = (training, dataset, window, *Metric(AVG), steps)
-    keys = ("training", "dataset", "window", "metric", "k", "steps")
-    return next((row for row in rows if tuple(row[key] for key in keys) == wanted), None)
+def _by_dataset(rows: Rows, own: Rows, key: str) -> Row:
+    """A cell of one's own row for each data set that there is; None where it has none."""
+    cells = {row["dataset"]: row[key] for row in own}
+    return {f"of_{name}": cells.get(name) for name in values(rows, "dataset")}
 
 
-def _by_dataset(
-    rows: Sequence[Row], training: str, window: int, metric: Metric, cell: str, steps: str
-) -> Row:
-    found: dict[str, Any] = {}
-    for dataset in _values(rows, "dataset"):
-        row = _find(rows, training, dataset, window, metric, steps)
-        found[f"of_{dataset}"] = row and row[cell]
-    return found
+def _subjects(rows: Rows) -> Iterator[tuple[Row, dict[int, Row]]]:
+    """Training, data set and metric, and rows by window.
 
-
-def _subjects(rows: Sequence[Row]) -> Iterator[tuple[str, str, Metric]]:
-    """Training, data set and metric of all rows; Pass@1 and Bayes@N only where avg@N is another."""
-    names: dict[tuple[str, str, str, int | None], list[bool]] = {}
+    Pass@1 and Bayes@N only where avg@N is another order: windows may have other numbers of trials.
+    """
+    groups: dict[tuple[str, str, str], dict[int, Row]] = {}
     for row in rows:
-        place = (row["training"], row["dataset"], row["metric"], row["k"])
-        names.setdefault(place, []).append(row["twin"])
-    for (training, dataset, kind, k), twin in names.items():
-        if kind == AVG or not all(twin):  # windows may have other numbers of trials
-            yield training, dataset, Metric(kind, k)
+        subject = (row["training"], row["dataset"], row["metric"])
+        groups.setdefault(subject, {})[row["window"]] = dict(row)
+    for (training, dataset, metric), own in groups.items():
+        if metric == AVG or not all(row["twin"] for row in own.values()):
+            first = own[min(own)]
+            yield {"training": training, "dataset": dataset, "metric": _metric(first)}, own
 
 
-def _ks(rows: Sequence[Row], training: str) -> list[int]:
-    of = {row["k"] for row in rows if row["training"] == training and row["metric"] == PASS}
-    return sorted(of | {1})
+def _metric(row: Row) -> str:
+    """The metric's title, behind the window's."""
+    return str(row["protocol"].partition(", ")[2])
 
 
-def _values(rows: Sequence[Row], key: str) -> list[Any]:
-    return list(dict.fromkeys(row[key] for row in rows))
-
-
-def _trainings(rows: Sequence[Row]) -> list[str]:
-    return _values(rows, "training")
-
-
-def _left(rows: Sequence[Row]) -> list[Column]:
-    several = len({row["training"] for row in rows}) > 1
-    return [Column("training", "training", align="left", wide=not several)]
-
-
-def _datasets(rows: Sequence[Row]) -> list[Column]:
-    return [Column(f"of_{name}", name, format=_TAU) for name in _values(rows, "dataset")]
+def _left(rows: Rows) -> list[Column]:
+    return [Column("training", "training", align="left", wide=not varies(rows, "training"))]

@@ -5,26 +5,24 @@ Pass@k sample for sample.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.base.console import Meter
+from pipeline.base.console import Meter, percent
 from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.research.trajectory import protocols
-from pipeline.research.trajectory.protocols import AVG, BAYES, GREEDY, PASS, Metric
-from pipeline.research.trajectory.stability import Row, key
-from pipeline.research.trajectory.tracks import Track
-from scoring import Counts
-from scoring.metrics.cost import sampling_cost
+from pipeline.display.table import Column, Table
+from pipeline.research import protocols
+from pipeline.research.protocols import AVG, BAYES
+from pipeline.research.tables import Row, Rows, columns, values
+from pipeline.research.trajectory.stability import DRAWN, KEYS, THREE, TIES, ends, names, place
+from pipeline.research.trajectory.tracks import Track, flat_share, shared_steps
+from scoring.metrics.table import Metric
 from scoring.ranking import trajectory as follow
-
-_MILLION = 1e6  # tokens that prices are for
 
 
 class Judged(NamedTuple):
-    """What replicates of one metric are like, each array (replicates,)."""
+    """How steadily scores follow training, arrays of shape (replicates,)."""
 
     tau: Any  # MaP's
     tau_b: Any  # masked where all steps tie
@@ -32,7 +30,15 @@ class Judged(NamedTuple):
     flat: Any
 
 
-Replicates = dict[Metric, Judged]
+Replicates = dict[str, Judged]  # by name of the metric
+
+
+class Samples(NamedTuple):
+    """The rows of three tables."""
+
+    samples: list[Row]  # stability and cost by protocol and number of trials
+    pairs: list[Row]  # Bayes@n against every other metric, on the same replicates
+    gains: list[Row]  # merged against single, with the same metric and number of trials
 
 
 def numbers(most: int) -> list[int]:
@@ -44,14 +50,6 @@ def numbers(most: int) -> list[int]:
     return sorted({1 << i for i in range(most.bit_length()) if 1 << i <= most} | {most})
 
 
-class Samples(NamedTuple):
-    """The rows of three tables."""
-
-    samples: list[Row]  # stability and cost by protocol and number of trials
-    pairs: list[Row]  # Bayes@n against every Pass@k, on the same replicates
-    gains: list[Row]  # merged against single, with the same metric and number of trials
-
-
 def samples(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Samples:
     """How steady each protocol is by number of trials, what it costs, and which one is steadier.
 
@@ -61,112 +59,81 @@ def samples(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Samples:
     single: dict[tuple[str, str, int], Replicates] = {}  # of windows of one
     work = [(track, n) for track in tracks for n in numbers(track.trials)]
     with Meter("bootstrap by number of trials", len(work)) as meter:
-        for track, n in work:
-            shared = protocols.shared_steps(track, tracks)
+        for whole, n in work:
+            shared = shared_steps(whole, tracks)
             if len(shared) > 1:
-                judged_at = track.at(shared)
-                drawn = _replicates(judged_at, n, cfg)
+                track, group = whole.at(shared), (whole.training, whole.dataset, n)
+                metrics = _metrics(whole, n, cfg)
+                drawn = _replicates(track, n, metrics, cfg)
+                if whole.window == 1:
+                    single[group] = drawn
                 if n == 1 and track.greedy is not None:
-                    found.samples.append(_greedy_row(judged_at, cfg))
-                found.samples.extend(_rows(judged_at, n, drawn, cfg))
-                found.pairs.extend(_pairs(track, n, drawn))
-                place = (track.training, track.dataset, n)
-                if track.window == 1:
-                    single[place] = drawn
-                elif place in single:
-                    found.gains.extend(_gains(track, n, single[place], drawn, cfg))
+                    found.samples.append(_row(track, None, 1, None, cfg))
+                for metric in metrics:
+                    own, cells = drawn[metric.name], {**place(whole, metric, "n"), "n": n}
+                    found.samples.append(_row(track, metric, n, own, cfg))
+                    if metric.name != BAYES:
+                        found.pairs.append(cells | _compared(drawn[BAYES], own, None))
+                    if whole.window > 1 and metric.name in single.get(group, ()):
+                        gain = _compared(own, single[group][metric.name], cfg)
+                        found.gains.append(cells | gain)
             meter.advance(1)
     return found
 
 
-def _replicates(track: Track, n: int, cfg: TrajectoryConfig) -> Replicates:
+def _metrics(track: Track, n: int, cfg: TrajectoryConfig) -> list[Metric]:
+    """Bayes@n, and what orders models otherwise and has enough trials."""
+    found = [m for m in track.metrics(cfg.metrics) if m is not None and m.k <= n]
+    return [m for m in found if m.name == BAYES or m.name not in (AVG, f"{protocols.PASS}1")]
+
+
+def _replicates(
+    track: Track, n: int, metrics: Sequence[Metric], cfg: TrajectoryConfig
+) -> Replicates:
     """How steady every replicate with n trials is, by metric.
 
-    With n trials of every question Bayes@n orders as the average does: one is computed.
+    With n trials of every question Bayes@n orders as the average does, which is computed.
     """
-    wanted = {Metric(BAYES): protocols.score(Metric(AVG))}
-    wanted |= {Metric(PASS, k): protocols.score(Metric(PASS, k)) for k in cfg.pass_k if 1 < k <= n}
-    drawn = follow.resampled_scores(
-        protocols.drawn_from(track),
-        {str(metric): score for metric, score in wanted.items()},
+    average = protocols.metrics([])[0].estimate
+    scores = follow.resampled_scores(
+        track.R,
+        {m.name: average if m.name == BAYES else m.estimate for m in metrics},
         trials=n,
         replicates=cfg.replicates,
-        seed=protocols.seed(track, cfg.seed),
+        seed=track.seed(cfg.seed),
     )
-    return {metric: judged(drawn[str(metric)]) for metric in wanted}
+    return {name: judged(of) for name, of in scores.items()}
 
 
-def judged(values: Any) -> Judged:
+def judged(scores: Any) -> Judged:
     """How steadily scores (..., n) follow training."""
-    measures = (follow.monotone_tau, follow.progress_tau_b, follow.down_share, protocols.flat_share)
-    return Judged(*(measure(values) for measure in measures))
+    measures = (follow.monotone_tau, follow.progress_tau_b, follow.down_share, flat_share)
+    return Judged(*(measure(scores) for measure in measures))
 
 
-def _rows(track: Track, n: int, drawn: Replicates, cfg: TrajectoryConfig) -> Iterator[Row]:
-    once = cost(track, 1, cfg)
-    for metric, values in drawn.items():
-        scores = None
-        if track.equal and n == track.trials:  # the trials themselves, beside their replicates
-            scores = protocols.score(metric)(Counts(track.counts))
-        yield {
-            **_key(track, metric, n),
-            **_own(scores),
-            **_spread("tau", values.tau, cfg),
-            **_spread("tau_b", values.tau_b.compressed(), cfg),
-            "tau_b_undefined": float(values.tau_b.mask.mean()),
-            "down_mean": float(values.down.mean()),
-            "flat_mean": float(values.flat.mean()),
-            **_costs(track, cost(track, n, cfg), once),
+def _row(
+    track: Track, metric: Metric | None, n: int, drawn: Judged | None, cfg: TrajectoryConfig
+) -> Row:
+    """One protocol with n trials; of greedy decoding nothing is drawn."""
+    own: Row = dict.fromkeys(Judged._fields)  # the trials themselves, beside their replicates
+    if metric is None or (track.equal and n == track.trials):
+        of = judged(track.summary(metric, cfg.confidence).value)._asdict()
+        own = {name: None if np.ma.is_masked(one) else float(one) for name, one in of.items()}
+    cells: Row = dict.fromkeys(("tau_b_undefined", "down_mean", "flat_mean"))
+    if drawn is not None:
+        cells = {
+            "tau_b_undefined": float(drawn.tau_b.mask.mean()),
+            "down_mean": float(drawn.down.mean()),
+            "flat_mean": float(drawn.flat.mean()),
         }
-
-
-def _greedy_row(track: Track, cfg: TrajectoryConfig) -> Row:
-    """One greedy attempt: how steady it is itself, as there is nothing to draw; what it costs."""
-    assert track.greedy is not None
-    own = track._replace(completion_tokens=track.greedy_tokens)
-    none = np.zeros(0)
+    each, once = cost(track, n if metric else None, cfg), cost(track, 1, cfg)
     return {
-        **_key(track, Metric(GREEDY), 1),
-        **_own(track.greedy.mean(axis=-1)),
-        **_spread("tau", none, cfg),
-        **_spread("tau_b", none, cfg),
-        **dict.fromkeys(("tau_b_undefined", "down_mean", "flat_mean")),
-        **_costs(track, cost(own, 1, cfg), cost(track, 1, cfg)),
-    }
-
-
-def _own(scores: Any) -> Row:
-    """Of scores (n,) as they are, not drawn again; blank where there are none of so many trials."""
-    if scores is None:
-        return dict.fromkeys(Judged._fields)
-    found = judged(scores)._asdict()
-    return {name: None if np.ma.is_masked(one) else float(one) for name, one in found.items()}
-
-
-def _spread(name: str, values: Any, cfg: TrajectoryConfig) -> Row:
-    """Mean and interval over replicates; blank where no replicate has a value."""
-    found = (float(values.mean()), *_ends(values, cfg)) if values.size else (None, None, None)
-    return dict(zip((f"{name}_mean", f"{name}_low", f"{name}_high"), found, strict=True))
-
-
-def _key(track: Track, metric: Metric, n: int) -> Row:
-    return {**key(track, metric, "n"), "n": n}
-
-
-def cost(track: Track, n: int, cfg: TrajectoryConfig) -> float | None:
-    """What n trials of every question of one model cost, at prices per million tokens.
-
-    None where the runs do not hold their tokens. Source: MaP, appendix C.
-    """
-    if track.prompt_tokens is None or track.completion_tokens is None:
-        return None
-    prices = asdict(cfg.prices)
-    one = sampling_cost(track.prompt_tokens, track.completion_tokens, n, **prices)
-    return float(one * track.counts.shape[1] / _MILLION)
-
-
-def _costs(track: Track, each: float | None, once: float | None) -> Row:
-    return {
+        **place(track, metric, "n"),
+        "n": n,
+        **own,
+        **_spread("tau", drawn and drawn.tau, cfg),
+        **_spread("tau_b", drawn and drawn.tau_b.compressed(), cfg),
+        **cells,
         "cost": each,
         "points": len(track.steps),
         "cost_trajectory": None if each is None else each * len(track.steps),
@@ -174,50 +141,133 @@ def _costs(track: Track, each: float | None, once: float | None) -> Row:
     }
 
 
-def _pairs(track: Track, n: int, drawn: Replicates) -> Iterator[Row]:
-    """How often Bayes@n is steadier than Pass@k on the same draws."""
-    for metric, values in drawn.items():
-        if metric.kind == PASS:
-            yield {**_key(track, metric, n), **_compared(drawn[Metric(BAYES)], values, None)}
+def cost(track: Track, n: int | None, cfg: TrajectoryConfig) -> float | None:
+    """What n trials of every question of one model cost; None is the greedy one."""
+    tokens = track.tokens
+    if n is None:
+        tokens = tokens._replace(completion=track.greedy_tokens.completion)
+    return protocols.evaluation_cost(tokens, track.R.shape[1], n or 1, cfg.prices)
 
 
-def _gains(
-    track: Track, n: int, single: Replicates, merged: Replicates, cfg: TrajectoryConfig
-) -> Iterator[Row]:
-    """How often merged windows are steadier than single checkpoints on the same draws."""
-    for metric in merged:
-        if metric in single:
-            yield {**_key(track, metric, n), **_compared(merged[metric], single[metric], cfg)}
+def _spread(name: str, replicates: Any, cfg: TrajectoryConfig) -> Row:
+    """Mean and interval over replicates; blank where no replicate has a value."""
+    found: list[Any] = [None] * 3
+    if replicates is not None and replicates.size:
+        found = [float(replicates.mean()), *_interval(replicates, cfg)]
+    return {f"{name}_{end}": cell for end, cell in zip(("mean", "low", "high"), found, strict=True)}
 
 
 def _compared(one: Judged, other: Judged, cfg: TrajectoryConfig | None) -> Row:
     """Both τ of one against the other; those of τ_b over the replicates in which both have one."""
-    by_b = (one.tau_b - other.tau_b).compressed()
-    found: Row = {}
-    for end, difference in (("", one.tau - other.tau), ("_b", by_b)):
-        cells = _shares(difference)
-        if cfg is not None:
-            cells |= dict.fromkeys(("low", "high"))
-            if difference.size:
-                cells["low"], cells["high"] = _ends(difference, cfg)
-        found |= {f"{name}{end}": cell for name, cell in cells.items()}
-    return found
-
-
-def _shares(difference: Any) -> Row:
-    if not difference.size:
-        return dict.fromkeys(("above", "equal", "below", "difference"))
-    settled = np.abs(difference) > 1e-9  # taus of one order are equal but for rounding
+    differences = {"": one.tau - other.tau, "_b": (one.tau_b - other.tau_b).compressed()}
     return {
-        "above": float(np.mean(settled & (difference > 0))),
-        "equal": float(np.mean(~settled)),
-        "below": float(np.mean(settled & (difference < 0))),
-        "difference": float(difference.mean()),
+        f"{name}{end}": cell
+        for end, difference in differences.items()
+        for name, cell in _shares(difference, cfg)
     }
 
 
-def _ends(values: Any, cfg: TrajectoryConfig) -> list[float]:
-    """The percentile interval of replicates."""
+def _shares(difference: Any, cfg: TrajectoryConfig | None) -> Iterator[tuple[str, float | None]]:
+    settled = np.abs(difference) > 1e-9  # taus of one order are equal but for rounding
+    parts = {
+        "above": settled & (difference > 0),
+        "equal": ~settled,
+        "below": settled & (difference < 0),
+        "difference": difference,
+    }
+    for name, part in parts.items():
+        yield name, float(part.mean()) if difference.size else None
+    if cfg is not None:
+        interval = _interval(difference, cfg) if difference.size else (None, None)
+        yield from zip(("low", "high"), interval, strict=True)
+
+
+def _interval(replicates: Any, cfg: TrajectoryConfig) -> Any:
     tail = (1 - cfg.confidence) / 2
-    found: list[float] = np.quantile(values, [tail, 1 - tail], method="inverted_cdf").tolist()
-    return found
+    return np.quantile(replicates, [tail, 1 - tail], method="inverted_cdf").tolist()
+
+
+def samples_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
+    """Stability and cost by number of trials."""
+    heads = [
+        *names(rows),
+        Column("n", "n"),
+        Column("tau", "τ", r"$\tau$", THREE, group="own"),
+        *columns(THREE, wide=True, tau_b="own τ_b", down="own down", flat="own flat"),
+        *ends("tau", "boot τ"),
+        Column("tau_b_mean", "τ_b", r"$\tau_b$", THREE, group="boot"),
+        *columns(THREE, group="boot", down_mean="down", flat_mean="flat"),
+        *columns(THREE, wide=True, tau_b_low="tau_b_low", tau_b_high="tau_b_high"),
+        *columns(THREE, wide=True, tau_b_undefined="tau_b_undefined"),
+        *columns("{:.4g}", group="cost", cost="model", cost_trajectory="trajectory"),
+        *columns("{:.3g}", group="cost", cost_ratio="to n = 1"),
+        Column("points", "points", wide=True),
+        *KEYS,
+    ]
+    points = " or ".join(map(str, sorted(values(rows, "points"))))
+    prices = ", ".join(f"{name} {price:g}" for name, price in vars(cfg.prices).items())
+    notes = [
+        f"boot: n trials of every question, mean and {percent(cfg.confidence)} interval"
+        f" of {cfg.replicates} replicates drawn from all trials, seed {cfg.seed}, over the"
+        f" {points} steps that all windows share. τ counts ties as discordant; τ_b counts them"
+        " neither way (mean over replicates that have one); down, flat: shares of the steps that"
+        " go down, and neither up nor down",
+        TIES,
+        DRAWN,
+        "avg@n and Pass@1 order checkpoints as Bayes@n does, at the same n: their τ is the same",
+        f"cost: MaP's appendix C with measured tokens, prices per million tokens ({prices}); of one"
+        f" model, and of the models at those {points} steps",
+        "own: of the attempts as they are, not of replicates: greedy, which has one attempt and"
+        " nothing to draw, and all trials",
+    ]
+    return Table("stability and cost by number of trials", heads, rows, notes)
+
+
+def pairs_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
+    """Bayes@n against the other metrics on the same draws."""
+    what = (
+        "τ of Bayes@n is above, equal to or below that of the other metric on the very same trials"
+    )
+    title = "Bayes@n against Pass@k and others, the same samples"
+    return _against(title, "Bayes@n", (), rows, cfg, what, "gain: mean difference", DRAWN)
+
+
+def gains_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
+    """Merged windows against single checkpoints."""
+    return _against(
+        "merged against single, the same number of samples",
+        "merged",
+        ("low", "high"),
+        rows,
+        cfg,
+        "τ of merged windows is above, equal to or below that of single checkpoints, over the steps"
+        " that all windows share",
+        f"gain: mean and {percent(cfg.confidence)} interval of the difference",
+        f"{DRAWN}. Where none is missing merged and single are thus drawn jointly",
+    )
+
+
+def _against(
+    title: str,
+    of: str,
+    interval: Sequence[str],
+    rows: Rows,
+    cfg: TrajectoryConfig,
+    what: str,
+    gain: str,
+    drawn: str,
+) -> Table:
+    heads = [*names(rows), Column("n", "n")]
+    for end, tau in (("", "τ"), ("_b", "τ_b")):
+        group = f"{tau} of {of}"
+        shares = {f"{key}{end}": key for key in ("above", "equal", "below")}
+        gains = {f"difference{end}": "gain"} | {f"{key}{end}": key for key in interval}
+        heads += columns(THREE, shares, group=group)
+        heads += columns("{:+.3f}", gains, group=group)
+    notes = [
+        f"share of {cfg.replicates} replicates with n trials in which {what}; {gain}; τ_b: over the"
+        " replicates in which both have one",
+        TIES,
+        drawn,
+    ]
+    return Table(title, [*heads, *KEYS], rows, notes)

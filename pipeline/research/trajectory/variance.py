@@ -6,7 +6,7 @@ Bayes@N uses, does not.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,9 @@ from scipy.stats import binom
 
 from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.display.table import Column, Table
-from pipeline.research.trajectory.stability import Row, names
+from pipeline.research import protocols
+from pipeline.research.tables import Row, Rows, columns
+from pipeline.research.trajectory.stability import names
 from pipeline.research.trajectory.tracks import Track
 from scoring.metrics.passk_variance import delta_variance, posterior_variance, sampling_variance
 
@@ -24,29 +26,27 @@ POINTS = 201  # of p in a picture
 
 def variances(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
     """Of Pass@k over all questions, on the oldest and the newest single checkpoint of each."""
-    rows = []
-    for track in (track for track in tracks if track.window == 1):
-        for which, at in (("oldest", 0), ("newest", -1)):
-            counts = track.counts[at]
-            for k in (k for k in cfg.pass_k if k <= track.trials):
-                rows.append(
-                    {
-                        "training": track.training,
-                        "dataset": track.dataset,
-                        "protocol": f"Pass@{k}",
-                        "which": which,
-                        "name": track.names[at],
-                        "k": k,
-                        "n": int(counts.sum(axis=-1).min()),
-                        **_three(counts, k),
-                    }
-                )
-    return rows
+    return [
+        {
+            "training": track.training,
+            "dataset": track.dataset,
+            "protocol": f"Pass@{k}",
+            "which": which,
+            "name": track.names[at],
+            "k": k,
+            "n": int(track.had[at].min()),
+            **_three(track.had[at], track.R[at].sum(axis=-1), k),
+        }
+        for track in tracks
+        if track.window == 1
+        for which, at in (("oldest", 0), ("newest", -1))
+        for k in protocols.passes(protocols.metrics(cfg.metrics), track.trials)
+    ]
 
 
-def _three(counts: npt.NDArray[np.int64], k: int) -> Row:
-    """Variances of the mean over questions, of counts (M, 2)."""
-    n, c = counts.sum(axis=-1), counts[:, 1]
+def _three(n: Any, correct: Any, k: int) -> Row:
+    """Variances of the mean over questions (M,), of which `correct` of n trials are."""
+    c = np.asarray(correct, dtype=np.int64)
     delta, exact, posterior = (
         float(of.sum()) / len(n) ** 2
         for of in (
@@ -71,7 +71,7 @@ class Ratios(NamedTuple):
     posterior: dict[str, Floats]  # mean over what may be seen
 
 
-def along_p(n: int, pass_k: Sequence[int]) -> tuple[Floats, Ratios]:
+def along_p(n: int, ks: Sequence[int]) -> tuple[Floats, Ratios]:
     """Delta and expected posterior variance over the exact one by success rate, for k up to n.
 
     Of one question with n trials. k = 1, where the delta method is exact, is left out.
@@ -80,7 +80,7 @@ def along_p(n: int, pass_k: Sequence[int]) -> tuple[Floats, Ratios]:
     seen = np.arange(n + 1)
     chances = binom.pmf(seen, n, p[:, None])
     found = Ratios({}, {})
-    for k in (k for k in pass_k if 1 < k <= n):
+    for k in (k for k in ks if 1 < k <= n):
         exact = sampling_variance(p, k, n)
         mean = chances @ posterior_variance(seen, n, k)
         for of, values in ((found.delta, delta_variance(p, k, n)), (found.posterior, mean)):
@@ -88,19 +88,16 @@ def along_p(n: int, pass_k: Sequence[int]) -> tuple[Floats, Ratios]:
     return p, found
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Rows) -> Table:
     """The rows of `variances` as a table."""
-    variance = "{:.3g}"
-    columns = [
+    three = {"delta": "delta method", "plug_in": "plug-in", "posterior": "posterior"}
+    ratios = {"delta_ratio": "delta method", "posterior_ratio": "posterior"}
+    heads = [
         *names(rows),
-        Column("which", "checkpoint", align="left"),
-        Column("name", "name", align="left"),
+        *columns(align="left", which="checkpoint", name="name"),
         Column("n", "trials"),
-        Column("delta", "delta method", format=variance, group="variance"),
-        Column("plug_in", "plug-in", format=variance, group="variance"),
-        Column("posterior", "posterior", format=variance, group="variance"),
-        Column("delta_ratio", "delta method", format="{:.3f}", group="to plug-in"),
-        Column("posterior_ratio", "posterior", format="{:.3f}", group="to plug-in"),
+        *columns("{:.3g}", three, group="variance"),
+        *columns("{:.3f}", ratios, group="to plug-in"),
         Column("k", "k", wide=True),
     ]
     notes = [
@@ -111,4 +108,4 @@ def table(rows: Sequence[Row]) -> Table:
         "picture: one question by its true p; variance by the delta method over the exact one, and"
         " the posterior's, averaged over what may be seen (dashed), over the exact one",
     ]
-    return Table("variance of Pass@k, three ways", columns, rows, notes)
+    return Table("variance of Pass@k, three ways", heads, rows, notes)
