@@ -308,7 +308,9 @@ def test_low_mass() -> None:
     broken[:12] -= 8
     (problem,) = check_verdicts(broken)
     assert problem.startswith("20.0% of attempts have less than 0.5")
-    assert check_verdicts(broken, mass_share=0.2) == []
+    few = good()
+    few[:6] -= 8
+    assert check_verdicts(few) == []  # a tenth is no problem
     assert check_verdicts(broken, mass_floor=1e-5) == []
     low, flat = check_verdicts(np.full((4, 3), -INF))
     assert "100.0% of attempts" in low and "median 0" in low and "is flat" in flat
@@ -318,7 +320,7 @@ def test_flat_distributions() -> None:
     flat = np.log([[0.33, 0.33, 0.33], [0.3, 0.33, 0.32]])
     (problem,) = check_verdicts(flat)
     assert "direct distribution of every attempt is flat" in problem
-    assert check_verdicts(flat, flat=0.001) == []
+    assert check_verdicts(np.log([[0.33, 0.33, 0.33], [0.2, 0.33, 0.32]])) == []
     # A prompt that does not hold the response: the same answer with content as without.
     (deaf,) = check_verdicts(good(), good() + 1e-3)
     assert "calibrated distribution" in deaf and "hold the response" in deaf
@@ -329,7 +331,6 @@ def test_one_label_for_everything() -> None:
     (problem,) = check_verdicts(one, correct=[True] * 30 + [False] * 10)
     assert "40 attempts got the label A" in problem and "30 correct and 10 not" in problem
     assert check_verdicts(one, correct=[True] * 31 + [False] * 9) == []
-    assert check_verdicts(one, correct=[True] * 31 + [False] * 9, least=9) != []
     assert check_verdicts(one, correct=[True] * 40) == []
     assert check_verdicts(one) == []
     # Calibrated labels count where there are baselines.
@@ -425,8 +426,6 @@ def test_disagreements_most_confident_first() -> None:
             wanted.append((-(1 - p[i][0] if correct[i] else p[i][0]), i))
     order = [i for _, i in sorted(wanted)]
     assert disagreements(correct, p).tolist() == order
-    assert disagreements(correct, p, most=5).tolist() == order[:5]
-    assert disagreements(correct, p, most=0).tolist() == []
     assert disagreements(p.argmax(axis=1) == 0, p).tolist() == []
 
 
@@ -482,8 +481,6 @@ TRUTH = [0, 1] * 10
         (lambda: reliability([0.5], [True, False]), "hit has shape"),
         (lambda: check_verdicts(ROWS), "logprobs hold a label mass of 3"),
         (lambda: check_verdicts(good(), mass_floor=2), "mass_floor is 2"),
-        (lambda: check_verdicts(good(), mass_share=-1), "mass_share is -1"),
-        (lambda: check_verdicts(good(), least=0), "least is 0"),
         (lambda: check_verdicts(good(), correct=[True]), "correct has shape"),
         (lambda: agreement([], []), "correct is empty"),
         (lambda: agreement([True, False], [0]), "labels has shape"),
@@ -492,7 +489,6 @@ TRUTH = [0, 1] * 10
         (lambda: cohen_kappa([[1, -2], [0, 1]]), "table holds -2"),
         (lambda: cohen_kappa([[0, 0], [0, 0]]), "table holds no case"),
         (lambda: disagreements([True], PROB), "correct has shape"),
-        (lambda: disagreements([True] * 20, PROB, most=-1), "most is -1"),
     ],
 )
 def test_bad_input_names_the_argument(call: Callable[[], Any], text: str) -> None:

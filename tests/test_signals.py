@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.base.errors import DamagedData, UserError
+from pipeline.cli.main import main
 from pipeline.rubrics import signals, signals_table
 from pipeline.rubrics.signals import bits_per_token
 from pipeline.store import shards
@@ -209,11 +210,14 @@ def test_a_run_without_attempts_or_grades_says_what_to_do(tmp_path: Path) -> Non
         signals.signals(Run(run.cfg))
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = made(tmp_path / "run")
     (run.path / "signals").write_text("in the way")
-    with pytest.raises(UserError, match="mend the disk, then the same command continues"):
-        signals.signals(run)
+    assert main(["signals", str(run.path)]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert str(run.path / "signals") in last and "mend the disk" in last
 
 
 def test_the_table_reads_as_plain_parquet_and_says_its_sources(tmp_path: Path) -> None:

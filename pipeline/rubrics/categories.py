@@ -8,6 +8,7 @@ weight 1 for that category and 0 for all others.
 
 import difflib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml  # type: ignore[import-untyped]
-from rich import box
-from rich.table import Table
 
 import scoring
-from pipeline.base.console import results, warn
+from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
+from pipeline.display.table import Column, Table, show
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
@@ -35,7 +34,7 @@ CATEGORIES = pa.schema(
     [("question_id", pa.string()), ("trial", pa.int32()), ("category", pa.int8())]
 )
 FOLDER = compose.CONFIGS / "rubric"
-_TOLD = b"rubric"
+_RECORD = "rubric"
 _DRAWN = "_drawn.json"  # what each picture shows, as a hash
 
 
@@ -57,7 +56,7 @@ class Mapped:
     """The categories of a run's attempts under one rubric, and how they came about."""
 
     table: pa.Table
-    told: dict[str, Any]
+    record: dict[str, Any]  # the rubric's definition, thresholds, labels, and a hash of the signals
 
 
 def load(cfg: RunConfig) -> dict[str, Rubric]:
@@ -66,24 +65,24 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
     Raises:
         UserError: no such file, or a rubric that cannot be: naming file, key and remedy.
     """
-    found: dict[str, Rubric] = {}
+    rubrics: dict[str, Rubric] = {}
     for name in cfg.rubric.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
         path = _find(name)
         if path.stem.startswith(("_", ".")):
             raise UserError(f"rubric={name}: a rubric's file must not begin with {path.stem[0]}")
-        if path.stem in found:
+        if path.stem in rubrics:
             raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
-        found[path.stem] = _read(path)
+        rubrics[path.stem] = _read(path)
     for name, weights in cfg.rubric.weights.items():
-        if name not in found:
+        if name not in rubrics:
             raise UserError(
-                f"rubric.weights.{name}: no such rubric here; there are {', '.join(found)}"
+                f"rubric.weights.{name}: no such rubric here; there are {', '.join(rubrics)}"
             )
         try:
-            found[name] = rubric_of.with_weights(found[name], weights)
+            rubrics[name] = rubric_of.with_weights(rubrics[name], weights)
         except ValueError as error:
             raise UserError(f"rubric.weights.{name}: {error}") from error
-    return found
+    return rubrics
 
 
 def save(run: Run, name: str, mapped: Mapped) -> None:
@@ -93,10 +92,9 @@ def save(run: Run, name: str, mapped: Mapped) -> None:
         OSError: the disk is full, or may not be written.
     """
     folder = run.path / "categories"
-    told = {_TOLD: json.dumps(mapped.told).encode()}
-    table = mapped.table.cast(CATEGORIES).replace_schema_metadata(told)
-    shards.write_part(folder / f"{name}.parquet", table, signals_table.ROWS_PER_GROUP)
-    runfolder.write_json(folder / f"{name}.json", mapped.told)
+    table = mapped.table.cast(CATEGORIES)
+    signals_table.write_recorded(folder / f"{name}.parquet", table, _RECORD, mapped.record)
+    runfolder.write_json(folder / f"{name}.json", mapped.record)
 
 
 def forget(run: Run, name: str) -> None:
@@ -105,130 +103,133 @@ def forget(run: Run, name: str) -> None:
         (run.path / "categories" / f"{name}.{ending}").unlink(missing_ok=True)
 
 
-def rubric_scores(run: Run) -> dict[str, Any]:
-    """Scores of every rubric whose categories are current; a missing trial counts as nothing.
-
-    Returns:
-        Per rubric name: title, weights, attempts, `bayes` (mu, sigma, low, high), the thresholds,
-        and `categories`: index, name, count, share and its mu, sigma, low, high. Empty, and with a
-        warning where something is out of date, when `categorize` should run first.
-
-    Source: arXiv 2510.04265, equations 1 and 15, and appendix D.
-    """
+def current(run: Run) -> dict[str, Mapped]:
+    """The categories of every rubric that are current; a warning where some are out of date."""
     files = sorted((run.path / "categories").glob("[!._]*.parquet"))
     stored = {path.stem: _stored(path) for path in files}
     # Labels that were imported rest on no signals and no thresholds of ours.
-    found = {
-        name: _scores(run, one) for name, one in stored.items() if one and one.told.get("imported")
-    }
-    ours = {name: one for name, one in stored.items() if name not in found}
+    kept = {name: m for name, m in stored.items() if m and m.record.get("imported")}
+    ours = {name: m for name, m in stored.items() if name not in kept}
     if not ours:
-        return found
+        return kept
     try:
         signals_table.current(run)
     except UserError as error:
         warn(f"{error}, then `categorize`; rubrics are left out")
-        return found
-    signals, limits = signals_table.identity(run), runfolder.read_json(run.path / "thresholds.json")
-    old = []
-    for name, mapped in ours.items():
-        told = mapped.told if mapped else {}
-        # Thresholds are never mixed: the latest are those of the run.
-        if mapped and (told["signals"], told["thresholds"]) == (signals, limits):
-            found[name] = _scores(run, mapped)
-        else:
-            old.append(name)
-    if old:
+        return kept
+    # Thresholds are never mixed: the latest are those of the run.
+    limits = runfolder.read_json(run.path / "thresholds.json")
+    made_from = {"signals": signals_table.identity(run), "thresholds": limits}
+    kept |= {name: m for name, m in ours.items() if m and made_from.items() <= m.record.items()}
+    if old := [name for name in ours if name not in kept]:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
-    return found
+    return kept
 
 
-def draw(run: Run, found: dict[str, Any]) -> list[Path]:
+def rubric_scores(run: Run, mapped: Mapping[str, Mapped] | None = None) -> dict[str, Any]:
+    """Scores of rubrics; a missing trial counts as nothing.
+
+    Args:
+        run: the run folder.
+        mapped: what :func:`current` returned, if it was asked.
+
+    Returns:
+        Per rubric name: title, weights, attempts, `bayes` (mu, sigma, low, high), the thresholds,
+        and `categories`: index, name, count, share and its mu, sigma, low, high.
+
+    Source: arXiv 2510.04265, equations 1 and 15, and appendix D.
+    """
+    mapped = current(run) if mapped is None else mapped
+    return {name: _scores(run, categories) for name, categories in mapped.items()}
+
+
+def draw(run: Run, mapped: Mapping[str, Mapped]) -> list[Path]:
     """Save `categories/NAME.png` and `.pdf`, category shares, where what they show has changed.
 
     Args:
         run: the run folder.
-        found: what :func:`rubric_scores` returned.
+        mapped: what :func:`current` returned.
 
     Returns:
         The pictures that were made.
     """
     from pipeline.display import style
-    from pipeline.plots import categories  # matplotlib takes half a second
+    from pipeline.plots.categories import category_shares  # matplotlib takes half a second
 
-    here, made, ids = run.path / "categories", [], rowkeys.question_ids(run).to_pylist()
-    before = runfolder.read_json(here / _DRAWN)
+    folder, pictures = run.path / "categories", []
+    ids = rowkeys.question_ids(run).to_pylist()
+    before = runfolder.read_json(folder / _DRAWN)
     now: dict[str, str] = {}
-    for name, one in found.items():
-        mapped = _stored(here / f"{name}.parquet")
-        if mapped is None:
-            continue
-        names = [f"{part['index']} {part['name'].replace('_', ' ')}" for part in one["categories"]]
-        counts = _counts(run, mapped.table, len(names))
-        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {one['title']}"
-        shown = [title, names, one["weights"], counts.tolist(), ids]
-        now[name] = runfolder.short_hash(json.dumps(shown))
-        if before.get(name) != now[name] or not (here / f"{name}.png").exists():
-            drawn = categories.category_shares(title, names, counts, one["weights"], ids)
-            style.save(drawn, here / name)
-            made.append(here / f"{name}.png")
-    if made:
-        runfolder.write_json(here / _DRAWN, now)
-    return made
+    for name, categories in mapped.items():
+        rows = categories.record["categories"]
+        names, weights = [_label(row) for row in rows], [row["weight"] for row in rows]
+        counts = _counts(run, categories.table, len(names))
+        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {categories.record['name']}"
+        now[name] = runfolder.short_hash(json.dumps([title, names, weights, counts.tolist(), ids]))
+        if before.get(name) != now[name] or not (folder / f"{name}.png").exists():
+            style.save(category_shares(title, names, counts, weights, ids), folder / name)
+            pictures.append(folder / f"{name}.png")
+    if pictures:
+        runfolder.write_json(folder / _DRAWN, now)
+    return pictures
 
 
-def print_rubrics(found: dict[str, Any], confidence: float) -> None:
-    """Show scores and shares of categories with their intervals."""
-    if not found:
-        return
+def print_rubrics(scores: dict[str, Any], confidence: float) -> None:
+    """Show scores and shares of categories with their intervals.
+
+    Args:
+        scores: what :func:`rubric_scores` returned.
+        confidence: of the intervals.
+    """
+    rows: list[dict[str, Any]] = []
+    for rubric in scores.values():
+        ends = f"{min(rubric['weights']):g} to {max(rubric['weights']):g}"
+        rows.append({"rubric": rubric["title"], "weight": ends, **_shown(rubric["bayes"], ".4f")})
+        for part in rubric["categories"]:
+            cells = {"rubric": f"- {_label(part)}", "share": f"{part['share']:.1%}"}
+            rows.append({**cells, "weight": part["weight"], **_shown(part, ".1%")})
+    columns = [
+        Column("rubric", "rubric", align="left"),
+        Column("weight", "weight", format="{:g}"),
+        *(Column(key, key) for key in ("share", "μ", "σ", "interval")),
+    ]
+    labels = sorted({label for rubric in scores.values() for label in rubric["labels"]})
     title = f"rubrics: Bayes@N and category shares, {confidence:.0%} intervals"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("rubric", overflow="fold")
-    for name in ("weight", "share", "μ", "σ", "interval"):
-        table.add_column(name, justify="right")
+    if rows:
+        show(Table(title, columns, rows, labels))
 
-    def row(name: str, weight: str, share: str, s: dict[str, Any], form: str) -> None:
-        mu, sigma, low, high = (format(s[key], form) for key in ("mu", "sigma", "low", "high"))
-        table.add_row(name, weight, share, mu, sigma, f"{low} to {high}")
 
-    for one in found.values():
-        table.add_section()
-        ends = f"{min(one['weights']):g} to {max(one['weights']):g}"
-        row(one["title"], ends, "", one["bayes"], ".4f")
-        for part in one["categories"]:
-            name = f" {part['index']} {part['name'].replace('_', ' ')}"
-            row(name, f"{part['weight']:g}", f"{part['share']:.1%}", part, ".1%")
-    results.print(table, soft_wrap=False)
-    labels = {label for one in found.values() for label in one["labels"]}
-    for label in sorted(labels):
-        results.print(label)
+def _label(category: Mapping[str, Any]) -> str:
+    return f"{category['index']} {category['name'].replace('_', ' ')}"
+
+
+def _shown(score: Mapping[str, float], form: str) -> dict[str, str]:
+    mu, sigma, low, high = (format(score[key], form) for key in ("mu", "sigma", "low", "high"))
+    return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}
 
 
 def _scores(run: Run, mapped: Mapped) -> dict[str, Any]:
-    told = mapped.told
-    rows = told["categories"]
+    record, rows = mapped.record, mapped.record["categories"]
     weights = [row["weight"] for row in rows]
     counts = _counts(run, mapped.table, len(rows))
-    total, every = counts.sum(axis=0), max(int(counts.sum()), 1)
+    total, attempts = counts.sum(axis=0), int(counts.sum())
     identity = np.eye(len(rows))
     return {
-        "title": told["name"],
+        "title": record["name"],
         "weights": weights,
-        "attempts": int(counts.sum()),
+        "attempts": attempts,
         "bayes": _bayes(run, counts, weights),
         "categories": [
             {
-                "index": row["index"],
-                "name": row["name"],
-                "weight": row["weight"],
+                **{key: row[key] for key in ("index", "name", "weight")},
                 "count": int(total[i]),
-                "share": int(total[i]) / every,
+                "share": int(total[i]) / max(attempts, 1),
                 **_bayes(run, counts, identity[i]),
             }
             for i, row in enumerate(rows)
         ],
-        "labels": told["labels"],
-        "thresholds": told["thresholds"],
+        "labels": record["labels"],
+        "thresholds": record["thresholds"],
     }
 
 
@@ -243,22 +244,19 @@ def _counts(run: Run, table: pa.Table, categories: int) -> npt.NDArray[np.int64]
 
 def _bayes(run: Run, counts: Any, weights: Any) -> dict[str, float]:
     ends = (float(min(weights)), float(max(weights)))
-    found = scoring.bayes_ci(
+    score = scoring.bayes_ci(
         scoring.Counts(counts),
         weights,
         confidence=run.cfg.scoring.confidence,
         bounds=ends if ends[0] < ends[1] else None,
     )
-    return dict(zip(("mu", "sigma", "low", "high"), map(float, found), strict=True))
+    return dict(zip(("mu", "sigma", "low", "high"), map(float, score), strict=True))
 
 
 def _stored(path: Path) -> Mapped | None:
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read()
-        told = json.loads((table.schema.metadata or {})[_TOLD])
-        return Mapped(table.cast(CATEGORIES), dict(told))
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        return Mapped(*signals_table.read_recorded(path, CATEGORIES, _RECORD))
+    except signals_table.UNREADABLE as error:
         warn(f"{path}: unreadable ({shards.first_line(error)})")
         return None
 

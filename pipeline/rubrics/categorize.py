@@ -22,6 +22,7 @@ from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics.categories import Mapped
 from pipeline.rubrics.rubric import Rubric, Unsound
 from pipeline.store import runfolder
+from pipeline.store.columns import KEY
 from pipeline.store.runfolder import Run
 
 _COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
@@ -46,28 +47,36 @@ def categorize(run: Run) -> None:
     """
     began = time.monotonic()
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    found = categories.load(run.cfg)
+    rubrics = categories.load(run.cfg)
     table, signals = scored(run)
     limits = thresholds(run, signals)
     values = variables.variables(signals, limits["values"])
-    told = {"thresholds": limits, "signals": signals_table.identity(run)}
-    made: dict[str, Mapped] = {}
-    for name, rubric in found.items():
+    origin = {"thresholds": limits, "signals": signals_table.identity(run)}
+    mapped: dict[str, Mapped] = {}
+    left_out: dict[str, str] = {}
+    for name, rubric in rubrics.items():
         lacking = _lacking(rubric, signals, values)
         if lacking is None:
             category = _assign(name, rubric, values, table)
-            rows = table.select(["question_id", "trial"]).append_column("category", category)
-            made[name] = Mapped(rows, _definition(rubric) | told | _labels(rubric, signals))
+            rows = table.select(KEY).append_column("category", category)
+            labels = {"labels": _labels(rubric, signals)}
+            mapped[name] = Mapped(rows, _definition(rubric) | origin | labels)
         elif run.cfg.rubric.names:
             raise UserError(f"rubric={name}: needs {lacking}")
-    _keep(run, found, made, limits)
+        else:
+            left_out[name] = lacking
+    runfolder.write_json(run.path / "thresholds.json", limits)
+    for name in mapped:
+        categories.save(run, name, mapped[name])
+    for name in left_out:
+        categories.forget(run, name)
     _show(limits)
-    for label in sorted({label for mapped in made.values() for label in mapped.told["labels"]}):
+    for label in sorted({label for m in mapped.values() for label in m.record["labels"]}):
         results.print(label)
-    for name in sorted(set(found) - set(made)):
-        warn(f"{name} is left out: it needs {_lacking(found[name], signals, values)}")
+    for name, lacking in sorted(left_out.items()):
+        warn(f"{name} is left out: it needs {lacking}")
     seconds = time.monotonic() - began
-    note(f"categorize: {table.num_rows} attempts, {len(made)} rubrics in {seconds:.2f} s")
+    note(f"categorize: {table.num_rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
 
 
 def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
@@ -77,19 +86,17 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
         UserError: no signals, or old ones; no graded attempt.
     """
     table = signals_table.current(run)
-    trial, graded = table["trial"].to_numpy(), table["is_correct"].is_valid().to_numpy()
-    kept = (trial < run.cfg.sampling.trials) & graded
+    graded = table["is_correct"].is_valid().to_numpy()
+    kept = (table["trial"].to_numpy() < run.cfg.sampling.trials) & graded
     judged = table["c"].is_valid().to_numpy()
-    if (judged & kept).any():
-        if (kept & ~judged).any():
-            number = int((kept & ~judged).sum())
-            warn(f"{run.path}: {number} attempts have no verdict and are left out; run `verify`")
-        kept &= judged
     ended = table["repeated_pattern"].is_valid().to_numpy()
-    if (kept & ~ended).any():
-        number = int((kept & ~ended).sum())
-        warn(f"{run.path}: {number} attempts do not say how they ended and are left out")
-    kept &= ended
+    for known, lack, needed in (
+        (judged, "have no verdict and are left out; run `verify`", bool((judged & kept).any())),
+        (ended, "do not say how they ended and are left out", True),
+    ):
+        if needed and (kept & ~known).any():
+            warn(f"{run.path}: {int((kept & ~known).sum())} attempts {lack}")
+        kept &= known | (not needed)
     if not kept.any() and graded.any():
         raise UserError(
             f"{run.path}: does not record how attempts ended (finish_reason), which every rubric"
@@ -122,9 +129,7 @@ def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
     }
     if cfg.file is not None:
         return _frozen(Path(cfg.file).expanduser(), own)
-    pool = {str(run.path): signals}
-    if cfg.scope == "cohort":
-        pool |= _siblings(run, own)
+    pool = {str(run.path): signals, **(_siblings(run, own) if cfg.scope == "cohort" else {})}
     pooled = {
         name: np.concatenate(
             [part.get(name, np.full(part["is_correct"].size, np.nan)) for part in pool.values()]
@@ -144,7 +149,7 @@ def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
 
 def _siblings(run: Run, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Signals of the other runs of the same questions, beside this one."""
-    found: dict[str, dict[str, Any]] = {}
+    siblings: dict[str, dict[str, Any]] = {}
     here = run.path.resolve()
     for folder in sorted(here.parent.iterdir()):
         if folder == here or not (folder / "signals").is_dir():
@@ -162,18 +167,18 @@ def _siblings(run: Run, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if ("C" in signals) != own["verifier"] and not run.cfg.thresholds.include_invalid:
             warn(f"thresholds: {folder.name} does not count: only one of the two has verdicts")
             continue
-        found[str(run.path.parent / folder.name)] = signals
-    return found
+        siblings[str(run.path.parent / folder.name)] = signals
+    return siblings
 
 
 def _frozen(path: Path, own: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        there = json.loads(path.read_text(encoding="utf-8"))
+        frozen = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"thresholds={path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"thresholds={path}: not JSON ({error})") from error
-    values = there.get("values") if isinstance(there, dict) else None
+    values = frozen.get("values") if isinstance(frozen, dict) else None
     if not isinstance(values, dict) or set(values) != set(variables.THRESHOLDS):
         raise UserError(
             f"thresholds={path}: holds no thresholds; name a thresholds.json of `categorize`"
@@ -185,19 +190,19 @@ def _frozen(path: Path, own: Mapping[str, Any]) -> dict[str, Any]:
         if None not in (values[low], values[high]) and values[low] > values[high]:
             raise UserError(f"thresholds={path}: {low} is above {high}; mend the file")
     for key, what in (("dataset", "data set"), ("questions", "set of questions")):
-        if there.get(key) != own[key]:
+        if frozen.get(key) != own[key]:
             raise UserError(
-                f"thresholds={path}: is of another {what}, {there.get(key)} and not {own[key]};"
+                f"thresholds={path}: is of another {what}, {frozen.get(key)} and not {own[key]};"
                 " leave thresholds out to compute them from this run"
             )
-    known = {key: there.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
+    known = {key: frozen.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
     return {**own, **known, "frozen": str(path), "values": values}
 
 
 def _lacking(rubric: Rubric, signals: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
     """What a rubric needs and the run has not; None when it has all."""
     for name in sorted(rubric.names - set(values)):
-        parts = [name, *variables.VARIABLES.get(name, ())]
+        parts = [name, *(variables.VARIABLES[name][0] if name in variables.VARIABLES else ())]
         limits = [part for part in parts if part in variables.THRESHOLDS]
         parts += [variables.THRESHOLDS[limit][0] for limit in limits]
         for part in parts:
@@ -224,20 +229,18 @@ def _assign(name: str, rubric: Rubric, values: Mapping[str, Any], table: pa.Tabl
         ) from error
 
 
-def _labels(rubric: Rubric, signals: Mapping[str, Any]) -> dict[str, list[str]]:
+def _labels(rubric: Rubric, signals: Mapping[str, Any]) -> list[str]:
     """What to say beside the scores of a rubric."""
     if "C" not in signals:
-        return {"labels": [FALLBACK]}
+        return [FALLBACK]
     if not {"A_high", "B", "C"} <= rubric.names:
-        return {"labels": []}
+        return []
     a = signals["A"]
     shy = (a < variables.HIGH_A) & (a > np.maximum(signals["B"], signals["C"]))
-    return {
-        "labels": [
-            f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
-            f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides"
-        ]
-    }
+    return [
+        f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
+        f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides"
+    ]
 
 
 def _definition(rubric: Rubric) -> dict[str, Any]:
@@ -250,23 +253,6 @@ def _definition(rubric: Rubric) -> dict[str, Any]:
             for c in rubric.categories
         ],
     }
-
-
-def _keep(
-    run: Run, found: Mapping[str, Rubric], made: Mapping[str, Mapped], limits: Mapping[str, Any]
-) -> None:
-    try:
-        runfolder.write_json(run.path / "thresholds.json", limits)
-        for name in found:
-            if name in made:
-                categories.save(run, name, made[name])
-            else:
-                categories.forget(run, name)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename or run.path}: {error.strerror or error}; mend the disk, then run"
-            " `categorize` again"
-        ) from error
 
 
 def _show(limits: Mapping[str, Any]) -> None:

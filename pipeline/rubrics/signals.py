@@ -63,18 +63,12 @@ def signals(run: Run) -> None:
         note(f"signals: nothing owed, {before[0].num_rows} attempts")
         return
     if before is not None and all(before[1].get(k) == now[k] for k in ("attempts", "questions")):
-        found = _known(before[0], ids)
+        measured = _known(before[0], ids)
     else:
-        found = _measured(run, ids)
-    table = _joined(run, ids, found)
-    try:
-        signals_table.write(run, table, now)
-    except OSError as error:
-        raise UserError(
-            f"{signals_table.path(run)}: {error.strerror or error}; mend the disk, then the same"
-            " command continues"
-        ) from error
-    _report(table, found)
+        measured = _measured(run, ids)
+    table = _joined(run, ids, measured)
+    signals_table.write(run, table, now)
+    _report(table, measured)
 
 
 def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Floats, int]:
@@ -116,7 +110,7 @@ def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Fl
 def _measured(run: Run, ids: pa.Array) -> _Measured:
     """Stream the attempts."""
     damage = shards.Damage()
-    found: list[_Measured] = []
+    parts: list[_Measured] = []
     columns = [*KEY, "finish_reason", "completion_tokens", "logprobs"]
     total = len(ids) * run.cfg.sampling.trials
     with Meter("signals", total) as meter:
@@ -128,18 +122,18 @@ def _measured(run: Run, ids: pa.Array) -> _Measured:
                 "repeated_pattern": 1 - _floats(ended),
                 "completion_bpt": bits,
             }
-            found.append(_Measured(rowkeys.encode(batch, ids), measured, left_out))
+            parts.append(_Measured(rowkeys.encode(batch, ids), measured, left_out))
             meter.advance(batch.num_rows)
     runfolder.set_aside_attempts(run, damage)
-    if not found:
+    if not parts:
         raise UserError(f"{run.path}: no attempts yet; run `python -m pipeline generate`")
-    keys = np.concatenate([part.keys for part in found])
+    keys = np.concatenate([part.keys for part in parts])
     order = np.argsort(keys)
     order = order[keys[order] >= 0]  # attempts at questions that the run no longer has
-    columns_of = {
-        name: np.concatenate([part.columns[name] for part in found])[order] for name in _MEASURED
+    arrays = {
+        name: np.concatenate([part.columns[name] for part in parts])[order] for name in _MEASURED
     }
-    return _Measured(keys[order], columns_of, sum(part.left_out for part in found))
+    return _Measured(keys[order], arrays, sum(part.left_out for part in parts))
 
 
 def _known(table: pa.Table, ids: pa.Array) -> _Measured:
@@ -148,8 +142,8 @@ def _known(table: pa.Table, ids: pa.Array) -> _Measured:
     return _Measured(rowkeys.encode(table.combine_chunks(), ids), columns)
 
 
-def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
-    keys = found.keys
+def _joined(run: Run, ids: pa.Array, measured: _Measured) -> pa.Table:
+    keys, columns = measured.keys, measured.columns
     prompts = pa.array([q["prompt_logprobs"] for q in run.questions], pa.list_(pa.float32()))
     prompt_bits, left_out = bits_per_token(prompts, skip_first=True)
     if left_out:
@@ -157,21 +151,20 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
     question = keys >> 32
     means = _means(run, ids, keys)
     grade = rowkeys.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
-    outcome = pc.equal(grade["outcome"], "correct")
-    judged = run.path / "verdicts"
-    verdict = rowkeys.aligned(judged, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
+    folder = run.path / "verdicts"
+    verdict = rowkeys.aligned(folder, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
+    prompt_bpt = _or(prompt_bits[question], means["prompt_mean_logprob"])
+    completion_bpt = _or(columns["completion_bpt"], means["completion_mean_logprob"])
     return pa.table(
         {
             "question_id": ids.take(pa.array(question)),
             "trial": pa.array((keys & 0xFFFFFFFF).astype(np.int32)),
             "has_box": grade["has_box"],
-            "is_correct": outcome,
-            "token_ratio": _nullable(found.columns["token_ratio"]),
-            "repeated_pattern": pc.cast(_nullable(found.columns["repeated_pattern"]), pa.bool_()),
-            "prompt_bpt": _nullable(_or(prompt_bits[question], means["prompt_mean_logprob"])),
-            "completion_bpt": _nullable(
-                _or(found.columns["completion_bpt"], means["completion_mean_logprob"])
-            ),
+            "is_correct": pc.equal(grade["outcome"], "correct"),
+            "token_ratio": _nullable(columns["token_ratio"]),
+            "repeated_pattern": pc.cast(_nullable(columns["repeated_pattern"]), pa.bool_()),
+            "prompt_bpt": _nullable(prompt_bpt),
+            "completion_bpt": _nullable(completion_bpt),
             **verdict,
         },
         schema=SIGNALS,
@@ -181,10 +174,10 @@ def _joined(run: Run, ids: pa.Array, found: _Measured) -> pa.Table:
 def _means(run: Run, ids: pa.Array, keys: Ints) -> dict[str, Floats]:
     """Bits per token from the means of imported records, in the order of `keys`; else NaN."""
     names = MEANS.names[len(KEY) :]
-    found = rowkeys.aligned(run.path / "means", MEANS, names, keys, ids, "import")
+    logprobs = rowkeys.aligned(run.path / "means", MEANS, names, keys, ids, "import")
     with np.errstate(invalid="ignore"):
-        bits = {name: -_floats(found[name]) / math.log(2) + 0.0 for name in names}
-    return {name: np.where(np.isfinite(one), one, np.nan) for name, one in bits.items()}
+        bits = {name: -_floats(logprobs[name]) / math.log(2) + 0.0 for name in names}
+    return {name: np.where(np.isfinite(mean), mean, np.nan) for name, mean in bits.items()}
 
 
 def _or(first: Floats, second: Floats) -> Floats:
@@ -205,11 +198,11 @@ def _nullable(values: npt.NDArray[Any]) -> pa.Array:
     return pa.array(values.astype(np.float32), mask=np.isnan(values))
 
 
-def _report(table: pa.Table, found: _Measured) -> None:
+def _report(table: pa.Table, measured: _Measured) -> None:
     n = table.num_rows
     note(f"signals: {n} attempts")
-    if found.left_out:
-        note(f"signals: {found.left_out} log-probs are not finite and left out of the means")
+    if measured.left_out:
+        note(f"signals: {measured.left_out} log-probs are not finite and left out of the means")
     ungraded = table["is_correct"].null_count
     if ungraded:
         warn(f"{ungraded} of {n} attempts are not graded; run `grade`, until then they count not")

@@ -19,8 +19,9 @@ from pipeline.store import runfolder, shards
 from pipeline.store.columns import SIGNALS
 from pipeline.store.runfolder import Run
 
-ROWS_PER_GROUP = 1 << 16  # of tables that are made again in seconds
-_SOURCES = b"sources"
+UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)  # a damaged table
+_ROWS_PER_GROUP = 1 << 16  # of tables that are made again in seconds
+_SOURCES = "sources"
 _REMEDY = "run `python -m pipeline signals`"
 
 
@@ -43,23 +44,32 @@ def sources(run: Run) -> dict[str, Any]:
     }
 
 
+def write_recorded(path: Path, table: pa.Table, key: str, record: dict[str, Any]) -> None:
+    """Write a table as one file that says in its own metadata how it came about."""
+    table = table.replace_schema_metadata({key.encode(): json.dumps(record).encode()})
+    shards.write_part(path, table, _ROWS_PER_GROUP)
+
+
+def read_recorded(path: Path, columns: pa.Schema, key: str) -> tuple[pa.Table, dict[str, Any]]:
+    """What `write_recorded` wrote; raises one of `UNREADABLE`."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        table = file.read()
+    record = json.loads((table.schema.metadata or {})[key.encode()])
+    return table.cast(columns), dict(record)
+
+
 def write(run: Run, table: pa.Table, made_from: dict[str, Any]) -> None:
     """Replace the signals of a run."""
-    told = {_SOURCES: json.dumps(made_from).encode()}
-    table = table.cast(SIGNALS).replace_schema_metadata(told)
-    shards.write_part(path(run), table, ROWS_PER_GROUP)
+    write_recorded(path(run), table.cast(SIGNALS), _SOURCES, made_from)
 
 
 def stored(run: Run) -> tuple[pa.Table, dict[str, Any]] | None:
     """The signals and what they were made from; None when missing or damaged."""
     try:
-        with pq.ParquetFile(path(run), page_checksum_verification=True) as file:
-            table = file.read()
-        told = json.loads((table.schema.metadata or {})[_SOURCES])
-        return table.cast(SIGNALS), dict(told)
+        return read_recorded(path(run), SIGNALS, _SOURCES)
     except FileNotFoundError:
         return None
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         warn(f"{path(run)}: unreadable, so not there; {_REMEDY} ({shards.first_line(error)})")
         return None
 
@@ -70,12 +80,11 @@ def current(run: Run) -> pa.Table:
     Raises:
         UserError: there are none, or they are older than the attempts, grades or verdicts.
     """
-    found = stored(run)
-    if found is None:
+    signals = stored(run)
+    if signals is None:
         raise UserError(f"{run.path}: no signals yet; {_REMEDY} first")
-    table, told = found
-    now = sources(run)
-    changed = [name for name in now if told.get(name) != now[name]]
+    table, made_from = signals
+    changed = [name for name, now in sources(run).items() if made_from.get(name) != now]
     if changed:
         raise UserError(f"{path(run)}: older than the run's {', '.join(changed)}; {_REMEDY} again")
     return table
@@ -92,16 +101,16 @@ def question_set(run: Run) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    found = (*folder.glob("*.parquet"), *folder.glob("*.journal"))
-    return sorted(file for file in found if not file.name.startswith("."))
+    files = (*folder.glob("*.parquet"), *folder.glob("*.journal"))
+    return sorted(file for file in files if not file.name.startswith("."))
 
 
 def _digest(files: Sequence[Path]) -> str | None:
     if not files:
         return None
-    made = hashlib.sha256()
+    total = hashlib.sha256()
     for file in files:
-        made.update(file.name.encode())
+        total.update(file.name.encode())
         with file.open("rb") as opened:
-            made.update(hashlib.file_digest(opened, "sha256").digest())
-    return made.hexdigest()
+            total.update(hashlib.file_digest(opened, "sha256").digest())
+    return total.hexdigest()

@@ -23,7 +23,7 @@ Source: arXiv 2510.04265, appendix D and Table 4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,23 +56,37 @@ THRESHOLDS = {
 }
 """Per threshold its signal, the quantile, and the attempts it is of (None: all of them)."""
 
-VARIABLES: dict[str, tuple[str, ...]] = {
-    "invalid": ("repeated_pattern",),  # and C, where there is a verifier
-    "correct": ("is_correct",),
-    "wrong": ("is_correct",),
-    "high_conf": ("completion_bpt", "tau_high"),
-    "low_conf": ("completion_bpt", "tau_high"),
-    "wrong_high_conf": ("is_correct", "completion_bpt", "tau_low_wrong"),
-    "ood": ("prompt_bpt", "tau_prompt"),
-    "ind": ("prompt_bpt", "tau_prompt"),
-    "economical": ("token_ratio", "len_p33"),
-    "moderate": ("token_ratio", "len_p33", "len_p66"),
-    "verbose": ("token_ratio", "len_p66"),
-    "boxed": ("has_box",),
-    "unboxed": ("has_box",),
-    "A_high": ("A",),
+Values = Mapping[str, Any]
+VARIABLES: dict[str, tuple[tuple[str, ...], Callable[[Values], Any]]] = {
+    "invalid": (("repeated_pattern",), lambda v: _invalid(v)),
+    "correct": (("is_correct",), lambda v: v["is_correct"] >= 0.5),
+    "wrong": (("is_correct",), lambda v: ~(v["is_correct"] >= 0.5)),
+    "high_conf": (
+        ("completion_bpt", "tau_high"),
+        lambda v: v["completion_bpt"] <= v["tau_high"],
+    ),
+    "low_conf": (
+        ("completion_bpt", "tau_high"),
+        lambda v: ~(v["completion_bpt"] <= v["tau_high"]),
+    ),
+    "wrong_high_conf": (
+        ("is_correct", "completion_bpt", "tau_low_wrong"),
+        lambda v: ~(v["is_correct"] >= 0.5) & (v["completion_bpt"] <= v["tau_low_wrong"]),
+    ),
+    "ood": (("prompt_bpt", "tau_prompt"), lambda v: v["prompt_bpt"] >= v["tau_prompt"]),
+    "ind": (("prompt_bpt", "tau_prompt"), lambda v: ~(v["prompt_bpt"] >= v["tau_prompt"])),
+    "economical": (("token_ratio", "len_p33"), lambda v: v["token_ratio"] <= v["len_p33"]),
+    "moderate": (
+        ("token_ratio", "len_p33", "len_p66"),
+        lambda v: (v["token_ratio"] > v["len_p33"]) & (v["token_ratio"] <= v["len_p66"]),
+    ),
+    "verbose": (("token_ratio", "len_p66"), lambda v: ~(v["token_ratio"] <= v["len_p66"])),
+    "boxed": (("has_box",), lambda v: v["has_box"] >= 0.5),
+    "unboxed": (("has_box",), lambda v: ~(v["has_box"] >= 0.5)),
+    "A_high": (("A",), lambda v: v["A"] >= HIGH_A),
 }
-"""Per variable the signals and thresholds that it is made of."""
+"""Per variable the signals and thresholds that it is made of (`invalid` asks C, too, where there is
+a verifier), and the comparison."""
 
 INVALID_C = 0.50
 HIGH_A = 0.60
@@ -152,29 +166,13 @@ def variables(
             t[name] = float(limit)
         elif signal in s and not kinds[group].any():
             t[name] = np.nan  # nobody is compared with it but invalid attempts
-    made: dict[str, Any] = {
-        "invalid": lambda: invalid,
-        "correct": lambda: correct,
-        "wrong": lambda: ~correct,
-        "high_conf": lambda: s["completion_bpt"] <= t["tau_high"],
-        "low_conf": lambda: ~(s["completion_bpt"] <= t["tau_high"]),
-        "wrong_high_conf": lambda: ~correct & (s["completion_bpt"] <= t["tau_low_wrong"]),
-        "ood": lambda: s["prompt_bpt"] >= t["tau_prompt"],
-        "ind": lambda: ~(s["prompt_bpt"] >= t["tau_prompt"]),
-        "economical": lambda: s["token_ratio"] <= t["len_p33"],
-        "moderate": lambda: (s["token_ratio"] > t["len_p33"]) & (s["token_ratio"] <= t["len_p66"]),
-        "verbose": lambda: ~(s["token_ratio"] <= t["len_p66"]),
-        "boxed": lambda: s["has_box"] >= 0.5,
-        "unboxed": lambda: ~(s["has_box"] >= 0.5),
-        "A_high": lambda: s["A"] >= HIGH_A,
-    }
     known = {**s, **t}
-    values = {
-        name: make()
-        for name, make in made.items()
-        if all(needed in known for needed in VARIABLES[name])
+    made = {
+        name: compare(known)
+        for name, (needs, compare) in VARIABLES.items()
+        if all(needed in known for needed in needs)
     }
-    return {**known, **values}
+    return {**known, **made}
 
 
 def _invalid(signals: Mapping[str, Floats]) -> Bools:

@@ -1,6 +1,7 @@
 """score: outcomes become an M×N matrix, and the matrix a table with honest uncertainty."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,9 @@ def score(run: Run) -> None:
         scores["prior"] = {"run": run.cfg.prior.run, "trials": int(prior.shape[1])}
         scores["with_prior"] = _posterior(run, matrix, prior)
     scores["shares"] = _shares(run, outcomes)
-    if found := categories.rubric_scores(run):
-        scores["rubrics"] = found
+    mapped = categories.current(run)
+    if mapped:
+        scores["rubrics"] = categories.rubric_scores(run, mapped)
     scores["cost"] = _cost(run)
     ids = [row["question_id"] for row in run.questions]
     try:
@@ -59,7 +61,7 @@ def score(run: Run) -> None:
     except OSError as error:
         raise UserError(f"{run.path}: {error.strerror or error}; scores were not saved") from error
     categories.print_rubrics(scores.get("rubrics", {}), run.cfg.scoring.confidence)
-    _draw(run, scores.get("rubrics", {}))
+    _draw(run, mapped)
     _print(scores)
     if not graded.all():
         warn(
@@ -69,9 +71,9 @@ def score(run: Run) -> None:
     note(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
-def _draw(run: Run, found: dict[str, Any]) -> None:
+def _draw(run: Run, mapped: Mapping[str, categories.Mapped]) -> None:
     try:
-        pictures = categories.draw(run, found)
+        pictures = categories.draw(run, mapped)
     except OSError as error:
         raise UserError(f"{error.filename or run.path}: {error.strerror or error}") from error
     if pictures:

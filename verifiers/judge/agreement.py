@@ -17,7 +17,6 @@ from verifiers.judge._labels import (
     LABELS,
     Ints,
     bool_array,
-    check_whole,
     label_array,
     number_array,
     probability_rows,
@@ -26,39 +25,25 @@ from verifiers.judge._labels import (
 
 
 class Kappa(NamedTuple):
-    """Agreement of two judges beyond chance.
+    """Agreement of two judges beyond chance; kappa and its large-sample standard error are ``None``
+    where chance alone agrees always, that is where both judges know one word only."""
 
-    Attributes:
-        observed: share of cases on which they agree.
-        expected: share on which judges with these habits would agree by chance.
-        kappa: (observed - expected) / (1 - expected): 1 for full agreement, 0 for chance; ``None``
-            where chance alone agrees always, that is where both judges know one word only.
-        stderr: its large-sample standard error; ``None`` where kappa is.
-    """
-
-    observed: float
-    expected: float
-    kappa: float | None
+    observed: float  # share of cases on which they agree
+    expected: float  # share on which judges with these habits would agree by chance
+    kappa: float | None  # (observed - expected) / (1 - expected): 1 is full agreement
     stderr: float | None
 
 
 class Agreement(NamedTuple):
-    """The grader's outcome against the verifier's label.
+    """The grader's outcome against the verifier's label."""
 
-    Attributes:
-        table: attempts, int64, shape (2, 3): rows correct and not correct by the grader, columns
-            A, B, C.
-        percent: the same in percent of each row, masked float64; a row without attempts is masked.
-        cohen: agreement of "correct" against "not", where A is "correct" and B and C are "not".
-    """
-
-    table: Ints
-    percent: np.ma.MaskedArray[Any, np.dtype[np.float64]]
-    cohen: Kappa
+    table: Ints  # attempts, (2, 3): rows correct and not correct by the grader, columns A, B, C
+    percent: np.ma.MaskedArray[Any, np.dtype[np.float64]]  # of each row; an empty row is masked
+    cohen: Kappa  # of "correct" against "not", where A is "correct" and B and C are "not"
 
 
 def cohen_kappa(table: npt.ArrayLike) -> Kappa:
-    """Cohen's kappa of a square table of counts, with its standard error.
+    """Cohen's kappa of a square table of counts (K, K), rows one judge and columns the other.
 
     With shares p_ij, row sums r_i, column sums c_i, p_o = sum p_ii and p_e = sum r_i c_i::
 
@@ -69,9 +54,6 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
 
     The variance is that of independent cases. Attempts at one question are alike, so the standard
     error is too small where there are many trials of few questions.
-
-    Args:
-        table: counts, whole numbers, shape (K, K), rows one judge and columns the other.
 
     Raises:
         ValueError: not square, empty, negative or broken counts.
@@ -116,8 +98,6 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
     Raises:
         ValueError: no attempt, a wrong shape, other values.
 
-    Source: as for :func:`cohen_kappa`.
-
     >>> found = agreement([True, True, True, False, False], [0, 0, 1, 1, 2])
     >>> found.table.tolist(), found.percent.round(1).tolist()
     ([[2, 1, 0], [0, 1, 1]], [[66.7, 33.3, 0.0], [0.0, 50.0, 50.0]])
@@ -132,14 +112,11 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
     table = cells.reshape(2, len(LABELS)).astype(np.int64)
     total = np.broadcast_to(table.sum(axis=1, keepdims=True), table.shape)
     shown = np.ma.MaskedArray(total, mask=total == 0)  # type: ignore[no-untyped-call]
-    percent = 100 * table / shown
     two_by_two = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
-    return Agreement(table, percent, cohen_kappa(two_by_two))
+    return Agreement(table, 100 * table / shown, cohen_kappa(two_by_two))
 
 
-def disagreements(
-    correct: npt.ArrayLike, prob: npt.ArrayLike, most: int | None = None
-) -> npt.NDArray[np.int64]:
+def disagreements(correct: npt.ArrayLike, prob: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Where verifier and grader disagree, the attempts for a person to read first in front.
 
     The label is the largest probability (the first of equal ones). The order is by how sure the
@@ -149,13 +126,12 @@ def disagreements(
     Args:
         correct: whether the grader finds the attempt correct, bool, shape (n,).
         prob: the verifier's probabilities, calibrated or not, shape (n, 3), n > 0.
-        most: no more than so many; ``None`` for all.
 
     Returns:
         Indices of attempts, int64.
 
     Raises:
-        ValueError: a wrong shape, rows that are no distributions, ``most`` below 0.
+        ValueError: a wrong shape, rows that are no distributions.
 
     >>> prob = [[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.99, 0.01, 0.0]]
     >>> disagreements([True, False, True, False], prob).tolist()
@@ -165,5 +141,4 @@ def disagreements(
     right = bool_array(correct, "correct", len(p))
     against = np.flatnonzero((p.argmax(axis=1) == 0) != right)
     sure = np.where(right, 1 - p[:, 0], p[:, 0])[against]
-    first = against[np.argsort(-sure, kind="stable")]
-    return first if most is None else first[: check_whole(most, "most", 0)]
+    return against[np.argsort(-sure, kind="stable")]

@@ -5,13 +5,24 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge._labels import LABELS, bool_array, check_share, check_whole, log_rows
+from verifiers.judge._labels import LABELS, bool_array, check_share, log_rows
 from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
 
 _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",
     "calibrated": "it answers as it does without a response, so does the prompt hold the response?",
 }
+
+
+MASS_SHARE = 0.1
+"""More than this share of attempts with a low label mass is a problem; a few are gibberish."""
+
+FLAT = 0.05
+"""Distributions are flat if no probability of any attempt is further than this from 1/3."""
+
+LEAST = 10
+"""One label for all is a problem with so many correct attempts and so many others: a verifier that
+finds one in two of the rarer kind misses 10 of 10 once in a thousand times."""
 
 
 def check_verdicts(
@@ -21,9 +32,6 @@ def check_verdicts(
     *,
     temperature: float = TEMPERATURE,
     mass_floor: float = 0.5,
-    mass_share: float = 0.1,
-    flat: float = 0.05,
-    least: int = 10,
 ) -> list[str]:
     """What shows that a verifier's labels are broken, not merely bad: a sentence for each problem.
 
@@ -34,12 +42,6 @@ def check_verdicts(
         temperature: as for :func:`calibrate`.
         mass_floor: the label mass P(A) + P(B) + P(C) of an attempt is low below this. Under 0.5
             the verifier would sooner say something that is no label.
-        mass_share: more than this share of attempts with a low mass is a problem. A few are to be
-            expected, of responses that are gibberish.
-        flat: distributions are flat if no probability of any attempt is further than this from 1/3.
-        least: one label for all attempts is a problem only if the grader has at least so many
-            correct attempts and so many that are not. A verifier that finds one in two of the
-            rarer kind misses 10 of 10 once in a thousand times.
 
     Raises:
         ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of range.
@@ -52,9 +54,7 @@ def check_verdicts(
     every one of 40 attempts got the label A, though the grader finds 20 correct and 20 not
     """
     rows = log_rows(logprobs, "logprobs")
-    for name, share in (("mass_floor", mass_floor), ("mass_share", mass_share), ("flat", flat)):
-        check_share(share, name)
-    check_whole(least, "least", 1)
+    check_share(mass_floor, "mass_floor")
     mass = np.exp(np.minimum(rows, 1.0)).sum(axis=1)
     if (mass > 1.01).any():  # bf16 and float32 may exceed 1 by a little
         raise ValueError(
@@ -67,23 +67,23 @@ def check_verdicts(
     if not len(rows):
         return problems
     low = float((mass < mass_floor).mean())
-    if low > mass_share:
+    if low > MASS_SHARE:
         problems.append(
             f"{low:.1%} of attempts have less than {mass_floor:g} of the probability on A, B and C "
             f"(median {np.median(mass):.2g}): prompt, chat template or label tokens do not fit "
             "this verifier"
         )
     for name, prob in probabilities.items():
-        if np.abs(prob - 1 / 3).max() <= flat:
+        if np.abs(prob - 1 / 3).max() <= FLAT:
             problems.append(
-                f"the {name} distribution of every attempt is flat (within {flat:g} of 1/3 each): "
+                f"the {name} distribution of every attempt is flat (within {FLAT:g} of 1/3 each): "
                 + _WHY_FLAT[name]
             )
     if correct is not None:
         labels = np.unique(prob.argmax(axis=1))  # calibrated ones where there are baselines
         right = int(bool_array(correct, "correct", len(rows)).sum())
         wrong = len(rows) - right
-        if len(labels) == 1 and min(right, wrong) >= least:
+        if len(labels) == 1 and min(right, wrong) >= LEAST:
             problems.append(
                 f"every one of {len(rows)} attempts got the label {LABELS[labels[0]]}, though the"
                 f" grader finds {right} correct and {wrong} not"
