@@ -1,192 +1,159 @@
-"""What the command line can do: one function a verb, whose docstring is its help.
+"""What the command line can do: a table of verbs, which help and dispatch both read.
 
-Verbs of `VERBS` work on one run, those of `ANALYSES` on many, those of `CHECKPOINTS` on checkpoints
-of a training. Modules are imported when they are needed: `--help` should not wait for an engine.
+Functions are named and not imported: `--help` should not wait for an engine.
 """
 
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from pipeline.base.console import note
-from pipeline.base.errors import DamagedData, UserError
+from pipeline.config import analysis, imports
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.imports import RecordsConfig
-from pipeline.store.runfolder import Run
+from pipeline.config.merge import MergeConfig
+from pipeline.config.prr import ReversalConfig
+from pipeline.config.settings import RunConfig
+from pipeline.config.trajectory import TrajectoryConfig
 
 
-def _run(run: Run) -> None:
-    """every stage of `stages`, in order, each doing only what is owed"""
-    prior = run.cfg.prior.run
-    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
-        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
-    try:
-        _stages(run)
-    except DamagedData as error:
-        note(f"{error} - doing so now")
-        _stages(run)
+@dataclass(frozen=True)
+class Flag:
+    """An option of a verb; its function gets it as a keyword argument."""
+
+    name: str
+    help: str
+    metavar: str | None = None  # of its value; None: a switch
+    kind: type = str
 
 
-def _stages(run: Run) -> None:
-    for stage in run.cfg.stages:
-        if VERBS[stage](Run(run.cfg)) is False:
-            note(f"the last of them does what comes after {stage}; or give the same command later")
-            return
+@dataclass(frozen=True)
+class Verb:
+    """One command."""
+
+    call: str  # MODULE:FUNCTION
+    summary: str
+    settings: tuple[type[Any], ...] = (RunConfig,)  # whose keys it takes, for its help
+    load: Callable[[list[str]], Any] | None = None  # what the function gets; None: each run
+    flags: tuple[Flag, ...] = ()
+    examples: str = ""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function, imported now."""
+        module, _, name = self.call.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found
 
 
-def _prepare(run: Run) -> None:
-    """questions and gold answers become checked, rendered prompts"""
-    from pipeline.prepare.stage import prepare
-
-    prepare(run)
-
-
-def _generate(run: Run) -> bool:
-    """sample every attempt that is owed, beside other workers too; Ctrl-C keeps what is done"""
-    from pipeline.generate.stage import generate
-
-    return generate(run)
-
-
-def _grade(run: Run) -> None:
-    """compare every boxed answer with its gold answer"""
-    from pipeline.grade.stage import grade
-
-    grade(run)
-
-
-def _verify(run: Run) -> None:
-    """a verifier's calibrated label probabilities for every attempt; verifier=none: left out"""
-    from pipeline.verify.stage import verify
-
-    verify(run)
-
-
-def _signals(run: Run) -> None:
-    """nine base signals of every attempt: box, correctness, length, bits per token, verifier"""
-    from pipeline.rubrics.signals import signals
-
-    signals(run)
-
-
-def _categorize(run: Run) -> None:
-    """map every attempt into each rubric; rubric=NAME or FILE.yaml, thresholds=FILE freezes"""
-    from pipeline.rubrics.categorize import categorize
-
-    categorize(run)
-
-
-def _score(run: Run) -> None:
-    """Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior"""
-    from pipeline.score.stage import score
-
-    score(run)
-
-
-def _status(run: Run) -> None:
-    """where runs stand: every trial, workers, cost, score so far; --watch follows the workers"""
-    from pipeline.status.page import status
-
-    status(run)
-
-
-def _prefetch(run: Run) -> None:
-    """download model, data set and verifier for machines without a network"""
-    from pipeline.prepare.prefetch import prefetch
-
-    prefetch(run)
-
-
-def _compare(cfg: AnalysisConfig) -> None:
-    """models side by side: scores, ranks with honest ties, which orders are settled"""
-    from pipeline.cohorts.compare import compare
-
-    compare(cfg)
-
-
-def _import(cfg: RecordsConfig) -> None:
-    """make run folders of other people's records: scorio-trace, NPZ, lm-evaluation-harness, CSV"""
-    from pipeline.imports.importing import import_records
-
-    import_records(cfg)
-
-
-def _study(cfg: AnalysisConfig) -> None:
-    """one or several of the paper's experiments, from your runs or from simulation"""
-    from pipeline.research.studies.reproduce import study
-
-    study(cfg)
-
-
-def _reproduce(cfg: AnalysisConfig) -> None:
-    """all tables and figures of the paper, each printed number beside ours"""
-    from pipeline.research.studies.reproduce import reproduce
-
-    reproduce(cfg)
-
-
-def _report(cfg: AnalysisConfig) -> None:
-    """one HTML file to explore: leaderboard, plots, every attempt"""
-    from pipeline.report.build import report
-
-    report(cfg)
-
-
-def submit(settings: list[str], dry_run: bool) -> None:
-    """queue all of it on a Slurm cluster: one array over models and data sets, then the rest"""
-    from pipeline.cluster import submit
-
-    submit.submit(settings, dry_run)
-
-
-def _merge(settings: list[str]) -> None:
-    """the mean of the weights of a training's last checkpoints, as a checkpoint of its own"""
-    from pipeline.research.checkpoints import merging
-
-    merging.run(settings)
-
-
-def trajectory(settings: list[str], dry_run: bool = False) -> None:
-    """how steadily scores follow a training: every checkpoint, merged window and protocol"""
-    from pipeline.research.trajectory import verb
-
-    verb.run(settings, dry_run)
-
-
-def _prr(settings: list[str]) -> None:
-    """how often the order of two models reverses from one set of runs to another, as by tuning"""
-    from pipeline.research.prr import verb
-
-    verb.run(settings)
-
-
-# What returns False has left work to other processes: what comes after must wait for them.
-VERBS: dict[str, Callable[[Run], bool | None]] = {
-    "run": _run,
-    "prepare": _prepare,
-    "generate": _generate,
-    "grade": _grade,
-    "verify": _verify,
-    "signals": _signals,
-    "categorize": _categorize,
-    "score": _score,
-    "status": _status,
-    "prefetch": _prefetch,
-}
-ANALYSES: dict[str, Callable[[Any], None]] = {
-    "compare": _compare,
-    "report": _report,
-    "import": _import,
-    "study": _study,
-    "reproduce": _reproduce,
-}
-CHECKPOINTS: dict[str, Callable[[list[str]], None]] = {
-    "merge": _merge,
-    "trajectory": trajectory,
-    "prr": _prr,
-}
-EXAMPLES_OF = {
-    "compare": """\
+EXAMPLES = """\
+  python -m pipeline run
+      the demo: a tiny embedded model, 30 questions, 80 trials each, on this machine
+  python -m pipeline run model=qwen3-30b dataset=aime25
+      a real evaluation on a GPU; the same command again continues where it stopped
+  python -m pipeline run model=custom model.id=FOLDER_OR_HUB_ID dataset=jsonl dataset.path=FILE
+      your model on your questions: one JSON object a line with id, problem and answer
+  python -m pipeline run model=qwen3-4b,limo-v2 dataset=aime24,aime25
+      every combination, one after the other; a failure does not stop the rest"""
+_PREVIEW = Flag("--dry-run", "show the first prompt, what is owed and its cost; write nothing")
+VERBS = {
+    "run": Verb(
+        "pipeline.cli.runs:run_stages",
+        "every stage of `stages`, in order, each doing only what is owed",
+        flags=(_PREVIEW,),
+    ),
+    "prepare": Verb(
+        "pipeline.prepare.stage:prepare",
+        "questions and gold answers become checked, rendered prompts",
+        flags=(_PREVIEW,),
+    ),
+    "generate": Verb(
+        "pipeline.generate.stage:generate",
+        "sample every attempt that is owed, beside other workers too; Ctrl-C keeps what is done",
+        flags=(_PREVIEW,),
+    ),
+    "grade": Verb(
+        "pipeline.cli.runs:grade",
+        "compare every boxed answer with its gold answer",
+        flags=(
+            Flag("--file", "JSON Lines to grade instead of a run", "IN"),
+            Flag("--out", "where its graded lines go", "OUT"),
+            Flag("--review", "list disagreements with plain math_verify in review.jsonl, too"),
+        ),
+        examples="""\
+grade completions from elsewhere, without a run:
+  python -m pipeline grade --file in.jsonl --out out.jsonl
+      each line in is {"completion": ..., "gold": ...}, with "truncated": true or "finish_reason":
+      "length" where it was cut off; the same line comes out with answer, outcome, layer and reason
+  python -m pipeline grade --file in.jsonl --out out.jsonl model=gpt-oss-20b-high
+      a model says where its reasoning ends (default </think>); dataset.conventions.KEY=VALUE says
+      what counts as the same
+see why a number differs from another harness's, and what to look at:
+  python -m pipeline grade RUN_FOLDER grading.compat=math_verify
+  python -m pipeline grade RUN_FOLDER --review""",
+    ),
+    "verify": Verb(
+        "pipeline.verify.stage:verify",
+        "a verifier's calibrated label probabilities for every attempt; verifier=none: left out",
+    ),
+    "signals": Verb(
+        "pipeline.rubrics.signals:signals",
+        "nine base signals of every attempt: box, correctness, length, bits per token, verifier",
+    ),
+    "categorize": Verb(
+        "pipeline.rubrics.categorize:categorize",
+        "map every attempt into each rubric; rubric=NAME or FILE.yaml, thresholds=FILE freezes",
+    ),
+    "score": Verb(
+        "pipeline.score.stage:score",
+        "Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
+    ),
+    "status": Verb(
+        "pipeline.cli.runs:status",
+        "where runs stand: every trial, workers, cost, score so far; --watch follows the workers",
+        load=list,
+        flags=(
+            Flag("--watch", "go on until nothing is owed and nobody works on it, or until Ctrl-C"),
+            Flag(
+                "--every",
+                "between two reports of --watch where there is no terminal (default 30)",
+                "SECONDS",
+                float,
+            ),
+            Flag("--json", "one JSON object a run, on one line"),
+        ),
+        examples="""\
+one run, or all runs in a folder; once, or as a display that follows the workers:
+  python -m pipeline status RUN_FOLDER
+  python -m pipeline status runs/aime25
+  python -m pipeline status runs --watch
+  python -m pipeline status runs --json
+      for programs: a JSON object a run""",
+    ),
+    "prefetch": Verb(
+        "pipeline.prepare.prefetch:prefetch",
+        "download model, data set and verifier for machines without a network",
+    ),
+    "submit": Verb(
+        "pipeline.cluster.submit:submit",
+        "queue all of it on a Slurm cluster: one array over models and data sets, then the rest",
+        load=list,
+        flags=(Flag("--dry-run", "show the scripts; write nothing"),),
+        examples="""\
+examples:
+  python -m pipeline submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
+      four runs, one array of workers; then grades, verdicts, scores and a report
+  python -m pipeline submit model=qwen3-4b dataset=aime25 cluster.gpus=4 --dry-run
+      show the scripts; nothing is written or submitted
+  python -m pipeline submit runs/aime25
+      what these runs owe, with the settings they have; safe at any time""",
+    ),
+    "compare": Verb(
+        "pipeline.cohorts.compare:compare",
+        "models side by side: scores, ranks with honest ties, which orders are settled",
+        settings=(AnalysisConfig,),
+        load=analysis.load,
+        examples="""\
 examples:
   python -m pipeline compare dataset=aime25
       all runs in runs/aime25; tables also as CSV, JSON, LaTeX and Markdown in runs/aime25/_compare
@@ -194,13 +161,25 @@ examples:
       the form of the paper's Table 2, and a pooled column
   python -m pipeline compare runs/aime25/qwen3-30b runs/aime25/limo-v2 rule=overlap
       two runs; ranks are shared where intervals overlap""",
-    "report": """\
+    ),
+    "report": Verb(
+        "pipeline.report.build:report",
+        "one HTML file to explore: leaderboard, plots, every attempt",
+        settings=(AnalysisConfig,),
+        load=analysis.load,
+        examples="""\
 examples:
   python -m pipeline report dataset=aime25
       runs/_report/index.html; open it in a browser, no server and no network needed
   python -m pipeline report dataset=aime25 report.texts=false out=~/aime25
       numbers and plots only""",
-    "import": """\
+    ),
+    "import": Verb(
+        "pipeline.imports.importing:import_records",
+        "make run folders of other people's records: scorio-trace, NPZ, lm-evaluation-harness, CSV",
+        settings=(RecordsConfig,),
+        load=imports.load,
+        examples="""\
 examples:
   python -m pipeline import source=harimo/scorio-trace revision=COMMIT
       the authors' 192,000 records, one run folder a model and task
@@ -208,18 +187,36 @@ examples:
       sample logs of lm-evaluation-harness (--log_samples)
   python -m pipeline import source=labels.csv dataset=summaries category_names=[bad,fair,good]
       anybody's categories; then `compare`, `score`, `report`""",
-    "study": """\
+    ),
+    "study": Verb(
+        "pipeline.research.studies.reproduce:study",
+        "one or several of the paper's experiments, from your runs or from simulation",
+        settings=(AnalysisConfig,),
+        load=analysis.load,
+        examples="""\
 examples:
   python -m pipeline study name=coins,separation,priors
       what the paper simulated
   python -m pipeline study name=tau,convergence dataset=aime25 preset=quick
       from your runs, with few replicates (configs/study/quick.yaml)""",
-    "reproduce": """\
+    ),
+    "reproduce": Verb(
+        "pipeline.research.studies.reproduce:reproduce",
+        "all tables and figures of the paper, each printed number beside ours",
+        settings=(AnalysisConfig,),
+        load=analysis.load,
+        examples="""\
 examples:
   python -m pipeline reproduce dataset=aime25,aime24,hmmt25,brumo25
       all studies at the paper's replicate counts, into paper/
   python -m pipeline reproduce preset=quick out=draft""",
-    "merge": """\
+    ),
+    "merge": Verb(
+        "pipeline.research.checkpoints.merging:run",
+        "the mean of the weights of a training's last checkpoints, as a checkpoint of its own",
+        settings=(MergeConfig,),
+        load=list,
+        examples="""\
 examples:
   python -m pipeline merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
       the mean of three, in the dtype and the shards of the last
@@ -228,7 +225,14 @@ examples:
 checkpoints are local Hugging Face folders with safetensors, folders that hold them, or globs in
 quotes. `out` gets weights, what the newest has beside them, and merge.yaml with the hashes of all
 sources. Nothing is overwritten, and `out` appears whole or not at all.""",
-    "trajectory": """\
+    ),
+    "trajectory": Verb(
+        "pipeline.research.trajectory.verb:run",
+        "how steadily scores follow a training: every checkpoint, merged window and protocol",
+        settings=(TrajectoryConfig, RunConfig),
+        load=list,
+        flags=(Flag("--dry-run", "show the runs; write nothing"),),
+        examples="""\
 examples:
   python -m pipeline trajectory model=demo checkpoints=demo/models merge=4 dataset=demo
       the demo's eighteen checkpoints, and the mean of every four in a row
@@ -244,7 +248,13 @@ greedy         one greedy attempt of every question, too
 metrics        such as pass@8,maj@8; avg and bayes are always there
 replicates     of the bootstrap over trials; seed: its seed; confidence: of all intervals
 prices.*       per million tokens: a prompt the first time, the same prompt again, output""",
-    "prr": """\
+    ),
+    "prr": Verb(
+        "pipeline.research.prr.verb:run",
+        "how often the order of two models reverses from one set of runs to another, as by tuning",
+        settings=(ReversalConfig,),
+        load=list,
+        examples="""\
 examples:
   python -m pipeline prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
       runs are paired in the order of their names; the table of ranks shows the pairs
@@ -253,4 +263,5 @@ examples:
 metrics        such as pass@8,maj@8; avg and bayes are always there
 draws, seed    posterior draws behind the intervals, of this confidence
 greedy scores come from runs named like each run with "-greedy", where all of them have one""",
+    ),
 }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from pipeline.base.console import note, warn
+from pipeline.base.errors import UserError
 from pipeline.config import overrides
 from pipeline.config.settings import RunConfig
 
@@ -17,11 +18,14 @@ STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is beg
 
 
 def expand(settings: list[str]) -> list[list[str]]:
-    """The settings of every combination, the last setting varying fastest.
+    """The settings of every combination, at most 1000, the last setting varying fastest.
 
     Args:
         settings: KEY=VALUE, where several values are separated by commas as in Hydra; the value of
             a list, lists in brackets and quoted text are one value.
+
+    Raises:
+        UserError: more combinations than anybody means.
 
     >>> expand(["model=a,b", "sampling.trials=8", "rubric=x,y", "scoring.pass_k=[1,2]"])
     [['model=a', 'sampling.trials=8', 'rubric=x,y', 'scoring.pass_k=[1,2]'], \
@@ -40,7 +44,10 @@ def expand(settings: list[str]) -> list[list[str]]:
             choices.append([f"{key}={value}" for value in values])
         else:
             choices.append([setting])
-    return [list(one) for one in itertools.islice(itertools.product(*choices), MOST + 1)]
+    combinations = itertools.islice(itertools.product(*choices), MOST + 1)
+    if len(found := [list(combination) for combination in combinations]) > MOST:
+        raise UserError(f"these settings make more than {MOST} runs; name fewer values")
+    return found
 
 
 def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:

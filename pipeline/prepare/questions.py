@@ -116,8 +116,6 @@ def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise UserError(
             f"{path}, line {number}: not JSON ({error}); the file must hold one object a line"
         ) from error
-    except OSError as error:
-        raise UserError(f"dataset.path={path}: cannot be read ({error.strerror})") from error
 
 
 def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,16 +1,17 @@
 """prepare: questions and gold answers become rendered prompts, checked and hashed."""
 
 import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from pipeline.base.console import note, warn
+from pipeline.base.console import count, note, results, warn
 from pipeline.base.environment import describe
 from pipeline.base.errors import UserError
 from pipeline.prepare import models, questions
-from pipeline.store import runfolder, shards
+from pipeline.store import outcomes, runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 from prompts import PromptError, control_tokens, fill, render, turns
@@ -26,22 +27,19 @@ def prepare(run: Run) -> None:
     rows = build(run)
     identity = identity_of(run, rows)
     runfolder.check_same(run, identity)
-    try:
-        run.path.mkdir(parents=True, exist_ok=True)
-        _write_questions(run, rows)
-        runfolder.save_config(run)
-        manifest = runfolder.read_manifest(run)
-        manifest.setdefault("created_with", describe())
-        manifest["identity"] = identity
-        manifest["source"] = {
-            "model": run.cfg.model.id,
-            "dataset": run.cfg.dataset.path,
-            "split": run.cfg.dataset.split,
-            "dataset_revision": run.cfg.dataset.revision,
-        }
-        runfolder.write_manifest(run, manifest)
-    except OSError as error:
-        raise UserError(f"{run.path}: cannot be written ({error.strerror})") from error
+    run.path.mkdir(parents=True, exist_ok=True)
+    _write_questions(run, rows)
+    runfolder.save_config(run)
+    manifest = runfolder.read_manifest(run)
+    manifest.setdefault("created_with", describe())
+    manifest["identity"] = identity
+    manifest["source"] = {
+        "model": run.cfg.model.id,
+        "dataset": run.cfg.dataset.path,
+        "split": run.cfg.dataset.split,
+        "dataset_revision": run.cfg.dataset.revision,
+    }
+    runfolder.write_manifest(run, manifest)
     note(f"prepared {len(rows)} questions in {run.path}")
 
 
@@ -143,6 +141,32 @@ def _readable(path: Path) -> list[dict[str, Any]]:
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the questions table atomically."""
     shards.write_part(path, pa.Table.from_pylist(rows, schema=QUESTIONS))
+
+
+def preview(run: Run) -> None:
+    """Print the first prompt, what is owed, and what that may cost; writes nothing.
+
+    Raises:
+        UserError: whatever `prepare` would refuse.
+    """
+    rows = build(run)
+    runfolder.check_same(run, identity_of(run, rows))
+    all_attempts = len(rows) * run.cfg.sampling.trials
+    there = outcomes.usage(run, [row["question_id"] for row in rows])
+    owed, mean = all_attempts - there.attempts, there.completion_mean
+    cost = estimate(rows, owed, mean)
+    basis = (
+        f"mean of {there.attempts} attempts so far" if mean else "upper limit, sampling.max_tokens"
+    )
+    results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
+    results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
+    longest = max(len(row["prompt_token_ids"]) for row in rows)
+    results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
+    results.print(f"owed: {owed} of {all_attempts} attempts, into {run.path}")
+    results.print(
+        f"estimate: {count(cost['tokens'])} tokens ({basis}), {count(cost['bytes'])}B on disk"
+        " before compression"
+    )
 
 
 def estimate(rows: list[dict[str, Any]], owed: int, mean_tokens: float | None) -> dict[str, float]:

@@ -1,0 +1,84 @@
+"""Verbs on runs that are more than one call of one stage."""
+
+from pathlib import Path
+
+from pipeline.base.console import note
+from pipeline.base.errors import DamagedData, UserError
+from pipeline.config import compose, overrides, sweep
+from pipeline.config.settings import RunConfig
+from pipeline.store import find
+from pipeline.store.runfolder import Run
+
+
+def configured(settings: list[str]) -> RunConfig:
+    """The configuration that settings compose, or of the run folder that they name.
+
+    Raises:
+        UserError: a setting or a folder cannot be used.
+    """
+    folders = [setting for setting in settings if "=" not in setting]
+    single = [setting for setting in settings if "=" in setting]
+    if not folders:
+        return compose.load(single)
+    if len(folders) > 1:
+        raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
+    return compose.load_folder(overrides.check_folder(folders[0]), single)
+
+
+def run_stages(run: Run) -> None:
+    """Every stage of `stages`, in order; once more where damaged data was set aside."""
+    prior = run.cfg.prior.run
+    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
+        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    try:
+        _stages(run)
+    except DamagedData as error:
+        note(f"{error} - doing so now")
+        _stages(run)
+
+
+def _stages(run: Run) -> None:
+    from pipeline.cli.verbs import VERBS
+
+    for stage in run.cfg.stages:
+        # False: left to other processes; what comes after must wait for them.
+        if VERBS[stage].function(Run(run.cfg)) is False:
+            note(f"the last of them does what comes after {stage}; or give the same command later")
+            return
+
+
+def grade(run: Run, file: str | None = None, out: str | None = None, review: bool = False) -> None:
+    """Grade a run, or a file of completions with its settings."""
+    if file is None and out is None:
+        from pipeline.grade.stage import grade
+
+        grade(run, ask_math_verify=review)
+        return
+    if not file or not out:
+        flag = "--out" if file else "--file"
+        raise UserError(f"{flag}: is missing; name both, as in --file in.jsonl --out out.jsonl")
+    if review:
+        raise UserError("--review: is for a run folder; leave it out with --file")
+    from pipeline.grade.file import grade_file
+
+    grade_file(run.cfg, Path(file), Path(out))
+
+
+def status(settings: list[str], watch: bool, every: float | None, json: bool) -> None:
+    """Where runs stand: those in folders, or every combination of settings."""
+    from pipeline.status import page
+    from pipeline.status import watch as runs
+
+    if every is not None and (not watch or not 0.5 <= every <= 86400):
+        raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
+    folders = [Path(setting).expanduser() for setting in settings if "=" not in setting]
+    sources: list[Path | RunConfig] = [*folders]
+    if not folders or len(folders) < len(settings) or not all(map(Path.is_dir, folders)):
+        sources = [configured(combination) for combination in sweep.expand(settings)]
+    first = sources[0]
+    if watch:
+        runs.watch(sources, every or runs.EVERY_S, json)
+    elif json or len(sources) > 1 or not (isinstance(first, RunConfig) or find.is_run(first)):
+        runs.show(sources, json)
+    else:
+        page.status(Run(configured(settings)))
