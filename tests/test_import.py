@@ -856,7 +856,7 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
     pq.write_table(pa.table(small(extracted_answer=[["1"], ["2"]])), source)
     run = opened(bring(tmp_path / "1", source) / "aime25" / "x")
     said = capsys.readouterr().err
-    assert "2 values of extracted_answer left out: x.parquet, row 0 (not ['1'])" in said
+    assert "1 columns left out, neither values nor lists" in said and "extracted_answer" in said
     assert outcome_matrix(run).ravel().tolist() == ["correct", "wrong"]
     offsets = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
     bad = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"\xff7"))

@@ -8,5 +8,5 @@ names       what this project calls data sets, models and questions
 questions   the user's own questions, matched with the records'
 staging     rows of all runs on their way to the disk; folders renamed at the end
 runs        what makes a folder of rows a run
-troubles    what was wrong with the source, counted and named
+source      what readers share: files, lines, and what was wrong with them, counted and named
 """

@@ -1,6 +1,6 @@
 """Which kinds of records there are, and where an import comes from: a file, a folder or the hub.
 
-A new kind of records is a module with `looks` and `read` and one line in `FORMATS`.
+A new kind of records is a module that yields them and an entry of `FORMATS`.
 """
 
 import hashlib
@@ -14,8 +14,7 @@ from typing import NamedTuple
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.imports import lines, lm_eval, npz, parquet
-from pipeline.imports.source import Records, Source
-from pipeline.imports.troubles import Troubles
+from pipeline.imports.source import Records, Source, Troubles
 from pipeline.prepare.questions import find_local
 
 _GZIP = b"\x1f\x8b"
@@ -23,23 +22,47 @@ _HEAD = 1 << 20  # bytes that a file is recognised by
 
 
 class Format(NamedTuple):
-    """One kind of records."""
+    """One kind of records: how it is read, and how a file or a folder of it is recognised."""
 
-    # What a file of this name that begins with these bytes is taken for; "" for something else.
-    looks: Callable[[Path, bytes], str]
-    # The records of a source; first pass or second; damage goes to the troubles.
+    # The records of a source, in the first pass or the second; damage goes to the troubles.
     read: Callable[[Source, RecordsConfig, bool, Troubles], Records]
+    what: str
+    looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
     pattern: str = ""  # of the files of a folder, where it may be one
     chooses: bool = False  # `dataset=` and `model=` choose among what the records name
     positions: bool = False  # trials are positions from 0, not numbers that somebody gave
 
 
 FORMATS = {  # a file is of the first kind that it looks like
-    "trace": Format(parquet.looks, parquet.read, "*.parquet", chooses=True),
-    "npz": Format(npz.looks, npz.read, positions=True),
-    "lm_eval": Format(lm_eval.looks, lm_eval.read, "samples_*.jsonl", positions=True),
-    "jsonl": Format(lines.looks_json, lines.read_json),
-    "csv": Format(lines.looks_csv, lines.read_csv),
+    "trace": Format(
+        parquet.read,
+        "a Parquet file",
+        lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet",
+        pattern="*.parquet",
+        chooses=True,
+    ),
+    "npz": Format(
+        npz.read, "a zip of arrays", lambda _, head: head[:4] == b"PK\x03\x04", positions=True
+    ),
+    "lm_eval": Format(
+        lm_eval.read,
+        "objects with doc_id and resps, or in a file samples_*",
+        lambda path, head: (
+            b'"doc_id"' in head and (b'"resps"' in head or path.name.startswith("samples_"))
+        ),
+        pattern="samples_*.jsonl",
+        positions=True,
+    ),
+    "jsonl": Format(
+        lines.read_json,
+        "one JSON object a line",
+        lambda path, head: path.suffix == ".jsonl" or head.lstrip(b"\xef\xbb\xbf\n ")[:1] == b"{",
+    ),
+    "csv": Format(
+        lines.read_csv,
+        "text with a line of column names",
+        lambda _, head: b"\0" not in head.splitlines()[0],
+    ),
 }
 
 
@@ -114,8 +137,8 @@ def _file(path: Path, kind: str) -> tuple[str, str]:
     if kind != "auto":
         return kind, f"kind={kind}"
     for name, one in FORMATS.items():
-        if why := one.looks(path, head):
-            return name, why
+        if one.looks(path, head):
+            return name, one.what
     raise UserError(f"{path}: is neither Parquet, NPZ nor text; name its kind with kind=")
 
 

@@ -11,9 +11,8 @@ from pipeline.imports.formats import FORMATS, locate
 from pipeline.imports.plan import Plan
 from pipeline.imports.row import MOST_CATEGORIES, Row, parse
 from pipeline.imports.runs import Import
-from pipeline.imports.source import Source
+from pipeline.imports.source import Source, Troubles, shown
 from pipeline.imports.staging import Staging
-from pipeline.imports.troubles import Troubles, shown
 from pipeline.store import runfolder
 
 
@@ -43,7 +42,8 @@ def import_records(cfg: RecordsConfig) -> None:
 def _import(cfg: RecordsConfig, source: Source, root: Path, stage: Staging) -> list[Path]:
     plan, troubles = _planned(cfg, source)
     done = Import(source, cfg.source, plan, questions.own_questions(cfg.source.questions, plan))
-    targets = {run.folder: _target(cfg, root, run.dataset, run.model) for run in plan.runs}
+    tag = f"-{cfg.source.tag}" if cfg.source.tag else ""
+    targets = {run.folder: root / f"{run.folder}{tag}" for run in plan.runs}
     owed = _owed(targets, source.fingerprint)
     _stage(cfg, done, stage)
     troubles.merge(stage.troubles)
@@ -127,10 +127,6 @@ def _check(cfg: ImportConfig) -> None:
         raise UserError("category_weights: every weight must be a finite number")
     if cfg.tag is not None and (not cfg.tag.strip() or {"/", "\0"} & set(cfg.tag)):
         raise UserError(f"tag={shown(cfg.tag)}: becomes part of a folder's name, so it takes no /")
-
-
-def _target(cfg: RecordsConfig, root: Path, dataset: str, model: str) -> Path:
-    return root / dataset / (f"{model}-{cfg.source.tag}" if cfg.source.tag else model)
 
 
 def _owed(targets: dict[str, Path], fingerprint: str) -> dict[str, Path]:

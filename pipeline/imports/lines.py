@@ -3,24 +3,11 @@
 import csv
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.imports import row, source
-from pipeline.imports.source import Records, Source
-from pipeline.imports.troubles import Troubles
-
-
-def looks_json(path: Path, head: bytes) -> str:
-    """What makes a file JSON Lines."""
-    opens = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-    return "one JSON object a line" if opens or path.suffix == ".jsonl" else ""
-
-
-def looks_csv(path: Path, head: bytes) -> str:
-    """What makes a file CSV."""
-    return "" if b"\0" in head.splitlines()[0] else "text with a line of column names"
+from pipeline.imports.source import Records, Source, Troubles
 
 
 def read_json(files: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:

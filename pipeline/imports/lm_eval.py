@@ -15,21 +15,13 @@ from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.imports.row import named, text, truth
-from pipeline.imports.source import Records, Source, json_lines
-from pipeline.imports.troubles import Troubles, shown
+from pipeline.imports.source import Records, Source, Troubles, json_lines, shown
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
 _METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
 _MOST_RESULTS = 64 << 20  # bytes of a results_*.json
 _MOST_REPEATS = 10_000
-
-
-def looks(path: Path, head: bytes) -> str:
-    """What makes a file one of these."""
-    if b'"doc_id"' in head and path.name.startswith("samples_"):
-        return "objects with doc_id, in a file samples_*"
-    return "objects with doc_id and resps" if b'"doc_id"' in head and b'"resps"' in head else ""
 
 
 def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:

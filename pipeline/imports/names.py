@@ -4,12 +4,11 @@ import functools
 import hashlib
 import re
 from copy import deepcopy
-from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from pipeline.config import compose
-from pipeline.config.settings import ModelConfig, RunConfig
+from pipeline.config.settings import RunConfig
 
 _LONGEST = 80  # characters of a folder's name
 # Tasks of the authors' records and of lm-evaluation-harness, to names in configs/dataset.
@@ -33,10 +32,7 @@ def dataset_name(task: str) -> str:
     ('hmmt25', 'aime25', 'my-task-ef0a31')
     """
     plain = re.sub(r"[^a-z0-9]", "", task.lower())
-    known = [name for name in compose.choices("dataset") if name not in _NO_CONTESTS]
-    if plain in known:
-        return plain
-    return _TASKS.get(plain) or safe_name(task)
+    return plain if plain in _contests() else _TASKS.get(plain) or safe_name(task)
 
 
 def safe_name(text: str) -> str:
@@ -67,16 +63,10 @@ def model_name(model: str, key: str | None = None, level: str | None = None) -> 
     """
     level = (level or "").strip().lower()
     level = "" if level in ("none", "null", "nan", "default", "-") else level
-    for name, one in _configs().items():
-        same = _plain(model) == _plain(one["id"])
-        if same and (one["effort"] is None or one["effort"] == level):
-            return name
-    for text in filter(None, (key, model)):
-        for name, one in _configs().items():
-            if _plain(text) in (_plain(name), _plain(one["short"])) or (
-                level and _plain(f"{text}{level}") == _plain(name)
-            ):
-                return name
+    aliases = _aliases()
+    for text in (f"{model}@{level}", f"{model}@", key, f"{key}{level}", model, f"{model}{level}"):
+        if text and _plain(text) in aliases:
+            return aliases[_plain(text)]
     last = model.replace("\\", "/").rstrip("/").rsplit("/", 1)
     name = safe_name(last[-1]) if len(last) == 2 and ".." not in model else safe_name(model)
     return f"{name}-{safe_name(level)}" if level else name
@@ -101,40 +91,39 @@ def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
         model: as :func:`model_name` gives it.
         hub_id: what the record calls the model.
     """
-    cfg = deepcopy(_dataset(dataset))
-    cfg.model = deepcopy(_model(model)) if model in _configs() else cfg.model
+    known = dataset in _contests()
+    choice = [f"dataset={dataset}"] if known else ["dataset=jsonl", "dataset.path=imported.jsonl"]
+    cfg = deepcopy(_composed(*choice, "verifier=none", "model=custom", "model.id=imported"))
+    cfg.model.id = hub_id or model
+    if model in _aliases().values():
+        cfg.model = deepcopy(_composed(f"model={model}").model)
     cfg.dataset.name, cfg.model.name = dataset, model
-    if model not in _configs():
-        cfg.model.id = hub_id or model
     return cfg
 
 
 @functools.cache
-def _dataset(name: str) -> RunConfig:
-    """A configuration with a data set of configs/dataset, or with one of which nothing is known."""
-    known = name in compose.choices("dataset") and name not in _NO_CONTESTS
-    choice = [f"dataset={name}"] if known else ["dataset=jsonl", "dataset.path=imported.jsonl"]
-    return compose.load([*choice, "verifier=none", "model=custom", "model.id=imported"])
+def _composed(*choices: str) -> RunConfig:
+    return compose.load(list(choices))
 
 
 @functools.cache
-def _model(name: str) -> ModelConfig:
-    return compose.load([f"model={name}"]).model
+def _contests() -> list[str]:
+    return [name for name in compose.choices("dataset") if name not in _NO_CONTESTS]
 
 
 @functools.cache
-def _configs() -> dict[str, dict[str, Any]]:
-    """Per name in configs/model its hub id, short name and reasoning effort."""
-    found = {}
-    for path in sorted((compose.CONFIGS / "model").glob("*.yaml")):
-        one = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if "${" in str(one["id"]) or one["id"] == "???":
+def _aliases() -> dict[str, str]:
+    """Names in configs/model by what records call them: ID@EFFORT, the name, the short name."""
+    aliases: dict[str, str] = {}
+    for path in sorted((compose.CONFIGS / "model").glob("*.yaml"), reverse=True):
+        model = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if "${" in str(model["id"]) or model["id"] == "???":
             continue
-        effort = (one.get("chat_template_kwargs") or {}).get("reasoning_effort")
-        short = one.get("short_name") or path.stem
-        found[path.stem] = {"id": one["id"], "short": short, "effort": effort}
-    return found
+        effort = (model.get("chat_template_kwargs") or {}).get("reasoning_effort") or ""
+        called = (f"{model['id']}@{effort}", path.stem, model.get("short_name") or path.stem)
+        aliases |= dict.fromkeys(map(_plain, called), path.stem)
+    return aliases
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"[^a-z0-9/.]", "", text.lower())
+    return re.sub(r"[^a-z0-9/.@]", "", text.lower())

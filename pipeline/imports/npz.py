@@ -13,15 +13,9 @@ import numpy as np
 
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
-from pipeline.imports.source import Records, Source
-from pipeline.imports.troubles import Troubles
+from pipeline.imports.source import Records, Source, Troubles
 
 _MOST_CELLS = 20_000_000
-
-
-def looks(path: Path, head: bytes) -> str:
-    """What makes a file one of these."""
-    return "a zip of arrays" if head[:4] == b"PK\x03\x04" else ""
 
 
 def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:

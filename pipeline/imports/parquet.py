@@ -13,18 +13,13 @@ from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.imports import row as rows
 from pipeline.imports.plan import MOST_RECORDS
-from pipeline.imports.source import Records, Source
-from pipeline.imports.troubles import Troubles
+from pipeline.imports.source import Records, Source, Troubles
 from pipeline.store import shards
 
 _NEAR = 32 << 20  # bytes of rows that are read together
 _MOST_ROWS = 2048
-_TOKENS = "completion_token_list"
-
-
-def looks(path: Path, head: bytes) -> str:
-    """What makes a file one of these."""
-    return "a Parquet file" if head[:4] == b"PAR1" or path.suffix == ".parquet" else ""
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view(),
+          pa.binary(), pa.large_binary(), pa.binary_view())  # fmt: skip
 
 
 def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
@@ -43,8 +38,9 @@ def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) ->
     wanted = rows.FIRST_NAMES if first else rows.NAMES
     for (path, count), schema in zip(files, schemas, strict=True):
         names = [name for name in schema.names if name in wanted]
-        if _TOKENS in names and _is_text(getattr(schema.field(_TOKENS).type, "value_type", None)):
-            names.remove(_TOKENS)  # texts of tokens, which have no ids
+        for name in [name for name in names if not _readable(schema.field(name).type)]:
+            troubles.add("columns left out, neither values nor lists of numbers", f"{path}: {name}")
+            names.remove(name)
         seen = 0
         for number, batch in _batches(path, names, schema, troubles):
             number = min(number, count - seen)  # a hostile file may hold more than it says
@@ -75,8 +71,11 @@ def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, int]]:
     return found
 
 
-def _is_text(kind: pa.DataType | None) -> bool:
-    return kind in (pa.string(), pa.large_string())
+def _readable(kind: pa.DataType) -> bool:
+    """Whether a column may be read; lists of texts, such as of tokens, could fill the memory."""
+    inside = getattr(kind, "value_type", pa.null())
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(pa.types.is_primitive(inside) if lists else not pa.types.is_nested(kind))
 
 
 def _batches(
@@ -87,7 +86,7 @@ def _batches(
     Texts stay folded (dictionary-encoded): a small file can say that one long text stands in
     every row.
     """
-    folded = [name for name in names if _is_text(schema.field(name).type)]
+    folded = [name for name in names if schema.field(name).type in _TEXTS]
     with pq.ParquetFile(path, read_dictionary=folded) as file:
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
@@ -121,7 +120,7 @@ def _cells(column: Any) -> Callable[[int], Any]:
         places = column.indices.to_pylist()
         texts = {at: _text(column.dictionary[at]) for at in set(places) - {None}}
         return lambda i: texts.get(places[i])
-    if pa.types.is_primitive(getattr(column.type, "value_type", pa.null())):
+    if pa.types.is_nested(column.type):
         return lambda i: column[i].values
     values: list[Any] = column.to_pylist()
     return values.__getitem__

@@ -11,7 +11,7 @@ from pipeline.base.console import note
 from pipeline.base.errors import UserError
 from pipeline.imports import names
 from pipeline.imports.row import Row
-from pipeline.imports.troubles import Troubles, shown
+from pipeline.imports.source import Troubles, shown
 
 FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one a trial
 MOST_RUNS = 5000

@@ -7,7 +7,7 @@ from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import DatasetConfig
 from pipeline.imports.plan import Plan, Question
-from pipeline.imports.troubles import shown
+from pipeline.imports.source import shown
 from pipeline.prepare import questions
 from pipeline.prepare.questions import Question as Own
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.base.errors import UserError
 from pipeline.config.imports import ImportConfig
-from pipeline.imports.troubles import Troubles, shown
+from pipeline.imports.source import Troubles, shown
 
 MOST_TEXT = 16 << 20  # characters of one completion
 MOST_PROMPT = 1 << 20

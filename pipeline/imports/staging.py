@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipeline.base import journal
 from pipeline.base.errors import UserError
 from pipeline.imports.row import Row, derive
-from pipeline.imports.troubles import Troubles
+from pipeline.imports.source import Troubles
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
@@ -48,9 +48,11 @@ class Staging:
     def add(self, run: str, row: Row) -> None:
         """Take a row of a run (DATASET/MODEL) under its question's id; much is written at once."""
         derive(row, self.troubles)
-        lists = sum(row[name].nbytes for name in ("token_ids", "logprobs") if row[name] is not None)
+        row["prompt"] = row["problem"] = None  # the plan has them
+        size = sum(len(value) for value in row.values() if isinstance(value, str))
+        size += sum(row[name].nbytes for name in ("token_ids", "logprobs") if row[name] is not None)
         self.waiting.setdefault(run, []).append(row)
-        self.sizes[run] = self.sizes.get(run, 0) + _ROW_BYTES + len(row["text"] or "") + lists
+        self.sizes[run] = self.sizes.get(run, 0) + _ROW_BYTES + size
         if sum(self.sizes.values()) > MOST_BYTES:
             # Half at once, the largest first: few and large parts, whatever the records' order.
             for largest in sorted(self.sizes, key=self.sizes.__getitem__, reverse=True):
