@@ -85,10 +85,7 @@ def curves_of(models: int) -> dict[str, Any]:
 def some_tokens(models: int, questions: int) -> Figure:
     right = np.linspace(3e3, 2e4, models)
     wrong = np.ma.array(right * 1.5, mask=np.arange(models) == 1)
-    ends = (right * 0.9, right * 1.1), (wrong * 0.9, wrong * 1.1)
-    return tokens.tokens_against_correctness(
-        names_of(models), right, wrong, mu_of(models), "length", *ends, "95 % interval"
-    )
+    return tokens.tokens_against_correctness(names_of(models), right, wrong, mu_of(models))
 
 
 def a_cost(models: int, questions: int) -> Figure:
@@ -141,7 +138,7 @@ FIGURES: dict[str, Callable[[int, int], Figure]] = {
     "heat_map": a_heat_map,
     "pmf": lambda models, _: convergence.pmf(TRIALS, *masses_of(models), "PMF"),
     "cdf": lambda models, _: convergence.cdf(TRIALS, *masses_of(models), "CDF"),
-    "tau": lambda models, _: convergence.tau_curves(TRIALS, curves_of(models), None, "τ"),
+    "tau": lambda models, _: convergence.tau_curves(TRIALS, curves_of(models), "τ"),
     "subsets": lambda models, _: convergence.subsets([5, 20], SETTLED, "subsets", 80),
     "tokens": some_tokens,
     "cost": a_cost,
@@ -271,13 +268,10 @@ def test_pmf_and_cdf_draw_masses_means_and_what_did_not_converge() -> None:
         np.testing.assert_allclose(line.get_ydata(), np.cumsum(mass))
 
 
-def test_tau_curves_leave_masked_trials_blank_and_draw_bands() -> None:
+def test_tau_curves_leave_masked_trials_blank() -> None:
     tau = np.ma.array([0.0, 0.5, 0.7], mask=[True, False, False])
-    figure = convergence.tau_curves([1, 2, 3], {"Pass@2": tau}, {"Pass@2": (tau - 0.1, tau + 0.1)})
+    figure = convergence.tau_curves([1, 2, 3], {"Pass@2": tau})
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [np.nan, 0.5, 0.7])
-    [band] = figure.axes[0].collections
-    y = band.get_paths()[0].vertices[:, 1]
-    assert y.min() == pytest.approx(0.4) and y.max() == pytest.approx(0.8)
 
 
 def test_subsets_end_at_the_share_that_settled() -> None:
@@ -316,8 +310,6 @@ def test_tokens_and_cost_draw_what_is_known() -> None:
     right, wrong = (line.get_xdata() for line in figure.axes[0].lines)
     np.testing.assert_allclose(right, [3e3, 11.5e3, 2e4])
     np.testing.assert_allclose(wrong, [4.5e3, np.nan, 3e4])
-    first = figure.axes[0].collections[0].get_segments()[0]
-    np.testing.assert_allclose(first[:, 0], [2.7e3, 3.3e3])
     hours, millions = a_cost(3, 0).axes
     total = np.sum([[bar.get_width() for bar in part] for part in hours.containers], axis=0)
     assert total.tolist() == [9 + 10 + 11 + 12, 2 + 3 + 4, 0]

@@ -1,6 +1,6 @@
 """Figures of how soon a ranking settles: convergence@n and Kendall's τ as trials are added."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pipeline.display import style
-from pipeline.display.style import PAGE, Numbers, one_line, plain
+from pipeline.display.style import PAGE, one_line, plain
 
 HEIGHT = 2.9
 SETTLED = "convergence@n: trials (per question) after which the ranking stays"
@@ -36,8 +36,7 @@ def pmf(
         title: what is shown.
     """
     trials = plain(n)
-    figure, (axes,) = style.panels(PAGE, HEIGHT, title)
-    looks = dict(zip(masses, style.palette(len(masses)), strict=True))
+    figure, axes, looks = _frame(masses, title)
     for i, (label, look) in enumerate(looks.items()):
         if not converged[label]:
             continue
@@ -68,8 +67,7 @@ def cdf(
     Figure 6 of 000, Figure 9 of 001. The arguments are those of ``pmf``.
     """
     trials = plain(n)
-    figure, (axes,) = style.panels(PAGE, HEIGHT, title)
-    looks = dict(zip(masses, style.palette(len(masses)), strict=True))
+    figure, axes, looks = _frame(masses, title)
     for i, (label, look) in enumerate(looks.items()):
         if not converged[label]:
             continue
@@ -77,11 +75,19 @@ def cdf(
         marks = style.every(len(below), i)
         axes.plot(trials, below, **look, drawstyle="steps-post", markevery=marks)
     axes.set(xlabel=SETTLED, ylabel="share of replicates settled by n")
-    axes.set_xlim(trials[0], trials[-1])
-    axes.set_ylim(0, 1.02)
+    axes.set(xlim=(trials[0], trials[-1]), ylim=(0, 1.02))
     axes.grid(axis="y")
     _key(figure, looks, {label: _settled(means[label], converged[label]) for label in masses})
     return figure
+
+
+def _frame(
+    labels: Iterable[str], title: str, height: float = HEIGHT
+) -> tuple[Figure, Axes, dict[str, dict[str, Any]]]:
+    """An empty figure of one panel, and the look of each line."""
+    figure, (axes,) = style.panels(PAGE, height, title)
+    names = list(labels)
+    return figure, axes, dict(zip(names, style.palette(len(names)), strict=True))
 
 
 def _settled(mean: float | None, share: float) -> str:
@@ -116,7 +122,6 @@ def _key(figure: Figure, looks: Mapping[str, dict[str, Any]], words: Mapping[str
 def tau_curves(
     n: npt.ArrayLike,
     tau: Mapping[str, npt.ArrayLike],
-    bands: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]] | None = None,
     title: str = "",
     against: str = "the gold ranking",
 ) -> Figure:
@@ -126,28 +131,19 @@ def tau_curves(
         n: numbers of trials, shape (T,).
         tau: estimator -> mean τ, shape (T,), masked where the estimator is undefined (Pass@k
             below k trials) or every replicate was all ties.
-        bands: estimator -> lower and upper ends of an interval, each of shape (T,).
         title: what is shown.
         against: that ranking, as the axis says it.
     """
     trials = plain(n)
-    figure, (axes,) = style.panels(PAGE, max(HEIGHT, 0.6 + 0.17 * len(tau)), title)
-    looks = dict(zip(tau, style.palette(len(tau)), strict=True))
+    figure, axes, looks = _frame(tau, title, max(HEIGHT, 0.6 + 0.17 * len(tau)))
     for i, (label, look) in enumerate(looks.items()):
         axes.plot(trials, plain(tau[label]), **look, markevery=style.every(len(trials), i))
-        if bands and label in bands:
-            _band(axes, trials, bands[label], look["color"])
     axes.set(xlabel="number of trials n (per question)", ylabel=f"mean Kendall's τ to {against}")
     axes.set_xlim(trials[0], trials[-1])
     axes.set_ylim(top=1.01)
     axes.grid(axis="y")
     _key(figure, looks, {})
     return figure
-
-
-def _band(axes: Axes, x: Numbers, ends: tuple[npt.ArrayLike, npt.ArrayLike], colour: str) -> None:
-    low, high = plain(ends[0]), plain(ends[1])
-    axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
 @style.styled
@@ -172,10 +168,7 @@ def subsets(
     known = {size: np.ravel(plain(values[size])) for size in sizes}
     settled = {size: np.sort(one[np.isfinite(one)]) for size, one in known.items()}
     last = n_max or int(max((one[-1] for one in settled.values() if len(one)), default=1))
-    figure, (axes,) = style.panels(PAGE, HEIGHT, title)
-    looks = dict(
-        zip((f"L = {size} models" for size in sizes), style.palette(len(sizes)), strict=True)
-    )
+    figure, axes, looks = _frame((f"L = {size} models" for size in sizes), title)
     words = {}
     grid = np.arange(0, last + 1)
     for i, (size, (label, look)) in enumerate(zip(sizes, looks.items(), strict=True)):

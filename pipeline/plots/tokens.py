@@ -7,26 +7,17 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from pipeline.display import style
 from pipeline.display.style import COLOURS, HATCHES, INK, PAGE, Numbers, one_line, plain
 
 ROW = 0.2  # inches
-Ends = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
 @style.styled
 def tokens_against_correctness(
-    names: Sequence[str],
-    correct: npt.ArrayLike,
-    wrong: npt.ArrayLike,
-    accuracy: npt.ArrayLike,
-    title: str = "",
-    correct_ends: Ends | None = None,
-    wrong_ends: Ends | None = None,
-    interval: str = "",
+    names: Sequence[str], correct: npt.ArrayLike, wrong: npt.ArrayLike, accuracy: npt.ArrayLike
 ) -> Figure:
     """Mean length of correct and of wrong answers, one row a model, the most accurate on top.
 
@@ -35,38 +26,20 @@ def tokens_against_correctness(
         correct: mean completion tokens of correct attempts, shape (L,), masked where none is.
         wrong: the same of wrong attempts.
         accuracy: share of correct attempts, shape (L,).
-        title: what is shown.
-        correct_ends: lower and upper ends of an interval for ``correct``, each of shape (L,).
-        wrong_ends: the same for ``wrong``.
-        interval: what the intervals are, as the axis says it, such as "95 % interval".
     """
     share = plain(accuracy)
     order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
-    figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), title)
-    sides = (
-        ("correct attempts", correct, correct_ends, COLOURS[4], "o", -0.12),
-        ("wrong attempts", wrong, wrong_ends, COLOURS[0], "s", 0.12),
-    )
+    figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), "")
     rows, handles = np.arange(len(names)), []
-    for _, means, ends, colour, marker, shift in sides:
-        x = plain(means)[order]
-        # One row holds both, a little apart, so that neither interval hides the other.
-        if ends is not None:
-            axes.hlines(rows + shift, plain(ends[0])[order], plain(ends[1])[order], color=colour)
+    # One row holds both, a little apart, so that neither point hides the other.
+    for means, colour, marker, shift in (
+        (correct, COLOURS[4], "o", -0.12), (wrong, COLOURS[0], "s", 0.12)
+    ):  # fmt: skip
         inside = colour if marker == "o" else "white"
-        look: dict[str, Any] = {
-            "color": colour,
-            "marker": marker,
-            "markerfacecolor": inside,
-            "linestyle": "",
-        }
-        axes.plot(x, rows + shift, **look)
-        handles.append(Line2D([], [], **look))
-    axes.set(ylim=(len(names) - 0.5, -0.5))
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": inside}
+        handles += axes.plot(plain(means)[order], rows + shift, **look, linestyle="")
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="completion tokens per attempt, mean")
     axes.set_xlim(left=0)
-    axes.set_xlabel(
-        "completion tokens per attempt, mean" + (f" with {interval}" if interval else "")
-    )
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     axes.set_yticks(rows, [one_line(names[i]) for i in order])
     axes.grid(axis="both")
@@ -76,7 +49,8 @@ def tokens_against_correctness(
         one.tick_params(axis="y", length=0)
     words.spines["right"].set_visible(False)
     style.headings(axes, "model", "correct")
-    style.legend(figure, handles, [side[0] for side in sides], loc="outside lower center", ncols=2)
+    labels = ["correct attempts", "wrong attempts"]
+    style.legend(figure, handles, labels, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -115,13 +89,8 @@ def cost(
     right.set_yticks(range(len(names)), [])
     handles = [Patch(**_fill(k)) for k in range(len(datasets))]
     labels = [one_line(name) for name in datasets]
-    style.legend(
-        figure,
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=style.legend_columns(labels, PAGE),
-    )
+    columns = style.legend_columns(labels, PAGE)
+    style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -132,9 +101,9 @@ def _unit(counts: Numbers) -> tuple[float, str]:
     ((1000000.0, 'millions'), (1.0, 'number'))
     """
     most = np.nanmax(np.nansum(counts, axis=-1), initial=0)
-    return (
-        (1e6, "millions") if most >= 1e6 else (1e3, "thousands") if most >= 1e4 else (1.0, "number")
-    )
+    if most >= 1e6:
+        return 1e6, "millions"
+    return (1e3, "thousands") if most >= 1e4 else (1.0, "number")
 
 
 def _fill(k: int) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _resampled(matrix: Any, plan: Plan, rows: bool) -> Iterator[Any]:
 def _figure(letter: str, title: str, found: list[TauCurve]) -> Any:
     n = np.arange(1, TRIALS + 1)
     curves = {c.label: c.tau for c in found}
-    return plots.tau_curves(n, curves, None, f"({letter}) {title}", "the true ranking")
+    return plots.tau_curves(n, curves, f"({letter}) {title}", "the true ranking")
 
 
 def _curves_table(panels: list[tuple[str, str, list[TauCurve]]]) -> Table:

@@ -49,7 +49,7 @@ def _one(plan: Plan, cohort: Cohort, data: Bits, group: Group, scheme: Resample)
     title = f"{cohort.dataset}, {group.label}, resampled by {scheme}"
     stem = f"fig4_{cohort.dataset}_{len(group.models)}_{scheme}"
     n = np.arange(1, trials + 1)
-    figure = plots.tau_curves(n, {c.label: c.tau for c in found}, None, title)
+    figure = plots.tau_curves(n, {c.label: c.tau for c in found}, title)
     numbers = {}
     task = paper.task_of(cohort.dataset)
     if scheme == "columns" and group.version and task:
