@@ -1,7 +1,12 @@
-"""Text as LaTeX source."""
+"""Texts and tables as LaTeX source."""
 
+import itertools
 import re
+from collections.abc import Sequence
 
+from tabulate import tabulate
+
+_GREEK = "α alpha β beta δ delta Δ Delta λ lambda μ mu ρ rho σ sigma Σ Sigma τ tau φ varphi Φ Phi"
 _MARKS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -23,23 +28,7 @@ _MARKS = {
     "√": r"$\surd$",
     "≠": r"$\neq$",
     "→": r"$\rightarrow$",
-    **{
-        letter: f"$\\{name}$"
-        for name, letter in {
-            "alpha": "α",
-            "beta": "β",
-            "delta": "δ",
-            "Delta": "Δ",
-            "lambda": "λ",
-            "mu": "μ",
-            "rho": "ρ",
-            "sigma": "σ",
-            "Sigma": "Σ",
-            "tau": "τ",
-            "varphi": "φ",
-            "Phi": "Φ",
-        }.items()
-    },
+    **{letter: f"$\\{name}$" for letter, name in re.findall(r"(\S) (\S+)", _GREEK)},
 }
 
 
@@ -53,3 +42,46 @@ def escaped(text: str) -> str:
     """
     source = re.sub("−∞|.", lambda found: _MARKS.get(found[0], found[0]), text, flags=re.DOTALL)
     return f"{{}}{source}" if source.startswith(("[", "*")) else source
+
+
+def environment(
+    caption: Sequence[str],
+    titles: Sequence[str],
+    groups: Sequence[str],
+    aligns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+) -> str:
+    """A `table` environment with booktabs rules.
+
+    Args:
+        caption: sentences.
+        titles: of the C columns, as LaTeX source.
+        groups: of the C columns: those beside each other with one group get a common head above.
+        aligns: "left", "right" or "center", C of them.
+        cells: C texts a row.
+    """
+    escaped_cells = [[escaped(cell) for cell in row] for row in cells]
+    lines = tabulate(
+        escaped_cells, titles, "latex_raw", colalign=aligns, disable_numparse=True
+    ).splitlines()
+    rules = iter(("\\toprule" + _heads(groups), "\\midrule", "\\bottomrule"))
+    body = "\n".join(next(rules) if line == "\\hline" else line for line in lines)
+    ends = (".", ":", "?", "!")
+    said = " ".join(escaped(text if text.endswith(ends) else f"{text}.") for text in caption)
+    return (
+        "% needs \\usepackage{booktabs}\n\\begin{table}\n\\centering\n"
+        f"\\caption{{{said}}}\n{body}\n\\end{{table}}\n"
+    )
+
+
+def _heads(groups: Sequence[str]) -> str:
+    """The line of heads above groups of columns, with a rule under each."""
+    if not any(groups):
+        return ""
+    heads, rules, at = [], [], 1
+    for group, part in itertools.groupby(groups):
+        width = len(list(part))
+        heads += [f"\\multicolumn{{{width}}}{{c}}{{{escaped(group)}}}"] if group else [""] * width
+        rules += [f"\\cmidrule(lr){{{at}-{at + width - 1}}}"] if group else []
+        at += width
+    return "\n" + " & ".join(heads) + " \\\\\n" + " ".join(rules)

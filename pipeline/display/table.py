@@ -7,7 +7,6 @@ wherever a form gives characters a meaning.
 
 import csv
 import io
-import itertools
 import json
 import math
 import re
@@ -24,7 +23,7 @@ from tabulate import tabulate
 
 from pipeline.base import atomic
 from pipeline.base.console import results
-from pipeline.display.latex import escaped
+from pipeline.display import latex
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -180,18 +179,12 @@ def to_json(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """A `table` environment with booktabs rules; the notes follow the title in its caption."""
     columns = [column for column in table.columns if not column.wide]
-    aligns = [column.align for column in columns]
-    cells = [[escaped(shown(c, row.get(c.key))) for c in columns] for row in table.rows]
-    titles = [escaped(c.title) if c.latex is None else c.latex for c in columns]
-    lines = tabulate(
-        cells, titles, "latex_raw", colalign=aligns, disable_numparse=True
-    ).splitlines()
-    rules = iter(("\\toprule" + _groups(columns), "\\midrule", "\\bottomrule"))
-    body = "\n".join(next(rules) if line == "\\hline" else line for line in lines)
-    caption = " ".join(escaped(_sentence(text)) for text in (table.title, *table.notes))
-    return (
-        "% needs \\usepackage{booktabs}\n\\begin{table}\n\\centering\n"
-        f"\\caption{{{caption}}}\n{body}\n\\end{{table}}\n"
+    return latex.environment(
+        (table.title, *table.notes),
+        [latex.escaped(c.title) if c.latex is None else c.latex for c in columns],
+        [c.group for c in columns],
+        [c.align for c in columns],
+        [[shown(c, row.get(c.key)) for c in columns] for row in table.rows],
     )
 
 
@@ -325,22 +318,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _groups(columns: Sequence[Column]) -> str:
-    """The line of heads above groups of columns, with a rule under each."""
-    if not any(column.group for column in columns):
-        return ""
-    heads, rules, at = [], [], 1
-    for group, part in itertools.groupby(columns, key=lambda column: column.group):
-        width = len(list(part))
-        if group:
-            heads.append(f"\\multicolumn{{{width}}}{{c}}{{{escaped(group)}}}")
-            rules.append(f"\\cmidrule(lr){{{at}-{at + width - 1}}}")
-        else:
-            heads += [""] * width
-        at += width
-    return "\n" + " & ".join(heads) + " \\\\\n" + " ".join(rules)
-
-
 def _titled(column: Column) -> str:
     return f"{column.group} {column.title}" if column.group else column.title
 
@@ -359,10 +336,6 @@ def _csv_line(cells: Sequence[Any]) -> str:
 
 def _markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", _one_line(text))
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", ":", "?", "!")) else f"{text}."
 
 
 def _one_line(text: str) -> str:
