@@ -22,24 +22,16 @@ from pipeline.base.console import Meter, clock, note, results
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import leaderboard
-from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.compare import rankings
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Table
-from pipeline.report import attempts, data, figures, judged, maths, texts
+from pipeline.report import attempts, categories, data, figures, texts
 from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown, visible
 
 FOLDER = Path(__file__).parent
-SCRIPTS = (
-    "report.js",
-    "map.js",
-    "checks.js",
-    "reader.js",
-    "attempt.js",
-    "tokens.js",
-    "start.js",
-)
+SCRIPTS = ("report.js", "map.js", "reader.js", "attempt.js", "tokens.js", "start.js")
 _STAMP = re.compile(r"\d{8}T\d{6}")
 
 
@@ -47,7 +39,8 @@ def report(cfg: AnalysisConfig) -> None:
     """Write the report of the data sets and models that settings name.
 
     Raises:
-        UserError: no runs, nothing graded, a folder that cannot be written.
+        UserError: no runs, nothing graded.
+        OSError: a folder that cannot be written.
     """
     if cfg.report.trials is not None and cfg.report.trials < 1:
         raise UserError(f"report.trials={cfg.report.trials}: must be at least 1, or null for all")
@@ -65,55 +58,51 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
         The path of index.html.
 
     Raises:
-        UserError: a folder that cannot be written.
+        OSError: a folder that cannot be written.
     """
     out = Path(cfg.out or Path(cfg.runs) / "_report").expanduser()
     cohorts = [shown(cohort) for cohort in cohorts]
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     side = out / "attempts" / stamp
+    out.mkdir(parents=True, exist_ok=True)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        parts = _parts(cohorts, cfg, side)
-        page = _page(cohorts, cfg, parts, stamp)
-        atomic.write_text(out / "index.html", page)
-        _drop_others(out / "attempts", stamp)
-    except OSError as error:
+        with Meter("report", sum(len(cohort.members) for cohort in cohorts)) as meter:
+            parts = [_part(c, cfg, side / str(i), meter) for i, c in enumerate(cohorts)]
+        atomic.write_text(out / "index.html", _page(cohorts, cfg, parts, stamp))
+    except OSError:
         shutil.rmtree(side, ignore_errors=True)
-        raise UserError(f"{error.filename or out}: {error.strerror or error}") from error
+        raise
+    for path in (out / "attempts").glob("*"):  # side files of earlier reports
+        if path.is_dir() and path.name != stamp and _STAMP.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
     return out / "index.html"
 
 
-def _parts(cohorts: list[Cohort], cfg: AnalysisConfig, side: Path) -> list[dict[str, Any]]:
-    """Per cohort: counts, models, table, figures, notices; side files are written on the way."""
-    made = []
-    runs = sum(len(cohort.members) for cohort in cohorts)
-    with Meter("report", runs) as meter:
-        for number, cohort in enumerate(cohorts):
-            models: list[dict[str, Any]] = []
-            lengths: list[data.Lengths] = []
-            notices = _notices(cohort)
-            sound, mapped = judged.categories(cohort, cfg, notices)
-            for place, name in enumerate(cohort.names):
-                model = {"name": name, "side": False, "note": None}
-                lengths.append((None, None))
-                if cohort.members:
-                    stem = side / f"{number}-{place}"
-                    found = _member(cohort, place, cfg, stem, model, (sound, mapped))
-                    lengths[-1] = data.mean_lengths(found)
-                    notices += [f"{name}: {line}" for line in found["notes"]]
-                    meter.advance(1)
-                models.append(model)
-            tables = data.tables(cohort, cfg, sound if mapped else None)
-            made.append(
-                {
-                    "counts": data.counts(cohort) | {"models": models},
-                    "tables": [data.table(table) for table in tables],
-                    "figures": figures.figures(cohort, tables[0], lengths, sound.names, mapped),
-                    "notices": notices,
-                    "board": tables[0],
-                }
-            )
-    return made
+def _part(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> dict[str, Any]:
+    """One data set: counts, models, tables, figures, notices; side files are written on the way."""
+    models: list[dict[str, Any]] = []
+    lengths: list[data.Lengths] = []
+    notices = _notices(cohort)
+    labelled, labels = categories.labelled(cohort, cfg, notices)
+    for place, name in enumerate(cohort.names):
+        models.append({"name": name, "side": bool(cohort.members), "note": None})
+        lengths.append((None, None))
+        if cohort.members:
+            member = cohort.members[place]
+            at = labelled.names.index(member.name) if member in labelled.members else None
+            own = stem.with_name(f"{stem.name}-{place}")
+            index, models[-1]["note"] = _member(member, cfg, own, labels, at)
+            lengths[-1] = data.mean_lengths(index)
+            notices += [f"{name}: {line}" for line in index["notes"]]
+            meter.advance(1)
+    tables = data.tables(cohort, cfg, labelled if labels else None)
+    return {
+        "counts": data.counts(cohort) | {"models": models},
+        "tables": [data.table(table) for table in tables],
+        "figures": figures.figures(cohort, tables[0], lengths, labelled.names, labels),
+        "notices": notices,
+        "board": tables[0],
+    }
 
 
 def _notices(cohort: Cohort) -> list[str]:
@@ -122,36 +111,31 @@ def _notices(cohort: Cohort) -> list[str]:
 
 
 def _member(
-    cohort: Cohort,
-    place: int,
-    cfg: AnalysisConfig,
-    stem: Path,
-    model: dict[str, Any],
-    mapped: tuple[Cohort, Categories],
-) -> dict[str, Any]:
-    """Write the side files of one run, whose names begin as `stem` says; returns its index."""
-    member = cohort.members[place]
+    member: Member, cfg: AnalysisConfig, stem: Path, labels: Categories, place: int | None
+) -> tuple[dict[str, Any], str | None]:
+    """Write the side files of one run, whose names begin as `stem` says.
+
+    Returns:
+        Its index, and why there are no texts.
+    """
     stem.parent.mkdir(parents=True, exist_ok=True)
-    ids, run = member.question_ids, member.run
+    ids, run, note = member.question_ids, member.run, None
     keys, index = attempts.index(run, ids, cfg.report.texts)
     gold = {row["question_id"]: row["gold"] for row in run.questions}
     index["gold"] = [gold[qid] for qid in ids]
     index["file"] = [-1] * keys.known.size
-    sound, found = mapped
-    at = sound.names.index(member.name) if member in sound.members else None
-    index["rubrics"] = attempts.categories(keys, found, at)
-    model["side"] = True
+    index["rubrics"] = attempts.categories(keys, labels, place)
     if not cfg.report.texts:
-        model["note"] = "The report was made without texts (report.texts=false)."
+        note = "The report was made without texts (report.texts=false)."
     elif not any(run.attempts.glob("*")):
-        model["note"] = "This run holds outcomes only: no texts were imported."
+        note = "This run holds outcomes only: no texts were imported."
     else:
-        coded = index["answer"]
-        answers = [coded["values"][code] if code >= 0 else None for code in coded["codes"]]
+        answer = index["answer"]
+        answers = [answer["values"][code] if code >= 0 else None for code in answer["codes"]]
         attempts.write(stem, "-p", texts.prompts(run, ids))
         index["file"] = texts.responses(run, keys, answers, stem, cfg.report.trials)
     attempts.write(stem, "", index)
-    return index
+    return index, note
 
 
 def _page(
@@ -179,8 +163,6 @@ def _page(
         "readable": readable,
         "panels": [panel["dataset"] for panel in panels],
         "datasets": [part["counts"] for part in parts],
-        "math_tags": sorted(maths.TAGS),
-        "math_attributes": sorted(maths.ATTRIBUTES),
     }
     css = (FOLDER / "report.css").read_text(encoding="utf-8")
     code = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
@@ -214,8 +196,7 @@ def _pooled(
         together = cohorts_of.pooled(cohorts)
         board = leaderboard.pooled_usage(leaderboard.leaderboard(together, cfg), boards)
         ranked = rankings(cohorts, cfg, together)
-        found = [board, ranked, leaderboard.attempts(board, cfg)]
-        tables = [data.table(one) for one in found]
+        tables = [data.table(one) for one in (board, ranked, leaderboard.attempts(board, cfg))]
         drawn = figures.figures(together, board, [], [], {})
     except UserError as error:
         notices.append(str(error))
@@ -255,10 +236,3 @@ def _embedded(value: Any) -> str:
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
-
-
-def _drop_others(folder: Path, stamp: str) -> None:
-    """Remove the side files of earlier reports."""
-    for path in folder.glob("*"):
-        if path.is_dir() and path.name != stamp and _STAMP.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)

@@ -11,9 +11,7 @@ from pipeline.rubrics import categories as rubrics
 from pipeline.rubrics import categorize
 
 
-def categories(
-    cohort: Cohort, cfg: AnalysisConfig, notices: list[str]
-) -> tuple[Cohort, Categories]:
+def labelled(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[Cohort, Categories]:
     """The runs that categories can be made of, and their categories under common thresholds.
 
     Args:

@@ -29,13 +29,13 @@ def counts(cohort: Cohort) -> dict[str, Any]:
     }
 
 
-def tables(cohort: Cohort, cfg: AnalysisConfig, judged: Cohort | None) -> list[Table]:
+def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> list[Table]:
     """The tables of a data set, the leaderboard first.
 
     Args:
         cohort: L models.
         cfg: settings.
-        judged: those of them that have categories, if any.
+        labelled: those of them that have categories, if any.
 
     Raises:
         UserError: a question that some model has no graded trial of.
@@ -45,8 +45,8 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, judged: Cohort | None) -> list[T
     if len(cohort.names) > 1:
         found += [neighbours.order_of_neighbours(cohort, cfg)]
         found += [neighbours.posterior_ranks(cohort, cfg)]
-    if judged is not None:
-        found += [cohort_rubrics.scores(judged, cfg)]
+    if labelled is not None:
+        found += [cohort_rubrics.scores(labelled, cfg)]
     return found
 
 

@@ -30,7 +30,7 @@ def figures(
     cohort: Cohort,
     made: Table,
     lengths: Sequence[Lengths],
-    judged: list[str],
+    labelled: list[str],
     rubrics: Categories,
 ) -> list[dict[str, Any]]:
     """All figures that the data set has the data for, each with `svg`, `caption` and `group`.
@@ -39,7 +39,7 @@ def figures(
         cohort: L models.
         made: its leaderboard, with keys model, mu, low and high.
         lengths: one pair a model.
-        judged: the models that have categories, in their order.
+        labelled: the models that have categories, in their order.
         rubrics: what :func:`pipeline.cohorts.rubrics.categories` returned for them.
     """
     matrix = cohort.matrix()
@@ -53,7 +53,7 @@ def figures(
         drawn = tokens.tokens_against_correctness(cohort.names, sides[:, 0], sides[:, 1], share)
         found.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))
     found += _verifier(cohort)
-    return [*found, *_rubrics(judged, rubrics)]
+    return [*found, *_rubrics(labelled, rubrics)]
 
 
 def _scores(made: Table) -> Figures:
@@ -69,14 +69,14 @@ def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
     said = f"They do not change from n = {settled} on." if settled else ""
     drawn = leaderboard.rank_trajectories(names, n, ranks, settled)
     yield _figure(drawn, f"Ranks by Bayes@n after the first n trials. {said}")
-    judged = shared.showcase(len(n))
+    estimators = shared.showcase(len(n))
     stack = outcomes.astype(np.uint8)
-    curves = convergence.tau_curve(stack, judged, REPLICATES)
+    curves = convergence.tau_curve(stack, estimators, REPLICATES)
     drawn = convergence_plots.tau_curves(n, {c.label: c.tau for c in curves})
     many = f"{REPLICATES:,} bootstrap replicates"
     gold = "the ranking by Bayes@N of all trials"
     yield _figure(drawn, f"Kendall's tau of rankings by n trials with {gold}; {many}.")
-    at = convergence.convergence_at(stack, judged, REPLICATES)
+    at = convergence.convergence_at(stack, estimators, REPLICATES)
     parts = (
         n,
         {c.label: c.pmf for c in at},
@@ -97,16 +97,16 @@ def _verifier(cohort: Cohort) -> Figures:
         yield _figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
 
 
-def _rubrics(judged: list[str], rubrics: Categories) -> Figures:
+def _rubrics(models: list[str], rubrics: Categories) -> Figures:
     ranks = rubric_ranks(rubrics)
-    if len(judged) > 1 and len(ranks) > 1:
-        drawn = leaderboard.rank_lines([*ranks], judged, np.stack([*ranks.values()], axis=1))
+    if len(models) > 1 and len(ranks) > 1:
+        drawn = leaderboard.rank_lines([*ranks], models, np.stack([*ranks.values()], axis=1))
         yield _figure(drawn, "Ranks by the mean weight under each rubric.")
     for rubric, codes in rubrics.values():
         names = [f"{c.index} {c.name.replace('_', ' ')}" for c in rubric.categories]
         counts = cohort_rubrics.counts(rubric, codes).sum(axis=1)
         drawn = categories.category_shares(
-            rubric.name, names, counts, rubric.weights, judged, what="model, from best"
+            rubric.name, names, counts, rubric.weights, models, what="model, from best"
         )
         yield _figure(drawn, rubric.description, "Categories of every rubric")
 

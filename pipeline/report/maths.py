@@ -2,8 +2,8 @@ r"""LaTeX of untrusted texts as MathML trees that are safe to build in a page.
 
 latex2mathml does not escape what stands in ``\text{…}``, so its output is never used as markup.
 It is parsed as XML, copied element by element through an allow-list, and handed to the page as
-nested lists, which the page turns into elements through the same allow-list. Nothing is ever
-parsed as HTML. What cannot be converted stays as it is written.
+nested lists, of which the page makes elements one by one. Nothing is ever parsed as HTML. What
+cannot be converted stays as it is written.
 """
 
 import re
@@ -35,7 +35,7 @@ ATTRIBUTES = frozenset(
     )
 )
 # Keywords, or numbers with or without a unit; a length beyond 20 em, or a negative level, which
-# enlarges, would let one expression fill the page. The page's `mathValue` does the same.
+# enlarges, would let one expression fill the page.
 _WORDS = re.compile(r"[A-Za-z-]{1,30}")
 _LENGTH = re.compile(r"([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))(em|ex|px|pt|pc|mm|cm|in|mu|%|)")
 _EM = {"em": 1.0, "ex": 0.5, "px": 1 / 16, "pt": 1 / 12, "pc": 1.0, "mm": 0.24, "cm": 2.4}

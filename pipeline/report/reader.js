@@ -45,7 +45,7 @@ async function openAttempt(datasetName, modelName, questionName, trialText) {
   if (reading.dataset !== dataset || reading.model !== model || !reading.index) {
     clear(dataset, model);
     try {
-      const index = await side(`${dataset}-${model}`, (value) => soundIndex(value, data.questions.length));
+      const index = await side(`${dataset}-${model}`, soundIndex);
       if (reading.token !== token) return null;
       reading.index = index;
       fillOutcomes();

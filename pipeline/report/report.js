@@ -25,29 +25,13 @@ function named(name) {
 }
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
-const mathTags = new Set(page.math_tags);
-const mathAttributes = new Set(page.math_attributes);
 
-// Keywords, or lengths of at most 20 em, as `sound_value` of maths.py has it.
-const EM = { em: 1, ex: 0.5, px: 1 / 16, pt: 1 / 12, pc: 1, mm: 0.24, cm: 2.4, in: 6, mu: 1 / 18, "%": 0.01, "": 1 };
-function mathValue(name, value) {
-  return typeof value === "string" && value.length <= 60 && value.split(" ").every((part) => {
-    const length = part.match(/^([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))(em|ex|px|pt|pc|mm|cm|in|mu|%|)$/);
-    if (!length) return /^[A-Za-z-]{0,30}$/.test(part);
-    return Math.abs(Number(length[1]) * EM[length[2]]) <= 20 && !(name === "scriptlevel" && part[0] === "-");
-  });
-}
-
-// A tree of nested lists as MathML; unknown elements and attributes are left out here, too.
+// A tree of nested lists as MathML; maths.py lets only sound elements and attributes into it.
 function math(tree) {
   if (typeof tree === "string") return document.createTextNode(tree);
-  if (!Array.isArray(tree)) return document.createTextNode("");
   const [tag, attributes, ...children] = tree;
-  if (!mathTags.has(tag)) return document.createTextNode("");
   const made = document.createElementNS(MATHML, tag);
-  for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (mathAttributes.has(name) && mathValue(name, value)) made.setAttribute(name, value);
-  }
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   made.append(...children.map(math));
   return made;
 }
@@ -83,6 +67,13 @@ function side(name, sound) {
   if (loaded.size > 40) loaded.delete(loaded.keys().next().value);
   return promise;
 }
+
+// A file that is cut short is no script, and hands over nothing; these tell one of another kind.
+const COLUMNS = ["t", "file", "cut", "tokens", "seconds", "bits", "ratio", "a", "b", "c", "log_a", "log_b", "log_c"];
+const soundTexts = (texts) => Boolean(texts?.rows && texts.trees);
+const soundIndex = (index) => Array.isArray(index?.q) && Array.isArray(index.rubrics)
+  && COLUMNS.every((name) => index[name]?.length === index.q.length)
+  && ["outcome", "box", "layer", "reason"].every((name) => index[name]?.codes?.length === index.q.length);
 
 // Addresses: #dataset, or #dataset/model/question/trial for the reader.
 function address(...parts) {

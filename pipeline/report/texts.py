@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.base.console import warn
-from pipeline.report import attempts, maths, pieces
+from pipeline.report import attempts, maths, tokens
 from pipeline.report.attempts import Keys
 from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS
@@ -41,7 +41,7 @@ class Page:
                     self.size += BYTES_OF_A_LETTER * len(one.source)
             if self.places[key] >= 0:
                 drawable.append((one, self.places[key]))
-        ends = pieces.utf16(text, [at for one, _ in drawable for at in (one.start, one.end)])
+        ends = tokens.utf16(text, [at for one, _ in drawable for at in (one.start, one.end)])
         return [
             number
             for i, (_, tree) in enumerate(drawable)
@@ -56,7 +56,7 @@ class Page:
 def prompts(run: Run, question_ids: list[str]) -> dict[str, Any]:
     """Problems with their mathematics and exact prompts with their surprisal, in order."""
     page = Page()
-    decoder = pieces.tokenizer_of(run.cfg.model)
+    decoder = tokens.tokenizer_of(run.cfg.model)
     by_id = {row["question_id"]: row for row in run.questions}
     for number, qid in enumerate(question_ids):
         row = by_id[qid]
@@ -91,7 +91,7 @@ def responses(
     """
     where, number = [-1] * keys.known.size, 0
     page, damage = Page(), shards.Damage()
-    decoder = pieces.tokenizer_of(run.cfg.model)
+    decoder = tokens.tokenizer_of(run.cfg.model)
     marker = run.cfg.model.reasoning_end
     for at, row in _rows(run, keys, trials, damage):
         text = row["text"] or ""
@@ -136,7 +136,7 @@ def _response(page: Page, text: str, answer: str | None, marker: str | None) -> 
     return {
         "text": text,
         "spans": page.spans(text, found),
-        "answer": None if box is None else pieces.utf16(text, box),
+        "answer": None if box is None else tokens.utf16(text, box),
     }
 
 
@@ -144,9 +144,9 @@ def _tokens(text: str, token_ids: Any, logprobs: Any, decoder: Any) -> dict[str,
     """Lengths of tokens in UTF-16 and their surprisal; null and "" where not known."""
     ids = np.asarray(token_ids, np.int64).tolist()
     if len(logprobs) != len(ids) or not ids:
-        return {"lengths": None, "levels": pieces.levels(logprobs) if len(logprobs) else ""}
-    found = None if decoder is None else pieces.lengths(text, ids, decoder)
+        return {"lengths": None, "levels": tokens.levels(logprobs) if len(logprobs) else ""}
+    found = None if decoder is None else tokens.lengths(text, ids, decoder)
     if found is not None:
-        ends = pieces.utf16(text, np.cumsum([0, *found]).tolist())
+        ends = tokens.utf16(text, np.cumsum([0, *found]).tolist())
         found = np.diff(ends).tolist()
-    return {"lengths": found, "levels": pieces.levels(logprobs)}
+    return {"lengths": found, "levels": tokens.levels(logprobs)}

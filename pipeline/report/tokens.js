@@ -1,7 +1,7 @@
 // The heat of tokens beneath a text, read by pointer or by keys, and surprisal by position.
 
 let heat = stores.get("bayes-report-heat") === "1";
-const STEPS = 12; // see pieces.py: level = 12 sqrt(bits), one character from "!" on, no backslash
+const STEPS = 12; // see tokens.py: level = 12 sqrt(bits), one character from "!" on, no backslash
 const ALPHABET = Array.from({ length: 94 }, (_, i) => String.fromCharCode(33 + i)).filter((c) => c !== "\\").join("");
 const SURPRISING = 2; // bits
 const bitsOf = (letter) => { const level = ALPHABET.indexOf(letter); return level < 0 ? null : (level / STEPS) ** 2; };
