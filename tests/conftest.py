@@ -1,15 +1,16 @@
 """Fixtures that several test modules share; how the tests share two processes and their time."""
 
 import os
+import shutil
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import Forker, forking
+from forked import BATCH, TRIALS, Attempts, Command, Forker, forking, stored
 from hypothesis import settings
 
 from pipeline.config import compose
@@ -28,12 +29,11 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.load_profile("fixed")
 
 # Files of one group run one after the other in one process and share what is dear to make.
-TOGETHER = {"tests/test_workers.py": "tests/test_crash.py"}
+ENGINE = ("crash", "run", "verify_stage", "workers")
+TOGETHER = {f"tests/test_{name}.py": "engine" for name in ENGINE}
 
 BEGAN = time.monotonic()
-USED = pytest.StashKey[float]()
-CPU_SECONDS: dict[str, float] = defaultdict(float)
-BUDGET = 600  # CPU-seconds of all tests that `make test` runs: six minutes on two cores, with slack
+BUDGET = 520  # CPU-seconds of the tests: with ruff and mypy, six minutes on two cores with slack
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -60,29 +60,37 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"left out: {minutes:g} minutes are over")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    report: Any = yield
-    used = sum(os.times()[:4])  # of this process and of its children that have ended
-    report.cpu_seconds = used - item.config.stash.get(USED, 0.0)
-    item.config.stash[USED] = used
-    return report
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Cost())  # hooks of this file would leave out doctests elsewhere
 
 
-def pytest_runtest_logreport(report: Any) -> None:
-    CPU_SECONDS[report.nodeid.split("::")[0]] += report.cpu_seconds
+class Cost:
+    """CPU-seconds of every file and of the processes it starts, as a table at the end."""
 
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.files: dict[str, float] = defaultdict(float)
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    total = sum(CPU_SECONDS.values())
-    if total < 60:
-        return
-    dearest = sorted(CPU_SECONDS.items(), key=lambda pair: -pair[1])[:10]
-    terminalreporter.section(f"{total:.0f} CPU-seconds, the dearest files", sep="-")
-    for file, seconds in dearest:
-        terminalreporter.line(f"{seconds:6.1f}  {file}")
-    if total > BUDGET and terminalreporter.config.getoption("markexpr") == "not soak":
-        terminalreporter.line(f"That is more than the {BUDGET} that six minutes have room for.")
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
+        report = yield
+        before, self.used = self.used, sum(os.times()[:4])  # with children that have ended
+        report.cpu_seconds = self.used - before
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.files[report.nodeid.split("::")[0]] += report.cpu_seconds
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        total = sum(self.files.values())
+        if total < 60:
+            return
+        dearest = sorted(self.files.items(), key=lambda pair: -pair[1])[:10]
+        terminalreporter.section(f"{total:.0f} CPU-seconds, the dearest files", sep="-")
+        for file, seconds in dearest:
+            terminalreporter.line(f"{seconds:6.1f}  {file}")
+        if total > BUDGET and terminalreporter.config.getoption("markexpr") == "not soak":
+            terminalreporter.line(f"That is more than the {BUDGET} that six minutes have room for.")
 
 
 @pytest.fixture
@@ -120,3 +128,26 @@ def forker(tiny_model: Path) -> Iterator[Forker]:
     """Forks commands that have vLLM imported."""
     with forking() as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def prepared(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with its questions, whose engine is loaded. Not to be written to."""
+    folder = tmp_path_factory.mktemp("prepared") / "run"
+    Command(folder, forker, BATCH, f"sampling.trials={TRIALS}", verb="prepare").finish()
+    forker.load(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def whole_run(forker: Forker, prepared: Path) -> tuple[Path, str]:
+    """A real run that nothing disturbed, and what it printed. Not to be written to."""
+    folder = prepared.with_name("whole")
+    shutil.copytree(prepared, folder)
+    return folder, Command(folder, forker, BATCH, f"sampling.trials={TRIALS}").finish()
+
+
+@pytest.fixture(scope="session")
+def reference(whole_run: tuple[Path, str]) -> tuple[Path, Attempts]:
+    """The same run, and its attempts."""
+    return whole_run[0], stored(whole_run[0])

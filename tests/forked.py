@@ -1,7 +1,7 @@
 """The real command with the real vLLM engine, in processes that can be killed, many a minute.
 
-Importing vLLM takes longer than everything else, so the command runs in a child that is forked
-after the import and before anything is loaded: a real engine, killed for real.
+Importing vLLM and loading an engine takes longer than everything else, so the command runs in a
+child that is forked after both (`preloaded.py`): a real engine, killed for real.
 """
 
 import json
@@ -21,47 +21,11 @@ from pipeline.base.places import ROOT
 from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS
 
-# A line of input starts a child, or waits for one; each is answered with one line.
-FORKER = """
-import contextlib, importlib, json, os, sys
-from pipeline.cli import main as cli
-from pipeline.engines import vllm as engine
-vllm, _ = engine._import()
-vllm.LLM  # imported on first use
-HEAVY = ("pipeline", "torch", "transformers", "vllm", "verifiers", "scoring", "math_verify")
-print("ready", flush=True)
-for line in sys.stdin:
-    order = json.loads(line)
-    if "wait" in order:
-        print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
-        warm = order["log"] + ".modules"
-        if os.path.exists(warm):  # what a whole run imports, once for all later children
-            for name in json.load(open(warm)):
-                if name.split(".")[0] in HEAVY:
-                    with contextlib.suppress(Exception):
-                        importlib.import_module(name)
-            os.remove(warm)
-        continue
-    child = os.fork()
-    if child == 0:
-        os.setpgid(0, 0)
-        file = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.environ.update(order["environment"])
-        code = 99
-        try:
-            exec(order["before"])
-            code = cli.main(order["arguments"])
-            sys.stdout.flush()
-            with open(order["log"] + ".modules", "w") as list_of_modules:
-                json.dump(list(sys.modules), list_of_modules)
-        finally:
-            os._exit(code)
-    with contextlib.suppress(OSError):
-        os.setpgid(child, child)  # whichever of the two comes first
-    print(child, flush=True)
-"""
+TRIALS = 5  # 150 attempts: two groups of rows
+BATCH = "engine.batch_size=32"  # of the engine that is loaded
+# Few at a time: sampling takes long enough to be hit.
+IN_FLIGHT = 6
+SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none"]
 Key = tuple[str, int]
 Attempts = dict[Key, dict[str, Any]]
 
@@ -71,8 +35,9 @@ class Forker:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", FORKER],
+            [sys.executable, str(Path(__file__).with_name("preloaded.py"))],
             cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -83,6 +48,15 @@ class Forker:
         assert self.process.stdin and self.process.stdout
         print(json.dumps(order), file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())
+
+    def python(self, code: str, log: Path) -> int:
+        """The exit status of a program, which finds vLLM and torch imported."""
+        child = self.ask(log=str(log), arguments=[], environment={}, before=code)
+        return self.ask(wait=child, log=str(log))
+
+    def load(self, folder: Path) -> None:
+        """The engine of a run, for all later commands that need the same."""
+        self.ask(load=str(folder))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.config import compose
-from pipeline.config.settings import ModelConfig
+from pipeline.config.settings import RunConfig
 
 # Table 6 of arXiv 2510.04265 (20-model version), with the hub ids of the models.
 TABLE_6 = {
@@ -38,16 +38,21 @@ NEEDS = {"custom": ["model.id=owner/name"], "jsonl": ["dataset.path=my/sums.json
 NEEDS["hub"] = ["dataset.path=owner/questions"]
 
 
-@pytest.mark.parametrize("number", range(len(compose.choices("model"))))
-def test_every_model_composes(number: int) -> None:
-    model = compose.choices("model")[number]
+@functools.cache
+def composed(name: str) -> RunConfig:
+    """A model with one of the data sets: every data set has its turn."""
     datasets = compose.choices("dataset")
-    dataset = datasets[number % len(datasets)]  # every data set has its turn
-    needs = NEEDS.get(model, []) + NEEDS.get(dataset, [])
-    cfg = compose.load([f"model={model}", f"dataset={dataset}", *needs])
+    dataset = datasets[compose.choices("model").index(name) % len(datasets)]
+    needs = NEEDS.get(name, []) + NEEDS.get(dataset, [])
+    return compose.load([f"model={name}", f"dataset={dataset}", *needs])
+
+
+@pytest.mark.parametrize("name", compose.choices("model"))
+def test_every_model_composes(name: str) -> None:
+    cfg = composed(name)
     assert cfg.run_dir == f"runs/{cfg.dataset.name}/{cfg.model.name}"
     assert cfg.model.id and cfg.dataset.path
-    assert cfg.model.name == model or model in ("demo", "custom")
+    assert cfg.model.name == name or name in ("demo", "custom")
 
 
 @pytest.mark.parametrize("group", ["prompt", "sampling", "engine"])
@@ -56,15 +61,10 @@ def test_every_other_choice_composes(group: str) -> None:
         assert getattr(compose.load([f"{group}={name}"]), group).name == name
 
 
-@functools.cache
-def composed(model: str) -> ModelConfig:
-    return compose.load([f"model={model}", *NEEDS.get(model, [])]).model
-
-
 def test_the_twenty_models_of_the_paper() -> None:
     found = {}
     for name in compose.choices("model"):
-        model = composed(name)
+        model = composed(name).model
         if model.table_id is not None:
             assert model.table_id not in found, name
             found[model.table_id] = (model.short_name, model.id)
@@ -81,8 +81,8 @@ def test_models_keep_what_their_protocol_needs() -> None:
     }
     nano = compose.load(["model=nemotron-nano-9b-v2"]).model
     assert nano.trust_remote_code and nano.engine_args == {"mamba_ssm_cache_dtype": "float32"}
-    trusted = [name for name in compose.choices("model") if composed(name).trust_remote_code]
-    assert trusted == ["nemotron-nano-9b-v2"]
+    trusted = [name for name in compose.choices("model") if composed(name).model.trust_remote_code]
+    assert "nemotron-nano-9b-v2" in trusted and "qwen3-4b" not in trusted
     assert compose.load(["model=openreasoning-nemotron-1.5b"]).prompt.name == "openreasoning"
 
 

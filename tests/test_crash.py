@@ -10,28 +10,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from forked import Attempts, Command, Forker, assert_whole, stored
+from forked import SETTINGS, TRIALS, Attempts, Command, Forker, assert_whole, stored
 
 from pipeline.store import shards
 
-KILLS = 20
-PLAIN_KILLS = 2  # of those, so many of the command as a person types it
-TRIALS = 12
-# Few at a time: sampling takes long enough to be hit twenty times.
-SETTINGS = [f"sampling.trials={TRIALS}", "engine.batch_size=8", "engine.in_flight=12"]
-SETTINGS += ["verifier=none"]  # tests/test_verify_stage.py kills that one
+PLAIN_KILLS = 1  # of all, so many of the command as a person types it
 
 
-def start(folder: Path, forker: Forker | None) -> Command:
-    return Command(folder, forker, *SETTINGS)
+SAMPLED = "stages=[prepare,generate]"
 
 
-@pytest.fixture(scope="module")
-def reference(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Attempts]:
-    """A run that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("reference") / "run"
-    start(folder, forker).finish()
-    return folder, stored(folder)
+def start(folder: Path, forker: Forker | None, *more: str, trials: int = TRIALS) -> Command:
+    return Command(folder, forker, *SETTINGS, f"sampling.trials={trials}", *more)
 
 
 def test_the_reference_is_complete(reference: tuple[Path, Attempts]) -> None:
@@ -41,15 +31,22 @@ def test_the_reference_is_complete(reference: tuple[Path, Attempts]) -> None:
     assert_whole(folder, found)
 
 
-def test_twenty_kills_lose_nothing_and_double_nothing(
-    forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+@pytest.mark.parametrize(
+    ("wanted", "trials"), [(4, TRIALS), pytest.param(20, 12, marks=pytest.mark.soak)]
+)
+def test_kills_lose_nothing_and_double_nothing(
+    forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, wanted: int, trials: int
 ) -> None:
-    moments, total, kills, began = random.Random(20), len(reference[1]), 0, [tmp_path / "run-0"]
+    expected = reference[1]
+    if trials > TRIALS:
+        start(tmp_path / "whole", forker, SAMPLED, trials=trials).finish()
+        expected = stored(tmp_path / "whole")
+    moments, total, kills, began = random.Random(20), len(expected), 0, [tmp_path / "run-0"]
     before: Attempts = {}
-    while kills < KILLS:
+    while kills < wanted:
         folder, left = began[-1], total - len(before)
-        command = start(folder, None if kills < PLAIN_KILLS else forker)
-        enough = len(before) + moments.uniform(0, 2 * left / (KILLS - kills + 1))
+        command = start(folder, None if kills < PLAIN_KILLS else forker, trials=trials)
+        enough = len(before) + moments.uniform(0, 2 * left / (wanted - kills + 1))
         just_before = command.wait_for_more_than(enough)
         time.sleep(moments.uniform(0, 0.1))
         if not just_before or not command.alive():
@@ -64,12 +61,12 @@ def test_twenty_kills_lose_nothing_and_double_nothing(
         for earlier in (before, just_before):
             assert all(after.get(key) == row for key, row in earlier.items()), f"kill {kills}"
         before = after
-    start(began[-1], forker).finish()
+    start(began[-1], forker, trials=trials).finish()
     sessions = [path for folder in began for path in (folder / "sessions").glob("*.json")]
-    assert len(sessions) == KILLS + len(began)
+    assert len(sessions) == wanted + len(began)
     assert sum(json.loads(path.read_text())["ended"] for path in sessions) == len(began)
     for folder in began:
-        assert_whole(folder, reference[1])
+        assert_whole(folder, expected)
         assert (folder / "scores.json").exists() and (folder / "matrix.npz").exists()
 
 
@@ -79,11 +76,11 @@ def test_kills_before_the_first_attempt_do_no_harm(
     """Also while preparing, loading and taking the lease."""
     folder, moments = tmp_path / "run", random.Random(3)
     for _ in range(5):
-        command = start(folder, forker)
-        time.sleep(moments.uniform(0, 2))
+        command = start(folder, forker, SAMPLED)
+        time.sleep(moments.uniform(0, 1))
         os.killpg(command.pid, signal.SIGKILL)
         assert command.wait() == -signal.SIGKILL
-    start(folder, forker).finish()
+    start(folder, forker, SAMPLED).finish()
     assert_whole(folder, reference[1])
 
 
@@ -92,7 +89,7 @@ def test_ctrl_c_and_sigterm_keep_what_is_finished(
     forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int, code: int
 ) -> None:
     folder, total = tmp_path / "run", len(reference[1])
-    command = start(folder, None)
+    command = start(folder, forker, SAMPLED)
     just_before = command.wait_for_more_than(total // 8)
     assert just_before
     command.signal(number)
@@ -103,7 +100,7 @@ def test_ctrl_c_and_sigterm_keep_what_is_finished(
     assert all(after.get(key) == row for key, row in just_before.items())
     assert not list((folder / "attempts").glob("*.journal"))
     assert not list((folder / "claims").glob("*.lease"))
-    start(folder, forker).finish()
+    start(folder, forker, SAMPLED).finish()
     assert_whole(folder, reference[1])
 
 
@@ -114,7 +111,7 @@ def test_damaged_attempts_are_made_again_and_no_others(
     folder = tmp_path / "run"
     shutil.copytree(reference[0], folder)
     [part] = (folder / "attempts").glob("*.parquet")
-    data, group = bytearray(part.read_bytes()), pq.ParquetFile(part).metadata.row_group(1)
+    data, group = bytearray(part.read_bytes()), pq.ParquetFile(part).metadata.row_group(0)
     columns = {c.path_in_schema: c for c in map(group.column, range(group.num_columns))}
     if place == "footer":
         at = len(data) - 7
@@ -126,7 +123,7 @@ def test_damaged_attempts_are_made_again_and_no_others(
         shutil.rmtree(folder / "grades")  # the stage that reads texts then does so again
     lost = len(reference[1]) - len(stored(folder))
     assert lost == (len(reference[1]) if place == "footer" else shards.ROWS_PER_GROUP)
-    said = start(folder, forker).finish()
+    said = start(folder, forker, *([] if place == "text" else [SAMPLED])).finish()
     assert part.name in said and "owed again" in said
     assert part.with_name(f"_{part.name}.damaged").exists()
     sessions = sorted((folder / "sessions").glob("*.json"))

@@ -130,7 +130,7 @@ def assert_whole(folder: Path, trials: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "trials"), [("transformers", 8), pytest.param("vllm", 30, marks=pytest.mark.soak)]
+    ("engine", "trials"), [("transformers", 3), pytest.param("vllm", 30, marks=pytest.mark.soak)]
 )
 def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
     tiny_model: Path, tmp_path: Path, engine: str, trials: int
@@ -179,10 +179,8 @@ def test_a_replica_that_hangs_is_replaced(tiny_model: Path, tmp_path: Path) -> N
     assert_whole(folder, 8)
 
 
-@pytest.mark.parametrize(
-    ("slurm", "number", "code"),
-    [pytest.param("", "SIGINT", 130, marks=pytest.mark.soak), ("7", "SIGTERM", 85)],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("slurm", "number", "code"), [("", "SIGINT", 130), ("7", "SIGTERM", 85)])
 def test_a_signal_to_the_parent_or_to_everyone_stops_all_once(
     tiny_model: Path, tmp_path: Path, slurm: str, number: str, code: int
 ) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import Attempts, Command, Forker, assert_whole, rows, stored
+from forked import IN_FLIGHT, TRIALS, Attempts, Command, Forker, assert_whole, rows, stored
+from forked import SETTINGS as FORKED
 
-TRIALS = 8
-SETTINGS = [f"sampling.trials={TRIALS}", "engine.batch_size=4", "engine.in_flight=4"]
+SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
 # What silence means, in seconds that a test can wait for.
 QUICK = """
 from pipeline.store import lease
@@ -47,25 +47,6 @@ def hanging(self):
 LLMEngine.step = hanging
 """
 )
-
-
-@pytest.fixture(scope="module")
-def prepared(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with its questions."""
-    folder = tmp_path_factory.mktemp("prepared") / "run"
-    Command(folder, forker, *SETTINGS, verb="prepare").finish()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def reference(
-    forker: Forker, prepared: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Attempts]:
-    """A run of one worker that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("reference") / "run"
-    shutil.copytree(prepared, folder)
-    Command(folder, forker, *SETTINGS, verb="generate").finish()
-    return folder, stored(folder)
 
 
 @pytest.fixture
@@ -149,10 +130,10 @@ def test_a_worker_that_is_suspended_is_followed_and_may_come_back(
     one.signal(signal.SIGCONT)
     one.finish()
     assert_whole(folder, reference[1], twice=True)
-    assert rows(folder) <= len(reference[1]) + 4  # what one step ends
+    assert rows(folder) <= len(reference[1]) + IN_FLIGHT  # what one step ends
 
 
-@pytest.mark.parametrize("seconds", [3600, -3600])
+@pytest.mark.parametrize("seconds", [3600, pytest.param(-3600, marks=pytest.mark.soak)])
 def test_nodes_whose_clocks_differ(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path, seconds: int
 ) -> None:
@@ -217,7 +198,7 @@ def test_a_scheduler_s_warning_saves_and_asks_to_be_started_again(
     assert_whole(folder, reference[1])
 
 
-@pytest.mark.parametrize("how", ["moved", "copied"])
+@pytest.mark.parametrize("how", ["moved", pytest.param("copied", marks=pytest.mark.soak)])
 def test_a_folder_that_moved_while_idle(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path, how: str
 ) -> None:
