@@ -292,11 +292,11 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
     assert {"fig1_aime24_20", "fig1_aime24_11", "fig6_aime24"} <= set(found.figures)
     row = found.tables["table8"].rows[0]
     assert row["models"] == "OpenThinker3, Phi-4-plus, OR1-Distill, NVIDIA-Nemotron, Qwen3-4B"
-    from scoring.studies import convergence, estimators
+    from scoring.studies import convergence
 
     models = [cohort.names.index(name) for name in row["models"].split(", ")]
     [alone] = convergence.convergence_at(
-        np.asarray(cohort.matrix().data)[models], [estimators.bayes()], 50, seed=2025
+        np.asarray(cohort.matrix().data)[models], [shared.BAYES], 50, seed=2025
     )
     assert (row["aime24_mean"], row["aime24_failed"]) == (alone.mean, alone.share_failed)
     assert found.numbers.get("subset.5.1.aime24.other") == alone.mean
@@ -322,7 +322,7 @@ def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
 def test_printed_means_of_000_are_held_against_rows_and_of_001_against_columns() -> None:
     cohort = the_papers("brumo25", trials=24)
     data = np.asarray(cohort.matrix().data)
-    from scoring.studies import convergence, estimators
+    from scoring.studies import convergence
 
     # Two easy questions and ranks far apart, so that some replicates converge and some do not.
     spread = (np.arange(24) < np.linspace(2, 22, 20)[:, None, None]).repeat(10, axis=1)
@@ -335,14 +335,12 @@ def test_printed_means_of_000_are_held_against_rows_and_of_001_against_columns()
         ("001", list(range(20)), "columns"),
     ]
     for version, models, scheme in cases:
-        [bayes] = convergence.convergence_at(
-            data[models], [estimators.bayes()], 200, scheme, tiny().seed
-        )
+        [bayes] = convergence.convergence_at(data[models], [shared.BAYES], 200, scheme, tiny().seed)
         start = f"convergence.{version}.brumo25"
         assert found[f"{start}.bayes"] == pytest.approx(bayes.mean or np.nan, nan_ok=True)
         assert found[f"{start}.bayes.other"] == pytest.approx(shared.capped_mean(bayes))
         assert found[f"{start}.fails"] == (bayes.failed > 0)
-    [other] = convergence.convergence_at(data[eleven], [estimators.bayes()], 200, seed=tiny().seed)
+    [other] = convergence.convergence_at(data[eleven], [shared.BAYES], 200, seed=tiny().seed)
     assert found["convergence.000.brumo25.bayes.other"] != shared.capped_mean(other)
     assert np.isfinite(found["convergence.000.brumo25.bayes"])
 
@@ -403,7 +401,7 @@ def test_a_close_pair_cannot_have_the_printed_44_among_those_converged(
     gap: int, settled: int, capped: int
 ) -> None:
     """What docs/studies.md says of Tables 8 to 10: two models, 30 x 80 trials, `gap` apart."""
-    from scoring.studies import convergence, estimators
+    from scoring.studies import convergence
 
     rng = np.random.default_rng(1)
     stack = (rng.random((2, 30, 80)) < rng.beta(2, 2, 30)[:, None]).astype(np.uint8)
@@ -412,6 +410,6 @@ def test_a_close_pair_cannot_have_the_printed_44_among_those_converged(
     for _ in range(ahead):
         stack[0].ravel()[rng.choice(np.flatnonzero(stack[0]))] = 0
     assert stack[0].sum(dtype=int) - stack[1].sum(dtype=int) == gap
-    [found] = convergence.convergence_at(stack, [estimators.bayes()], 4000, seed=1)
+    [found] = convergence.convergence_at(stack, [shared.BAYES], 4000, seed=1)
     assert found.mean == pytest.approx(settled, abs=2)
     assert shared.capped_mean(found) == pytest.approx(capped, abs=3)

@@ -16,18 +16,17 @@ For rankings the tables are scaled to integers (:func:`scaled`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
+from scoring.metrics.forms import Estimator as Estimator
+from scoring.metrics.forms import Value as Value
 from scoring.metrics.thresholds import needed
 from scoring.numerics.checks import check_finite, check_k, check_share
 from scoring.numerics.inputs import Floats, Ints
-
-Value: TypeAlias = Fraction | float
 
 # Sums over questions stay below this in size, so that the difference of two is an int64.
 LARGEST_SUM = 2**62
@@ -35,26 +34,6 @@ LARGEST_SUM = 2**62
 BLEND_UNITS = 2**60
 # Scores from floats are tied when they differ by less than this share of their range.
 TOLERANCE = 1e-12
-
-
-@dataclass(frozen=True)
-class Estimator:
-    """A score by which models can be ranked.
-
-    Args:
-        label: its name in tables and figures.
-        first: smallest number of trials n for which it is defined.
-        tables: for n, the scores of a question with c = 0..n correct trials, larger is better:
-            one list of n + 1 numbers, or two for a blend; the model's score is the mean over
-            questions. ``Fraction`` is exact; scores with a float among them are tied within
-            ``TOLERANCE`` of their range.
-        powers: (1,), or (a, b), both 0 or more, for the blend X^a Y^b of two means in [0, 1].
-    """
-
-    label: str
-    first: int
-    tables: Callable[[int], tuple[list[Value], ...]]
-    powers: tuple[float, ...] = (1.0,)
 
 
 def bayes() -> Estimator:

@@ -19,7 +19,7 @@ from pipeline.plots import leaderboard
 from pipeline.research.studies import Result, merged, paper, shared, subsets
 from pipeline.research.studies.shared import Bits, Group
 from pipeline.research.studies.tau import SCHEMES
-from scoring.studies import convergence, estimators
+from scoring.studies import convergence
 from scoring.studies.convergence import Convergence
 
 
@@ -92,7 +92,7 @@ def _example(plan: Plan, stack: Bits, names: list[str], title: str) -> Any:
 
 
 def _trajectory(plan: Plan, stack: Bits, replicate: int) -> Any:
-    return convergence.rank_trajectory(stack, estimators.bayes(), replicate, seed=plan.seed)
+    return convergence.rank_trajectory(stack, shared.BAYES, replicate, seed=plan.seed)
 
 
 def _trajectories(

@@ -10,12 +10,13 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.display.table import Column
 from pipeline.research.studies import paper
-from scoring.studies import estimators
+from scoring.metrics import table as metrics
+from scoring.metrics.forms import Estimator
 from scoring.studies.convergence import Convergence
-from scoring.studies.estimators import Estimator
 
 Bits = npt.NDArray[np.uint8]
 KS = (2, 4, 8)
+BAYES = metrics.parse("bayes").estimator
 NAIVE = (
     'Naive Pass@k: section 2.7 writes "naive Pass^k" as 1 - (1 - p)^k, p being the share of correct'
     " trials of a question. That is Pass@k with p put in (a plug-in), not the unbiased Pass@k, and"
@@ -33,25 +34,19 @@ class Group(NamedTuple):
 
 def showcase(trials: int) -> list[Estimator]:
     """Bayes@N and Pass@2/4/8, as far as there are trials for them."""
-    judged = [estimators.bayes(), *(estimators.pass_at_k(k) for k in KS)]
-    return [one for one in judged if one.first <= trials]
+    return _estimators(["bayes", "pass@"], trials)
 
 
 def judged(trials: int) -> list[Estimator]:
-    """The estimators of the tau figures, as far as there are trials for them.
+    """The estimators of the tau figures, as far as there are trials for them; see `NAIVE`."""
+    families = ["bayes", "pass@", "naive-pass@", "pass^", "g-pass@{}:0.5", "mg-pass@"]
+    return _estimators(families, trials)
 
-    The paper's "naive Pass^k" and Pass^k are both drawn; see `NAIVE`.
-    """
-    made = [estimators.bayes()]
-    kinds = (
-        estimators.pass_at_k,
-        estimators.naive_pass_at_k,
-        estimators.pass_hat_k,
-        lambda k: estimators.g_pass_at_k_tau(k, 0.5),
-        estimators.mg_pass_at_k,
-    )
-    made += [kind(k) for kind in kinds for k in KS]
-    return [one for one in made if one.first <= trials]
+
+def _estimators(families: Sequence[str], trials: int) -> list[Estimator]:
+    names = [(f if "{}" in f or f == "bayes" else f + "{}").format(k) for f in families for k in KS]
+    every = [metric.estimator for metric in metrics.parse_all(names)]
+    return [estimator for estimator in every if estimator.first <= trials]
 
 
 def groups(cohort: Cohort) -> list[Group]:
@@ -63,21 +58,14 @@ def groups(cohort: Cohort) -> list[Group]:
     [('21 models', None), ("the paper's 20", '001'), ("the paper's first 11", '000')]
     """
     numbers = paper_numbers(cohort)
-    version = {frozenset(paper.ELEVEN): "000", frozenset(paper.TWENTY): "001"}
-    found = [
-        Group(
-            f"{len(numbers)} models",
-            version.get(frozenset(n or 0 for n in numbers)),
-            list(range(len(numbers))),
-        )
+    pools = {"the paper's 20": ("001", paper.TWENTY), "the paper's first 11": ("000", paper.ELEVEN)}
+    alone = [version for version, pool in pools.values() if {n or 0 for n in numbers} == {*pool}]
+    whole = Group(f"{len(numbers)} models", *(alone or [None]), list(range(len(numbers))))
+    return [whole] + [
+        Group(label, version, [numbers.index(n) for n in pool])
+        for label, (version, pool) in pools.items()
+        if {*pool} < {*numbers}  # None is the number of another model
     ]
-    for label, its, key in (
-        ("the paper's 20", paper.TWENTY, "001"),
-        ("the paper's first 11", paper.ELEVEN, "000"),
-    ):
-        if set(its) < set(numbers):  # None is the number of another model
-            found.append(Group(label, key, [numbers.index(n) for n in its]))
-    return found
 
 
 def paper_numbers(cohort: Cohort) -> list[int | None]:

@@ -21,7 +21,7 @@ from pipeline.plots import convergence as plots
 from pipeline.research.studies import Result, merged, paper, shared
 from pipeline.research.studies.paper import Subset
 from pipeline.research.studies.shared import Bits
-from scoring.studies import convergence, estimators
+from scoring.studies import convergence
 from scoring.studies.convergence import Convergence
 
 TABLES = {5: "table8", 10: "table9", 15: "table10"}
@@ -43,7 +43,7 @@ def study(plan: Plan, sound: Sequence[tuple[Cohort, Bits]]) -> Result:
         work.append((cohort, data, chosen))
     found: dict[tuple[int, int], dict[str, Convergence]] = defaultdict(dict)
     figures = {}
-    judged = [estimators.bayes()]
+    judged = [shared.BAYES]
     with Meter("subsets", sum(len(chosen) + 1 for _, _, chosen in work)) as meter:
         for cohort, data, chosen in work:
             sizes: dict[int, list[npt.NDArray[Any]]] = defaultdict(list)
