@@ -53,7 +53,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     run = studies.run
 
-    def timed(name: str, plan: settings.Plan, cohorts: list[Cohort]) -> studies.Result:
+    def timed(name: str, plan: settings.StudyPlan, cohorts: list[Cohort]) -> studies.Result:
         began = time.perf_counter()
         try:
             return run(name, plan, cohorts)

@@ -8,13 +8,13 @@ import copy
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from demo_task import user_turn
-from transformers import Qwen3ForCausalLM
+from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 SEED = 20251004
 ROWS, LENGTH = 4, 512  # a step: this many rows of this many tokens, filled with whole examples
@@ -22,71 +22,62 @@ LOOP_TOKENS = 100  # where a training response that never ends is cut: beyond th
 MUON_RATE, ADAM_RATE, WARMUP = 0.02, 3e-3, 40
 
 
-def encode(tokenizer: Any, problem: str, reply: str, ends: bool) -> tuple[list[int], int]:
-    """One training example.
+class Sample(NamedTuple):
+    """A training example: ids, and after which of them which id is expected, with which weight."""
 
-    Returns:
-        The token ids of prompt and response, and how many of them are the prompt. A response that
-        does not end is cut at LOOP_TOKENS and has no <|im_end|>.
+    ids: list[int]
+    targets: dict[int, tuple[int, float]]
+
+
+def encode(tokenizer: Any, problem: str, reply: str, ends: bool) -> Sample:
+    """One training example: every token of the response is a target.
+
+    A response that does not end is cut at LOOP_TOKENS and has no <|im_end|>.
     """
     prompt = f"<|im_start|>user\n{user_turn(problem)}<|im_end|>\n<|im_start|>assistant\n"
     head = tokenizer(prompt)["input_ids"]
     tail = tokenizer(reply)["input_ids"]
-    return head + ([*tail, tokenizer.eos_token_id] if ends else tail[:LOOP_TOKENS]), len(head)
+    tail = [*tail, tokenizer.eos_token_id] if ends else tail[:LOOP_TOKENS]
+    return Sample(head + tail, {len(head) - 1 + i: (token, 1.0) for i, token in enumerate(tail)})
 
 
-def batches(
-    tokenizer: Any, examples: Iterator[tuple[str, str, bool]]
-) -> Iterator[tuple[torch.Tensor, ...]]:
+def batches(stream: Iterator[Sample], pad: int) -> Iterator[tuple[torch.Tensor, ...]]:
     """Endless training batches: examples packed whole into rows, blind to their neighbours.
 
     Args:
-        tokenizer: the demo's.
-        examples: endless (problem, response, does it end), as `demo_task.examples` yields them.
+        stream: endless.
+        pad: the id that fills a row up.
 
     Yields:
-        ids, targets (the next id inside a response, -100 elsewhere), positions (from 0 in every
-        example), each int64 (ROWS, LENGTH), and mask, bool (ROWS, 1, LENGTH, LENGTH).
+        ids, targets (-100 where none), positions (from 0 in every example), each int64
+        (ROWS, LENGTH), mask, bool (ROWS, 1, LENGTH, LENGTH), and weights float32 (ROWS, LENGTH).
     """
-    stream = (encode(tokenizer, *example) for example in examples)
-    ids, prompt = next(stream)
+    sample = next(stream)
     causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
     while True:
-        tokens = torch.full((ROWS, LENGTH), tokenizer.pad_token_id)
-        targets = torch.full((ROWS, LENGTH), -100)
+        ids = torch.full((ROWS, LENGTH), pad)
+        targets, weights = torch.full((ROWS, LENGTH), -100), torch.zeros(ROWS, LENGTH)
         positions = torch.zeros(ROWS, LENGTH, dtype=torch.int64)
         segment = torch.full((ROWS, LENGTH), -1)
         for row in range(ROWS):
             start = number = 0
-            while start + len(ids) <= LENGTH:
-                end = start + len(ids)
-                tokens[row, start:end] = torch.tensor(ids)
-                targets[row, start + prompt - 1 : end - 1] = torch.tensor(ids[prompt:])
-                positions[row, start:end] = torch.arange(len(ids))
+            while (end := start + len(sample.ids)) <= LENGTH:
+                ids[row, start:end] = torch.tensor(sample.ids)
+                positions[row, start:end] = torch.arange(len(sample.ids))
                 segment[row, start:end] = number
-                start, number = end, number + 1
-                ids, prompt = next(stream)
+                for place, (target, weight) in sample.targets.items():
+                    targets[row, start + place], weights[row, start + place] = target, weight
+                start, number, sample = end, number + 1, next(stream)
         mask = (segment[:, None, :, None] == segment[:, None, None, :]) & causal
-        yield tokens, targets, positions, mask
+        yield ids, targets, positions, mask, weights
 
 
-def optimizers(
-    model: Qwen3ForCausalLM, rate: Callable[[int], float], adam_rate: float = ADAM_RATE
-) -> list[Any]:
-    """Muon for the matrices, AdamW for the rest, both with fresh state, and their schedules.
-
-    Args:
-        model: its parameters are trained.
-        rate: the share of MUON_RATE and of `adam_rate` after so many steps.
-        adam_rate: AdamW's.
-    """
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    known = {id(p) for p in matrices}
-    rest = [p for p in model.parameters() if id(p) not in known]
-    muon = torch.optim.Muon(matrices, lr=MUON_RATE, weight_decay=0.0)
-    adam = torch.optim.AdamW(rest, lr=adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
-    schedules = [torch.optim.lr_scheduler.LambdaLR(part, rate) for part in (muon, adam)]
-    return [muon, adam, *schedules]
+def packed(
+    tokenizer: Any, examples: Iterator[tuple[str, str, bool]]
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """`batches` of examples as `demo_task.examples` yields them: problem, response, does it end."""
+    samples = (encode(tokenizer, *example) for example in examples)
+    return batches(samples, tokenizer.pad_token_id)
 
 
 def fit(
@@ -97,29 +88,39 @@ def fit(
     title: str = "",
     first: int = 0,
     later: int = 0,
+    adam_rate: float = ADAM_RATE,
 ) -> Iterator[int]:
     """Train `model` in place; a line of progress with the time left every 50 steps.
+
+    Muon trains the matrices, AdamW the rest, both with fresh state.
 
     Args:
         model: float32.
         stream: what `batches` yields.
-        rate: the share of the full learning rates after so many steps of this call.
+        rate: the share of MUON_RATE and of `adam_rate` after so many steps of this call.
         steps: how many to take.
         title: what its lines of progress begin with.
         first: the number of the step that training starts from.
         later: how many steps of other trainings follow; they count as time left.
+        adam_rate: AdamW's.
 
     Yields:
         The number of the step just taken: first + 1, ..., first + steps. Save between two of them.
     """
-    parts, begun, mean = optimizers(model, rate), time.monotonic(), math.nan
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    known = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in known]
+    muon = torch.optim.Muon(matrices, lr=MUON_RATE, weight_decay=0.0)
+    adam = torch.optim.AdamW(rest, lr=adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(part, rate) for part in (muon, adam)]
+    begun, mean = time.monotonic(), math.nan
     for done in range(1, steps + 1):
-        ids, targets, positions, mask = next(stream)
+        ids, targets, positions, mask, weights = next(stream)
         logits = model(input_ids=ids, position_ids=positions, attention_mask=mask).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss = _loss(logits.flatten(0, 1), targets.flatten(), weights.flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for part in parts:
+        for part in (muon, adam, *schedules):
             part.step()
         model.zero_grad(set_to_none=True)
         mean = loss.item() if math.isnan(mean) else 0.98 * mean + 0.02 * loss.item()
@@ -129,6 +130,55 @@ def fit(
             line = f"{title}step {first + done:5d}  loss {mean:.3f}"
             print(f"{line}  {spent:6.0f} s, {left:.0f} s left", flush=True)
         yield first + done
+
+
+def _loss(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The mean over targets; where weights differ, of all of them for each of weight 1."""
+    if bool((weights[targets >= 0] == 1).all()):  # in one sum, whose bits the demo models have
+        return torch.nn.functional.cross_entropy(logits, targets)
+    losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+    return (losses * weights).sum() / (weights == 1).sum()
+
+
+def load(folder: Path, **options: Any) -> tuple[Qwen3ForCausalLM, Any]:
+    """A checkpoint in float32, and its tokenizer with some options."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    for key in ("is_local", "local_files_only"):  # where it was read from is nobody's business
+        tokenizer.init_kwargs.pop(key, None)
+    return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32), tokenizer
+
+
+@torch.no_grad()
+def sample(
+    folder: Path, problems: Sequence[str], limit: int, trials: int = 1
+) -> list[tuple[str, bool, int]]:
+    """Sample a checkpoint, T = 0.6, top-p = 0.95, at most `limit` tokens; seed it first.
+
+    Returns:
+        `trials` attempts of every problem: the text, whether it ended, and its length in tokens.
+    """
+    model, tokenizer = load(folder, padding_side="left")
+    prompts = [chat(tokenizer, user_turn(problem)) for problem in problems]
+    inputs = tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)
+    output = model.generate(
+        **inputs,
+        do_sample=True,
+        temperature=0.6,
+        top_p=0.95,
+        top_k=0,
+        max_new_tokens=limit,
+        num_return_sequences=trials,
+    )[:, inputs["input_ids"].shape[1] :]
+    texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+    ended = (output == tokenizer.eos_token_id).any(1).tolist()
+    lengths = (output != tokenizer.pad_token_id).sum(1).tolist()
+    return list(zip(texts, ended, lengths, strict=True))
+
+
+def chat(tokenizer: Any, text: str) -> str:
+    """A user's turn in the chat template, up to where the answer begins."""
+    turns = [{"role": "user", "content": text}]
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
 def save(model: Qwen3ForCausalLM, tokenizer: Any, folder: Path) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from demo_task import demo_questions, examples, user_turn
-from demo_training import SEED, WARMUP, batches, encode, fit, save
+from demo_training import SEED, WARMUP, chat, encode, fit, packed, sample, save
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from train_variants import SCHEDULES, STEPS, TRUNK, TUNE_STEPS, make
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -88,12 +88,10 @@ def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
 def check_ids(tokenizer: Any) -> None:
     """Assert that training rows are, id for id, what the chat template makes."""
     for problem, reply, ends in itertools.islice(examples(SEED), 200):
-        ids, prompt = encode(tokenizer, problem, reply, ends)
-        chat = [{"role": "user", "content": user_turn(problem)}]
-        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        assert ids[:prompt] == tokenizer(text, add_special_tokens=False)["input_ids"]
-        chat.append({"role": "assistant", "content": reply})
-        text = tokenizer.apply_chat_template(chat, tokenize=False)
+        ids, targets = encode(tokenizer, problem, reply, ends)
+        text = chat(tokenizer, user_turn(problem))
+        assert ids[: min(targets) + 1] == tokenizer(text, add_special_tokens=False)["input_ids"]
+        text += f"{reply}<|im_end|>\n"
         assert ids == tokenizer(text, add_special_tokens=False)["input_ids"][: len(ids)]
 
 
@@ -120,44 +118,24 @@ def build_model(tokenizer: Any) -> Qwen3ForCausalLM:
     return model
 
 
-@torch.no_grad()
-def sample(folder: Path, questions: list[dict[str, str]], trials: int) -> dict[str, float]:
-    """Sample a saved checkpoint on the demo questions, T = 0.6, top-p = 0.95, 96 tokens.
+def measure(folder: Path, questions: list[dict[str, str]], trials: int) -> dict[str, float]:
+    """Sample a saved checkpoint on the demo questions, at most 96 tokens.
 
     Returns:
         Shares of all attempts: correct (the last box is the answer, as a string), truncated,
         ended without a box (`unboxed`); and `tokens`, the mean length.
     """
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, padding_side="left")
-    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     torch.manual_seed(SEED)
-    chats = [[{"role": "user", "content": user_turn(q["problem"])}] for q in questions]
-    prompts = [
-        tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        for chat in chats
-    ]
-    inputs = tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)
-    output = model.generate(
-        **inputs,
-        do_sample=True,
-        temperature=0.6,
-        top_p=0.95,
-        top_k=0,
-        max_new_tokens=96,
-        num_return_sequences=trials,
-    )[:, inputs["input_ids"].shape[1] :]
-    ended = (output == tokenizer.eos_token_id).any(1)
-    lengths = (output != tokenizer.pad_token_id).sum(1).double()
-    texts = tokenizer.batch_decode(output, skip_special_tokens=True)
-    boxes = [re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", text) for text in texts]
+    attempts = sample(folder, [q["problem"] for q in questions], 96, trials)
+    boxes = [re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", text) for text, _, _ in attempts]
     golds = [q["answer"] for q in questions for _ in range(trials)]
-    hits = [bool(box) and box[-1] == gold for box, gold in zip(boxes, golds, strict=True)]
-    return {
-        "correct": sum(hits) / len(hits),
-        "truncated": 1 - ended.double().mean().item(),
-        "unboxed": sum(not b and e for b, e in zip(boxes, ended, strict=True)) / len(boxes),
-        "tokens": lengths.mean().item(),
+    shares = {
+        "correct": [bool(b) and b[-1] == gold for b, gold in zip(boxes, golds, strict=True)],
+        "truncated": [not ended for _, ended, _ in attempts],
+        "unboxed": [not b and ended for b, (_, ended, _) in zip(boxes, attempts, strict=True)],
+        "tokens": [length for _, _, length in attempts],
     }
+    return {name: sum(values) / len(attempts) for name, values in shares.items()}
 
 
 def train(out: Path, last: int) -> list[Path]:
@@ -167,7 +145,7 @@ def train(out: Path, last: int) -> list[Path]:
     model = build_model(tokenizer)
     count = sum(p.numel() for p in model.parameters())
     print(f"{count:,} parameters, {len(tokenizer)} tokens, {torch.get_num_threads()} threads")
-    stream, folders = batches(tokenizer, examples(SEED + 1)), []
+    stream, folders = packed(tokenizer, examples(SEED + 1)), []
     for step in fit(model, stream, lambda step: min(1.0, (step + 1) / WARMUP), last):
         if step in CHECKPOINTS:
             folders.append(out / "models" / f"step-{step:04d}")
@@ -180,7 +158,7 @@ def report(folders: Sequence[Path], questions: list[dict[str, str]], trials: int
     width = max(len("checkpoint"), *(len(label(folder)) for folder in folders))
     print(f"{'checkpoint':{width}}  correct  truncated  unboxed  tokens")
     for folder in folders:
-        r = sample(folder, questions, trials)
+        r = measure(folder, questions, trials)
         print(
             f"{label(folder):{width}}  {r['correct']:7.3f}  {r['truncated']:9.3f}"
             f"  {r['unboxed']:7.3f}  {r['tokens']:6.1f}",

@@ -18,14 +18,13 @@ Source:
 import hashlib
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from demo_task import examples
-from demo_training import SEED, batches, fit, save
-from transformers import AutoTokenizer, Qwen3ForCausalLM
+from demo_training import SEED, fit, load, packed, save
+from transformers import Qwen3ForCausalLM
 
 TRUNK = "step-3000"  # the checkpoint that all variants start from
 STEPS, TUNE_STEPS = 300, 100
@@ -61,14 +60,6 @@ def warmed(schedule: Callable[[float], float], steps: int) -> Callable[[int], fl
     return lambda step: min(1.0, (step + 1) / WARMUP) * schedule(step / steps)
 
 
-def load(folder: Path) -> tuple[Qwen3ForCausalLM, Any]:
-    """A checkpoint in float32, and its tokenizer."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    for key in ("is_local", "local_files_only"):  # where it was read from is nobody's business
-        tokenizer.init_kwargs.pop(key, None)
-    return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32), tokenizer
-
-
 class Variant(NamedTuple):
     """One variant: its schedule, and how it is made.
 
@@ -86,22 +77,21 @@ class Variant(NamedTuple):
     tune_steps: int
     every: int
 
+    @property
+    def first(self) -> int:
+        """The number of the step that the trunk was saved at."""
+        return int(self.trunk.name.split("-")[-1])
 
-def first_step(variant: Variant) -> int:
-    """The number of the step that the trunk was saved at."""
-    return int(variant.trunk.name.split("-")[-1])
+    @property
+    def checkpoints(self) -> dict[int, Path]:
+        """The folders of its checkpoints by the number of the step, oldest first."""
+        marks = [*range(self.every, self.steps, self.every), self.steps]
+        return {self.first + mark: self.folder / f"step-{self.first + mark:04d}" for mark in marks}
 
-
-def checkpoints(variant: Variant) -> dict[int, Path]:
-    """The folders of its checkpoints by the number of the step, oldest first."""
-    marks = [*range(variant.every, variant.steps, variant.every), variant.steps]
-    steps = [first_step(variant) + mark for mark in marks]
-    return {step: variant.folder / f"step-{step:04d}" for step in steps}
-
-
-def last_checkpoint(variant: Variant) -> Path:
-    """The folder of its last checkpoint."""
-    return list(checkpoints(variant).values())[-1]
+    @property
+    def last(self) -> Path:
+        """The folder of its last checkpoint."""
+        return list(self.checkpoints.values())[-1]
 
 
 def record(start: Path, schedule: Callable[[float], float], steps: int, every: int) -> str:
@@ -119,25 +109,31 @@ def record(start: Path, schedule: Callable[[float], float], steps: int, every: i
     return "".join(f"{key}: {value}\n" for key, value in lines.items())
 
 
-def records(variant: Variant) -> Iterator[tuple[Path, str]]:
-    """Where the record of the variant belongs and what it says; then that of the twin."""
-    every = variant.every
-    text = record(variant.trunk, SCHEDULES[variant.name], variant.steps, every)
-    yield variant.folder / RECORD, text
-    steps = variant.tune_steps
-    yield variant.twin / RECORD, record(last_checkpoint(variant), tune_schedule, steps, steps)
+def own_record(variant: Variant) -> str:
+    """What the checkpoints of a variant are made of."""
+    return record(variant.trunk, SCHEDULES[variant.name], variant.steps, variant.every)
+
+
+def twin_record(variant: Variant) -> str:
+    """What its twin is made of."""
+    return record(variant.last, tune_schedule, variant.tune_steps, variant.tune_steps)
 
 
 def owed(variant: Variant) -> tuple[int, int]:
     """How many steps of training and of fine-tuning are still to be made."""
-    notes = records(variant)
-    note, text = next(notes)
-    whole = all((folder / WEIGHTS).is_file() for folder in checkpoints(variant).values())
-    if not (whole and note.is_file() and note.read_text() == text):
+    if not made(variant.checkpoints.values(), variant.folder, own_record, variant):
         return variant.steps, variant.tune_steps
-    note, text = next(notes)
-    whole = (variant.twin / WEIGHTS).is_file()
-    return 0, 0 if whole and note.is_file() and note.read_text() == text else variant.tune_steps
+    tuned = made([variant.twin], variant.twin, twin_record, variant)
+    return 0, 0 if tuned else variant.tune_steps
+
+
+def made(
+    folders: Iterable[Path], home: Path, of: Callable[[Variant], str], variant: Variant
+) -> bool:
+    """Whether all folders hold weights, and the record in `home` says what it would say now."""
+    whole = all((folder / WEIGHTS).is_file() for folder in folders)
+    note = home / RECORD
+    return whole and note.is_file() and note.read_text() == of(variant)
 
 
 def publish(model: Qwen3ForCausalLM, tokenizer: Any, folder: Path, note: str = "") -> None:
@@ -161,26 +157,22 @@ def train_variant(variant: Variant, later: int) -> None:
     shutil.rmtree(variant.folder, ignore_errors=True)
     variant.folder.mkdir(parents=True)
     model, tokenizer = load(variant.trunk)
-    stream = batches(tokenizer, examples(SEED + 2))
-    steps, marks = variant.steps, checkpoints(variant)
-    rate = warmed(SCHEDULES[variant.name], steps)
-    first = first_step(variant)
-    for step in fit(model, stream, rate, steps, f"{variant.name}: ", first, later):
-        if step in marks:
-            publish(model, tokenizer, marks[step])
-    note, text = next(records(variant))
-    note.write_text(text)
+    stream = packed(tokenizer, examples(SEED + 2))
+    rate = warmed(SCHEDULES[variant.name], variant.steps)
+    for step in fit(model, stream, rate, variant.steps, f"{variant.name}: ", variant.first, later):
+        if step in variant.checkpoints:
+            publish(model, tokenizer, variant.checkpoints[step])
+    (variant.folder / RECORD).write_text(own_record(variant))
 
 
 def tune(variant: Variant, later: int) -> None:
     """Fine-tune the last checkpoint of a variant; the arguments are those of `train_variant`."""
-    model, tokenizer = load(last_checkpoint(variant))
-    stream = batches(tokenizer, clean_examples(SEED + 3))
+    model, tokenizer = load(variant.last)
+    stream = packed(tokenizer, clean_examples(SEED + 3))
     steps, rate = variant.tune_steps, warmed(tune_schedule, variant.tune_steps)
     for _ in fit(model, stream, rate, steps, f"{variant.twin.name}: ", later=later):
         pass
-    *_, (_, text) = records(variant)
-    publish(model, tokenizer, variant.twin, text)
+    publish(model, tokenizer, variant.twin, twin_record(variant))
 
 
 def make(
@@ -222,5 +214,4 @@ def make(
             train_variant(variant, tune_steps + later)
         if owed(variant)[1]:
             tune(variant, later)
-    made = [variant for variant, steps in zip(variants, due, strict=True) if steps]
-    return [(last_checkpoint(variant), variant.twin) for variant in made]
+    return [(v.last, v.twin) for v, steps in zip(variants, due, strict=True) if steps]

@@ -13,19 +13,17 @@ everything; the bits are only the same with the same PyTorch, threads and kind o
 """
 
 import argparse
-import functools
 import itertools
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from demo_task import FAMILIES, demo_questions, user_turn
-from demo_training import LENGTH, ROWS, WARMUP, optimizers, save
-from transformers import AutoTokenizer, Qwen3ForCausalLM
+from demo_task import FAMILIES, demo_questions
+from demo_training import WARMUP, Sample, batches, chat, fit, load, sample, save
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import CONTENT_FREE, LABELS, PROMPT, Case, cases, turn
 
@@ -41,19 +39,6 @@ ADAM_RATE = 2e-3
 COOL = 0.25  # the last share of the steps, in which the rates fall to a twentieth
 REAL = ("0300", "1200", "2100", "3000", "3600", "4000")  # checkpoints whose outputs are judged
 WIDTH = 16  # of the restated answers in the prompt
-
-
-class Sample(NamedTuple):
-    """A training example: ids, and where a label is expected with which weight."""
-
-    ids: list[int]
-    targets: dict[int, tuple[int, float]]  # position: (id of the next token, weight)
-
-
-def chat(tokenizer: Any, text: str) -> str:
-    """A user's turn in the chat template, up to where the answer begins."""
-    turns = [{"role": "user", "content": text}]
-    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
 def label_ids(tokenizer: Any, prompt: str) -> list[int]:
@@ -100,33 +85,6 @@ def encode(
     return Sample([*ids, label, tokenizer.eos_token_id], targets)
 
 
-def batches(stream: Iterator[Sample], pad: int) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Endless batches: examples packed whole into rows, blind to their neighbours.
-
-    Yields:
-        ids, targets (-100 where none), positions (from 0 in every example), each int64
-        (ROWS, LENGTH), weights float32 (ROWS, LENGTH), mask bool (ROWS, 1, LENGTH, LENGTH).
-    """
-    sample = next(stream)
-    causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
-    while True:
-        ids = torch.full((ROWS, LENGTH), pad)
-        targets, weights = torch.full((ROWS, LENGTH), -100), torch.zeros(ROWS, LENGTH)
-        positions = torch.zeros(ROWS, LENGTH, dtype=torch.int64)
-        segment = torch.full((ROWS, LENGTH), -1)
-        for row in range(ROWS):
-            start = number = 0
-            while (end := start + len(sample.ids)) <= LENGTH:
-                ids[row, start:end] = torch.tensor(sample.ids)
-                positions[row, start:end] = torch.arange(len(sample.ids))
-                segment[row, start:end] = number
-                for place, (target, weight) in sample.targets.items():
-                    targets[row, start + place], weights[row, start + place] = target, weight
-                start, number, sample = end, number + 1, next(stream)
-        mask = (segment[:, None, :, None] == segment[:, None, None, :]) & causal
-        yield ids, targets, positions, weights, mask
-
-
 def samples(tokenizer: Any, template: str, labels: list[int]) -> Iterator[Sample]:
     """Endless training examples, the first SHORT of them short."""
     plain = (c for c in cases(SEED) if c.kind not in ("free", "circles"))
@@ -145,39 +103,14 @@ def rate(step: int, steps: int) -> float:
 def train(start: Path, out: Path, steps: int) -> None:
     """Train from the generator in `start`, print the curve, and save to `out`."""
     template = PROMPT.read_text()
-    tokenizer = AutoTokenizer.from_pretrained(start)
-    model = Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32)
+    model, tokenizer = load(start)
     labels = label_ids(tokenizer, chat(tokenizer, template))
-    parts = optimizers(model, functools.partial(rate, steps=steps), ADAM_RATE)
-    begun, seen, hits, total = time.monotonic(), 0, 0.0, 0.0
     packed = batches(samples(tokenizer, template, labels), tokenizer.pad_token_id)
-    for step in range(1, steps + 1):
-        ids, targets, positions, weights, mask = next(packed)
-        logits = model(input_ids=ids, position_ids=positions, attention_mask=mask).logits
-        losses = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), reduction="none"
-        )
-        slots = weights == 1
-        loss = (losses * weights.flatten()).sum() / slots.sum()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for part in parts:
-            part.step()
-        model.zero_grad(set_to_none=True)
-        seen += int(slots.sum())
-        hits += (logits.argmax(-1) == targets)[slots].float().mean().item() / 50
-        total += loss.item() / 50
-        if step % 50 == 0:
-            spent = time.monotonic() - begun
-            line = f"step {step:5d}  loss {total:.3f}  right {hits:.3f}  {seen:6d} cases"
-            print(f"{line}  {spent:4.0f} s", flush=True)
-            hits = total = 0.0
-    for key in ("is_local", "local_files_only"):  # where it was read from is nobody's business
-        tokenizer.init_kwargs.pop(key, None)
+    for _ in fit(model, packed, partial(rate, steps=steps), steps, adam_rate=ADAM_RATE):
+        pass
     save(model, tokenizer, out)
 
 
-@torch.no_grad()
 def outputs(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
     """Real outputs of a demo checkpoint on new questions: T = 0.6, top-p = 0.95.
 
@@ -190,37 +123,26 @@ def outputs(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
         limit: the most tokens of an attempt.
         seed: of questions and sampling.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     rng = random.Random(seed)
     torch.manual_seed(seed)
     held_out = {row["problem"] for row in demo_questions()}
     families = list(FAMILIES.values())
     drawn = (rng.choice(families).make(rng) for _ in itertools.count())
     items = list(itertools.islice((i for i in drawn if i.problem not in held_out), count))
-    prompts = [chat(tokenizer, user_turn(item.problem)) for item in items]
-    inputs = tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)
-    made = model.generate(
-        **inputs, do_sample=True, temperature=0.6, top_p=0.95, top_k=0, max_new_tokens=limit
-    )[:, inputs["input_ids"].shape[1] :]
-    found = []
-    for item, row in zip(items, made, strict=True):
-        text, cut = (
-            tokenizer.decode(row, skip_special_tokens=True),
-            tokenizer.eos_token_id not in row,
-        )
-        answer = extract(text, truncated=cut).answer or ""
+    attempts = sample(folder, [item.problem for item in items], limit)
+    judged = []
+    for item, (text, ended, _) in zip(items, attempts, strict=True):
+        answer = extract(text, truncated=not ended).answer or ""
         label = "C" if not answer else "A" if answer == item.answer else "B"
-        kind = "cut" if cut else "ended"
-        found.append(Case(item.problem, item.answer, text, answer, label, kind))
-    return found
+        kind = "ended" if ended else "cut"
+        judged.append(Case(item.problem, item.answer, text, answer, label, kind))
+    return judged
 
 
 @torch.no_grad()
 def judge(folder: Path, judged: Sequence[Case]) -> torch.Tensor:
     """Log-probabilities of A, B and C at the answer slot, float32 (cases, 3)."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model, tokenizer = load(folder, padding_side="left")
     template = PROMPT.read_text()
     prompts = [chat(tokenizer, turn(template, case)) for case in judged]
     labels = label_ids(tokenizer, prompts[0])

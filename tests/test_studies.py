@@ -30,7 +30,7 @@ TINY = {
 }
 
 
-def tiny(**more: Any) -> settings.Plan:
+def tiny(**more: Any) -> settings.StudyPlan:
     return settings.plan(StudyConfig(preset="quick", **(TINY | more)))
 
 
@@ -160,10 +160,9 @@ def test_the_eleven_models_fit_the_twenty_rows_as_the_data_file_says() -> None:
     assert [n for n in named if n.startswith("row")] == paper.rows_001()[1]
 
 
-def test_every_model_of_configs_is_one_of_the_papers() -> None:
+def test_all_of_the_papers_models_are_in_configs() -> None:
     names = [path.stem for path in (CONFIGS / "model").glob("*.yaml")]
-    found = paper.numbers_of([[name] for name in names if name not in ("custom", "demo")])
-    assert sorted(n or 0 for n in found) == list(range(1, 21))
+    assert set(paper.numbers_of([[name] for name in names])) >= set(paper.TWENTY)
 
 
 # Simulated studies.

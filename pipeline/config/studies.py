@@ -39,7 +39,7 @@ class StudyConfig:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A study's seed and counts, all of them known; see `configs/study/paper.yaml`."""
 
     seed: int
@@ -59,7 +59,7 @@ def plan(
     cfg: StudyConfig,
     rubric: RubricConfig | None = None,
     thresholds: ThresholdsConfig | None = None,
-) -> Plan:
+) -> StudyPlan:
     """The counts of a preset, with the user's own in place of some, and how rubrics are made.
 
     Raises:
@@ -82,10 +82,10 @@ def plan(
     except (OmegaConfBaseException, yaml.YAMLError, UserError) as error:
         raise UserError(f"{path}: {overrides.one_line(error)}") from error
     counts |= {key: value for key, value in vars(cfg).items() if value is not None}
-    numbers = [f.name for f in fields(Plan) if f.name not in ("rubric", "thresholds")]
+    numbers = [f.name for f in fields(StudyPlan) if f.name not in ("rubric", "thresholds")]
     if lacking := [key for key in numbers if counts[key] is None]:
         raise UserError(f"{path}: lacks {', '.join(lacking)}")
-    return Plan(
+    return StudyPlan(
         **{key: counts[key] for key in numbers},
         rubric=rubric or RubricConfig(),
         thresholds=thresholds or cohort_thresholds(),

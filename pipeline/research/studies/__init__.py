@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pipeline.cohorts.cohort import Cohort
-    from pipeline.config.studies import Plan
+    from pipeline.config.studies import StudyPlan
 
 
 class Result(NamedTuple):
@@ -24,7 +24,7 @@ class Result(NamedTuple):
     """What a reader must know: choices where the paper is open, what is left out."""
 
 
-def run(name: str, plan: "Plan", cohorts: "list[Cohort]") -> Result:
+def run(name: str, plan: "StudyPlan", cohorts: "list[Cohort]") -> Result:
     """Make one study.
 
     Args:

@@ -4,7 +4,7 @@ A reconstruction: only the coins' means are printed, see :mod:`scoring.studies.s
 Table 1 is shown over many sets of coins; the curves are of the first set.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 import scoring
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import convergence as plots
 from pipeline.research.studies import Result, paper, shared
@@ -33,11 +33,17 @@ _RECONSTRUCTION = (
 )
 
 
-def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Simulate; `cohorts` are not looked at."""
     table, numbers = _table_1(plan)
     panels = _panels(plan)
-    figures = {f"fig2{letter}": _figure(letter, title, found) for letter, title, found in panels}
+    n = np.arange(1, TRIALS + 1)
+    figures = {}
+    for letter, title, curves in panels:
+        taus = {curve.label: curve.tau for curve in curves}
+        figures[f"fig2{letter}"] = plots.tau_curves(
+            n, taus, f"({letter}) {title}", "the true ranking"
+        )
     return Result(
         {"table1": table, "fig2": _curves_table(panels)},
         figures,
@@ -52,12 +58,12 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
     )
 
 
-def _table_1(plan: Plan) -> tuple[Table, dict[str, float]]:
+def _table_1(plan: StudyPlan) -> tuple[Table, dict[str, float]]:
     """The commonest row of ranks over sets, from one matrix of 80 trials a set."""
     coins = simulation.coin_models(plan.seed, plan.coin_sets)
     mean = coins[0].mean(axis=-1)
     mu, sigma = scoring.bayes(simulation.toss(coins, TRIALS, plan.seed))
-    found = {
+    rankings = {
         "gold": ranks(np.round(mean, 4), method="dense")[None],
         "plain": ranks(mu),
         "ci": ranks_with_uncertainty(mu, sigma),
@@ -70,24 +76,20 @@ def _table_1(plan: Plan) -> tuple[Table, dict[str, float]]:
         "with interval: consecutive z, dense, z = 1.645 (one-sided 95 %); gold: dense",
     ]
     for kind, title in _TITLES.items():
-        of_kind = found[kind]
-        distinct, times = np.unique(of_kind, axis=0, return_counts=True)
+        ids = [f"coins.{kind}.{name}" for name in names]
+        distinct, times = np.unique(rankings[kind], axis=0, return_counts=True)
         commonest = distinct[times.argmax()]
-        row = {name: int(rank) for name, rank in zip(names, commonest, strict=True)}
-        rows.append({"ranking": title, **row})
-        start = f"coins.{kind}"
-        numbers |= {f"{start}.{name}": rank for name, rank in row.items()}
+        rows.append({"ranking": title, **dict(zip(names, commonest.tolist(), strict=True))})
+        numbers |= zip(ids, commonest.tolist(), strict=True)
         if kind == "gold":
             continue
-        same = (of_kind == commonest).mean(axis=0)
+        same = (rankings[kind] == commonest).mean(axis=0)
         shares = {name: f"{share:.2f}" for name, share in zip(names, same, strict=True)}
         rows.append({"ranking": "share of sets with that rank", **shares})
-        printed = paper.values([f"{start}.{name}" for name in names])
-        alike = float((of_kind == printed).all(axis=1).mean())
-        ends = np.quantile(of_kind, [0.025, 0.975], axis=0, method="nearest")
-        for i, name in enumerate(names):
-            numbers[f"{start}.{name}.other"] = alike
-            numbers |= {f"{start}.{name}.low": ends[0, i], f"{start}.{name}.high": ends[1, i]}
+        alike = float((rankings[kind] == paper.values(ids)).all(axis=1).mean())
+        ends = np.quantile(rankings[kind], [0.025, 0.975], axis=0, method="nearest")
+        for key, low, high in zip(ids, *ends, strict=True):
+            numbers |= {f"{key}.other": alike, f"{key}.low": low, f"{key}.high": high}
         notes.append(
             f"{title}: the commonest row comes out in {times.max() / times.sum():.1%} of sets, the"
             f" printed row in {alike:.1%}"
@@ -96,34 +98,33 @@ def _table_1(plan: Plan) -> tuple[Table, dict[str, float]]:
     return Table("Table 1: ranks of the biased coins", columns, rows, notes), numbers
 
 
-def _panels(plan: Plan) -> list[tuple[str, str, list[TauCurve]]]:
-    """Kendall's tau against the true ranking in three ways."""
+def _panels(plan: StudyPlan) -> list[tuple[str, str, list[TauCurve]]]:
+    """Letter, title and curves of Kendall's tau against the true ranking in three ways."""
     coins = simulation.coin_models(plan.seed, 1)[0]
     truth, judged = np.round(coins.mean(axis=-1), 4), shared.judged(TRIALS)
-    steps = plan.matrices + 2 * plan.tau_replicates
-    with Meter("coins", steps) as meter:
+    first = simulation.toss(coins, TRIALS, plan.seed)
+    ways = {
+        f"{plan.matrices:,} independent matrices": simulation.tosses(
+            coins, TRIALS, plan.matrices, plan.seed
+        ),
+        "column-wise bootstrap": _resampled(first, plan, rows=False),
+        "row-wise bootstrap": _resampled(first, plan, rows=True),
+    }
+    panels = []
+    with Meter("coins", plan.matrices + 2 * plan.tau_replicates) as meter:
 
-        def counted(stacks: Iterator[Any]) -> Iterator[Any]:
+        def counted(stacks: Iterable[Any]) -> Iterator[Any]:
             for stack in stacks:
                 meter.advance(1)
                 yield stack
 
-        def curves(stacks: Iterator[Any]) -> list[TauCurve]:
-            return convergence.tau_curve_independent(counted(stacks), truth, judged)
-
-        first = simulation.toss(coins, TRIALS, plan.seed)
-        return [
-            (
-                "a",
-                f"{plan.matrices:,} independent matrices",
-                curves(simulation.tosses(coins, TRIALS, plan.matrices, plan.seed)),
-            ),
-            ("b", "column-wise bootstrap", curves(_resampled(first, plan, rows=False))),
-            ("c", "row-wise bootstrap", curves(_resampled(first, plan, rows=True))),
-        ]
+        for letter, (title, stacks) in zip("abc", ways.items(), strict=True):
+            curves = convergence.tau_curve_independent(counted(stacks), truth, judged)
+            panels.append((letter, title, curves))
+    return panels
 
 
-def _resampled(matrix: Any, plan: Plan, rows: bool) -> Iterator[Any]:
+def _resampled(matrix: Any, plan: StudyPlan, rows: bool) -> Iterator[Any]:
     """Bootstrap replicates of one stack (models, questions, trials)."""
     rng = np.random.default_rng([plan.seed, int(rows)])
     questions, trials = matrix.shape[1:]
@@ -133,12 +134,6 @@ def _resampled(matrix: Any, plan: Plan, rows: bool) -> Iterator[Any]:
             yield np.take_along_axis(matrix, index, axis=-1)
         else:
             yield matrix[..., rng.integers(trials, size=trials)]
-
-
-def _figure(letter: str, title: str, found: list[TauCurve]) -> Any:
-    n = np.arange(1, TRIALS + 1)
-    curves = {c.label: c.tau for c in found}
-    return plots.tau_curves(n, curves, f"({letter}) {title}", "the true ranking")
 
 
 def _curves_table(panels: list[tuple[str, str, list[TauCurve]]]) -> Table:

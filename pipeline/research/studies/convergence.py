@@ -12,7 +12,7 @@ import numpy as np
 import scoring
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import convergence as plots
 from pipeline.plots import leaderboard
@@ -23,7 +23,7 @@ from scoring.studies import convergence
 from scoring.studies.convergence import Convergence
 
 
-def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Distributions of convergence@n, the latest trajectories, and subsets of the models.
 
     Raises:
@@ -48,19 +48,15 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
     return merged(*results, subsets.study(plan, sound), Result({}, {}, {}, notes))
 
 
-def _one(plan: Plan, cohort: Cohort, data: Bits, group: Group) -> Result:
+def _one(plan: StudyPlan, cohort: Cohort, data: Bits, group: Group) -> Result:
     stack, trials = data[group.models], data.shape[-1]
-    title, count = f"{cohort.dataset}, {group.label}", len(group.models)
+    judged, replicates = shared.showcase(trials), plan.convergence_replicates
     found = {
-        scheme: convergence.convergence_at(
-            stack,
-            shared.showcase(trials),
-            plan.convergence_replicates,
-            scheme,
-            plan.seed,
-        )
+        scheme: convergence.convergence_at(stack, judged, replicates, scheme, plan.seed)
         for scheme in SCHEMES
     }
+    title = f"{cohort.dataset}, {group.label}"
+    end = f"{cohort.dataset}_{len(group.models)}"
     by_columns, n = found["columns"], np.arange(1, trials + 1)
     drawn = (
         n,
@@ -68,54 +64,39 @@ def _one(plan: Plan, cohort: Cohort, data: Bits, group: Group) -> Result:
         {c.label: c.mean for c in by_columns},
         {c.label: 1 - c.share_failed for c in by_columns},
     )
-    end = f"{cohort.dataset}_{count}"
     figures = {
         f"fig1_{end}": plots.pmf(*drawn, f"PMF of convergence@n: {title}"),
         f"fig9_{end}": plots.cdf(*drawn, f"CDF of convergence@n: {title}"),
     }
     names = [cohort.names[i] for i in group.models]
-    figures[f"fig1_{end}_example"] = _example(plan, stack, names, title)
-    figures |= _trajectories(plan, stack, names, by_columns[0], title, end)
+
+    def trajectory(replicate: int) -> Any:
+        return convergence.rank_trajectory(stack, shared.BAYES, replicate, seed=plan.seed)
+
+    first = trajectory(0)
+    gold = scoring.ranks(stack.sum(axis=(1, 2), dtype=np.int64))
+    wrong = np.flatnonzero((first != gold).any(axis=1))
+    settled = int(wrong[-1]) + 2 if wrong.size else 1
+    figures[f"fig1_{end}_example"] = leaderboard.rank_trajectories(
+        names, n, first.T, settled if settled <= trials else None, f"First replicate: {title}"
+    )
+    bayes = by_columns[0]
+    worst = bayes.worst if bayes.largest else None
+    for kind, number, last in (
+        ("latest", worst, bayes.largest),
+        ("never", bayes.first_failed, None),
+    ):
+        if number is not None:
+            words = f"converges at n = {last}" if last else "does not converge"
+            caption = f"Worst case: {title}, replicate {number} {words}"
+            figures[f"fig5_{end}_{kind}"] = leaderboard.rank_trajectories(
+                names, n, trajectory(number).T, last, caption
+            )
     table = _table(title, found, plan)
     return Result({f"fig1_{end}": table}, figures, _numbers(cohort, group, found), [])
 
 
-def _example(plan: Plan, stack: Bits, names: list[str], title: str) -> Any:
-    """Fig. 1, right: the first replicate, and where it settles on the gold ranking."""
-    n, ranks = np.arange(1, stack.shape[-1] + 1), _trajectory(plan, stack, 0)
-    gold = scoring.ranks(stack.sum(axis=(1, 2), dtype=np.int64))
-    wrong = np.flatnonzero((ranks != gold).any(axis=1))
-    settled = int(wrong[-1]) + 2 if wrong.size else 1
-    return leaderboard.rank_trajectories(
-        names, n, ranks.T, settled if settled <= n[-1] else None, f"First replicate: {title}"
-    )
-
-
-def _trajectory(plan: Plan, stack: Bits, replicate: int) -> Any:
-    return convergence.rank_trajectory(stack, shared.BAYES, replicate, seed=plan.seed)
-
-
-def _trajectories(
-    plan: Plan, stack: Bits, names: list[str], found: Convergence, title: str, end: str
-) -> dict[str, Any]:
-    """Fig. 5: the replicate that converged last, and the first that did not."""
-    n = np.arange(1, stack.shape[-1] + 1)
-    made = {}
-    for kind, replicate, settled in (
-        ("latest", found.worst if found.largest else None, found.largest),
-        ("never", found.first_failed, None),
-    ):
-        if replicate is None:
-            continue
-        ranks = _trajectory(plan, stack, replicate)
-        words = f"converges at n = {settled}" if settled else "does not converge"
-        made[f"fig5_{end}_{kind}"] = leaderboard.rank_trajectories(
-            names, n, ranks.T, settled, f"Worst case: {title}, replicate {replicate} {words}"
-        )
-    return made
-
-
-def _table(title: str, found: dict[Any, list[Convergence]], plan: Plan) -> Table:
+def _table(title: str, found: dict[Any, list[Convergence]], plan: StudyPlan) -> Table:
     columns = [
         shared.text("estimator", "estimator"),
         shared.text("resample", "resampled"),

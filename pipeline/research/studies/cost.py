@@ -1,6 +1,8 @@
 """Table 7, Fig. 8 and appendix F.3: GPU-hours and tokens by model and data set."""
 
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -8,37 +10,29 @@ from matplotlib.figure import Figure
 from pipeline.base.console import Meter
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import tokens as plots
 from pipeline.research.studies import Result, paper, shared
-from pipeline.store import shards, workers
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
+from pipeline.store import outcomes
+from pipeline.store.outcomes import Usage
+
+Costs = dict[tuple[str, str], Usage]  # by model and data set
 
 
-class Cost(NamedTuple):
-    """What one run took; None where nothing tells."""
-
-    attempts: int
-    prompt: int
-    completion: int
-    gpu_hours: float | None
-
-
-def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Sums by data set and by model.
 
     Raises:
         UserError: no run has attempts (outcomes that came as a matrix have none).
     """
-    found: dict[tuple[str, str], Cost] = {}
+    found: Costs = {}
     members = [(cohort, member) for cohort in cohorts for member in cohort.members]
     with Meter("cost", len(members)) as meter:
         for cohort, member in members:
-            cost = _cost(member.run)
-            if cost.attempts:
-                found[member.name, cohort.dataset] = cost
+            usage = outcomes.usage(member.run)
+            if usage.attempts:
+                found[member.name, cohort.dataset] = usage
             meter.advance(1)
     if not found:
         raise UserError(
@@ -48,7 +42,7 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
         "Cost: GPU-hours are wall time of generating processes, loading included, times their GPUs."
         " The paper's are at a batch size of 1: hours are not comparable with them, tokens are."
     ]
-    without = [f"{m} on {d}" for (m, d), cost in found.items() if cost.gpu_hours is None]
+    without = [f"{m} on {d}" for (m, d), cost in found.items() if cost.spent.gpu_s is None]
     if len(without) == len(found):
         notes.append("Fig. 8: no run has a record of its time; only tokens are drawn.")
     elif without:
@@ -56,41 +50,37 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
             f"Cost: {len(without)} runs have no record of their time (imported?), such as"
             f" {without[0]}; a sum that one of them is part of is not given."
         )
+    by_task, by_model = defaultdict[str, list[Usage]](list), defaultdict[str, list[Usage]](list)
+    for (model, dataset), usage in found.items():
+        by_model[model].append(usage)
+        by_task[dataset].append(usage)
+    by_task["total"] = [*found.values()]
     return Result(
-        {"table7": _by_dataset(found), "fig8": _by_model(found)},
+        {
+            "table7": _table("Table 7: cost by task", shared.text("dataset", "task"), by_task),
+            "fig8": _table("Fig. 8: cost by model", shared.text("model", "model"), by_model),
+        },
         {"fig8": _figure(found)},
         _numbers(cohorts, found),
         notes,
     )
 
 
-def _cost(run: Run) -> Cost:
-    attempts = prompt = completion = 0
-    columns = ["trial", "prompt_tokens", "completion_tokens"]
-    for batch in shards.batches(run.attempts, ATTEMPTS, columns, shards.Damage()):
-        scored = batch["trial"].to_numpy() < run.cfg.sampling.trials
-        attempts += int(scored.sum())
-        prompt += _sum(batch["prompt_tokens"], scored)
-        completion += _sum(batch["completion_tokens"], scored)
-    seconds = workers.totals(run).gpu_s
-    return Cost(attempts, prompt, completion, None if seconds is None else seconds / 3600)
-
-
-def _sum(column: Any, scored: Any) -> int:
-    return int(column.fill_null(0).to_numpy()[scored].sum())
-
-
-def _total(costs: list[Cost]) -> dict[str, Any]:
-    hours = [cost.gpu_hours for cost in costs if cost.gpu_hours is not None]
-    prompt, completion = sum(c.prompt for c in costs), sum(c.completion for c in costs)
+def _total(costs: Sequence[Usage]) -> dict[str, Any]:
+    seconds = [cost.spent.gpu_s for cost in costs if cost.spent.gpu_s is not None]
+    hours = sum(s / 3600 for s in seconds) if len(seconds) == len(costs) else None
+    prompt, completion = (
+        sum(c.prompt_tokens for c in costs),
+        sum(c.completion_tokens for c in costs),
+    )
     attempts = sum(c.attempts for c in costs)
     return {
         "attempts": attempts,
-        "hours": sum(hours) if len(hours) == len(costs) else None,
+        "hours": hours,
         "completion": completion / 1e6,
         "prompt": prompt / 1e6,
         "each": (prompt + completion) / attempts,
-        "seconds": 3600 * sum(hours) / attempts if len(hours) == len(costs) else None,
+        "seconds": None if hours is None else 3600 * hours / attempts,
     }
 
 
@@ -104,36 +94,20 @@ _COLUMNS = (
 )
 
 
-def _by_dataset(found: dict[tuple[str, str], Cost]) -> Table:
-    datasets = list(dict.fromkeys(dataset for _, dataset in found))
-    rows = [
-        {"dataset": name, **_total([cost for (_, d), cost in found.items() if d == name])}
-        for name in datasets
-    ]
-    rows.append({"dataset": "total", **_total(list(found.values()))})
-    columns = [shared.text("dataset", "task"), *_COLUMNS]
-    return Table("Table 7: cost by task", columns, rows, ["M: millions"])
+def _table(title: str, column: Column, groups: Mapping[str, Sequence[Usage]]) -> Table:
+    rows = [{column.key: name, **_total(costs)} for name, costs in groups.items()]
+    return Table(title, [column, *_COLUMNS], rows, ["M: millions"])
 
 
-def _by_model(found: dict[tuple[str, str], Cost]) -> Table:
-    models = list(dict.fromkeys(model for model, _ in found))
-    rows = [
-        {"model": name, **_total([cost for (m, _), cost in found.items() if m == name])}
-        for name in models
-    ]
-    columns = [shared.text("model", "model"), *_COLUMNS]
-    return Table("Fig. 8: cost by model", columns, rows, ["M: millions"])
-
-
-def _figure(found: dict[tuple[str, str], Cost]) -> Figure:
+def _figure(found: Costs) -> Figure:
     models = list(dict.fromkeys(model for model, _ in found))
     datasets = list(dict.fromkeys(dataset for _, dataset in found))
     hours = np.full((len(models), len(datasets)), np.nan)
     tokens = hours.copy()
     for (model, dataset), cost in found.items():
         cell = models.index(model), datasets.index(dataset)
-        tokens[cell] = cost.completion
-        hours[cell] = np.nan if cost.gpu_hours is None else cost.gpu_hours
+        tokens[cell] = cost.completion_tokens
+        hours[cell] = np.nan if cost.spent.gpu_s is None else cost.spent.gpu_s / 3600
     longest = float(np.nanmax(np.nansum(hours, axis=1)))
     scale, unit = _unit(longest)
     figure = plots.cost(
@@ -164,17 +138,19 @@ def _unit(hours: float) -> tuple[float, str]:
     return (60, "GPU-minutes") if 60 * hours >= 1 else (3600, "GPU-seconds")
 
 
-def _numbers(cohorts: list[Cohort], found: dict[tuple[str, str], Cost]) -> dict[str, float]:
+def _numbers(cohorts: list[Cohort], found: Costs) -> dict[str, float]:
     """The numbers of appendix F.3; only those of all twenty models on all four tasks."""
-    runs: dict[tuple[str, int], Cost] = {}
+    by_task: dict[str, list[Usage]] = {task: [] for task in paper.TASKS}
+    by_model: dict[int, list[Usage]] = {number: [] for number in paper.TWENTY}
     for cohort in cohorts:
         task = paper.task_of(cohort.dataset)
         for number, name in zip(shared.paper_numbers(cohort), cohort.names, strict=True):
             if task and number and (name, cohort.dataset) in found:
-                runs[task, number] = found[name, cohort.dataset]
-    if len(runs) < len(paper.TASKS) * len(paper.TWENTY):
+                by_task[task].append(found[name, cohort.dataset])
+                by_model[number].append(found[name, cohort.dataset])
+    if any(len(costs) < len(paper.TWENTY) for costs in by_task.values()):
         return {}
-    total = _total(list(runs.values()))
+    total = _total([cost for costs in by_task.values() for cost in costs])
     tokens = total["prompt"] + total["completion"]
     numbers: dict[str, Any] = {
         "cost.attempts": total["attempts"],
@@ -188,11 +164,10 @@ def _numbers(cohorts: list[Cohort], found: dict[tuple[str, str], Cost]) -> dict[
         "cost.seconds_per_attempt": total["seconds"],
         "cost.days": None if total["hours"] is None else total["hours"] / 24,
     }
-    for task in paper.TASKS:
-        of_task = _total([cost for (t, _), cost in runs.items() if t == task])
-        numbers |= {f"cost.hours.{task}": of_task["hours"]}
-        numbers |= {f"cost.completion.{task}": of_task["completion"]}
-    for number, short in paper.short_names().items():
-        of_model = _total([cost for (_, n), cost in runs.items() if n == number])
-        numbers[f"cost.model_hours.{short}"] = of_model["hours"]
+    for task, costs in by_task.items():
+        numbers[f"cost.hours.{task}"] = _total(costs)["hours"]
+        numbers[f"cost.completion.{task}"] = _total(costs)["completion"]
+    for number, costs in by_model.items():
+        short = paper.short_names()[number]
+        numbers[f"cost.model_hours.{short}"] = _total(costs)["hours"]
     return {key: float(value) for key, value in numbers.items() if value is not None}

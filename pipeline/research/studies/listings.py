@@ -1,11 +1,20 @@
 """Tables of the paper that hold no measurement: 3 (what each method gives) and 6 (the models)."""
 
 from pipeline.cohorts.cohort import Cohort
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
-from pipeline.research.studies import paper, shared
+from pipeline.research.studies import Result, paper, shared
 
 
-def table_3() -> Table:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
+    """Table 3, and Table 6 where there are runs."""
+    tables = {"table3": _table_3()}
+    if cohorts:
+        tables["table6"] = _table_6(cohorts)
+    return Result(tables, {}, {}, [])
+
+
+def _table_3() -> Table:
     """What the paper says that each method gives, and where this library has it."""
     keys = ("convergence", "interval", "prior", "categories")
     yes, no = "yes", "no"
@@ -29,7 +38,7 @@ def table_3() -> Table:
     return Table("Table 3: what each method gives", columns, rows)
 
 
-def table_6(cohorts: list[Cohort]) -> Table:
+def _table_6(cohorts: list[Cohort]) -> Table:
     """The paper's pool of models, and which runs at hand are of them."""
     at = {}
     for cohort in cohorts:

@@ -3,13 +3,12 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.base import atomic
 from pipeline.display import table as tabular
 from pipeline.display.table import Column, Table
 from pipeline.research.studies import paper, shared
@@ -24,6 +23,14 @@ VERDICTS = {
     "no records": "about the paper's own runs, and these are not all here",
     "not made": "its study was left out",
 }
+
+
+PREAMBLE = (
+    "Each number that arXiv 2510.04265 prints, beside the one made here. 000 is its version with"
+    " eleven models, 001 the one with twenty. Where the paper does not print its inputs, ours are"
+    " reconstructions and their spread is shown. Numbers that need the authors' records are about"
+    " the paper's own runs: made from other runs of the same models they are expected to differ."
+)
 
 
 class Section(NamedTuple):
@@ -64,6 +71,22 @@ def verdict(number: Printed, numbers: Mapping[str, float], skipped: Collection[s
     return "agrees" if inside else "outside spread"
 
 
+_COLUMNS = (
+    shared.text("where", "where"),
+    Column("version", "version"),
+    shared.text("id", "number"),
+    Column("printed", "printed"),
+    Column("ours", "ours"),
+    shared.text("spread", "central 95 % (or ± 2 s.e.)"),
+    Column("other", "other"),
+    Column("tolerance", "tolerance", format="{:g}"),
+    shared.text("reason", "why a tolerance"),
+    shared.text("verdict", "verdict"),
+    shared.text("needs_records", "needs records"),
+    shared.text("why", "remark"),
+)
+
+
 def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> Table:
     """Every printed number with ours.
 
@@ -74,41 +97,18 @@ def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> T
     signs = {"near": "", "at_least": "≥ ", "at_most": "≤ "}
     rows = []
     for one in paper.printed():
-        ours = numbers.get(one.id)
-        low, high = numbers.get(f"{one.id}.low"), numbers.get(f"{one.id}.high")
-        rows.append(
-            {
-                "where": one.where,
-                "version": one.version,
-                "id": one.id,
-                "printed": f"{signs[one.relation]}{one.value:.12g}",
-                "ours": _shown(ours),
-                "spread": None if low is None else f"{low:.4g} to {high:.4g}",
-                "other": _shown(numbers.get(f"{one.id}.other")),
-                "tolerance": one.tolerance,
-                "reason": one.reason,
-                "verdict": verdict(one, numbers, skipped),
-                "needs_records": one.needs_records,
-                "why": one.why,
-            }
-        )
-    columns = [
-        shared.text("where", "where"),
-        Column("version", "version"),
-        shared.text("id", "number"),
-        Column("printed", "printed"),
-        Column("ours", "ours"),
-        shared.text("spread", "central 95 % (or ± 2 s.e.)"),
-        Column("other", "other"),
-        Column("tolerance", "tolerance", format="{:g}"),
-        shared.text("reason", "why a tolerance"),
-        shared.text("verdict", "verdict"),
-        shared.text("needs_records", "needs records"),
-        shared.text("why", "remark"),
-    ]
+        row = {column.key: getattr(one, column.key, None) for column in _COLUMNS}
+        row["printed"] = f"{signs[one.relation]}{one.value:.12g}"
+        row["ours"] = _shown(numbers.get(one.id))
+        if f"{one.id}.low" in numbers:
+            low, high = (numbers[f"{one.id}.{end}"] for end in ("low", "high"))
+            row["spread"] = f"{low:.4g} to {high:.4g}"
+        row["other"] = _shown(numbers.get(f"{one.id}.other"))
+        row["verdict"] = verdict(one, numbers, skipped)
+        rows.append(row)
     notes = [f"{name}: {what}" for name, what in VERDICTS.items()]
     notes.append("other: ours under another reading, or what else tells; see the remark")
-    return Table("Printed numbers beside ours", columns, rows, notes)
+    return Table("Printed numbers beside ours", _COLUMNS, rows, notes)
 
 
 def _shown(ours: float | None) -> str | None:
@@ -148,7 +148,7 @@ def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
     return found
 
 
-def write(folder: Path, sections: Sequence[Section], compared: Table, left_out: list[str]) -> None:
+def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) -> dict[str, str]:
     """`index.html` (needs only the figures' PNGs beside it) and `index.md`."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -158,7 +158,7 @@ def write(folder: Path, sections: Sequence[Section], compared: Table, left_out: 
         lstrip_blocks=True,
     )
     made.globals |= {"heads": _heads, "shown": tabular.shown, "row_keys": _ROW}
-    text = made.get_template("page.html").render(
+    html = made.get_template("page.html").render(
         sections=sections,
         compared=compared,
         groups=groups(compared),
@@ -166,16 +166,7 @@ def write(folder: Path, sections: Sequence[Section], compared: Table, left_out: 
         left_out=left_out,
         preamble=PREAMBLE,
     )
-    atomic.write_text(folder / "index.html", text)
-    atomic.write_lines(folder / "index.md", _markdown(sections, compared, left_out))
-
-
-PREAMBLE = (
-    "Each number that arXiv 2510.04265 prints, beside the one made here. 000 is its version with"
-    " eleven models, 001 the one with twenty. Where the paper does not print its inputs, ours are"
-    " reconstructions and their spread is shown. Numbers that need the authors' records are about"
-    " the paper's own runs: made from other runs of the same models they are expected to differ."
-)
+    return {"index.html": html, "index.md": "".join(_markdown(sections, compared, left_out))}
 
 
 def _heads(table: Table) -> list[tuple[str, int]]:
@@ -185,7 +176,9 @@ def _heads(table: Table) -> list[tuple[str, int]]:
     return spans if any(name for name, _ in spans) else []
 
 
-def _markdown(sections: Sequence[Section], compared: Table, left_out: list[str]) -> Any:
+def _markdown(
+    sections: Sequence[Section], compared: Table, left_out: Sequence[str]
+) -> Iterator[str]:
     yield f"# The paper's tables and figures\n\n{PREAMBLE}\n\n"
     for name, number, records in counts(compared):
         yield f"- {name} ({VERDICTS[name]}): {number}, of which {records} need the records\n"

@@ -2,13 +2,11 @@
 
 import functools
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from pipeline.base.errors import UserError
 from pipeline.config.compose import CONFIGS
 
 TASKS = {"aime24": "AIME'24", "aime25": "AIME'25", "hmmt25": "HMMT'25", "brumo25": "BrUMO'25"}
@@ -68,22 +66,8 @@ class Subset(NamedTuple):
 
 @functools.cache
 def printed() -> tuple[Printed, ...]:
-    """Every printed number, those of Tables 8 to 10 included.
-
-    Raises:
-        UserError: a damaged file, or an id twice.
-    """
-    try:
-        found = [number for group in _read("printed") for number in _expand(group)]
-        found += list(_of_subsets())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{CONFIGS / 'paper'}: not a list of printed numbers ({error!r}); restore it"
-        ) from error
-    times = Counter(number.id for number in found)
-    if twice := [name for name, count in times.items() if count > 1]:
-        raise UserError(f"{CONFIGS / 'paper'}: {', '.join(twice)}: there twice; restore the files")
-    return tuple(found)
+    """Every printed number, those of Tables 8 to 10 included."""
+    return (*(number for group in _read("printed") for number in _expand(group)), *_of_subsets())
 
 
 def values(ids: Sequence[str]) -> list[float]:
@@ -158,16 +142,25 @@ def _plain(name: str) -> str:
 
 @functools.cache
 def _read(name: str) -> Any:
-    path = CONFIGS / "paper" / f"{name}.yaml"
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); restore it") from error
+    return yaml.safe_load((CONFIGS / "paper" / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
-    def one(key: str, value: float, by_construction: bool = False) -> Printed:
-        return Printed(
+    """The numbers of one group of printed.yaml: rows of columns, columns, or values by id."""
+    columns, forced = group.get("columns", ()), group.get("by_construction", ())
+    if "rows" in group:
+        values = {
+            f"{group['prefix']}.{row}.{column}": (value, column in forced)
+            for row, values in group["rows"].items()
+            for column, value in zip(columns, values, strict=True)
+        }
+    elif columns:
+        pairs = zip(columns, group["values"], strict=True)
+        values = {f"{group['prefix']}.{column}": (value, False) for column, value in pairs}
+    else:
+        values = {key: (value, False) for key, value in group["values"].items()}
+    for key, (value, by_construction) in values.items():
+        yield Printed(
             key,
             float(value),
             group["version"],
@@ -179,18 +172,6 @@ def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
             group.get("needs_records", False),
             by_construction,
         )
-
-    if "rows" in group:
-        for row, values in group["rows"].items():
-            for column, value in zip(group["columns"], values, strict=True):
-                forced = column in group.get("by_construction", ())
-                yield one(f"{group['prefix']}.{row}.{column}", value, forced)
-    elif "columns" in group:
-        for column, value in zip(group["columns"], group["values"], strict=True):
-            yield one(f"{group['prefix']}.{column}", value)
-    else:
-        for key, value in group["values"].items():
-            yield one(key, value)
 
 
 def _of_subsets() -> Iterator[Printed]:

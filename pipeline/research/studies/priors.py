@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import priors as plots
 from pipeline.research.studies import Result, shared
@@ -23,12 +23,14 @@ STRENGTHS = (1, 2, 4, 8, 16)
 Floats = npt.NDArray[np.float64]
 
 
-def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Simulate; `cohorts` are not looked at."""
     with Meter("priors", 1) as meter:
         found = updates.prior_study(plan.prior_replicates, TRIALS, STRENGTHS, seed=plan.seed)
         meter.advance(1)
-    taus = _update_taus(plan)
+    drawn = updates.updated_models(updates.ORIGINAL_SHAPES, plan.prior_replicates, plan.seed)
+    truth = drawn.mean(axis=-1)
+    taus = np.asarray(kendall_tau_b(truth, np.arange(truth.shape[1])))  # never all ties
     means = updates.original_models(plan.seed).mean(axis=-1)
     numbers = {f"priors.mean.{i}": float(mean) for i, mean in enumerate(means, 1)}
     numbers |= {"priors.update_tau": found.update_tau, "priors.changed": found.changed}
@@ -53,13 +55,6 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
     )
 
 
-def _update_taus(plan: Plan) -> Floats:
-    """Kendall's tau_b of the originals' ranking and that of each set of updates."""
-    drawn = updates.updated_models(updates.ORIGINAL_SHAPES, plan.prior_replicates, plan.seed)
-    truth = drawn.mean(axis=-1)
-    return np.asarray(kendall_tau_b(truth, np.arange(truth.shape[1])))  # never all ties
-
-
 def _updates_table(taus: Floats) -> Table:
     values, counts = np.unique(np.round(taus, 6), return_counts=True)
     rows = [
@@ -71,7 +66,7 @@ def _updates_table(taus: Floats) -> Table:
     return Table("Fig. 2a of version 001: originals against updates", columns, rows, notes)
 
 
-def _gain_table(found: PriorStudy, plan: Plan) -> Table:
+def _gain_table(found: PriorStudy, plan: StudyPlan) -> Table:
     columns = [Column("n", "N"), shared.fixed("d0", "D = 0", 4, "tau_b")]
     columns += [shared.fixed(f"d{d}", f"D = {d}", 4, "tau_b") for d in STRENGTHS]
     columns += [shared.fixed(f"gain{d}", f"D = {d}", 4, "gain over D = 0") for d in STRENGTHS]

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 import scoring
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.research.studies import Result, paper, shared
 from scoring.ranking.compare import pairwise_z
@@ -30,7 +30,7 @@ class Ranked(NamedTuple):
     ci: npt.NDArray[np.int64]
 
 
-def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """One table for each group of models, with a pair of columns a data set.
 
     Raises:
@@ -59,9 +59,7 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
         tables[stem] = _table(labels[key], of_key)
         if key in ("000", "001"):
             by_task = {t: r for d, r in of_key.items() if (t := paper.task_of(d))}
-            numbers |= _counts(key, by_task)
-            numbers |= _by_name(by_task) if key == "000" else _by_row(by_task)
-            numbers |= _pair(by_task)
+            numbers |= _numbers(key, by_task)
     notes.append(
         f"Table 2: rule consecutive z, dense, z = {Z} (one-sided 95 %); without interval:"
         " competition ranks of the scores. With the same N for all, avg@N and Bayes@N rank alike"
@@ -103,47 +101,25 @@ def _table(label: str, found: dict[str, Ranked]) -> Table:
     return Table(f"Table 2: ranks, {label}", columns, rows, notes)
 
 
-def _counts(version: str, found: dict[str, Ranked]) -> dict[str, float]:
-    """Groups of models that share a rank, and distinct ranks, with interval."""
+def _numbers(version: str, found: dict[str, Ranked]) -> dict[str, float]:
+    """What the paper prints of its own models, by task; see `paper.rows_001` for names of rows."""
+    names: dict[int | None, str] = dict(paper.short_names().items())
+    if version == "001":
+        named, others = paper.rows_001()
+        names = dict(named.items())
+        if "aime25" in found:  # the other rows by their order there
+            first = found["aime25"]
+            order = [first.numbers[i] for i in np.argsort(first.plain, kind="stable")]
+            names |= zip((n for n in order if n not in named), others, strict=True)
     numbers: dict[str, float] = {}
     for task, ranked in found.items():
+        for number, ci, plain in zip(ranked.numbers, ranked.ci, ranked.plain, strict=True):
+            if number in names:
+                start = f"ranks.{version}.{names[number]}.{task}"
+                numbers |= {f"{start}.ci": int(ci), f"{start}.plain": int(plain)}
         _, sizes = np.unique(ranked.ci, return_counts=True)
         numbers[f"ranks.{version}.ties.{task}"] = int((sizes > 1).sum())
         numbers[f"ranks.{version}.distinct.{task}"] = sizes.size
-    return numbers
-
-
-def _by_name(found: dict[str, Ranked]) -> dict[str, float]:
-    numbers: dict[str, float] = {}
-    for task, ranked in found.items():
-        for number, ci, plain in zip(ranked.numbers, ranked.ci, ranked.plain, strict=True):
-            if number:
-                start = f"ranks.000.{paper.short_names()[number]}.{task}"
-                numbers |= {f"{start}.ci": int(ci), f"{start}.plain": int(plain)}
-    return numbers
-
-
-def _by_row(found: dict[str, Ranked]) -> dict[str, float]:
-    """By model where version 001's name is established; the other rows by order on AIME'25."""
-    named, others = paper.rows_001()
-    row_of: dict[int | None, str] = {number: name for number, name in named.items()}
-    if "aime25" in found:
-        first = found["aime25"]
-        order = [first.numbers[i] for i in np.argsort(first.plain, kind="stable")]
-        row_of |= zip((n for n in order if n not in named), others, strict=True)
-    numbers: dict[str, float] = {}
-    for task, ranked in found.items():
-        for number, ci, plain in zip(ranked.numbers, ranked.ci, ranked.plain, strict=True):
-            if number in row_of:
-                start = f"ranks.001.{row_of[number]}.{task}"
-                numbers |= {f"{start}.ci": int(ci), f"{start}.plain": int(plain)}
-    return numbers
-
-
-def _pair(found: dict[str, Ranked]) -> dict[str, float]:
-    """z and confidence of the order of gpt-oss-20b-high and -medium."""
-    numbers: dict[str, float] = {}
-    for task, ranked in found.items():
         if HIGH in ranked.numbers and MEDIUM in ranked.numbers:
             i, j = ranked.numbers.index(HIGH), ranked.numbers.index(MEDIUM)
             z = abs(float(ranked.z[i, j]))

@@ -5,7 +5,6 @@ said; the rest goes on.
 """
 
 import gc
-import re
 import time
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,7 +16,7 @@ from pipeline.cohorts import cohort
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config import studies as settings
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.display import style
+from pipeline.config.studies import StudyPlan
 from pipeline.display import table as tabular
 from pipeline.research import studies
 from pipeline.research.studies import Result, listings, page
@@ -29,43 +28,89 @@ def study(cfg: AnalysisConfig) -> None:
 
     Raises:
         UserError: a study that was named, or every study, cannot be made (after the others are
-            saved); runs that were named are not there; nothing can be written.
+            saved); runs that were named are not there.
     """
-    plan, names = _plan(cfg), settings.wanted(cfg.study)
+    plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
+    names = settings.wanted(cfg.study)
     simulated = set(names) <= set(settings.SIMULATED)
     cohorts, lacking = ([], "") if simulated else _loaded(cfg)
     folder = Path(cfg.out or f"{cfg.runs}/_studies").expanduser()
     saved: list[str] = []
     failed = dict.fromkeys(_without_runs(names, cohorts), lacking)
-    for section, found in _each(names, plan, cohorts, folder, failed):
-        for table in found.tables.values():
+    for section, result in _each(names, plan, cohorts, folder, failed):
+        for table in result.tables.values():
             tabular.show(table)
-        for line in found.notes:
+        for line in result.notes:
             note(line)
         saved.append(section.name)
     if saved:
         note(f"saved {', '.join(saved)} in {folder}")
-    whys: dict[str, list[str]] = {}  # studies that lack the same are said in one go
-    for name in failed:
-        whys.setdefault(failed[name], []).append(name)
-    said = "; ".join(f"{', '.join(those)}: {why}" for why, those in whys.items())
+    lines = [  # studies that lack the same are said in one go
+        f"{', '.join(name for name in failed if failed[name] == why)}: {why}"
+        for why in dict.fromkeys(failed.values())
+    ]
     if failed and (cfg.study.name or not saved):
-        raise UserError(f"not made: {said}")
+        raise UserError(f"not made: {'; '.join(lines)}")
     if failed:
-        warn(f"left out: {said}")
+        warn(f"left out: {'; '.join(lines)}")
 
 
 def reproduce(cfg: AnalysisConfig) -> None:
     """Make every study, and `index.html` and `index.md` with printed numbers beside ours.
 
     Raises:
-        UserError: no study at all can be made, or nothing can be written.
+        UserError: no study at all can be made, or runs that were named are not there.
     """
-    began, plan = time.monotonic(), _plan(cfg)
+    began = time.monotonic()
+    plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
     cohorts, lacking = _loaded(cfg)
     left_out = [f"all that needs runs: {lacking}"] if lacking else []
     reproduced(cohorts, plan, settings.wanted(cfg.study), Path(cfg.out or "paper"), left_out)
     note(f"reproduce took {clock(time.monotonic() - began)}")
+
+
+def reproduced(
+    cohorts: list[Cohort],
+    plan: StudyPlan,
+    names: list[str],
+    folder: Path,
+    left_out: list[str],
+) -> dict[str, float]:
+    """Make studies of cohorts, and the page, in a folder: `reproduce` once runs are read.
+
+    Args:
+        cohorts: one per data set; none: only simulated studies.
+        plan: seed and counts.
+        names: studies.
+        folder: where files go.
+        left_out: what was left out before; studies that cannot be made are added.
+
+    Returns:
+        Our numbers by their ids in configs/paper/printed.yaml.
+
+    Raises:
+        UserError: no study at all can be made.
+    """
+    folder = folder.expanduser()
+    sections: list[Section] = []
+    numbers: dict[str, float] = {}
+    lacking = _without_runs(names, cohorts)
+    failed = dict.fromkeys(lacking, "")
+    for section, result in _each(names, plan, cohorts, folder, failed):
+        sections.append(section)
+        numbers |= result.numbers
+    left_out += [f"{name}: {why}" for name, why in failed.items() if why]
+    if not sections:
+        raise UserError(f"no study can be made: {'; '.join(left_out)}")
+    sections.append(_save(folder, "listings", listings.study(plan, cohorts)))
+    known = {section.name for section in sections} | {*lacking}
+    compared = page.comparison(numbers, {*settings.STUDIES} - known)
+    texts = page.pages(sections, compared, left_out)
+    tabular.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
+    for verdict, number, records in page.counts(compared):
+        note(f"{verdict}: {number} printed numbers, {records} of them need the authors' records")
+    results.print(str(folder / "index.html"))
+    return numbers
 
 
 def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
@@ -85,11 +130,7 @@ def _without_runs(names: list[str], cohorts: list[Cohort]) -> list[str]:
 
 
 def _each(
-    names: list[str],
-    plan: settings.Plan,
-    cohorts: list[Cohort],
-    folder: Path,
-    failed: dict[str, str],
+    names: list[str], plan: StudyPlan, cohorts: list[Cohort], folder: Path, failed: dict[str, str]
 ) -> Iterator[tuple[Section, Result]]:
     """Make and save studies, and give them without figures, which hold memory.
 
@@ -99,99 +140,22 @@ def _each(
         if name in failed:
             continue
         try:
-            found = studies.run(name, plan, cohorts)
+            result = studies.run(name, plan, cohorts)
         except UserError as error:
             failed[name] = str(error)
             warn(f"study {name} is left out: {error}")
             continue
-        section = _save(folder, name, found)
-        found.figures.clear()
+        section = _save(folder, name, result)
+        result.figures.clear()
         gc.collect()  # figures hold cycles, and a study may have drawn forty
-        yield section, found
+        yield section, result
 
 
-def reproduced(
-    cohorts: list[Cohort],
-    plan: settings.Plan,
-    names: list[str],
-    folder: Path,
-    left_out: list[str],
-) -> dict[str, float]:
-    """Make studies of cohorts, and the page, in a folder: `reproduce` once runs are read.
-
-    Args:
-        cohorts: one per data set; none: only simulated studies.
-        plan: seed and counts.
-        names: studies.
-        folder: where files go.
-        left_out: what was left out before; studies that cannot be made are added.
-
-    Returns:
-        Our numbers by their ids in configs/paper/printed.yaml.
-
-    Raises:
-        UserError: no study at all can be made, or nothing can be written.
-    """
-    folder = folder.expanduser()
-    sections: list[Section] = []
-    numbers: dict[str, float] = {}
-    lacking = _without_runs(names, cohorts)
-    failed: dict[str, str] = dict.fromkeys(lacking, "")
-    for section, found in _each(names, plan, cohorts, folder, failed):
-        sections.append(section)
-        numbers |= found.numbers
-    left_out += [f"{name}: {why}" for name, why in failed.items() if why]
-    if not sections:
-        raise UserError(f"no study can be made: {'; '.join(left_out)}")
-    lists = {"table3": listings.table_3()}
-    if cohorts:
-        lists["table6"] = listings.table_6(cohorts)
-    sections.append(_save(folder, "listings", Result(lists, {}, {}, [])))
-    made = {section.name for section in sections}
-    skipped = {name for name in settings.STUDIES if name not in made and name not in lacking}
-    compared = page.comparison(numbers, skipped)
-    try:
-        tabular.save(compared, folder, "printed")
-        page.write(folder, sections, compared, left_out)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    for verdict, number, records in page.counts(compared):
-        note(f"{verdict}: {number} printed numbers, {records} of them need the authors' records")
-    results.print(str(folder / "index.html"))
-    return numbers
-
-
-def _plan(cfg: AnalysisConfig) -> settings.Plan:
-    return settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
-
-
-def _save(folder: Path, name: str, found: Result) -> Section:
-    """Write a study's files, under stems that are safe as file names and links."""
-    tables = {_stem(key): table for key, table in found.tables.items()}
-    figures = {_stem(key): figure for key, figure in found.figures.items()}
-    try:
-        for stem, table in tables.items():
-            tabular.save(table, folder, stem)
-        for stem, figure in figures.items():
-            style.save(figure, folder / stem)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    title = (
-        (import_module(f"pipeline.research.studies.{name}").__doc__ or name)
-        .split("\n")[0]
-        .rstrip(".")
-    )
-    return Section(name, title, found.notes, tables, list(figures))
-
-
-def _stem(key: str) -> str:
-    """A key as a file name: data sets may be called anything.
-
-    >>> _stem("fig4_my set/2_20")
-    'fig4_my_set_2_20'
-    """
-    return re.sub(r"[^\w.-]", "_", key)
-
-
-def _unwritable(folder: Path, error: OSError) -> UserError:
-    return UserError(f"out={folder}: {error.strerror or error}; name a folder that can be written")
+def _save(folder: Path, name: str, result: Result) -> Section:
+    tables = {tabular.file_stem(key): table for key, table in result.tables.items()}
+    figures = {tabular.file_stem(key): figure for key, figure in result.figures.items()}
+    record = {"numbers": result.numbers, "notes": result.notes}
+    tabular.write(folder, name, record, tables, figures)
+    module = import_module(f"pipeline.research.studies.{name}")
+    title = (module.__doc__ or name).split("\n")[0].rstrip(".")
+    return Section(name, title, result.notes, tables, list(figures))

@@ -4,6 +4,8 @@ Categories come from each data set with its own thresholds; the questions of all
 one set (M = 120 for the paper's four tasks).
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,7 +15,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import leaderboard as plots
 from pipeline.research.studies import Result, paper, shared
@@ -22,7 +24,7 @@ from pipeline.rubrics.rubric import Rubric
 Made = dict[str, tuple[Rubric, npt.NDArray[np.int8]]]
 
 
-def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Competition ranks of the models that all data sets have, under each rubric.
 
     Raises:
@@ -52,50 +54,18 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
             f"{len(names)} models and {len(rubrics)} rubrics are common to all data sets; ranks"
             " need two models and one rubric: name data sets that share them"
         )
-    scores = {name: _stacked(made, names, name) for name in rubrics}
-    return _result(made, names, scores, notes)
-
-
-def _stacked(
-    made: list[tuple[Cohort, Made]], names: list[str], rubric: str
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Bayes@N of each model, mean and sigma, over the questions of all data sets."""
-    counts = []
-    for cohort, found in made:
-        rows = [cohort.names.index(name) for name in names]
-        counts.append(cohort_rubrics.counts(found[rubric][0], found[rubric][1][rows]))
-    weights = made[0][1][rubric][0].weights
-    stacked = np.concatenate(counts, axis=1)  # (L, all M, C + 1)
-    found_scores = [scoring.bayes(scoring.Counts(model), weights) for model in stacked]
-    mu, sigma = np.array(found_scores).T
-    return mu, sigma
-
-
-def _result(
-    made: list[tuple[Cohort, Made]],
-    names: list[str],
-    scores: dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]],
-    notes: list[str],
-) -> Result:
     questions = sum(len(cohort.question_ids) for cohort, _ in made)
-    ranks = np.array([scoring.ranks(mu) for mu, _ in scores.values()]).T  # (L, rubrics)
     title = f"{', '.join(c.dataset for c, _ in made)} stacked, M = {questions}"
-    columns = [shared.text("model", "model"), *(Column(name, name) for name in scores)]
-    by_rank = [
-        {"model": name, **dict(zip(scores, map(int, row), strict=True))}
-        for name, row in zip(names, ranks, strict=True)
-    ]
-    by_score = [
-        {
-            "model": name,
-            "rubric": rubric,
-            "mu": float(mu[i]),
-            "sigma": float(sigma[i]),
-            "rank": int(ranks[i, k]),
-        }
-        for k, (rubric, (mu, sigma)) in enumerate(scores.items())
-        for i, name in enumerate(names)
-    ]
+    by_rank: list[dict[str, Any]] = [{"model": name} for name in names]
+    by_score: list[dict[str, Any]] = []
+    for rubric in rubrics:
+        mu, sigma = _stacked(made, names, rubric)
+        for row, *scores in zip(by_rank, mu, sigma, scoring.ranks(mu), strict=True):
+            values = dict(zip(("mu", "sigma", "rank"), np.array(scores).tolist(), strict=True))
+            row[rubric] = values["rank"] = int(values["rank"])
+            by_score.append({"model": row["model"], "rubric": rubric, **values})
+    ranks = np.array([[row[rubric] for rubric in rubrics] for row in by_rank])
+    columns = [shared.text("model", "model"), *(Column(name, name) for name in rubrics)]
     long = [
         shared.text("rubric", "rubric"),
         shared.text("model", "model"),
@@ -103,23 +73,34 @@ def _result(
         shared.fixed("sigma", "σ", 4),
         Column("rank", "rank"),
     ]
-    told = ["competition ranks of Bayes@N under each rubric's weights (configs/rubric)"]
+    caption = ["competition ranks of Bayes@N under each rubric's weights (configs/rubric)"]
     notes += [
-        "Rubrics: thresholds are per data set, over all models together unless"
+        "Schemata: thresholds are per data set, over all models together unless"
         " thresholds.scope=model; the weights are ours, the paper prints one example.",
     ]
-    lacking = {name for _, found in made for name in found} - set(scores)
-    if lacking:
-        notes.append(f"Rubrics: {', '.join(sorted(lacking))}: not made on every data set.")
+    if lacking := {name for _, of_cohort in made for name in of_cohort} - {*rubrics}:
+        notes.append(f"Schemata: {', '.join(sorted(lacking))}: not made on every data set.")
     return Result(
         {
-            "fig7": Table(f"Fig. 7: ranks by rubric, {title}", columns, by_rank, told),
-            "fig7_scores": Table(f"Fig. 7: scores by rubric, {title}", long, by_score, told),
+            "fig7": Table(f"Fig. 7: ranks by rubric, {title}", columns, by_rank, caption),
+            "fig7_scores": Table(f"Fig. 7: scores by rubric, {title}", long, by_score, caption),
         },
-        {"fig7": plots.rank_lines(list(scores), names, ranks, f"Ranks by rubric: {title}")},
-        _numbers(made, names, list(scores), ranks),
+        {"fig7": plots.rank_lines(rubrics, names, ranks, f"Ranks by rubric: {title}")},
+        _numbers(made, names, rubrics, ranks),
         notes,
     )
+
+
+def _stacked(
+    made: list[tuple[Cohort, Made]], names: list[str], rubric: str
+) -> npt.NDArray[np.float64]:
+    """Mean and sigma (2, L) of each model's Bayes@N, over the questions of all data sets."""
+    counts = []
+    for cohort, of_cohort in made:
+        rows = [cohort.names.index(name) for name in names]
+        counts.append(cohort_rubrics.counts(of_cohort[rubric][0], of_cohort[rubric][1][rows]))
+    stacked = scoring.Counts(np.concatenate(counts, axis=1))  # (L, all M, C + 1)
+    return np.array(scoring.bayes(stacked, made[0][1][rubric][0].weights))
 
 
 def _numbers(

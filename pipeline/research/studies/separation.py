@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import separation as plots
 from pipeline.research.studies import Result, shared
@@ -22,37 +22,30 @@ STEPS = (10, 20, 40, 60, 80, 120, 160, 199, 240, 285, 330, 380, 440)
 THRESHOLDS = (1.645, 1.96)
 
 
-def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Simulate; `cohorts` are not looked at."""
-    found = _simulate(plan)
+    with Meter("separation", 1) as meter:
+        drawn = simulation.coin_study(
+            plan.separation_sets, STEPS, plan.separation_replicates, plan.seed
+        )
+        meter.advance(1)
     numbers: dict[str, float] = {}
     rows = []
     for i, n in enumerate(STEPS):
-        row: dict[str, float] = {"n": n}
-        for key, values in (("p", found.above), ("z", found.z)):
+        row: dict[str, float] = {"n": n, "tied": float(drawn.tied[:, i].mean())}
+        for key, values in (("p", drawn.above), ("z", drawn.z)):
             name = f"separation.{key}.{n}"
             shared.spread(values[:, i], name, numbers)
             row |= {key: numbers[name]}
             row |= {f"{key}_{end}": numbers[f"{name}.{end}"] for end in ("low", "high")}
-        row["tied"] = float(found.tied[:, i].mean())
         rows.append(row)
     for threshold in THRESHOLDS:
-        shared.spread(_crossing(found.z, threshold), f"separation.n.{threshold}", numbers)
+        shared.spread(_crossing(drawn.z, threshold), f"separation.n.{threshold}", numbers)
     for z in (1.14, *THRESHOLDS):
         numbers[f"separation.rho.{z}"] = float(ndtr(z))
     return Result(
-        {"fig3": _table(rows, numbers, plan)}, {"fig3": _figure(found)}, numbers, _notes(plan)
+        {"fig3": _table(rows, numbers, plan)}, {"fig3": _figure(drawn)}, numbers, _notes(plan)
     )
-
-
-def _simulate(plan: Plan) -> Separation:
-    """LLM10 and LLM9 of many sets, arrays (sets, steps)."""
-    with Meter("separation", 1) as meter:
-        found = simulation.coin_study(
-            plan.separation_sets, STEPS, plan.separation_replicates, plan.seed
-        )
-        meter.advance(1)
-    return found
 
 
 def _crossing(z: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.float64]:
@@ -65,7 +58,7 @@ def _crossing(z: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.fl
     return np.array([float(np.interp(threshold, row, STEPS)) for row in rising])
 
 
-def _table(rows: list[dict[str, float]], numbers: dict[str, float], plan: Plan) -> Table:
+def _table(rows: list[dict[str, float]], numbers: dict[str, float], plan: StudyPlan) -> Table:
     p, z = "P(LLM10 above LLM9)", "mean |z|"
     columns = [
         Column("n", "N"),
@@ -87,7 +80,7 @@ def _table(rows: list[dict[str, float]], numbers: dict[str, float], plan: Plan) 
     return Table("Fig. 3: telling LLM10 from LLM9", columns, rows, notes)
 
 
-def _notes(plan: Plan) -> list[str]:
+def _notes(plan: StudyPlan) -> list[str]:
     noise = 0.5 / plan.separation_replicates**0.5
     return [
         "Fig. 3 is a reconstruction: sets of coins with the printed means. The paper's curve is of"
@@ -101,16 +94,13 @@ def _notes(plan: Plan) -> list[str]:
     ]
 
 
-def _figure(found: Separation) -> Figure:
-    low, high = (
-        {"probability": np.quantile(found.above, q, axis=0), "z": np.quantile(found.z, q, axis=0)}
-        for q in (0.025, 0.975)
-    )
+def _figure(drawn: Separation) -> Figure:
+    both = {"probability": drawn.above, "z": drawn.z}
     return plots.separation(
         STEPS,
-        found.above.mean(axis=0),
-        found.z.mean(axis=0),
-        {key: (low[key], high[key]) for key in low},
+        drawn.above.mean(axis=0),
+        drawn.z.mean(axis=0),
+        {key: tuple(np.quantile(of, [0.025, 0.975], axis=0)) for key, of in both.items()},
         (80, 199, 285),
         "LLM10 and LLM9: mean and central 95 % over reconstructed sets",
         THRESHOLDS,

@@ -59,8 +59,8 @@ def groups(cohort: Cohort) -> list[Group]:
     """
     numbers = paper_numbers(cohort)
     pools = {"the paper's 20": ("001", paper.TWENTY), "the paper's first 11": ("000", paper.ELEVEN)}
-    alone = [version for version, pool in pools.values() if {n or 0 for n in numbers} == {*pool}]
-    whole = Group(f"{len(numbers)} models", *(alone or [None]), list(range(len(numbers))))
+    version = next((v for v, pool in pools.values() if {n or 0 for n in numbers} == {*pool}), None)
+    whole = Group(f"{len(numbers)} models", version, list(range(len(numbers))))
     return [whole] + [
         Group(label, version, [numbers.index(n) for n in pool])
         for label, (version, pool) in pools.items()
@@ -70,34 +70,33 @@ def groups(cohort: Cohort) -> list[Group]:
 
 def paper_numbers(cohort: Cohort) -> list[int | None]:
     """Each model's number in Table 6, by its folder's or its model's name; None for others."""
-    names = [[name] for name in cohort.names]
-    for candidates, member in zip(names, cohort.members, strict=False):
-        candidates += [member.run.cfg.model.name, member.run.cfg.model.id]
-    return paper.numbers_of(names)
+    if not cohort.members:
+        return paper.numbers_of([[name] for name in cohort.names])
+    models = [(member.name, member.run.cfg.model) for member in cohort.members]
+    return paper.numbers_of([[name, model.name, model.id] for name, model in models])
 
 
-def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
+def complete(cohort: Cohort) -> tuple[Bits, list[str]]:
     """Outcomes without gaps: the trials that no model owes for any question.
 
     Args:
         cohort: models on one data set.
-        least: trials that the caller needs.
 
     Returns:
         Outcomes 0 and 1, uint8, shape (L, M, n), and a note where trials were left out.
 
     Raises:
-        UserError: fewer than two models, or fewer than `least` such trials.
+        UserError: fewer than two models, or fewer than two such trials.
     """
     if len(cohort.names) < 2:
         raise UserError(f"{cohort.dataset}: holds one model; a ranking needs two or more")
     matrix = cohort.matrix()
     whole = ~np.ma.getmaskarray(matrix).any(axis=(0, 1))  # type: ignore[no-untyped-call]
     kept = int(whole.sum())
-    if kept < least:
+    if kept < 2:
         raise UserError(
             f"{cohort.dataset}: {kept} trials are complete for all questions and models; this"
-            f" needs {least} or more: generate and grade the rest, or name fewer models"
+            f" needs 2 or more: generate and grade the rest, or name fewer models"
         )
     data = np.asarray(matrix.data)[..., whole].astype(np.uint8)
     if kept == matrix.shape[-1]:
@@ -108,26 +107,24 @@ def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
     ]
 
 
-def each_sound(
-    cohorts: Iterable[Cohort], least: int = 2
-) -> tuple[list[tuple[Cohort, Bits]], list[str]]:
+def each_sound(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]], list[str]]:
     """Cohorts with their complete outcomes; those that lack them are left out with a note.
 
     Raises:
         UserError: none is left.
     """
-    found, notes = [], []
+    sound, notes, faults = [], [], []
     for cohort in cohorts:
         try:
-            data, said = complete(cohort, least)
+            data, gaps = complete(cohort)
         except UserError as error:
-            notes.append(f"left out: {error}")
+            faults.append(str(error))
             continue
-        found.append((cohort, data))
-        notes += said
-    if not found:
-        raise UserError("; ".join(n.removeprefix("left out: ") for n in notes) or "no runs found")
-    return found, notes
+        sound.append((cohort, data))
+        notes += gaps
+    if not sound:
+        raise UserError("; ".join(faults) or "no runs found")
+    return sound, [*(f"left out: {fault}" for fault in faults), *notes]
 
 
 def text(key: str, title: str) -> Column:

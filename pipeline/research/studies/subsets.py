@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import convergence as plots
 from pipeline.research.studies import Result, merged, paper, shared
@@ -29,32 +29,32 @@ DRAWN = {5: 50, 10: 20, 15: 20}
 """Sizes of subsets, and how many, as in the paper."""
 
 
-def study(plan: Plan, sound: Sequence[tuple[Cohort, Bits]]) -> Result:
+def study(plan: StudyPlan, sound: Sequence[tuple[Cohort, Bits]]) -> Result:
     """Every subset of every data set.
 
     Args:
         plan: seed and counts.
         sound: data sets with their complete outcomes, as of `shared.each_sound`.
     """
-    work, notes = [], []
-    for cohort, data in sound:
-        chosen, said = _chosen(plan, cohort)
-        notes += said
-        work.append((cohort, data, chosen))
-    found: dict[tuple[int, int], dict[str, Convergence]] = defaultdict(dict)
+    chosen = {cohort.dataset: _chosen(cohort, plan.seed) for cohort, _ in sound}
+    notes = [
+        f"Subsets of {name}: these are not the paper's twenty models; drawn at random, seed"
+        f" {plan.seed}, sizes {', '.join(map(str, _sizes(of))) or 'none (too few models)'}."
+        for name, of in chosen.items()
+        if not any(subset.printed for subset, _ in of)
+    ]
+    points: dict[str, dict[tuple[int, int], Convergence]] = defaultdict(dict)
     figures = {}
-    judged = [shared.BAYES]
-    with Meter("subsets", sum(len(chosen) + 1 for _, _, chosen in work)) as meter:
-        for cohort, data, chosen in work:
+    with Meter("subsets", sum(len(of) + 1 for of in chosen.values())) as meter:
+        for cohort, data in sound:
             sizes: dict[int, list[npt.NDArray[Any]]] = defaultdict(list)
-            everything = list(range(len(cohort.names)))
-            for subset, models in [*chosen, (None, everything)]:
+            everything = (Subset(0, (), {}), list(range(len(cohort.names))))
+            for subset, models in [*chosen[cohort.dataset], everything]:
                 [one] = convergence.convergence_at(
-                    data, judged, plan.subset_replicates, seed=plan.seed, models=models
+                    data, [shared.BAYES], plan.subset_replicates, seed=plan.seed, models=models
                 )
                 sizes[len(models)].append(_points(one))
-                if subset is not None:
-                    found[len(models), subset.row][cohort.dataset] = one
+                points[cohort.dataset][len(models), subset.row] = one
                 meter.advance(1)
             figures[f"fig6_{cohort.dataset}"] = plots.subsets(
                 sorted(sizes),
@@ -62,37 +62,29 @@ def study(plan: Plan, sound: Sequence[tuple[Cohort, Bits]]) -> Result:
                 f"convergence@n by the number of models: {cohort.dataset}",
                 data.shape[-1],
             )
+    alike: dict[Any, list[Cohort]] = defaultdict(list)  # the same models in the same subsets
+    for cohort, _ in sound:
+        of = chosen[cohort.dataset]
+        alike[tuple(tuple(cohort.names[i] for i in models) for _, models in of)].append(cohort)
     results = [
-        _of_data_sets([cohort for cohort, _, _ in of_kind], of_kind[0][2], found, plan)
-        for of_kind in _alike(work)
-        if of_kind[0][2]
+        _of_size(size, cohorts, chosen[cohorts[0].dataset], points, plan)
+        for cohorts in alike.values()
+        for size in _sizes(chosen[cohorts[0].dataset])
     ]
     return merged(*results, Result({}, figures, {}, notes))
 
 
-def _alike(work: Sequence[Any]) -> list[list[Any]]:
-    """Data sets with the same models in the same subsets share tables."""
-    kinds: dict[Any, list[Any]] = defaultdict(list)
-    for cohort, data, chosen in work:
-        names = tuple(tuple(cohort.names[i] for i in models) for _, models in chosen)
-        kinds[names].append((cohort, data, chosen))
-    return list(kinds.values())
+def _chosen(cohort: Cohort, seed: int) -> list[tuple[Subset, list[int]]]:
+    """Subsets, with the positions of their models in the cohort."""
+    where = {number: i for i, number in enumerate(shared.paper_numbers(cohort)) if number}
+    if where.keys() >= {*paper.TWENTY}:
+        return [(s, [where[number] for number in s.models]) for s in paper.subsets()]
+    drawn = _drawn(seed, len(cohort.names))
+    return [(s, [number - 1 for number in s.models]) for s in drawn]
 
 
-def _chosen(plan: Plan, cohort: Cohort) -> tuple[list[tuple[Subset, list[int]]], list[str]]:
-    """Subsets, with the positions of their models in the cohort, and what to say of them."""
-    numbers = shared.paper_numbers(cohort)
-    where = {number: i for i, number in enumerate(numbers) if number}
-    printed = [s for s in paper.subsets() if all(number in where for number in s.models)]
-    if len(printed) == len(paper.subsets()):
-        return [(s, [where[number] for number in s.models]) for s in printed], []
-    drawn = _drawn(plan.seed, len(cohort.names))
-    sizes = ", ".join(str(size) for size in dict.fromkeys(len(s.models) for s in drawn))
-    said = (
-        f"Subsets of {cohort.dataset}: these are not the paper's twenty models; drawn at random,"
-        f" seed {plan.seed}, sizes {sizes or 'none (too few models)'}."
-    )
-    return [(s, [number - 1 for number in s.models]) for s in drawn], [said]
+def _sizes(chosen: Sequence[tuple[Subset, list[int]]]) -> list[int]:
+    return list(dict.fromkeys(len(models) for _, models in chosen))
 
 
 def _drawn(seed: int, models: int) -> list[Subset]:
@@ -124,41 +116,37 @@ def _points(found: Convergence) -> npt.NDArray[np.float32]:
     return np.concatenate([made, np.full(found.failed, np.nan, np.float32)])
 
 
-def _of_data_sets(
+def _of_size(
+    size: int,
     cohorts: list[Cohort],
     chosen: list[tuple[Subset, list[int]]],
-    found: dict[tuple[int, int], dict[str, Convergence]],
-    plan: Plan,
+    points: dict[str, dict[tuple[int, int], Convergence]],
+    plan: StudyPlan,
 ) -> Result:
-    """One table a size of subsets, with a pair of columns a data set."""
-    tables, numbers = {}, {}
-    by_size: dict[int, list[tuple[Subset, list[int]]]] = defaultdict(list)
+    """The table of all subsets of one size, with columns for each data set."""
+    numbers: dict[str, float] = {}
+    rows = []
     for subset, models in chosen:
-        by_size[len(models)].append((subset, models))
-    for size, of_size in by_size.items():
-        rows = []
-        for subset, models in of_size:
-            names = ", ".join(cohorts[0].names[i] for i in models)
-            row: dict[str, Any] = {"row": subset.row, "models": names}
-            for cohort in cohorts:
-                one, task = found[size, subset.row][cohort.dataset], paper.task_of(cohort.dataset)
-                capped = shared.capped_mean(one)
-                row[f"{cohort.dataset}_mean"] = one.mean
-                row[f"{cohort.dataset}_capped"] = capped
-                row[f"{cohort.dataset}_failed"] = one.share_failed
-                if subset.printed and task:
-                    numbers[subset.id(task)] = capped
-                    if one.mean is not None:
-                        numbers[f"{subset.id(task)}.other"] = one.mean
-            rows.append(row)
-        paper_stem = chosen[0][0].printed and TABLES[size]
-        sets = "_".join(cohort.dataset for cohort in cohorts)
-        stem = paper_stem or f"subsets{size}_{sets}"
-        tables[stem] = _table(size, cohorts, rows, plan)
-    return Result(tables, {}, numbers, [])
+        if len(models) != size:
+            continue
+        names = ", ".join(cohorts[0].names[i] for i in models)
+        row: dict[str, Any] = {"row": subset.row, "models": names}
+        for name in (cohort.dataset for cohort in cohorts):
+            one, task = points[name][size, subset.row], paper.task_of(name)
+            capped = shared.capped_mean(one)
+            row |= {f"{name}_mean": one.mean, f"{name}_failed": one.share_failed}
+            row[f"{name}_capped"] = capped
+            if subset.printed and task:
+                numbers[subset.id(task)] = capped
+                if one.mean is not None:
+                    numbers[f"{subset.id(task)}.other"] = one.mean
+        rows.append(row)
+    sets = "_".join(cohort.dataset for cohort in cohorts)
+    stem = TABLES[size] if chosen[0][0].printed else f"subsets{size}_{sets}"
+    return Result({stem: _table(size, cohorts, rows, plan)}, {}, numbers, [])
 
 
-def _table(size: int, cohorts: list[Cohort], rows: list[dict[str, Any]], plan: Plan) -> Table:
+def _table(size: int, cohorts: list[Cohort], rows: list[dict[str, Any]], plan: StudyPlan) -> Table:
     columns = [Column("row", "comb."), shared.text("models", "models")]
     for cohort in cohorts:
         columns.append(shared.fixed(f"{cohort.dataset}_mean", "mean n", 1, cohort.dataset))

@@ -6,7 +6,7 @@ import numpy as np
 
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import Plan
+from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import convergence as plots
 from pipeline.research.studies import Result, merged, paper, shared
@@ -18,7 +18,7 @@ _SHOWN = (1, 2, 4, 8, 10, 20, 40, 80)
 SCHEMES: tuple[Resample, ...] = ("columns", "rows")
 
 
-def study(plan: Plan, cohorts: list[Cohort]) -> Result:
+def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Curves of every data set and each of its `shared.groups`, both bootstraps.
 
     Raises:
@@ -41,7 +41,7 @@ def study(plan: Plan, cohorts: list[Cohort]) -> Result:
     return merged(*results, Result({}, {}, {}, notes))
 
 
-def _one(plan: Plan, cohort: Cohort, data: Bits, group: Group, scheme: Resample) -> Result:
+def _one(plan: StudyPlan, cohort: Cohort, data: Bits, group: Group, scheme: Resample) -> Result:
     trials = data.shape[-1]
     found = convergence.tau_curve(
         data[group.models], shared.judged(trials), plan.tau_replicates, scheme, plan.seed
@@ -60,7 +60,7 @@ def _one(plan: Plan, cohort: Cohort, data: Bits, group: Group, scheme: Resample)
     return Result({stem: _table(title, found, plan)}, {stem: figure}, numbers, [])
 
 
-def _table(title: str, found: list[TauCurve], plan: Plan) -> Table:
+def _table(title: str, found: list[TauCurve], plan: StudyPlan) -> Table:
     trials = len(found[0].tau)
     shown = sorted({n for n in _SHOWN if n <= trials} | {trials})
     columns = [shared.text("estimator", "estimator")]
