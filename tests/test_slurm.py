@@ -188,4 +188,4 @@ def test_a_submission_samples_grades_scores_and_reports(
     every = ",".join(_pointer(run).values())
     wait_for(lambda: not cluster.ask("squeue", "-h", "-j", every).strip(), 300, "the end")
     _complete(run, 1)
-    assert (run.parent / "_report" / "index.html").is_file()
+    assert (run / "_report" / "index.html").is_file()

@@ -999,18 +999,16 @@ def test_the_demo_from_checkpoints_to_a_page(
     assert "5 finished, 0 owed" in capfd.readouterr().err
 
 
-def test_two_checkpoints_and_their_mean_for_real(
-    place: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The same with the engine that starts faster: three processes, one of merged weights."""
+def test_two_checkpoints_for_real(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The same with the engine that starts faster, and without merged weights."""
     settings = [
         "trajectory", "model=demo", "dataset=demo", "dataset.limit=2", "sampling.trials=4",
         "sampling.max_tokens=8", "replicates=100", "verifier=none", "engine=transformers",
-        f"checkpoints={DEMO}/step-3[89]00", "merge=2", "merge.keep=false", "greedy=false",
+        f"checkpoints={DEMO}/step-3[89]00", "merge=[]", "greedy=false",
     ]  # fmt: skip
     assert main.main(settings) == 0
-    assert "evaluating 3 of 3: demo-step-3900-merge2, about" in capfd.readouterr().err
+    assert "evaluating 2 of 2: demo-step-3900, about" in capfd.readouterr().err
     saved = json.loads((place / "runs/demo/_trajectory/demo/trajectory.json").read_text())
-    curve = one_of(saved["tables"]["curve"], metric="avg", window=2, step=3900)
-    scores = json.loads((place / "runs/demo/demo-step-3900-merge2/scores.json").read_text())
+    curve = one_of(saved["tables"]["curve"], metric="avg", step=3900)
+    scores = json.loads((place / "runs/demo/demo-step-3900/scores.json").read_text())
     assert curve["value"] == pytest.approx(scores["uniform_prior"]["avg"]["mean"])
