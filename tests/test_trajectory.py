@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -475,16 +476,39 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
     assert len((place / "asked").read_text().splitlines()) == 3 + 2
 
 
+def send_once_heard(number: int, ready: Path | None = None, after: Path | None = None) -> None:
+    """Signal this process when it listens and a file is there; then make another file."""
+    ignored = signal.getsignal(number)
+
+    def send() -> None:
+        while signal.getsignal(number) == ignored or (ready and not ready.exists()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+        if after:
+            after.touch()
+
+    threading.Thread(target=send).start()
+
+
 def test_a_signal_to_this_process_reaches_the_run() -> None:
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
-    assert evaluate._child([sys.executable, "-c", "import time; time.sleep(20)"]) == -15
+    send_once_heard(signal.SIGTERM)
+    assert evaluate._child([sys.executable, "-c", "import time; time.sleep(600)"]) == -15
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGUSR1, 85)])
-def test_a_stop_that_a_run_outlives_is_one_all_the_same(number: int, status: int) -> None:
-    code = "import signal, time; signal.signal(signal.SIGUSR1, signal.SIG_IGN); time.sleep(1.5)"
-    threading.Timer(0.7, lambda: os.kill(os.getpid(), number)).start()
+def test_a_stop_that_a_run_outlives_is_one_all_the_same(
+    number: int, status: int, tmp_path: Path
+) -> None:
+    ready, after = tmp_path / "ready", tmp_path / "after"
+    code = f"""
+import os, signal, time
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+open({str(ready)!r}, "w").close()
+while not os.path.exists({str(after)!r}):
+    time.sleep(0.01)
+"""
+    send_once_heard(number, ready, after)
     assert evaluate._child([sys.executable, "-c", code]) == status
 
 

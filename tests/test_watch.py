@@ -461,7 +461,7 @@ def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
     os.write(terminal.fd, b"\x03")
     began = time.monotonic()
     assert terminal.end() == 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     said = terminal.output.decode(errors="replace")
     assert "Traceback" not in said and "error" not in said and said.rstrip().endswith("\x1b[?25h")
 
