@@ -80,7 +80,9 @@ def test_models_keep_what_their_protocol_needs() -> None:
     }
     nano = compose.load(["model=nemotron-nano-9b-v2"]).model
     assert nano.trust_remote_code and nano.engine_args == {"mamba_ssm_cache_dtype": "float32"}
-    of_paper = [m for m in (composed(name).model for name in compose.choices("model")) if m.table_id]
+    of_paper = [
+        m for m in (composed(name).model for name in compose.choices("model")) if m.table_id
+    ]
     assert [m.name for m in of_paper if m.trust_remote_code] == ["nemotron-nano-9b-v2"]
     assert all(model.name in compose.choices("model") for model in of_paper)  # folders of runs
     assert compose.load(["model=openreasoning-nemotron-1.5b"]).prompt.name == "openreasoning"

@@ -10,7 +10,7 @@ from helpers import make_run
 
 from pipeline.cli.main import main
 from pipeline.cluster import jobs, scripts
-from pipeline.cluster.scripts import Plan
+from pipeline.cluster.scripts import Submission
 from pipeline.config import compose
 from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
@@ -18,11 +18,11 @@ from pipeline.store.runfolder import Run
 ODD = 'it\'s a $HOME "folder"\nof `two` lines; %A {{ kind }} #'
 
 
-def _plan(folder: Path, *settings: str, names: tuple[str, ...] = ("a", "b")) -> Plan:
+def _plan(folder: Path, *settings: str, names: tuple[str, ...] = ("a", "b")) -> Submission:
     runs = [Run(compose.load([*settings, "verifier=demo"])) for _ in names]
     for run, name in zip(runs, names, strict=True):
         run.cfg.run_dir = str(folder / name)
-    return Plan(runs, runs, runs, folder / "_report", folder / "_slurm" / "1")
+    return Submission(runs, runs, runs, folder / "_report", folder / "_slurm" / "1")
 
 
 def _directives(script: str) -> list[str]:
@@ -227,7 +227,7 @@ def test_runs_that_are_done_are_left_out(
     for run in made[:2]:
         runfolder.write_json(run.path / "scores.json", {"attempts": 2})
     more = make_run(tmp_path / "d", {"q": "1."}, "verifier=none", "sampling.prompt_logprobs=false")
-    from pipeline.cluster.submit import _plan as planned
+    from pipeline.cluster.submit import _planned as planned
 
     off = [Run(compose.load_folder(r.path, ["sampling.prompt_logprobs=false"])) for r in made]
     plan = planned([*off, more])
@@ -264,12 +264,10 @@ def test_folders_of_runs_keep_their_settings(
 
 
 def test_only_a_complete_run_is_graded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.cluster import complete
-
     make_run(tmp_path / "done", {"q": "11"})
     make_run(tmp_path / "owing", {"q": "1.", "r": ".."})
-    assert complete.main([str(tmp_path / "done")]) == 0
-    assert complete.main([str(tmp_path / "owing")]) == 2
+    assert main(["grade", str(tmp_path / "done"), "--complete"]) == 0
+    assert main(["grade", str(tmp_path / "owing"), "--complete"]) == 2
     assert "3 attempts are owed" in capsys.readouterr().err
 
 

@@ -6,7 +6,7 @@ from pipeline.base.console import note
 from pipeline.base.errors import DamagedData, UserError
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.settings import RunConfig
-from pipeline.store import find
+from pipeline.store import find, heartbeat, runfolder
 from pipeline.store.runfolder import Run
 
 
@@ -47,21 +47,42 @@ def _stages(run: Run) -> None:
             return
 
 
-def grade(run: Run, file: str | None = None, out: str | None = None, review: bool = False) -> None:
+def grade(
+    run: Run,
+    file: str | None = None,
+    out: str | None = None,
+    complete: bool = False,
+    review: bool = False,
+) -> None:
     """Grade a run, or a file of completions with its settings."""
     if file is None and out is None:
         from pipeline.grade.stage import grade
 
+        if complete:
+            _refuse_owed(run)
         grade(run, ask_math_verify=review)
         return
     if not file or not out:
         flag = "--out" if file else "--file"
         raise UserError(f"{flag}: is missing; name both, as in --file in.jsonl --out out.jsonl")
-    if review:
-        raise UserError("--review: is for a run folder; leave it out with --file")
+    if review or complete:
+        flag = "--review" if review else "--complete"
+        raise UserError(f"{flag}: is for a run folder; leave it out with --file")
     from pipeline.grade.file import grade_file
 
     grade_file(run.cfg, Path(file), Path(out))
+
+
+def _refuse_owed(run: Run) -> None:
+    """The array of `generate` may have been cancelled, or have come to nothing."""
+    if owed := len(runfolder.owed(run)):
+        makers = len(heartbeat.alive(run.path))
+        remedy = (
+            f"{makers} workers of another submission are at it, whose jobs follow"
+            if makers
+            else "see what ended the generate job, then submit again"
+        )
+        raise UserError(f"{run.path}: {owed} attempts are owed, so nothing is graded; {remedy}")
 
 
 def status(settings: list[str], watch: bool, every: float | None, json: bool) -> None:

@@ -78,6 +78,7 @@ VERBS = {
         flags=(
             Flag("--file", "JSON Lines to grade instead of a run", "IN"),
             Flag("--out", "where its graded lines go", "OUT"),
+            Flag("--complete", "only if no attempt is owed, as before what comes after a job"),
             Flag("--review", "list disagreements with plain math_verify in review.jsonl, too"),
         ),
         examples="""\

@@ -59,13 +59,8 @@ def of(runs: Sequence[Path]) -> dict[Path, list[Job]]:
 
 def _submitted(run: Path) -> list[tuple[str, dict[str, Any]]]:
     """(kind, {"id": ..., "tasks": ...}) of every job ever submitted for a run."""
-    found = []
-    for pointer in sorted((run / FOLDER).glob("*.json")):
-        jobs = runfolder.read_json(pointer).get("jobs")
-        for kind, job in jobs.items() if isinstance(jobs, dict) else ():
-            if isinstance(job, dict) and str(job.get("id")).isdecimal():
-                found.append((str(kind), job))
-    return found
+    pointers = [runfolder.read_json(path) for path in sorted((run / FOLDER).glob("*.json"))]
+    return [job for pointer in pointers for job in pointer.get("jobs", {}).items()]
 
 
 def _queue(ids: Sequence[str]) -> list[list[str]]:
@@ -80,10 +75,10 @@ def _queue(ids: Sequence[str]) -> list[list[str]]:
 
 
 def _of_run(rows: list[list[str]], kind: str, job: dict[str, Any]) -> list[Job]:
-    found = []
-    for name, *rest in rows:
-        array, _, task = name.partition("_")
-        tasks = job.get("tasks")
-        if array == job["id"] and (not task or not tasks or int(task) in tasks):
-            found.append(Job(kind, name, *rest))
-    return found
+    tasks = job["tasks"]
+    names = [(name, *name.partition("_")[::2], rest) for name, *rest in rows]
+    return [
+        Job(kind, name, *rest)
+        for name, array, task, rest in names
+        if array == job["id"] and (not task or not tasks or int(task) in tasks)
+    ]

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipeline.base.places import ROOT
 from pipeline.config import cluster as settings
+from pipeline.config import overrides
 from pipeline.store.runfolder import Run
 
 TEMPLATE = ROOT / "slurm" / "array.sbatch"
@@ -22,7 +23,7 @@ _HUNG_S = 120  # what is left of a job's time when its step is ended by force
 
 
 @dataclass(frozen=True)
-class Plan:
+class Submission:
     """What one submission does."""
 
     runs: list[Run]  # all it is about; these are reported on
@@ -54,9 +55,9 @@ class Plan:
         return [kind for kind in KINDS if wanted[kind] and self.unscored]
 
 
-def render(plan: Plan, kind: str) -> str:
+def render(submission: Submission, kind: str) -> str:
     """The script of one job, for bash and sbatch."""
-    cluster, runs = plan.runs[0].cfg.cluster, plan.of(kind)
+    cluster, runs = submission.runs[0].cfg.cluster, submission.of(kind)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent),
         undefined=StrictUndefined,
@@ -68,61 +69,45 @@ def render(plan: Plan, kind: str) -> str:
     environment.filters["quote"] = shlex.quote
     return environment.get_template(TEMPLATE.name).render(
         kind=kind,
-        tasks=plan.tasks(kind),
+        tasks=submission.tasks(kind),
         runs=[str(absolute(run)) for run in runs],
         replicas=[run.cfg.engine.replicas for run in runs],
-        stages=[stage for stage in _LATER if stage in plan.runs[0].cfg.stages],
-        out=str(plan.out),
-        folder=str(plan.folder),
+        stages=[stage for stage in _LATER if stage in submission.runs[0].cfg.stages],
+        out=overrides.quoted(str(submission.out)),
+        folder=str(submission.folder),
         cwd=os.getcwd(),
         python=sys.executable,
         setup=cluster.setup,
         account=cluster.account,
         starts=STARTS,
-        **(_with_gpus if kind in ("generate", "verify") else _without)(plan, kind),
+        **_resources(submission, kind),
     )
 
 
-def _with_gpus(plan: Plan, kind: str) -> dict[str, Any]:
-    """What generate and verify ask for; one verifier needs one GPU and its part of the rest."""
-    c = plan.runs[0].cfg.cluster
+def _resources(submission: Submission, kind: str) -> dict[str, Any]:
+    """What a job asks for; one verifier needs one GPU and its part of the rest.
+
+    Two times belong to it: the limit of its step, and until when a stop cannot have been the
+    limit's.
+    """
+    c = submission.runs[0].cfg.cluster
+    with_gpus = kind in ("generate", "verify")
+    job = c if with_gpus else c.cpu_jobs
     parts = max(1, c.gpus) if kind == "verify" else 1
+    warn_s = c.warn_s if kind == "generate" else 0
+    limit = settings.seconds(job.time or "") or 0
+    hung = min(_HUNG_S, warn_s // 2) or _HUNG_S
     return {
-        "partition": c.partition,
-        "qos": c.qos,
-        "cpus": max(1, c.cpus // parts),
-        "memory": settings.share(c.memory, parts) if c.memory and parts > 1 else c.memory,
-        "gpus": c.gpus // parts,
-        "max_running": c.max_running,
-        "warn_s": c.warn_s if kind == "generate" else None,
-        "options": c.options,
-        **_times(c.time, c.warn_s if kind == "generate" else None),
-    }
-
-
-def _without(plan: Plan, kind: str) -> dict[str, Any]:
-    """What jobs without GPUs ask for."""
-    c = plan.runs[0].cfg.cluster.cpu_jobs
-    return {
-        "partition": c.partition,
-        "qos": None,
-        "cpus": c.cpus,
-        "memory": c.memory,
-        "gpus": 0,
-        "max_running": None,
-        "warn_s": None,
-        "options": c.options,
-        **_times(c.time, None),
-    }
-
-
-def _times(time: str | None, warn_s: int | None) -> dict[str, Any]:
-    """The limit of the job and of its step, and until when a stop cannot have been the limit's."""
-    limit = settings.seconds(time or "") or 0
-    hung = min(_HUNG_S, warn_s // 2) if warn_s else _HUNG_S
-    return {
-        "time": time,
-        "usable_s": max(1, limit - max(warn_s or 0, hung) - _EARLY_S) if limit else None,
+        "partition": job.partition,
+        "qos": c.qos if with_gpus else None,
+        "cpus": max(1, job.cpus // parts),
+        "memory": settings.share(job.memory, parts) if job.memory and parts > 1 else job.memory,
+        "gpus": c.gpus // parts if with_gpus else 0,
+        "max_running": c.max_running if with_gpus else None,
+        "warn_s": warn_s,
+        "options": job.options,
+        "time": job.time,
+        "usable_s": max(1, limit - max(warn_s, hung) - _EARLY_S) if limit else None,
         "step_minutes": (limit - hung) // 60 if limit > 10 * hung else None,
     }
 

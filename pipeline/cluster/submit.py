@@ -22,7 +22,7 @@ from pipeline.base.environment import describe
 from pipeline.base.errors import UserError
 from pipeline.cluster import jobs, scripts
 from pipeline.cluster.client import ask
-from pipeline.cluster.scripts import Plan
+from pipeline.cluster.scripts import Submission
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.settings import RunConfig
 from pipeline.display.table import Column, Table, show
@@ -52,45 +52,49 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
             runfolder.check_same(run, stage.identity_of(run, stage.build(run)))
         else:
             stage.prepare(run)
-    plan = _plan(runs)
-    if not plan.kinds:
+    submission = _planned(runs)
+    if not submission.kinds:
         note(f"nothing to submit: {_count(runs)} complete (sampling.trials=N adds trials)")
         return
     _name_earlier(runs)
     if dry_run:
-        _show_scripts(plan)
+        _show_scripts(submission)
         return
-    _submit(plan, settings)
+    _submit(submission, settings)
 
 
 def _configurations(settings: list[str]) -> list[RunConfig]:
     """The configuration of every run that the settings name, with the engines of a task."""
     folders = [setting for setting in settings if "=" not in setting]
     values = [setting for setting in settings if "=" in setting]
-    fixed = any(value.startswith("engine.replicas=") for value in values)
-    if folders:
-        found = _of_folders(folders, values)
-    else:
-        found = [compose.load(combination) for combination in sweep.expand(values)]
-    for cfg in found:
+    combinations = sweep.expand(values) if not folders else []
+    cfgs = _of_folders(folders, values) if folders else [compose.load(c) for c in combinations]
+    fixed = any(_full_key(value) == "engine.replicas" for value in values)
+    for cfg in cfgs:
         _place_engines(cfg, fixed)
-    return found
+    return cfgs
+
+
+def _full_key(setting: str) -> str:
+    key, _ = overrides.split(setting)
+    return overrides.full_key(RunConfig, key) or key
 
 
 def _of_folders(folders: list[str], values: list[str]) -> list[RunConfig]:
     """The configurations of the runs in some folders, for another cluster where one is named."""
-    site = [v for v in values if v.startswith("cluster=")]
-    keys = [v for v in values if v.startswith("cluster.")] if site else []
+    full = {value: _full_key(value) for value in values}
+    site = [v for v in values if full[v] == "cluster"]
+    keys = [v for v in values if full[v].startswith("cluster.")] if site else []
     rest = [v for v in values if v not in site + keys]
-    found = []
+    cfgs = []
     for folder in map(overrides.check_folder, folders):
         if folder.name.startswith("_") and len(folders) > 1:
             continue  # of runs/DATASET/*: what is made from runs
         for run in find.within(folder):
-            found.append(compose.load_folder(run, rest))
+            cfgs.append(compose.load_folder(run, rest))
             if site:
-                found[-1].cluster = compose.load(site + keys).cluster
-    return found
+                cfgs[-1].cluster = compose.load(site + keys).cluster
+    return cfgs
 
 
 def _place_engines(cfg: RunConfig, fixed: bool) -> None:
@@ -127,7 +131,7 @@ def _check(runs: list[Run]) -> None:
         seen.add(path)
 
 
-def _plan(runs: list[Run]) -> Plan:
+def _planned(runs: list[Run]) -> Submission:
     """What is owed, and the name of the submission's folder."""
     counts = [(run, _owed(run)) for run in runs]
     owing = [run for run, owed in counts if owed]
@@ -135,7 +139,7 @@ def _plan(runs: list[Run]) -> Plan:
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     place = Path(os.path.commonpath([scripts.absolute(run) for run in runs]))
     folder = place / jobs.FOLDER / f"{stamp}-{secrets.token_hex(2)}"
-    return Plan(runs, owing, unscored, place / "_report", folder)
+    return Submission(runs, owing, unscored, place / "_report", folder)
 
 
 def _owed(run: Run) -> bool:
@@ -158,91 +162,86 @@ def _name_earlier(runs: list[Run]) -> None:
             note(f"{path}: jobs {', '.join(ids)} are still there; all workers share the work")
 
 
-def _show_scripts(plan: Plan) -> None:
+def _show_scripts(submission: Submission) -> None:
     before: str | None = None
-    for kind in plan.kinds:
+    for kind in submission.kinds:
         after = None if before is None else (before, f"ID_OF_{before.upper()}")
-        results.print(f"# ---- {shlex.join(_command(plan, kind, after))}")
-        results.print(scripts.render(plan, kind))
+        results.print(f"# ---- {shlex.join(_command(submission, kind, after))}")
+        results.print(scripts.render(submission, kind))
         before = kind
-    note(f"{_count(plan.runs)}; nothing was written or submitted: {', '.join(plan.kinds)}")
+    kinds = ", ".join(submission.kinds)
+    note(f"{_count(submission.runs)}; nothing was written or submitted: {kinds}")
 
 
-def _command(plan: Plan, kind: str, before: tuple[str, str] | None) -> list[str]:
+def _command(submission: Submission, kind: str, before: tuple[str, str] | None) -> list[str]:
     """What submits a job after another one, of which kind and id are given."""
-    command = ["sbatch", "--parsable", f"--chdir={plan.folder}"]
+    command = ["sbatch", "--parsable", f"--chdir={submission.folder}"]
     if before is not None:
         # Task by task where both are arrays over the same runs. The others find out themselves what
         # they can do, so that one failing run does not cancel the rest.
         by_task = kind in ("verify", "score") and before[0] != "generate"
         command.append(f"--dependency={'aftercorr' if by_task else 'afterany'}:{before[1]}")
-    return [*command, str(plan.folder / f"{kind}.sbatch")]
+    return [*command, str(submission.folder / f"{kind}.sbatch")]
 
 
-def _submit(plan: Plan, settings: list[str]) -> None:
+def _submit(submission: Submission, settings: list[str]) -> None:
     """Write the scripts and submit them one by one; what was submitted is always on record."""
     record: dict[str, Any] = {
-        "id": plan.folder.name,
+        "id": submission.folder.name,
         "arguments": settings,
         "cwd": os.getcwd(),
         "python": sys.executable,
         "made_with": describe(),
-        "runs": [str(scripts.absolute(run)) for run in plan.runs],
+        "runs": [str(scripts.absolute(run)) for run in submission.runs],
         "jobs": {},
     }
+    submission.folder.mkdir(parents=True)
+    for kind in submission.kinds:
+        (submission.folder / f"{kind}.sbatch").write_text(scripts.render(submission, kind))
     try:
-        plan.folder.mkdir(parents=True)
-        for kind in plan.kinds:
-            (plan.folder / f"{kind}.sbatch").write_text(scripts.render(plan, kind))
-        try:
-            _queue(plan, record)
-        finally:
-            for run in plan.runs:
-                _point(run, plan, record)
-    except OSError as error:
-        raise UserError(
-            f"{plan.folder}: cannot be written ({error.strerror}); a submission goes into the"
-            " folder that its runs have in common"
-        ) from error
-    _show_jobs(plan, record)
+        _queue(submission, record)
+    finally:
+        for run in submission.runs:
+            _point(run, submission, record)
+    _show_jobs(submission, record)
 
 
-def _queue(plan: Plan, record: dict[str, Any]) -> None:
+def _queue(submission: Submission, record: dict[str, Any]) -> None:
     """sbatch every script, each after the one before."""
     before: tuple[str, str] | None = None
-    for kind in plan.kinds:
+    for kind in submission.kinds:
         try:
-            number = ask(*_command(plan, kind, before)).strip().split(";")[0]
+            number = ask(*_command(submission, kind, before)).strip().split(";")[0]
         except UserError as error:
             record["error"] = f"{kind}: {error}"
-            runfolder.write_json(plan.folder / "submission.json", record)
+            runfolder.write_json(submission.folder / "submission.json", record)
             ids = " ".join(job["id"] for job in record["jobs"].values())
             done = f"; queued before that and going on: {ids} (scancel {ids} ends them)"
             raise UserError(
                 f"{error}{done if ids else '; nothing was queued'}. The same command submits what"
-                f" is owed; scripts are in {plan.folder}"
+                f" is owed; scripts are in {submission.folder}"
             ) from error
-        record["jobs"][kind] = {"id": number, "tasks": plan.tasks(kind)}
-        runfolder.write_json(plan.folder / "submission.json", record)
+        record["jobs"][kind] = {"id": number, "tasks": submission.tasks(kind)}
+        runfolder.write_json(submission.folder / "submission.json", record)
         before = kind, number
 
 
-def _point(run: Run, plan: Plan, record: dict[str, Any]) -> None:
+def _point(run: Run, submission: Submission, record: dict[str, Any]) -> None:
     """Leave in a run's folder where its jobs are."""
-    found = {}
+    own = {}
     for kind, job in record["jobs"].items():
-        of = plan.of(kind)
-        if run in of:
-            tasks = list(range(of.index(run), job["tasks"], len(of))) or None
-            found[kind] = {"id": job["id"], "tasks": tasks}
-    pointer = {"folder": str(plan.folder), "jobs": found}
+        runs = submission.of(kind)
+        if run in runs:
+            tasks = list(range(runs.index(run), job["tasks"], len(runs))) or None
+            own[kind] = {"id": job["id"], "tasks": tasks}
+    pointer = {"folder": str(submission.folder), "jobs": own}
     place = run.path / jobs.FOLDER
     place.mkdir(exist_ok=True)
-    runfolder.write_json(place / f"{plan.folder.name}.json", pointer)
-    atomic.write_text(place / f"{plan.folder.name}.yaml", compose.dump(run.cfg))
+    runfolder.write_json(place / f"{submission.folder.name}.json", pointer)
+    atomic.write_text(place / f"{submission.folder.name}.yaml", compose.dump(run.cfg))
 
 
-def _show_jobs(plan: Plan, record: dict[str, Any]) -> None:
+def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
     columns = [
         Column("job", "job", align="left"),
         Column("id", "id", align="left"),
@@ -250,12 +249,12 @@ def _show_jobs(plan: Plan, record: dict[str, Any]) -> None:
         Column("tasks", "tasks"),
     ]
     rows = [
-        {"job": kind, "id": job["id"], "runs": len(plan.of(kind)), "tasks": job["tasks"] or 1}
+        {"job": kind, "id": job["id"], "runs": len(submission.of(kind)), "tasks": job["tasks"] or 1}
         for kind, job in record["jobs"].items()
     ]
-    show(Table(f"submitted: {_count(plan.runs)}", columns, rows))
-    note(f"scripts and output: {plan.folder}")
-    note(f"report, at the end: {plan.out / 'index.html'}")
+    show(Table(f"submitted: {_count(submission.runs)}", columns, rows))
+    note(f"scripts and output: {submission.folder}")
+    note(f"report, at the end: {submission.out / 'index.html'}")
     note("where it stands: python -m pipeline status RUN_FOLDER, or squeue --me")
 
 

@@ -38,6 +38,7 @@ _WORD = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^\s,\[\]{}()'":](?:\[[^\[\],]*\]|[^,\[\]{}"])*"""
 )
 _FOREIGN = re.compile(r"[^\w\s/\-\\+.$%*@?|:()]|[^\x00-\x7f]|\[")  # what Hydra wants in quotes
+_PLAIN = re.compile(r"/?[A-Za-z_][A-Za-z0-9_./-]*")
 HELP = "see `python -m pipeline --help` for keys and examples"
 
 Config = TypeVar("Config")
@@ -87,9 +88,19 @@ def parse(key: str, text: str) -> Override:
 
 def _quoted(word: re.Match[str]) -> str:
     text = word[0].rstrip()
-    if text[0] in "'\"" or not _FOREIGN.search(text):
-        return word[0]
-    return f'"{text}"'
+    return word[0] if text[0] in "'\"" or not _FOREIGN.search(text) else f'"{text}"'
+
+
+def quoted(text: str) -> str:
+    r"""A text as the value of a setting, whatever is in it; plain where it could be nothing else.
+
+    >>> print(quoted("it's"), quoted("models/step-10"), quoted("10"), quoted("nan"), quoted("a,b"))
+    'it\'s' models/step-10 '10' 'nan' 'a,b'
+    """
+    if _PLAIN.fullmatch(text) and parse("key", text).value() == text:
+        return text
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + "\\'" * (m[2] == "'"), text) + "'"
 
 
 def keys(kind: Any) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config import compose
+from pipeline.config.overrides import quoted
 from pipeline.config.settings import RunConfig
 from pipeline.config.trajectory import Settings
 from pipeline.research.checkpoints import folders
@@ -24,7 +25,6 @@ STAGES = "stages=[prepare,generate,grade,score]"
 _STAND_IN = "NAME-OF-A-CHECKPOINT"  # where it turns up in model.name, a checkpoint's name goes
 _GREEDY = {"temperature": 0.0, "top_p": 1.0, "trials": 1, "seed": None}  # of sampling
 _EDGES = "-_./ "
-_WORDS = ("null", "none", "true", "false", "inf", "nan")  # that Hydra takes for no texts
 _LONGEST = 60  # letters of what the whole is called
 
 
@@ -82,7 +82,7 @@ def make(settings: Settings) -> TrajectoryPlan:
     cfg = settings.cfg
     trainings = find(cfg.checkpoints, cfg.merge.windows)
     stand_in = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_STAND_IN}"
-    probe = [f"model.checkpoint={_STAND_IN}", f"model.id={_quoted(stand_in)}", STAGES]
+    probe = [f"model.checkpoint={_STAND_IN}", f"model.id={quoted(stand_in)}", STAGES]
     bases = [compose.load([*settings.run, *of, *probe]) for of in settings.datasets]
     names = [base.dataset.name for base in bases]
     for name in names:
@@ -227,28 +227,17 @@ def _evaluation(
 ) -> Evaluation:
     name, tag, sampling = pattern.replace("{}", window.name), base.tag, base.sampling
     own = [
-        f"model.id={_quoted(str(window.path))}",
-        f"model.checkpoint={_quoted(window.name)}",
-        f"model.name={_quoted(name)}",
+        f"model.id={quoted(str(window.path))}",
+        f"model.checkpoint={quoted(window.name)}",
+        f"model.name={quoted(name)}",
         STAGES,
     ]
     if greedy:
         tag = f"{tag}-greedy" if tag else "greedy"
         own += [f"sampling.{k}={'null' if v is None else v}" for k, v in _GREEDY.items()]
-        own += [f"tag={_quoted(tag)}"]
+        own += [f"tag={quoted(tag)}"]
         sampling = replace(sampling, **_GREEDY)  # type: ignore[arg-type]
     folder = Path(base.run_dir).parent / (f"{name}-{tag}" if tag else name)
     model = replace(base.model, id=str(window.path), checkpoint=window.name, name=name)
     cfg = replace(base, model=model, sampling=sampling, tag=tag, run_dir=str(folder))
     return Evaluation(window, greedy, Run(cfg), [*settings, *own])
-
-
-def _quoted(text: str) -> str:
-    r"""A text as Hydra takes it, whatever is in it; plain where nothing in it could be more.
-
-    >>> print(_quoted("it's"), _quoted("models/step-10"), _quoted("10"), _quoted("nan"))
-    'it\'s' models/step-10 '10' 'nan'
-    """
-    if re.fullmatch(r"/?[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in _WORDS:
-        return text
-    return "'" + re.sub(r"(\\*)'", r"\1\1\'", text) + "'"
