@@ -85,10 +85,9 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
     success rates p_a that differ make the variance of a smaller than a binomial's; with unequal N_a
     it need not be. n is the number of trials for which a has the variance of a binomial share when
     all p_a are equal, and stderr sqrt(a (1 - a) / n). Outcomes other than 0 and 1, or a question
-    without trials, are a ValueError. All else: :func:`wald_ci`.
-
-    Source: Wilson, "Probable inference, the law of succession, and statistical inference",
-    Journal of the American Statistical Association 22 (1927).
+    without trials, are a ValueError. All else: :func:`wald_ci`. Source: Wilson, "Probable
+    inference, the law of succession, and statistical inference", Journal of the American
+    Statistical Association 22 (1927).
 
     >>> [round(x, 4) for x in wilson_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1449, 0.3968, 0.8922]
@@ -113,9 +112,8 @@ def clustered_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float 
     What evaluation harnesses print. It is about other questions of this kind, and is wider than
     an interval over trials unless the questions are alike. z is the normal quantile, also for few
     questions, where Student's would be larger. It is not cut off at the range of w. Arguments and
-    errors: :func:`scoring.question_stderr`. All else: :func:`wald_ci`.
-
-    Source: Miller, "Adding Error Bars to Evals", arXiv 2411.00640.
+    errors: :func:`scoring.question_stderr`. All else: :func:`wald_ci`. Source: Miller, "Adding
+    Error Bars to Evals", arXiv 2411.00640.
 
     >>> [round(x, 4) for x in clustered_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1, 0.504, 0.896]
@@ -141,7 +139,6 @@ def bootstrap_ci(
     standard deviation. A question whose trials all agree has no spread, and with "trials" the
     variance is (N - 1) / N of :func:`wald_ci`'s. ``seed`` is a whole number from 0 up; each matrix
     of a stack gets what it would alone. A question needs one trial. All else: :func:`wald_ci`.
-
     Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
 
     >>> [round(x, 4) for x in bootstrap_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]

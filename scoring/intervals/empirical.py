@@ -71,10 +71,9 @@ def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, A
 
     Questions are fixed and trials are random, as for :func:`scoring.bayes`. A question without
     trials has the fitted prior as posterior: it takes after the others. Arguments, returns and
-    errors: :func:`scoring.bayes`.
-
-    Source: not in the paper; the Dirichlet-multinomial is the marginal likelihood of its model
-    (arXiv 2510.04265, equations 1 and 15 with the prior's ones replaced by s q).
+    errors: :func:`scoring.bayes`. Source: not in the paper; the Dirichlet-multinomial is the
+    marginal likelihood of its model (arXiv 2510.04265, equations 1 and 15 with the prior's ones
+    replaced by s q).
 
     Thirty questions, 78 of 80 trials correct in each: Bayes@N says 0.9634.
 

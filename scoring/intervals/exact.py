@@ -16,7 +16,7 @@ from scoring.numerics.arrays import number_array
 from scoring.numerics.checks import check_confidence, result
 from scoring.numerics.estimate import Summary
 from scoring.numerics.fourier import mean_cdf, mean_quantiles
-from scoring.numerics.inputs import Floats, Outcomes, category_advice, prior_counts, weighted_counts
+from scoring.numerics.inputs import Floats, Outcomes, counts_and_prior
 from scoring.numerics.moments import bayes_from_counts
 
 # The smallest tail whose quantile is meant: below it numerical error would be a visible part.
@@ -119,8 +119,7 @@ def _posterior(
     R: Outcomes, w: npt.ArrayLike | None, R0: Outcomes | None
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return nu (..., M, C + 1), the weights, mu and sigma."""
-    counts, weights = weighted_counts(R, w)
-    prior = prior_counts(R0, counts, category_advice(w, weights))
+    counts, weights, prior = counts_and_prior(R, w, R0)
     return counts + prior + 1.0, weights, *bayes_from_counts(counts, weights, prior)
 
 

@@ -58,7 +58,6 @@ def uncertainty(R: Outcomes, w: npt.ArrayLike | None = None) -> Uncertainty:
     answers of ten for certainty.
 
     Fewer than two questions, or one without trials, are a ValueError; R and w: :func:`scoring.avg`.
-
     Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640. The split is the analysis of
     variance of a random effect, for questions with unequal N_a.
 

@@ -38,10 +38,9 @@ from scoring.numerics.inputs import (
     Counts,
     Floats,
     Outcomes,
-    category_advice,
     check_trials,
+    counts_and_prior,
     outcome_counts,
-    prior_counts,
     weighted_counts,
 )
 from scoring.numerics.moments import avg_moments, bayes_from_counts, observed_means
@@ -95,9 +94,7 @@ def bayes(
     >>> round(mu, 6)
     0.583333
     """
-    counts, weights = weighted_counts(R, w)
-    prior = prior_counts(R0, counts, category_advice(w, weights))
-    mu, sigma = bayes_from_counts(counts, weights, prior)
+    mu, sigma = bayes_from_counts(*counts_and_prior(R, w, R0))
     return result(mu), result(sigma)
 
 
@@ -135,9 +132,8 @@ def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> 
         a       = 1/M   sum_a ( sum_k n_ak w_k ) / N_a
         sigma^2 = 1/M^2 sum_a (T_a / N_a)^2 Var_a
 
-    With the same N everywhere these are a = (mu - A) (1 + C + N) / N and
-    sigma = (1 + C + N) / N times the sigma of :func:`bayes` (equations 18 to 20), and both rank
-    models alike.
+    With the same N everywhere these are a = (mu - A) (1 + C + N) / N and sigma = (1 + C + N) / N
+    times the sigma of :func:`bayes` (equations 18 to 20), and both rank models alike.
 
     ``short`` says what to do about questions without trials: "raise" a ValueError that names one,
     or "drop" them and warn. Other arguments, returns and errors: :func:`bayes`.
@@ -178,7 +174,6 @@ def question_stderr(R: Outcomes, w: npt.ArrayLike | None = None) -> Any:
     change the score", shrinks with M and not with N, and is what most evaluation harnesses
     print. The sigma of :func:`bayes` and :func:`avg` is about trials of these very questions.
     Fewer than two questions, or one without trials, are a ValueError. All else: :func:`bayes`.
-
     Source: Miller, "Adding Error Bars to Evals", arXiv 2411.00640 (questions as clusters).
 
     >>> round(question_stderr([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]), 6)

@@ -223,7 +223,6 @@ def blend(x: Any, y: Any, a: float, b: float, kept: Bools | None = None) -> Floa
 
     A score that is 0 allows a negative power only where the other score makes the blend 0.
 
-    >>> import numpy as np
     >>> blend(np.array([0.25, 0.0]), np.array([1.0, 0.0]), 0.5, 0.5).tolist()
     [0.5, 0.0]
     """
@@ -262,7 +261,6 @@ def blend_variance(
 ) -> Floats:
     """Variance of x^a y^b, which is ``mean``, to first order; 0 where the blend is 0.
 
-    >>> import numpy as np
     >>> one, half = np.array(1.0), np.array(0.5)
     >>> float(blend_variance(half, one, half, 0 * one, half**2, 0 * one, 1.0, 1.0))
     0.25

@@ -26,7 +26,7 @@ from scoring.numerics.checks import (
 )
 from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
 from scoring.numerics.estimate import Summary
-from scoring.numerics.inputs import Floats, Outcomes, category_advice, prior_counts, weighted_counts
+from scoring.numerics.inputs import Floats, Outcomes, counts_and_prior, weighted_counts
 
 
 def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short = "raise") -> Any:
@@ -34,9 +34,8 @@ def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short =
 
     With rewards g_1 <= ... <= g_N of a question, 1 / C(N, k) sum_{i = k..N} C(i - 1, k - 1) g_i,
     averaged over questions. w holds the reward of each category. Arguments, returns and errors: R
-    and w as for :func:`scoring.bayes`, all else :func:`scoring.pass_at_k`.
-
-    Source: arXiv 2510.23393, appendix C.1.
+    and w as for :func:`scoring.bayes`, all else :func:`scoring.pass_at_k`. Source: arXiv
+    2510.23393, appendix C.1.
 
     >>> R = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
     >>> round(max_at_k(R, 2, w=[0.0, 0.5, 1.0]), 6)
@@ -70,16 +69,15 @@ def max_at_k_ci(
     A_l ~ Beta, and for l < m A_l = A_m B with an independent Beta B, so that
     Cov(A_l^k, A_m^k) = E B^k Var A_m^k. For k = 1 mu and sigma are those of :func:`scoring.bayes`.
     Questions may have any number of trials, also none, and k is any number from 1 up. ``bounds``
-    of ``None`` are the smallest and the largest weight. All else: :func:`scoring.bayes_ci`.
-
-    Source: Dirichlet posterior, arXiv 2510.04265, equation 9.
+    of ``None`` are the smallest and the largest weight. All else: :func:`scoring.bayes_ci`. Source:
+    Dirichlet posterior, arXiv 2510.04265, equation 9.
 
     >>> [round(x, 4) for x in max_at_k_ci([[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]], 2, w=[0.0, 0.5, 1.0])]
     [0.75, 0.0881, 0.5773, 0.9227]
     """
     k = check_k(k)
-    counts, weights = weighted_counts(R, w)
-    nu = 1.0 + counts + prior_counts(R0, counts, category_advice(w, weights))
+    counts, weights, prior = counts_and_prior(R, w, R0)
+    nu = 1.0 + counts + prior
     levels, grouped = _by_reward(nu, weights)
     # Every row of nu that occurs is computed once.
     states, inverse = np.unique(grouped.reshape(-1, levels.size), axis=0, return_inverse=True)

@@ -80,10 +80,8 @@ def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> A
         sum_j P(J = j) ( q^(2k - j) - q^2k ),    P(J = j) = C(k, j) C(n - k, k - j) / C(n, k)
 
     in which nothing cancels. For k = 1 it is p q / n, and for k = n that of one coin,
-    q^k (1 - q^k).
-
-    Source: Hoeffding, "A class of statistics with asymptotically normal distribution", Ann. Math.
-    Statist. 19 (1948), section 5.
+    q^k (1 - q^k). Source: Hoeffding, "A class of statistics with asymptotically normal
+    distribution", Ann. Math. Statist. 19 (1948), section 5.
 
     >>> sampling_variance(0.3, [1, 2, 4], 16).round(6).tolist()
     [0.013125, 0.026093, 0.028014]
@@ -103,9 +101,8 @@ def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> 
     :func:`sampling_variance`: for k = 1 it is 5.1 at p = 0.01, 1.1 at 0.1, 0.8 at 0.5; for k = 16
     it is 0.6, 0.25 and 18. So it is the narrower where p is about 1 / k and k is near n, as the
     unbiased estimator jumps between 0 and 1 there, and by far the wider where k attempts hardly
-    ever miss. c of n trials are correct; here n may be 0, and k above n.
-
-    Source: moments of the Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
+    ever miss. c of n trials are correct; here n may be 0, and k above n. Source: moments of the
+    Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
 
     >>> posterior_variance([0, 5, 12], 16, 4).round(6).tolist()
     [0.024671, 0.017865, 0.000321]

@@ -20,7 +20,6 @@ LARGEST_SCORE = 1e151
 def holds_mask(values: Any) -> bool:
     """Whether a masked array, or a masked number, lies anywhere in lists and tuples.
 
-    >>> import numpy as np
     >>> row = np.ma.masked_equal([1, -1], -1)
     >>> holds_mask([[row, row]]), holds_mask([[1, 0], [0, 1]])
     (True, False)

@@ -51,7 +51,6 @@ def subset_scores(credit: Floats, correct: Ints, trials: Ints) -> Floats:
 
     Shapes: credit (k + 1,), correct and trials any one shape, which is that of the result.
 
-    >>> import numpy as np
     >>> subset_scores(at_least(1, 2), np.array([0, 1, 9]), np.array([10] * 3)).round(4).tolist()
     [0.0, 0.2, 1.0]
     """
@@ -67,7 +66,6 @@ def _mean_credit(credit: bytes, correct: Ints, trials: Ints) -> tuple[Floats]:
 def credit_moments(credit: Floats, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
     """Mean and variance of g(p) = sum_j A_j C(k, j) p^j (1 - p)^(k - j) for p ~ Beta.
 
-    >>> import numpy as np
     >>> mean, variance = credit_moments(np.array([0.0, 1.0]), np.array([4.0]), np.array([3.0]))
     >>> mean.round(6).tolist(), variance.round(6).tolist()
     ([0.571429], [0.030612])
@@ -88,7 +86,6 @@ def credit_moments(credit: Floats, alpha: Floats, beta: Floats) -> tuple[Floats,
 def hypergeometric(trials: Ints, correct: Ints, k: int) -> Floats:
     """P(j of k drawn are correct), j = 0..k, for each state; shape (states, k + 1).
 
-    >>> import numpy as np
     >>> hypergeometric(np.array([5]), np.array([3]), 2).round(4).tolist()
     [[0.1, 0.6, 0.3]]
     """
@@ -101,7 +98,6 @@ def hypergeometric(trials: Ints, correct: Ints, k: int) -> Floats:
 def beta_binomial(k: int, alpha: Floats, beta: Floats) -> Floats:
     """P(j of k new attempts are correct), j = 0..k, for each state; shape (states, k + 1).
 
-    >>> import numpy as np
     >>> beta_binomial(2, np.array([1.0]), np.array([1.0])).round(4).tolist()
     [[0.3333, 0.3333, 0.3333]]
     """
@@ -208,7 +204,6 @@ def _table(
 def log_power(alpha: Floats, beta: Floats, k: int) -> Floats:
     """log E p^k = sum_{i<k} log(1 - beta / (alpha + beta + i)).
 
-    >>> import numpy as np
     >>> np.exp(log_power(np.array([4.0]), np.array([3.0]), 2)).round(6).tolist()
     [0.357143]
     """
@@ -220,7 +215,6 @@ def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, 
 
     E p^2k / (E p^k)^2 = prod_{i<k} (1 + k beta / ((T + k + i)(alpha + i))).
 
-    >>> import numpy as np
     >>> mean, rest, variance = power_moments(np.array([4.0]), np.array([3.0]), 1)
     >>> mean.round(6).tolist(), rest.round(6).tolist(), variance.round(6).tolist()
     ([0.571429], [0.428571], [0.030612])
@@ -239,7 +233,6 @@ def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, 
 def opposite_covariance(alpha: Floats, beta: Floats, k: int) -> Floats:
     """Cov(1 - (1 - p)^k, p^k), which is E p^k E q^k (1 - prod_{i<k} (T + i) / (T + k + i)).
 
-    >>> import numpy as np
     >>> opposite_covariance(np.array([4.0]), np.array([3.0]), 1).round(6).tolist()
     [0.030612]
     """

@@ -71,7 +71,15 @@ def check_weights(w: npt.ArrayLike | None) -> Floats:
 def weighted_counts(R: Outcomes, w: npt.ArrayLike | None) -> tuple[Ints, Floats]:
     """Return the counts (..., M, C + 1) of R and the weights (C + 1,)."""
     weights = check_weights(w)
-    return outcome_counts(R, weights.size, remedy=category_advice(w, weights)), weights
+    return outcome_counts(R, weights.size, remedy=_category_advice(w, weights)), weights
+
+
+def counts_and_prior(
+    R: Outcomes, w: npt.ArrayLike | None, R0: Outcomes | None
+) -> tuple[Ints, Floats, Any]:
+    """Return the counts, the weights, and the counts of a prior run of the same questions, or 0."""
+    counts, weights = weighted_counts(R, w)
+    return counts, weights, _prior_counts(R0, counts, _category_advice(w, weights))
 
 
 def binary_counts(R: Outcomes, what: str) -> tuple[Ints, Ints]:
@@ -93,7 +101,7 @@ def binary_counts(R: Outcomes, what: str) -> tuple[Ints, Ints]:
     return np.count_nonzero(solved & ~missing, axis=-1), trials
 
 
-def category_advice(w: npt.ArrayLike | None, weights: Floats) -> str:
+def _category_advice(w: npt.ArrayLike | None, weights: Floats) -> str:
     """Say what to do about an outcome that has no weight."""
     if w is None:
         return "without w only 0 and 1 are allowed; pass w, one weight per category 0..C"
@@ -115,7 +123,6 @@ def outcome_counts(
     questions. A prior may have no trials, and fractional counts, which stay float64. ``name`` of
     the argument and ``remedy``, what to do about an outcome above C, are for messages.
 
-    >>> import numpy as np
     >>> R = np.ma.masked_equal([[1, 1, 0], [0, -1, 1]], -1)
     >>> outcome_counts(R, 2, remedy="").tolist()
     [[1, 2], [1, 1]]
@@ -239,7 +246,7 @@ def _check_outcomes(
     raise ValueError(f"{name}{list(at)} ({axes} from 0) is {value}: {advice}")
 
 
-def prior_counts(R0: Outcomes | None, counts: Ints, remedy: str) -> Any:
+def _prior_counts(R0: Outcomes | None, counts: Ints, remedy: str) -> Any:
     """Count a prior run of the same M questions as ``counts``; 0 where there is none."""
     if R0 is None:
         return 0

@@ -16,7 +16,6 @@ from scoring.numerics.inputs import Floats, Ints
 def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Floats, Floats]:
     """mu and sigma (...) of Bayes@N; the 1 of the uniform prior is added to ``prior`` here.
 
-    >>> import numpy as np
     >>> counts = np.array([[[2, 3], [1, 4]], [[5, 0], [0, 5]]])
     >>> mu, sigma = bayes_from_counts(counts, np.array([0.0, 1.0]))
     >>> mu.round(6).tolist(), sigma.round(6).tolist()
@@ -32,7 +31,6 @@ def avg_moments(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
 
     Every question has at least one trial.
 
-    >>> import numpy as np
     >>> a, variance = avg_moments(np.array([[2, 3], [1, 4]]), np.array([0.0, 1.0]))
     >>> a.tolist(), variance.round(6).tolist()
     ([0.6, 0.8], [0.06, 0.05])

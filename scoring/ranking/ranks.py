@@ -33,9 +33,8 @@ def ranks(
 ) -> Ints:
     """Rank models by their scores: 1 is the best, and the highest score.
 
-    Models with the same score share a rank. In the order of the scores, the next rank is one
-    more (dense: 1, 2, 2, 3) or one more than the number of models above (competition:
-    1, 2, 2, 4).
+    Models with the same score share a rank. In the order of the scores, the next rank is one more
+    (dense: 1, 2, 2, 3) or one more than the number of models above (competition: 1, 2, 2, 4).
 
     Args:
         scores: finite, shape (..., K), one score per model.
@@ -170,12 +169,11 @@ def indistinguishable_groups(
 ) -> list[list[int]]:
     """Name the largest groups of models in which no two can be told apart.
 
-    A group is a set of models of which all pairs have |z_ij| < z, and to which no other model
-    can be added. Groups may overlap, as in a compact letter display: a model may be
-    indistinguishable from the one above and the one below, which differ. A model that differs
-    from all others is a group of its own. Groups are lists of models' indices, in the order of
-    their scores, best first. Arguments and errors are those of :func:`ranks_with_uncertainty`, but
-    mu has one axis, (K,).
+    A group is a set of models of which all pairs have |z_ij| < z, and to which no other model can
+    be added. Groups may overlap, as in a compact letter display: a model may be indistinguishable
+    from the one above and the one below, which differ. A model that differs from all others is a
+    group of its own. Groups are lists of models' indices, in the order of their scores, best first.
+    Arguments and errors are those of :func:`ranks_with_uncertainty`, but mu has one axis, (K,).
 
     >>> indistinguishable_groups([0.55, 0.61, 0.62, 0.70, 0.58], 0.02)
     [[3], [2, 1, 4], [4, 0]]

@@ -13,9 +13,7 @@ up at once, and are in the order of the gold ranking, best first.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numba
@@ -26,7 +24,6 @@ from scoring.numerics.inputs import Floats, Ints
 from scoring.studies.estimators import BLEND_UNITS, Estimator, scaled
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Result = TypeVar("Result")
 Unsigned = npt.NDArray[Any]
 Plain = tuple[npt.NDArray[Any], ...]
 
@@ -112,26 +109,6 @@ def all_trials(trials: int) -> Unsigned:
     """Every trial once and in order, as one replicate: shape (1, N, 1)."""
     kind = np.uint8 if trials <= 256 else np.uint16
     return np.arange(trials, dtype=kind).reshape(1, trials, 1)
-
-
-def each_chunk(
-    work: Callable[[int, Unsigned], Result],
-    replicates: int,
-    seed: int,
-    trials: int,
-    columns: int,
-    threads: int | None,
-) -> Iterator[Result]:
-    """Yield work(first replicate, its drawn trials) of every chunk, in order."""
-    size = chunk_size(trials, columns)
-
-    def run(chunk: int) -> Result:
-        count = min(size, replicates - chunk * size)
-        return work(chunk * size, draw(seed, chunk, count, trials, columns))
-
-    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    with ThreadPoolExecutor(threads or every) as pool:
-        yield from pool.map(run, range(-(-replicates // size)))
 
 
 def no_sums(estimators: int, trials: int) -> Sums:

@@ -150,9 +150,8 @@ def tau_curve_independent(
 
     ``stacks`` are outcomes 0 and 1, each of the same shape (models, questions, trials), one at a
     time, so that a generator needs the memory of one. ``truth`` holds the true scores, finite,
-    shape (models,); equal ones are ties that are meant.
-
-    Source: arXiv 2510.04265, section 2.7, Fig. 2a (1,000 matrices of 11 models with one tie).
+    shape (models,); equal ones are ties that are meant. Source: arXiv 2510.04265, section 2.7, Fig.
+    2a (1,000 matrices of 11 models with one tie).
 
     >>> from scoring.studies.estimators import bayes
     >>> rng = np.random.default_rng(0)

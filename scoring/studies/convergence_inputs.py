@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -191,15 +193,21 @@ def chunks(
     seed: int,
     threads: int | None,
 ) -> Iterator[Result]:
-    """The results of all chunks of replicates, with the arguments checked."""
-    return bootstrap.each_chunk(
-        work,
-        check_whole(replicates, "replicates", least=1),
-        check_whole(seed, "seed", least=0),
-        data.shape[-1],
-        drawn_columns(resample, data.shape[1]),
-        None if threads is None else check_whole(threads, "threads", least=1),
-    )
+    """Yield work(first replicate, its drawn trials) of every chunk, in order."""
+    trials, columns = data.shape[-1], drawn_columns(resample, data.shape[1])
+    check_whole(replicates, "replicates", least=1)
+    check_whole(seed, "seed", least=0)
+    if threads is None:
+        affine = hasattr(os, "sched_getaffinity")
+        threads = len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1
+    size = bootstrap.chunk_size(trials, columns)
+
+    def run(chunk: int) -> Result:
+        count = min(size, replicates - chunk * size)
+        return work(chunk * size, bootstrap.draw(seed, chunk, count, trials, columns))
+
+    with ThreadPoolExecutor(check_whole(threads, "threads", least=1)) as pool:
+        yield from pool.map(run, range(-(-replicates // size)))
 
 
 def curves(estimators: Sequence[Estimator], sums: bootstrap.Sums) -> list[TauCurve]:

@@ -103,9 +103,8 @@ def tosses(
 
     One at a time, so that memory holds one. The stack number i depends on the seed and on i alone,
     whatever else is drawn; the first is that of :func:`toss`. Errors come at once and not when the
-    first stack is drawn.
-
-    Source: arXiv 2510.04265, section 2.7 (Fig. 2, panel a, has 1,000 such matrices).
+    first stack is drawn. Source: arXiv 2510.04265, section 2.7 (Fig. 2, panel a, has 1,000 such
+    matrices).
 
     >>> sum(int(R.sum()) for R in tosses([0.5] * 10, trials=4, matrices=25, seed=0))
     494
@@ -132,7 +131,6 @@ def separation_curve(
 
     The paper's figure is the mean of abs(z). That is not z of the mean difference: for true
     scores close together it is well above it (noise makes abs(z) positive even at equality).
-
     Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
 
     >>> curve = separation_curve([0.5] * 30, [0.7] * 30, trials=(1, 10), replicates=2000, seed=0)
@@ -172,9 +170,8 @@ def coin_study(sets: int, trials: Sequence[int], replicates: int, seed: int) -> 
     RECONSTRUCTION: :func:`separation_curve` of ``coin_models(seed, sets)``, arrays of shape (sets,
     len(trials)): quantiles over the first axis are the spread over sets. The paper, from
     simulations of its one unprinted set, gives a probability of .837 at N = 80, .947 at 199
-    and .969 at 285, and mean abs(z) of about 1.14, 1.645 and 1.96.
-
-    Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
+    and .969 at 285, and mean abs(z) of about 1.14, 1.645 and 1.96. Source: arXiv 2510.04265,
+    section 2.7.1 and Fig. 3.
 
     >>> study = coin_study(sets=5, trials=(20, 80), replicates=400, seed=0)
     >>> low, high = study.above.min(axis=0), study.above.max(axis=0)

@@ -124,9 +124,8 @@ def prior_study(
         run: ``None`` takes the prior from D trials; a number takes it from so many trials, whose
             counts are scaled by D / run (one run serves all strengths of a replicate).
 
-    So few replicates that some N has less than two with a defined tau_b are an error.
-
-    Source: section 2.8 and Fig. 2; the prior counts are those of appendix A.
+    So few replicates that some N has less than two with a defined tau_b are an error. Source:
+    section 2.8 and Fig. 2; the prior counts are those of appendix A.
 
     >>> study = prior_study(250, trials=(1, 10), strengths=(2, 16), seed=0)
     >>> study.gain.shape, (study.gain[1:, 0] > 0).tolist(), int(study.undefined.sum())
