@@ -66,8 +66,9 @@ def four(trainings: int, count: int) -> Figure:
         rng = np.random.default_rng(n)
         return {f"{a} ahead of {b}": Curve(steps_of(n), rng.random(n)) for a, b in pairs}
 
-    both = (chances(count), chances(count - 3))
-    return trajectory.side_by_side(left, right, both, "training runs", interval="95 % interval")
+    sides = {"single checkpoints": left, "merged": right}
+    both = {"single checkpoints": chances(count), "merged": chances(count - 3)}
+    return trajectory.side_by_side(sides, both, "training runs", interval="95 % interval")
 
 
 N = [1, 2, 4, 8, 16, 32, 64, 80]
@@ -88,7 +89,8 @@ def costs(lines: int, input_tokens: float = 60) -> Figure:
         n = np.array([1] if "greedy" in label else N[4:] if "Pass@16" in label else N)
         cost = 1.25 * input_tokens + 0.125 * input_tokens * (n - 1) + 10 * 120 * n
         tau = 0.9 - 0.5 / (1 + np.log2(n)) - 0.03 * i
-        points[label] = Priced(cost * (1 + 0.01 * (i % 2)), tau, tau - 0.08, tau + 0.05, n.tolist())
+        line = Curve(cost * (1 + 0.01 * (i % 2)), tau, tau - 0.08, tau + 0.05)
+        points[label] = Priced(line, n.tolist())
     return trajectory.cost_stability(points, "cost and stability", interval="95 % interval")
 
 
@@ -223,13 +225,14 @@ def test_sides_share_their_scores_and_show_who_is_ahead() -> None:
     chances = np.random.default_rng(10).random(10)
     np.testing.assert_array_equal(ahead.lines[1].get_ydata(), chances)
     assert "math corpus ahead of code corpus" in texts(figure)
-    assert len(trajectory.side_by_side({"x": Curve([1, 2], [0, 1])}, {}).axes) == 2
+    sides = {"single": {"x": Curve([1, 2], [0, 1])}, "merged": {}}
+    assert len(trajectory.side_by_side(sides).axes) == 2
 
 
 def test_costs_and_trials_have_their_places() -> None:
     points = {
-        "a": Priced([10.0, 20.0], [0.1, 0.3], [0.0, 0.2], [0.2, 0.4], [1, 2]),
-        "b": Priced([12.0], [0.5], None, None, [1]),
+        "a": Priced(Curve([10.0, 20.0], [0.1, 0.3], [0.0, 0.2], [0.2, 0.4]), [1, 2]),
+        "b": Priced(Curve([12.0], [0.5]), [1]),
     }
     axes = trajectory.cost_stability(points).axes[0]
     # Costs are measured: nothing is moved to the side.

@@ -34,12 +34,12 @@ from pipeline.research.trajectory import (
     evaluate,
     figures,
     forms,
-    page,
     plan,
     preview,
     remaining,
     samples,
     stability,
+    summary,
     tracks,
     variance,
     verb,
@@ -319,9 +319,9 @@ def test_merged_weights_are_made_removed_and_remembered(
     ask = [*SUMS, "checkpoints=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
     one = planned(*ask)[1].evaluations[-2]
     window = one.window
-    assert windows.known(window) == (None, None)
+    assert windows.known(window) is None
     windows.make(window)
-    fingerprint = windows.known(window).fingerprint
+    fingerprint = windows.known(window)
     assert fingerprint and (window.path / "merge.yaml").is_file()
     made = (window.path / "model.safetensors").stat().st_mtime_ns
     windows.make(window)
@@ -332,7 +332,7 @@ def test_merged_weights_are_made_removed_and_remembered(
     left.mkdir()  # of a removal that was stopped
     windows.remove(window)
     assert [path.name for path in window.path.parent.iterdir()] == [f"{window.path.name}.json"]
-    assert windows.known(window) == (fingerprint, None)
+    assert windows.known(window) == fingerprint
     assert stand(one) == (0, 0, 0, False)
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
     windows.fingerprint.cache_clear()
@@ -352,7 +352,7 @@ def merged_run(place: Path, training: str) -> Evaluation:
     finish(one, {"q0": "10"})
     run = one.run
     identity = runfolder.read_manifest(run)["identity"]
-    identity["model.weights"] = windows.known(one.window).fingerprint
+    identity["model.weights"] = windows.known(one.window)
     runfolder.write_manifest(run, {"identity": identity})
     return one
 
@@ -361,16 +361,13 @@ def test_runs_are_kept_where_merged_weights_cannot_be_recognised(place: Path) ->
     one = merged_run(place, "t")
     folder = one.window.path
     assert stand(one) == (0, 0, 0, False)
+    only = r"s-3-merge2: .*; delete this folder only: it is merged again, and its runs stay if the"
     (folder / "merge.yaml").write_text("version: 1000\nsources: []\n")
-    assert stand(one) == (0, 0, 0, True)  # its own bytes are those of the run
+    for refuse in (lambda: stand(one), lambda: windows.make(one.window)):
+        with pytest.raises(UserError, match=only):
+            refuse()  # no weights that nobody knows are sampled
     windows.remember(one.window)
     assert not folder.with_name(f"{folder.name}.json").exists()
-    (one.run.attempts / "00000.parquet").unlink()
-    only = r"s-3-merge2: .*; delete this folder only: it is merged again, and its runs stay if the"
-    with pytest.raises(UserError, match=only):
-        stand(one)  # something is owed: no weights that nobody knows are sampled
-    with pytest.raises(UserError, match=only):
-        windows.make(one.window)
     for path in folder.iterdir():
         path.unlink()
     windows.fingerprint.cache_clear()
@@ -379,7 +376,7 @@ def test_runs_are_kept_where_merged_weights_cannot_be_recognised(place: Path) ->
     folder.rmdir()
     windows.make(one.window)
     windows.fingerprint.cache_clear()
-    assert stand(one)[0] == 2
+    assert stand(one).finished
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
     windows.fingerprint.cache_clear()
     with pytest.raises(UserError, match=r"was made before .*s-2 changed; delete"):
@@ -808,7 +805,7 @@ def test_a_summary_says_what_the_tables_hold() -> None:
     rows: dict[str, Any] = {"stability": stability.stability([single, pair], CFG)}
     rows |= samples.samples([single, pair], CFG)._asdict()
     merges = forms.tables(rows["stability"], rows["gains"])["merge"].rows
-    first, second, third = page.summary(rows["stability"], rows["pairs"], merges, CFG)
+    first, second, third = summary.lines(rows["stability"], rows["pairs"], merges, CFG)
     assert first.startswith("highest τ over the 4 steps that all windows share: 1.000 (Merge@2, a")
     assert first.endswith("Merge@1, avg@8 has 0.667")
     row = one_of(merges, metric="avg@8")
@@ -821,7 +818,7 @@ def test_a_summary_says_what_the_tables_hold() -> None:
         f"τ of Bayes@8 is above that of Pass@4 on the same trials in {100 * pairs['above']:.0f} %"
     )
     alone = stability.stability([single], CFG)
-    assert len(page.summary(alone, rows["pairs"], [], CFG)) == 2
+    assert len(summary.lines(alone, rows["pairs"], [], CFG)) == 2
 
 
 def test_trainings_side_by_side() -> None:
@@ -912,16 +909,16 @@ def test_sigma_of_pass_at_k_three_ways() -> None:
         rng = np.random.default_rng(0)
         drawn = 1 - (1 - rng.beta([3, 8], [7, 2], (200_000, 2))) ** k
         assert row["posterior"] == pytest.approx(drawn.mean(axis=1).var(), rel=0.02)
-    p, ratios = variance.along_p(8, [1, 4])
+    p, deltas, posteriors = variance.along_p(8, [1, 4])
     at = int(np.argmin(np.abs(p - 0.3)))
     rng = np.random.default_rng(1)
     seen = rng.binomial(8, 0.3, 300_000)
     exact = np.var([pass_at(c, 8, 4) for c in range(9)] @ np.eye(9)[:, seen])
     drawn = 1 - (1 - rng.beta(1 + seen, 9 - seen, (1, seen.size))) ** 4
     within = sum(np.var(drawn[0, seen == c]) * np.mean(seen == c) for c in range(9))
-    assert list(ratios.posterior) == list(ratios.delta) == ["k = 4"]
-    assert ratios.posterior["k = 4"][at] == pytest.approx(within / exact, rel=0.02)
-    assert np.isnan(ratios.posterior["k = 4"][[0, -1]]).all()
+    assert list(posteriors) == list(deltas) == ["k = 4"]
+    assert posteriors["k = 4"][at] == pytest.approx(within / exact, rel=0.02)
+    assert np.isnan(posteriors["k = 4"][[0, -1]]).all()
 
 
 def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:

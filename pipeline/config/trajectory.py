@@ -160,15 +160,11 @@ def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     for setting in set.union(*sets) - shared:
         key = setting.split("=")[0]
         if not re.match(r"dataset\b", key):
-            raise UserError(_sweep(key))
+            raise UserError(
+                "model: one base model; several training runs are checkpoints.NAME=FOLDER, a name"
+                " each, and other models are commands of their own"
+                if key == "model"
+                else f"{key}: takes one value; only dataset= takes several"
+            )
     varying = [[one for one in combination if one not in shared] for combination in combinations]
     return [one for one in combinations[0] if one in shared], varying
-
-
-def _sweep(key: str) -> str:
-    if key == "model":
-        return (
-            "model: one base model; several training runs are checkpoints.NAME=FOLDER, a name"
-            " each, and other models are commands of their own"
-        )
-    return f"{key}: takes one value; only dataset= takes several"

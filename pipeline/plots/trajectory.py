@@ -1,7 +1,7 @@
 """Figures of training runs: scores along the steps, and how steadily each protocol follows them."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ from pipeline.display import style
 from pipeline.display.style import INK, PAGE, one_line, plain
 from pipeline.plots.lines import (
     LEGEND_LINE,
-    Looks,
     banded,
     bars,
     draw,
@@ -27,16 +26,13 @@ from pipeline.plots.lines import Curve as Curve
 
 ACROSS = 4  # panels beside each other, at most
 STEP = "training step"
+TAU = "Kendall's τ with training"
 CHANCE = 0.5
+Panels = Mapping[str, Mapping[str, Curve]]  # head -> label -> line
 
 
 @style.styled
-def curves(
-    panels: Mapping[str, Mapping[str, Curve]],
-    title: str = "",
-    ylabel: str = "score",
-    interval: str = "",
-) -> Figure:
+def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str = "") -> Figure:
     """Scores along training, one panel a data set, one line a protocol (Figures 2 and 3 of MaP).
 
     A protocol looks the same in all panels; each panel has its own range of scores.
@@ -47,20 +43,16 @@ def curves(
         ylabel: what the scores are.
         interval: what the bands are, such as "95 % interval".
     """
-    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
-    looks = dict(zip(labels, style.palette(len(labels)), strict=True))
+    looks = _looks(_labels(panels))
     rows = -(-len(panels) // ACROSS)
     columns = -(-len(panels) // rows)
     beside = len(panels) == 1
-    said = f"bands: {interval}" if interval and banded(panels.values()) else ""
-    below = 0.0 if beside else LEGEND_LINE * legend_rows(labels)
+    below = 0.0 if beside else LEGEND_LINE * legend_rows([*looks])
     high = 2.5 if rows == 1 else min(1.75, (style.TALLEST - 0.7 - below) / rows)
     figure, places = style.panels(PAGE, 0.6 + below + high * rows, title, columns, rows)
-    for k, axes in enumerate(places):
-        if k >= len(panels):
-            axes.remove()
-    drawn = places[: len(panels)]
-    for k, (axes, (name, lines)) in enumerate(zip(drawn, panels.items(), strict=True)):
+    for axes in places[len(panels) :]:
+        axes.remove()
+    for k, (axes, (name, lines)) in enumerate(zip(places, panels.items(), strict=False)):
         if not beside:
             axes.set_title(one_line(name, 96 // columns), fontsize=style.NORMAL, loc="left")
         draw(axes, lines, looks, 24 // columns)
@@ -69,17 +61,15 @@ def curves(
             axes.set_ylabel(ylabel)
         if k + columns >= len(panels):
             axes.set_xlabel(STEP)
-    key(figure, looks, beside, said)
+    key(figure, looks, beside, _said("bands", interval, panels.values()))
     return figure
 
 
 @style.styled
 def side_by_side(
-    left: Mapping[str, Curve],
-    right: Mapping[str, Curve],
-    ahead: tuple[Mapping[str, Curve], Mapping[str, Curve]] | None = None,
+    panels: Panels,
+    ahead: Panels | None = None,
     title: str = "",
-    heads: tuple[str, str] = ("single checkpoints", "merged"),
     ylabel: str = "score",
     interval: str = "",
 ) -> Figure:
@@ -88,53 +78,37 @@ def side_by_side(
     Both panels have one range of scores, so that what is smoother looks smoother.
 
     Args:
-        left: training run -> score by step, of single checkpoints.
-        right: the same of merged windows.
+        panels: "single checkpoints" and "merged" -> training run -> score by step.
         ahead: for each side, pair ("a ahead of b") -> probability by step, drawn below; None
             leaves it out.
         title: what is shown.
-        heads: what stands above the two sides.
         ylabel: what the scores are.
         interval: what the bands are.
     """
-    labels = list(dict.fromkeys([*left, *right]))
-    looks = dict(zip(labels, style.palette(len(labels)), strict=True))
-    pairs = list(dict.fromkeys([*ahead[0], *ahead[1]])) if ahead else []
-    size = 3.0 + 1.35 * bool(pairs) + LEGEND_LINE * legend_rows([*labels, *pairs])
+    below = ahead or {}
+    pairs = _labels(below)
+    looks = _looks([*_labels(panels), *pairs])
+    size = 3.0 + 1.35 * bool(pairs) + LEGEND_LINE * legend_rows([*looks])
     figure, axes = style.panels(PAGE, size, title, 2, 2 if pairs else 1)
-    for one, lines, head in zip(axes, (left, right), heads, strict=False):
+    steps = [line for lines in panels.values() for line in lines.values()]
+    if pairs:
+        axes[0].get_gridspec().set_height_ratios([1.7, 1])  # type: ignore[union-attr]
+    for one, lines in zip(axes[2:], below.values(), strict=False):
+        one.axhline(CHANCE, color=INK, linewidth=0.7, linestyle=(0, (2, 2)))
+        one.set(ylim=(-0.03, 1.03), ylabel="P(ahead)" if one is axes[2] else "")
+        draw(one, lines, {label: looks[label] for label in pairs}, 10)
+        one.set_yticks([0, 0.5, 1])
+    for one, (head, lines) in zip(axes, panels.items(), strict=False):
         one.set_title(one_line(head), fontsize=style.NORMAL, loc="left")
-        draw(one, lines, looks, 10)
-        steps_axis(one, [*left.values(), *right.values()], 6)
-        one.set_xlabel("" if pairs else STEP)
+        draw(one, lines, {label: looks[label] for label in looks if label not in pairs}, 10)
+    for i, one in enumerate(axes):
+        steps_axis(one, steps, 6)
+        one.set_xlabel(STEP if i >= len(axes) - 2 else "")
     axes[0].set_ylabel(ylabel)
     axes[1].sharey(axes[0])
     axes[0].autoscale(axis="y")
-    if pairs and ahead:
-        axes[0].get_gridspec().set_height_ratios([1.7, 1])  # type: ignore[union-attr]
-        # Other colours than those of the runs, as far as there are any.
-        others = style.palette(len(labels) + len(pairs))[len(labels) :]
-        looks |= (below := dict(zip(pairs, others, strict=True)))
-        _ahead(axes[2:], ahead, below, [*left.values(), *right.values()])
-    said = f"bands: {interval}" if interval and banded([left, right, *(ahead or ())]) else ""
-    key(figure, looks, False, said)
+    key(figure, looks, False, _said("bands", interval, [*panels.values(), *below.values()]))
     return figure
-
-
-def _ahead(
-    axes: Sequence[Axes],
-    ahead: tuple[Mapping[str, Curve], Mapping[str, Curve]],
-    looks: Looks,
-    steps: Sequence[Curve],
-) -> None:
-    """Probabilities below the curves, with a line at chance."""
-    for one, lines in zip(axes, ahead, strict=True):
-        one.axhline(CHANCE, color=INK, linewidth=0.7, linestyle=(0, (2, 2)))
-        draw(one, lines, looks, 10)
-        steps_axis(one, steps, 6)
-        one.set(ylim=(-0.03, 1.03), xlabel=STEP)
-        one.set_yticks([0, 0.5, 1])
-    axes[0].set_ylabel("P(ahead)")
 
 
 @style.styled
@@ -149,25 +123,19 @@ def stability_by_samples(
         title: what is shown.
         interval: what the vertical lines are.
     """
-    figure, (axes,) = style.panels(PAGE, max(2.9, 0.7 + LEGEND_LINE * len(tau)), title)
-    looks = dict(zip(tau, style.palette(len(tau)), strict=True))
-    bars(axes, tau, looks, dodge=True)
+    figure, axes = _barred(tau, title, max(2.9, 0.7 + LEGEND_LINE * len(tau)), dodge=True)
     axes.set_xscale("log", base=2)
     log_ticks(axes, plain(n), [f"{value:g}" for value in plain(n)])
     axes.grid(axis="y")
-    more = f"; lines: {interval}" if interval and banded([tau]) else ""
-    axes.set(xlabel=f"number of trials n (per question){more}", ylabel="Kendall's τ with training")
-    key(figure, looks, True)
+    more = _said("; lines", interval, [tau])
+    axes.set(xlabel=f"number of trials n (per question){more}", ylabel=TAU)
     return figure
 
 
 class Priced(NamedTuple):
-    """One protocol's stability at several numbers of trials, with what they cost."""
+    """One protocol's stability by the cost of several numbers of trials."""
 
-    cost: npt.ArrayLike
-    tau: npt.ArrayLike
-    low: npt.ArrayLike | None
-    high: npt.ArrayLike | None
+    line: Curve
     n: Sequence[object]  # numbers of trials, or other words for the points
 
 
@@ -189,25 +157,21 @@ def cost_stability(
         xlabel: what the costs are.
         interval: what the vertical lines are.
     """
-    figure, (axes,) = style.panels(PAGE, max(3.1, 0.9 + LEGEND_LINE * len(points)), title)
-    looks = dict(zip(points, style.palette(len(points)), strict=True))
-    lines = {label: Curve(one.cost, one.tau, one.low, one.high) for label, one in points.items()}
-    bars(axes, lines, looks)
-    found: dict[str, list[float]] = {}
+    lines = {label: one.line for label, one in points.items()}
+    figure, axes = _barred(lines, title, max(3.1, 0.9 + LEGEND_LINE * len(points)))
+    costs: dict[str, list[float]] = {}
     for one in points.values():
-        for word, value in zip(one.n, plain(one.cost), strict=True):
-            found.setdefault(str(word), []).append(float(value))
+        for word, value in zip(one.n, plain(one.line.x), strict=True):
+            costs.setdefault(str(word), []).append(float(value))
     axes.set_xscale("log")
     axes.grid(axis="both")
-    more = f"; lines: {interval}" if interval and banded([lines]) else ""
-    axes.set(xlabel=f"{xlabel}{more}", ylabel="Kendall's τ with training")
+    axes.set(xlabel=f"{xlabel}{_said('; lines', interval, [lines])}", ylabel=TAU)
     money_axis(axes)
-    middle = sorted((float(np.median(costs)), word) for word, costs in found.items())
+    middle = sorted((float(np.median(of)), word) for word, of in costs.items())
     top = axes.secondary_xaxis("top")
     log_ticks(top, np.array([cost for cost, _ in middle]), [word for _, word in middle])  # type: ignore[arg-type]
     top.set_xlabel("number of trials n (per question)")
     top.spines["top"].set_visible(True)
-    key(figure, looks, True)
     return figure
 
 
@@ -230,9 +194,8 @@ def variance(
         near: half the width of the band around 1 that counts as good.
         expected: label -> expected posterior variance / exact, likewise; drawn dashed.
     """
-    rates = plain(p)
+    rates, looks = plain(p), _looks(ratios)
     figure, (axes,) = style.panels(PAGE, 2.9, title)
-    looks = dict(zip(ratios, style.palette(len(ratios)), strict=True))
     axes.axhspan(1 - near, 1 + near, color=style.GREY, alpha=0.25, linewidth=0)
     axes.axhline(1, color=INK, linewidth=0.7)
     for i, (label, look) in enumerate(looks.items()):
@@ -246,10 +209,34 @@ def variance(
     ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel=f"success rate p of a question; grey: within {100 * near:g} %",
-             ylabel="variance / exact variance")  # fmt: skip
-    ways = {"delta method": "-"} | ({"posterior, expected": "--"} if expected else {})
-    key(
-        figure, looks | {way: {"color": INK, "linestyle": line} for way, line in ways.items()}, True
+    axes.set(
+        xlabel=f"success rate p of a question; grey: within {100 * near:g} %",
+        ylabel="variance / exact variance",
     )
+    ways = {"delta method": "-"} | ({"posterior, expected": "--"} if expected else {})
+    looks |= {way: {"color": INK, "linestyle": line} for way, line in ways.items()}
+    key(figure, looks, True)
     return figure
+
+
+def _labels(panels: Panels) -> list[str]:
+    return list(dict.fromkeys(label for lines in panels.values() for label in lines))
+
+
+def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    names = [*labels]
+    return dict(zip(names, style.palette(len(names)), strict=True))
+
+
+def _said(what: str, interval: str, panels: Iterable[Mapping[str, Curve]]) -> str:
+    return f"{what}: {interval}" if interval and banded(panels) else ""
+
+
+def _barred(
+    lines: Mapping[str, Curve], title: str, size: float, dodge: bool = False
+) -> tuple[Figure, Axes]:
+    """One panel of lines with vertical intervals, and their legend."""
+    figure, (axes,) = style.panels(PAGE, size, title)
+    bars(axes, lines, looks := _looks(lines), dodge)
+    key(figure, looks, True)
+    return figure, axes

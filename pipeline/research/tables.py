@@ -1,9 +1,9 @@
-"""Rows of results as `trajectory` and `prr` choose among them, and columns that look alike."""
+"""What `trajectory` and `prr` share of their tables: rows, columns that look alike, the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.display.table import Align, Column
+from pipeline.display.table import Align, Column, Table, to_markdown
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -46,3 +46,30 @@ def values(rows: Rows, key: str) -> list[Any]:
 def varies(rows: Rows, key: str) -> bool:
     """Whether a column has more than one value."""
     return len(values(rows, key)) > 1
+
+
+def page(
+    title: str,
+    summary: Sequence[str],
+    warnings: Iterable[str],
+    pictures: Iterable[str],
+    tables: Mapping[str, Table],
+    linked: Sequence[str] = (),
+) -> str:
+    """A page of Markdown: what the numbers say, what should be known, pictures and tables.
+
+    Args:
+        title: its heading.
+        summary: lines of a list.
+        warnings: a line each.
+        pictures: stems of their files.
+        tables: by stem of theirs.
+        linked: those that are too long for a page.
+    """
+    parts = [f"# {title}", "\n".join(f"- {line}" for line in summary)]
+    parts += [f"> {line}" for line in warnings]
+    parts += [f"![{stem}]({stem}.png)" for stem in pictures]
+    for stem, table in tables.items():
+        link = f"{table.title}: [{stem}.csv]({stem}.csv)"
+        parts.append(link if stem in linked else to_markdown(table).rstrip())
+    return "\n\n".join(part for part in parts if part) + "\n"

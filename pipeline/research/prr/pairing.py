@@ -1,6 +1,7 @@
 """Which runs belong together: the same model before and after, found by patterns and by names."""
 
 import glob
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -105,12 +106,10 @@ def distinct(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _alike(words: Sequence[Sequence[str]]) -> int:
+def _alike(words: Sequence[list[str]]) -> int:
     """How many first words are the same in all."""
-    for i, column in enumerate(zip(*words, strict=False)):
-        if len(set(column)) > 1:
-            return i
-    return min(map(len, words), default=0)
+    columns = zip(*words, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def doubt(before: Sequence[str], after: Sequence[str]) -> str | None:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from pipeline.base.console import note, percent, results, warn
 from pipeline.config.prr import ReversalConfig, load
 from pipeline.display import table as tabular
-from pipeline.display.table import Table
 from pipeline.research import protocols
 from pipeline.research.protocols import PASS
 from pipeline.research.prr import pairing, tables
 from pipeline.research.prr.pairing import Pairs
 from pipeline.research.prr.rates import reversals
 from pipeline.research.prr.tables import Measured
-from pipeline.research.tables import Rows
+from pipeline.research.tables import Rows, page
 from pipeline.store import find
 
 if TYPE_CHECKING:
@@ -61,8 +60,10 @@ def run(settings: Sequence[str]) -> None:
         "differences": measured.cohort.differences,
         "pairing_doubt": measured.doubt,
     }
-    page = _page(measured, made["protocols"], "trend" in figures, [*pages.values()])
-    tabular.write(folder, "prr", record, made, figures, {"prr.md": page})
+    title = f"Pairwise ranking reversal rate: {measured.cohort.dataset}"
+    doubt = [f"Warning: {measured.doubt}."] * bool(measured.doubt)
+    text = page(title, [], doubt, figures, {"protocols": made["protocols"], **pages})
+    tabular.write(folder, "prr", record, made, figures, {"prr.md": text})
     note(
         f"saved {folder / 'prr.md'}, prr.json, protocols and ranks as .csv, .json, .tex, .md, and"
         f" {' and '.join(figures)} as .png, .pdf"
@@ -94,19 +95,6 @@ def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
         for kind, of in {"sampled": cohort, "greedy": greedy}.items()
     }
     return Measured(cohort, before, after, reversals(*sampled, cfg, once), tokens, doubt)
-
-
-def _page(measured: Measured, rates: Table, trend: bool, ranks: Sequence[Table]) -> str:
-    """prr.md: the tables with their notes, and the pictures."""
-    parts = [
-        f"# Pairwise ranking reversal rate: {measured.cohort.dataset}",
-        f"Warning: {measured.doubt}." if measured.doubt else "",
-        tabular.to_markdown(rates),
-        "![PRR of Pass@k by k, and the cost of k attempts](trend.png)" * trend,
-        *map(tabular.to_markdown, ranks),
-        "![ranks before and after](rank_scatter.png)",
-    ]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
 def _figures(measured: Measured, rates: Rows, cfg: ReversalConfig) -> "dict[str, Figure]":

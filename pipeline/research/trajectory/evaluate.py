@@ -16,13 +16,10 @@ from pipeline.base import interrupts
 from pipeline.base.console import clock, fail, note
 from pipeline.base.errors import AGAIN, UserError
 from pipeline.config import sweep
-from pipeline.prepare import questions
-from pipeline.prepare.questions import Question
 from pipeline.research.trajectory import remaining, windows
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
 from pipeline.research.trajectory.remaining import Remaining
 
-Questions = Mapping[str, Sequence[Question]]  # by data set
 Work = dict[str, Remaining]  # what runs lack, by run folder
 
 
@@ -34,34 +31,24 @@ class Unfinished(UserError):
         self.exit_code = status
 
 
-def read_questions(plan: TrajectoryPlan) -> Questions:
-    """The questions of each data set of a plan.
-
-    Raises:
-        UserError: a data set cannot be read.
-    """
-    configs = {one.dataset: one.run.cfg.dataset for one in plan.evaluations}
-    return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
-
-
-def work(plan: TrajectoryPlan, asked: Questions) -> Work:
+def work(plan: TrajectoryPlan) -> Work:
     """What every run of a plan lacks.
 
     Raises:
-        UserError: a folder holds another run.
+        UserError: a data set cannot be read; a folder holds another run.
     """
     known = functools.cache(windows.known)  # of several runs each
     return {
-        str(one.run.path): remaining.of(one, asked[one.dataset], known) for one in plan.evaluations
+        str(one.run.path): remaining.of(one, plan.questions[one.dataset], known)
+        for one in plan.evaluations
     }
 
 
-def evaluate(plan: TrajectoryPlan, asked: Questions, lacking: Work, keep: bool) -> None:
+def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     """Run what is owed, model by model; merged weights are made just before.
 
     Args:
         plan: all evaluations.
-        asked: the questions of each data set.
         lacking: what runs lack; brought up to date.
         keep: whether merged weights stay when the runs of their model are complete.
 
@@ -72,7 +59,8 @@ def evaluate(plan: TrajectoryPlan, asked: Questions, lacking: Work, keep: bool) 
     def owed_of(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
         return [one for one in evaluations if not lacking[str(one.run.path)].finished]
 
-    groups = [(window, [*of]) for window, of in itertools.groupby(plan.evaluations, _window)]
+    by_model = itertools.groupby(plan.evaluations, lambda one: one.window)
+    groups = [(window, [*of]) for window, of in by_model]
     failed: dict[str, int] = {}
     seconds: dict[bool, list[float]] = {False: [], True: []}  # of runs, sampled and greedy
     for number, (window, evaluations) in enumerate(groups, 1):
@@ -84,7 +72,7 @@ def evaluate(plan: TrajectoryPlan, asked: Questions, lacking: Work, keep: bool) 
             failed |= _evaluate_model(window, owed, seconds)
             for one in owed:
                 path = str(one.run.path)
-                lacking[path] = remaining.of(one, asked[one.dataset])
+                lacking[path] = remaining.of(one, plan.questions[one.dataset])
                 if not lacking[path].finished:
                     failed.setdefault(path, 1)
         if not owed_of(evaluations):
@@ -96,10 +84,6 @@ def evaluate(plan: TrajectoryPlan, asked: Questions, lacking: Work, keep: bool) 
             " command makes what is owed",
             [*failed.values()][-1],
         )
-
-
-def _window(evaluation: Evaluation) -> Window:
-    return evaluation.window
 
 
 def _evaluate_model(

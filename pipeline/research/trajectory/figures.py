@@ -17,6 +17,7 @@ from pipeline.research.trajectory import variance
 Namer = Callable[[Mapping[str, Any]], str | None]  # of rows
 # Its interval covers what it says also where the prior pulls Bayes@N away.
 AVERAGE = "avg@N, share correct"
+SCORE = ("value", "low", "high")
 
 
 def draw(made: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
@@ -77,20 +78,22 @@ def _panels(
     rows: Rows, name: Callable[[Mapping[str, Any]], str | None]
 ) -> dict[str, dict[str, Curve]]:
     """Curves by data set and by the name that rows get; those without a name are left out."""
-    panels: dict[str, dict[str, list[Any]]] = {}
+    return {of: _lines(where(rows, dataset=of), name, *SCORE) for of in values(rows, "dataset")}
+
+
+def _lines(rows: Rows, name: Namer, *keys: str) -> dict[str, Curve]:
+    """Curves along steps by the name that rows get; those without a name are left out."""
+    lines: dict[str, list[Any]] = {}
     for row in rows:
-        lines = panels.setdefault(row["dataset"], {})
         if label := name(row):
             lines.setdefault(label, []).append(row)
-    return {
-        dataset: {label: _curve(of, "step", "value") for label, of in lines.items()}
-        for dataset, lines in panels.items()
-    }
+    return {label: _curve(own, "step", *keys) for label, own in lines.items()}
 
 
-def _curve(rows: Rows, x: str, y: str, low: str = "low", high: str = "high") -> Curve:
-    line = [[row[key] for row in rows] for key in (x, y, low, high)]
-    return Curve(*line[:2]) if None in line[2] + line[3] else Curve(*line)
+def _curve(rows: Rows, *keys: str) -> Curve:
+    """x, y and the ends of an interval; these only where every row has them."""
+    x, y, *ends = [[row[key] for row in rows] for key in keys]
+    return Curve(x, y) if any(None in end for end in ends) else Curve(x, y, *ends)
 
 
 def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
@@ -125,7 +128,7 @@ def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
 def _priced(rows: Rows) -> Priced:
     own = rows[0]["metric"] == GREEDY  # nothing of it is drawn again
     line = _curve(rows, "cost", "tau" if own else "tau_mean", "tau_low", "tau_high")
-    return Priced(*line, [row["n"] for row in rows])
+    return Priced(line, [row["n"] for row in rows])
 
 
 def _side_by_side(made: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
@@ -135,42 +138,37 @@ def _side_by_side(made: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
     for dataset in datasets:
         rows = where(made["curve"], dataset=dataset, metric=AVG)
         window = _window(rows)
-        single, merged = (
-            {
-                training: _curve(where(rows, window=size, training=training), "step", "value")
-                for training in values(where(rows, window=size), "training")
-            }
-            for size in (1, window)
-        )
+        sides = {"single checkpoints": 1, f"merged, {window} at a time": window}
+        panels, ahead = {}, {}
+        for head, size in sides.items():
+            panels[head] = _lines(where(rows, window=size), _training, *SCORE)
+            pairs = where(made["ahead"], dataset=dataset, window=size)
+            ahead[head] = _lines(pairs, _pair, "probability")
         name = f"side_by_side_{dataset}" if len(datasets) > 1 else "side_by_side"
         title = f"Training runs side by side: {dataset}"
-        if window == 1:
-            figures[name] = plots.curves({dataset: single}, title, AVERAGE, interval)
-            continue
-        chances = [_ahead(where(made["ahead"], dataset=dataset, window=w)) for w in (1, window)]
-        ahead = (chances[0], chances[1]) if chances[0] else None
-        heads = ("single checkpoints", f"merged, {window} at a time")
-        figures[name] = plots.side_by_side(single, merged, ahead, title, heads, AVERAGE, interval)
+        figures[name] = (
+            plots.side_by_side(panels, ahead, title, AVERAGE, interval)
+            if window > 1
+            else plots.curves({dataset: panels["single checkpoints"]}, title, AVERAGE, interval)
+        )
     return figures
 
 
-def _ahead(rows: Rows) -> dict[str, Curve]:
-    lines: dict[str, list[Any]] = {}
-    for row in rows:
-        lines.setdefault(f"{row['first']} ahead of {row['second']}", []).append(row)
-    return {
-        label: Curve([row["step"] for row in own], [row["probability"] for row in own])
-        for label, own in lines.items()
-    }
+def _training(row: Mapping[str, Any]) -> str:
+    return str(row["training"])
+
+
+def _pair(row: Mapping[str, Any]) -> str:
+    return f"{row['first']} ahead of {row['second']}"
 
 
 def _variance(rows: Rows, cfg: TrajectoryConfig) -> dict[str, Figure]:
     n = min((row["n"] for row in rows), default=1)
-    p, ratios = variance.along_p(n, protocols.passes(protocols.metrics(cfg.metrics), n))
-    if not ratios.delta:
+    p, deltas, posteriors = variance.along_p(n, protocols.passes(protocols.metrics(cfg.metrics), n))
+    if not deltas:
         return {}
     title = f"Variance of Pass@k over the exact one, n = {n}"
-    return {"variance": plots.variance(p, ratios.delta, title, expected=ratios.posterior)}
+    return {"variance": plots.variance(p, deltas, title, expected=posteriors)}
 
 
 def _each(rows: Rows) -> dict[str, Rows]:

@@ -3,6 +3,7 @@
 A window is a few neighbouring checkpoints whose mean is one model; a window of one is a checkpoint.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from pipeline.config import compose
 from pipeline.config.overrides import quoted
 from pipeline.config.settings import RunConfig
 from pipeline.config.trajectory import Settings
+from pipeline.prepare import questions
+from pipeline.prepare.questions import Question
 from pipeline.research.checkpoints import folders
 from pipeline.research.checkpoints.folders import Checkpoint
 from pipeline.store.runfolder import Run
@@ -60,6 +63,10 @@ class Evaluation:
     def dataset(self) -> str:
         return self.run.cfg.dataset.name
 
+    def __str__(self) -> str:
+        kind = "the checkpoint" if self.window.size == 1 else f"merge={self.window.size},"
+        return f"{kind} {self.window.name}" + " (greedy)" * self.greedy
+
 
 @dataclass(frozen=True)
 class TrajectoryPlan:
@@ -70,6 +77,12 @@ class TrajectoryPlan:
     trainings: list[Training]
     datasets: list[str]
     evaluations: list[Evaluation]  # those of one model beside each other
+
+    @functools.cached_property
+    def questions(self) -> dict[str, list[Question]]:
+        """Those of each data set."""
+        configs = {one.dataset: one.run.cfg.dataset for one in self.evaluations}
+        return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
 def make(settings: Settings) -> TrajectoryPlan:
@@ -98,7 +111,13 @@ def make(settings: Settings) -> TrajectoryPlan:
         for base, of in zip(bases, settings.datasets, strict=True)
         for greedy in ((False, True) if cfg.greedy else (False,))
     ]
-    _check_folders(evaluations)
+    folders_of: dict[Path, Evaluation] = {}
+    for one in evaluations:
+        if (other := folders_of.setdefault(one.run.path, one)) is not one:
+            raise UserError(
+                f"{one.run.path}: would be the run folder of {other} and of {one}; rename the"
+                " folder of that checkpoint"
+            )
     beside = root if len(bases) > 1 else Path(bases[0].run_dir).parent
     folder = f"{label}-{bases[0].tag}" if bases[0].tag else label
     out = Path(cfg.out or beside / "_trajectory" / folder).expanduser()
@@ -118,8 +137,7 @@ def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Tr
     checkpoints = {name: folders.find(of) for name, of in patterns.items()}
     keys = {name: f"checkpoints.{name}" if name else "checkpoints" for name in checkpoints}
     for name, key in keys.items():
-        for problem in _problems(key, checkpoints[name], sizes):
-            raise UserError(problem)
+        _check(key, checkpoints[name], sizes)
     steps = {name: _steps(key, checkpoints[name]) for name, key in keys.items()}
     numbered = None in steps.values()
     return [
@@ -128,66 +146,44 @@ def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Tr
     ]
 
 
-def _problems(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) -> Iterator[str]:
-    """What is wrong with the checkpoints of a training run, a line each."""
-    count = len(checkpoints)
+def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) -> None:
     paths: dict[str, Path] = {}
     for one in checkpoints:
         if paths.setdefault(one.name, one.path) != one.path:
-            yield (
+            raise UserError(
                 f"{key}: {paths[one.name]} and {one.path} are both called {one.name};"
                 " training runs that share names are told apart by checkpoints.NAME=FOLDER"
             )
         if not re.fullmatch(r"[\w.+-]+", one.name):
-            yield (
+            raise UserError(
                 f"{one.path}: the folder's name becomes that of its run; rename it to letters,"
                 " digits, - . + and _"
             )
-    if count < LEAST:
-        yield f"{key}: holds {count} checkpoint; a trajectory needs {LEAST} or more"
-    largest = count + 1 - LEAST
-    for size in sizes:
-        if size > largest:
-            remedy = f"merge={largest} leaves {LEAST}" if largest > 1 else "merge=[] leaves it out"
-            yield (
-                f"merge={size}: {key} holds {count} checkpoints, which is less than {LEAST} such"
-                f" windows, and one point has no order of training to agree with; {remedy}"
-            )
+    count, largest = len(checkpoints), len(checkpoints) + 1 - LEAST
+    if largest < 1:
+        raise UserError(f"{key}: holds {count} checkpoint; a trajectory needs {LEAST} or more")
+    if size := next((size for size in sizes if size > largest), None):
+        remedy = f"merge={largest} leaves {LEAST}" if largest > 1 else "merge=[] leaves it out"
+        raise UserError(
+            f"merge={size}: {key} holds {count} checkpoints, which is less than {LEAST} such"
+            f" windows, and one point has no order of training to agree with; {remedy}"
+        )
 
 
 def _steps(key: str, checkpoints: Sequence[Checkpoint]) -> list[int] | None:
     """The steps in the folders' names, or None where they do not tell the order."""
-    numbered = f"numbered 1 to {len(checkpoints)}"
     steps = [one.step for one in checkpoints if one.step is not None]
-    if len(steps) < len(checkpoints):
+    names = [one.name for one in checkpoints]
+    problem = None
+    if len(steps) < len(names):
         unread = next(one.name for one in checkpoints if one.step is None)
-        warn(f"{key}: {unread} has no step in its name; they are {numbered}")
-        return None
-    for i, (before, after) in enumerate(itertools.pairwise(steps)):
-        if after <= before:
-            warn(
-                f"{key}: {checkpoints[i + 1].name} comes after {checkpoints[i].name} and its step"
-                f" is not larger; the order given counts, {numbered}"
-            )
-            return None
-    return steps
-
-
-def _check_folders(evaluations: Sequence[Evaluation]) -> None:
-    """No two evaluations may write into one run folder."""
-    seen: dict[Path, Evaluation] = {}
-    for one in evaluations:
-        other = seen.setdefault(one.run.path, one)
-        if other is not one:
-            raise UserError(
-                f"{one.run.path}: would be the run folder of {_described(other)} and of"
-                f" {_described(one)}; rename the folder of that checkpoint"
-            )
-
-
-def _described(one: Evaluation) -> str:
-    kind = "the checkpoint" if one.window.size == 1 else f"merge={one.window.size},"
-    return f"{kind} {one.window.name}" + " (greedy)" * one.greedy
+        problem = f"{unread} has no step in its name"
+    elif falls := [i for i in range(1, len(steps)) if steps[i] <= steps[i - 1]]:
+        before, after = names[falls[0] - 1], names[falls[0]]
+        problem = f"{after} comes after {before} and its step is not larger; the order given counts"
+    if problem:
+        warn(f"{key}: {problem}; they are numbered 1 to {len(names)}")
+    return None if problem else steps
 
 
 def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, str | None]:

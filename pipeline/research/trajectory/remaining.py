@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pipeline.base.errors import UserError
 from pipeline.grade import known as graders
 from pipeline.prepare.questions import Question
 from pipeline.research.trajectory import windows
 from pipeline.research.trajectory.plan import Evaluation, Window
-from pipeline.research.trajectory.windows import KnownWeights
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import ATTEMPTS, GRADES
 from pipeline.store.runfolder import Run
@@ -30,33 +28,29 @@ class Remaining(NamedTuple):
 def of(
     evaluation: Evaluation,
     questions: Sequence[Question],
-    known: Callable[[Window], KnownWeights] = windows.known,
+    known: Callable[[Window], str | None] = windows.known,
 ) -> Remaining:
     """What the run of an evaluation lacks; no engine and no tokenizer is loaded.
 
     Args:
         evaluation: which run.
         questions: those of its data set.
-        known: what says what is known of weights.
+        known: what says the fingerprint of weights.
 
     Raises:
         UserError: the folder was made with other settings, weights or questions; what is in the
-            place of merged weights cannot be told to be theirs, and runs need them.
+            place of merged weights cannot be told to be theirs.
     """
     run = evaluation.run
-    weights, doubt = known(evaluation.window)
+    weights = known(evaluation.window)
     wanted = {(q.id, trial) for q in questions for trial in range(run.cfg.sampling.trials)}
     if not (run.path / "questions.parquet").is_file():
-        if doubt is not None:
-            raise UserError(doubt)
         return Remaining(len(wanted), 0, 0)
     identity = {
         **runfolder.identity(run.cfg),
         "questions": {question.id: question.hash for question in questions},
     }
     made_with = runfolder.read_manifest(run).get("identity", {})
-    if doubt is not None and weights != made_with.get("model.weights"):
-        raise UserError(doubt)
     if weights is not None:
         identity["model.weights"] = weights
     runfolder.check_same(run, identity)
@@ -67,10 +61,7 @@ def of(
     unprepared = [q for q in questions if q.id not in made_with.get("questions", {})]
     prompts = len(unprepared) or len(runfolder.missing_prompt_logprobs(run))
     remaining = Remaining(len(wanted - attempts), len(attempts - grades), prompts)
-    if doubt is not None and not remaining.finished:
-        raise UserError(doubt)
-    unknown = remaining.finished and (weights is None or doubt is not None)
-    return remaining._replace(unknown=unknown)
+    return remaining._replace(unknown=remaining.finished and weights is None)
 
 
 def grader(run: Run) -> dict[str, object]:

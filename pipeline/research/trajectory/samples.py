@@ -16,19 +16,9 @@ from pipeline.research import protocols
 from pipeline.research.protocols import AVG, BAYES
 from pipeline.research.tables import Row, Rows, columns, values
 from pipeline.research.trajectory.stability import DRAWN, KEYS, THREE, TIES, ends, names, place
-from pipeline.research.trajectory.tracks import Track, flat_share, shared_steps
+from pipeline.research.trajectory.tracks import Judged, Track, judge, shared_steps
 from scoring.metrics.table import Metric
 from scoring.ranking import trajectory as follow
-
-
-class Judged(NamedTuple):
-    """How steadily scores follow training, arrays of shape (replicates,)."""
-
-    tau: Any  # MaP's
-    tau_b: Any  # masked where all steps tie
-    down: Any
-    flat: Any
-
 
 Replicates = dict[str, Judged]  # by name of the metric
 
@@ -102,13 +92,7 @@ def _replicates(
         replicates=cfg.replicates,
         seed=track.seed(cfg.seed),
     )
-    return {name: judged(of) for name, of in scores.items()}
-
-
-def judged(scores: Any) -> Judged:
-    """How steadily scores (..., n) follow training."""
-    measures = (follow.monotone_tau, follow.progress_tau_b, follow.down_share, flat_share)
-    return Judged(*(measure(scores) for measure in measures))
+    return {name: judge(of) for name, of in scores.items()}
 
 
 def _row(
@@ -117,8 +101,7 @@ def _row(
     """One protocol with n trials; of greedy decoding nothing is drawn."""
     own: Row = dict.fromkeys(Judged._fields)  # the trials themselves, beside their replicates
     if metric is None or (track.equal and n == track.trials):
-        of = judged(track.summary(metric, cfg.confidence).value)._asdict()
-        own = {name: None if np.ma.is_masked(one) else float(one) for name, one in of.items()}
+        own = judge(track.summary(metric, cfg.confidence).value).cells()
     cells: Row = dict.fromkeys(("tau_b_undefined", "down_mean", "flat_mean"))
     if drawn is not None:
         cells = {

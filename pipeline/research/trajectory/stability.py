@@ -12,7 +12,7 @@ from pipeline.display.table import Column, Table
 from pipeline.research import protocols
 from pipeline.research.protocols import AVG, BAYES, GREEDY
 from pipeline.research.tables import Row, Rows, columns, values, varies, where
-from pipeline.research.trajectory.tracks import Track, flat_share, shared_steps
+from pipeline.research.trajectory.tracks import Track, judge, shared_steps
 from scoring.metrics.table import Metric, Summary
 from scoring.ranking import trajectory as follow
 
@@ -130,22 +130,13 @@ def _judged(track: Track, steps: str, cfg: TrajectoryConfig) -> Iterator[Row]:
             "steps": steps,
             "n": len(track.steps),
             "trials": track.trials if track.equal else None,
-            "flat": float(flat_share(scores.value)),
             "twin": twin,  # whether its order is that of avg@N
-            **(judged[AVG if twin else metric.name]._asdict() if metric else _greedy(scores.value)),
+            **dict.fromkeys(follow.Stability._fields),  # there is nothing to draw of greedy
+            **judge(scores.value).cells(),
+            **(judged[AVG if twin else metric.name]._asdict() if metric else {}),
             "real_up": sum(change > 0 for change in real) if metric else None,
             "real_down": sum(change < 0 for change in real) if metric else None,
         }
-
-
-def _greedy(scores: Any) -> Row:
-    """Of scores without trials to draw again."""
-    tau_b = follow.progress_tau_b(scores)
-    return dict.fromkeys(follow.Stability._fields) | {
-        "tau": follow.monotone_tau(scores),
-        "tau_b": None if np.ma.is_masked(tau_b) else float(tau_b),
-        "down": follow.down_share(scores),
-    }
 
 
 def curve_table(rows: Rows, cfg: TrajectoryConfig) -> Table:

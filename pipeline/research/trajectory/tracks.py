@@ -15,6 +15,7 @@ from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
 from pipeline.store import outcomes
 from pipeline.store.runfolder import Run
 from scoring.metrics.table import Metric, Summary
+from scoring.ranking import trajectory as follow
 
 Ints = npt.NDArray[np.int64]
 
@@ -154,13 +155,29 @@ def say_short(tracks: Sequence[Track], names: Sequence[str]) -> None:
             )
 
 
-def flat_share(scores: Any) -> Any:
-    """Share of the steps at which scores (..., n) go neither up nor down.
+class Judged(NamedTuple):
+    """How steadily scores (..., n) follow training, each (...)."""
 
-    >>> float(flat_share([0.1, 0.3, 0.1 + 0.2, 0.2, 0.2]))
-    0.5
-    """
-    return np.mean(np.diff(scoring.ranks(scores), axis=-1) == 0, axis=-1)
+    tau: Any  # MaP's
+    tau_b: Any  # masked where all steps tie
+    down: Any
+    flat: Any  # share of the steps at which the score goes neither up nor down
+
+    def cells(self) -> dict[str, float | None]:
+        """Of one curve; None where there is no τ_b.
+
+        >>> judge([0.1, 0.3, 0.1 + 0.2, 0.2, 0.2]).cells()["flat"]
+        0.5
+        """
+        parts = self._asdict().items()
+        return {name: None if np.ma.is_masked(part) else float(part) for name, part in parts}
+
+
+def judge(scores: Any) -> Judged:
+    """How steadily scores (..., n) follow training."""
+    flat = np.mean(np.diff(scoring.ranks(scores), axis=-1) == 0, axis=-1)
+    taus = follow.monotone_tau(scores), follow.progress_tau_b(scores)
+    return Judged(*taus, follow.down_share(scores), flat)
 
 
 def shared_steps(track: Track, tracks: Sequence[Track]) -> list[int]:

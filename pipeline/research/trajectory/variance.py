@@ -6,7 +6,7 @@ Bayes@N uses, does not.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,28 +64,26 @@ def _three(n: Any, correct: Any, k: int) -> Row:
     }
 
 
-class Ratios(NamedTuple):
-    """To the exact variance at the true p, by k ("k = 4"), each (POINTS,), NaN at 0 and 1."""
-
-    delta: dict[str, Floats]
-    posterior: dict[str, Floats]  # mean over what may be seen
-
-
-def along_p(n: int, ks: Sequence[int]) -> tuple[Floats, Ratios]:
+def along_p(n: int, ks: Sequence[int]) -> tuple[Floats, dict[str, Floats], dict[str, Floats]]:
     """Delta and expected posterior variance over the exact one by success rate, for k up to n.
 
     Of one question with n trials. k = 1, where the delta method is exact, is left out.
+
+    Returns:
+        Success rates (POINTS,); delta over exact by k ("k = 4"), and the posterior's variance,
+        averaged over what may be seen, over exact; (POINTS,) each, NaN at 0 and 1.
     """
     p = np.linspace(0, 1, POINTS)
     seen = np.arange(n + 1)
     chances = binom.pmf(seen, n, p[:, None])
-    found = Ratios({}, {})
+    deltas: dict[str, Floats] = {}
+    posteriors: dict[str, Floats] = {}
     for k in (k for k in ks if 1 < k <= n):
         exact = sampling_variance(p, k, n)
         mean = chances @ posterior_variance(seen, n, k)
-        for of, values in ((found.delta, delta_variance(p, k, n)), (found.posterior, mean)):
+        for of, values in ((deltas, delta_variance(p, k, n)), (posteriors, mean)):
             of[f"k = {k}"] = np.divide(values, exact, np.full(p.shape, np.nan), where=exact > 0)
-    return p, found
+    return p, deltas, posteriors
 
 
 def table(rows: Rows) -> Table:

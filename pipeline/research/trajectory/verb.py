@@ -9,7 +9,7 @@ from pipeline.base.console import collected, note, results
 from pipeline.config.trajectory import Settings, load
 from pipeline.display import table as tabular
 from pipeline.display.table import file_stem
-from pipeline.research.tables import Row
+from pipeline.research.tables import Row, page
 from pipeline.research.trajectory import evaluate, plan, preview, tracks
 from pipeline.research.trajectory.plan import TrajectoryPlan
 from pipeline.research.trajectory.tracks import Track
@@ -32,8 +32,7 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
     with collected() as warnings:
         planned = plan.make(asked)
         preview.check_out(planned.out)
-        questions = evaluate.read_questions(planned)
-        lacking = evaluate.work(planned, questions)
+        lacking = evaluate.work(planned)
         preview.warn_unknown(lacking)
         if dry_run:
             tabular.show(preview.table(planned, lacking))
@@ -41,7 +40,7 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
             note("nothing was written or evaluated")
             return
         note(preview.line(planned, lacking))
-        evaluate.evaluate(planned, questions, lacking, asked.cfg.merge.keep)
+        evaluate.evaluate(planned, lacking, asked.cfg.merge.keep)
         read = tracks.read(planned)
         tracks.say_short(read, asked.cfg.metrics)
         analyse(read, asked, planned, warnings)
@@ -59,9 +58,9 @@ def analyse(
         beside,
         figures,
         forms,
-        page,
         samples,
         stability,
+        summary,
         variance,
     )
 
@@ -88,9 +87,9 @@ def analyse(
     tables = {stem: table for stem, table in tables.items() if table.rows}
     shared = stability.stability_table(rows["stability"], cfg, stability.COMMON)
     merges = tables["merge"].rows if "merge" in tables else []
-    summary = page.summary(rows["stability"], rows["pairs"], merges, cfg)
+    lines = summary.lines(rows["stability"], rows["pairs"], merges, cfg)
     tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
-    results.print("\n" + "\n".join(summary))
+    results.print("\n" + "\n".join(lines))
 
     pictures = {file_stem(name): figure for name, figure in figures.draw(rows, cfg).items()}
     record = {
@@ -98,12 +97,13 @@ def analyse(
         "command": ["python", "-m", "pipeline", *sys.argv[1:]],
         "settings": {**asdict(cfg), "run": asked.run, "datasets": asked.datasets},
         "runs": _runs(planned),
-        "summary": summary,
+        "summary": lines,
         "warnings": list(warnings),
         "tables": {stem: table.rows for stem, table in tables.items()} | rows,
         "notes": {stem: list(table.notes) for stem, table in tables.items()},
     }
-    text = page.page(planned.label, tables, pictures, summary, warnings)
+    title = f"Trajectory of {planned.label}"
+    text = page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
     tabular.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})
     note(
         f"saved {planned.out / 'trajectory.md'} and trajectory.json, {len(tables)} tables as .csv,"

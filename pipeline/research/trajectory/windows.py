@@ -13,7 +13,6 @@ import shutil
 from functools import cache
 from glob import escape
 from pathlib import Path
-from typing import NamedTuple
 
 from pipeline.base.errors import UserError
 from pipeline.config.settings import ModelConfig
@@ -22,19 +21,10 @@ from pipeline.research.checkpoints import merging
 from pipeline.research.trajectory.plan import Window
 from pipeline.store import runfolder
 
-# How `merging.why_not` begins where a folder is whole, and of other weights.
-_OTHERS, _OLDER = "is the mean of other checkpoints", "was made before"
 _RENAME = (
     "the runs would have the same names, too: call this training otherwise with"
     " checkpoints.NAME=FOLDER, or delete that, if nobody needs it"
 )
-
-
-class KnownWeights(NamedTuple):
-    """What can be said of the weights of a model."""
-
-    fingerprint: str | None  # as they are or were; None where nothing says it
-    doubt: str | None = None  # why what is in their place cannot be told to be theirs, and a remedy
 
 
 def make(window: Window) -> None:
@@ -80,38 +70,29 @@ def remove(window: Window) -> None:
     _tidy(window)
     if present(window):
         remember(window)
-        hidden = window.path.with_name(f"{_prefix(window)}{secrets.token_hex(4)}")
+        hidden = window.path.with_name(f".{window.path.name}.removing-{secrets.token_hex(4)}")
         window.path.rename(hidden)
         shutil.rmtree(hidden)
 
 
-def known(window: Window) -> KnownWeights:
-    """What is known of the weights of a model.
+def known(window: Window) -> str | None:
+    """The fingerprint of a model's weights, as they are or were; None where nothing says it.
 
     Raises:
-        UserError: what was merged there is of other checkpoints, or of what these were before.
+        UserError: what is in their place is of other checkpoints, of what these were before, or
+            not to be told to be theirs.
     """
     if present(window):
-        return KnownWeights(fingerprint(window.path))
-    if not os.path.lexists(window.path):
-        return KnownWeights(_remembered(window))
-    why = merging.why_not(window.path, window.sources) or ""
-    if why.startswith(_OTHERS):
-        raise UserError(f"{window.path}: {why}; {_RENAME}")
-    if why.startswith(_OLDER):
-        return KnownWeights(None, _doubt(window))
-    try:
-        there = fingerprint(window.path)
-    except (UserError, OSError):
-        return KnownWeights(None, _doubt(window))
-    return KnownWeights(there, None if there == _remembered(window) else _doubt(window))
+        return fingerprint(window.path)
+    if os.path.lexists(window.path):
+        raise UserError(_doubt(window))
+    return _remembered(window)
 
 
 def _remembered(window: Window) -> str | None:
     """The fingerprint that was written down, if it is of these sources."""
     path = _record(window)
-    record = runfolder.read_json(path)
-    if not record:
+    if not (record := runfolder.read_json(path)):
         return None
     before = {source["path"]: source["weights"] for source in record["sources"]}
     now = {str(source): fingerprint(source) for source in window.sources}
@@ -140,12 +121,8 @@ def present(window: Window) -> bool:
 
 def _tidy(window: Window) -> None:
     """Delete what a removal that was stopped has left."""
-    for left in window.path.parent.glob(f"{escape(_prefix(window))}*"):
+    for left in window.path.parent.glob(f".{escape(window.path.name)}.removing-*"):
         shutil.rmtree(left, ignore_errors=True)
-
-
-def _prefix(window: Window) -> str:
-    return f".{window.path.name}.removing-"
 
 
 def _record(window: Window) -> Path:
@@ -154,6 +131,8 @@ def _record(window: Window) -> Path:
 
 def _doubt(window: Window) -> str:
     why = merging.why_not(window.path, window.sources) or "changed just now"
+    if why.startswith("is the mean of other checkpoints"):
+        return f"{window.path}: {why}; {_RENAME}"
     return (
         f"{window.path}: {why}; delete this folder only: it is merged again, and its runs stay if"
         " the bytes are the same"

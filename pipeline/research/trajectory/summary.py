@@ -1,66 +1,19 @@
-"""What the numbers of a trajectory say: a few lines, and trajectory.md with tables and pictures."""
+"""What the numbers of a trajectory say, in a few lines: for those who read no further."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from pipeline.base.console import percent
 from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display import table as tabular
-from pipeline.display.table import Table
 from pipeline.research.protocols import AVG, PASS
 from pipeline.research.tables import Rows, values, varies, where
 from pipeline.research.trajectory.stability import COMMON
 
-# Which picture stands above which table; pictures of several data sets have names behind.
-_ABOVE = {
-    "stability": ("trajectory",),
-    "merge": ("merge",),
-    "samples": ("samples", "cost"),
-    "crossings": ("side_by_side",),
-    "variance": ("variance",),
-}
-_ONLY_FILES = ("curve", "ahead")  # too long for a page
 _SAME = 1e-9  # taus closer than that are of one order
 _NAMED = 4  # protocols in a line
 
 
-def page(
-    label: str,
-    tables: Mapping[str, Table],
-    pictures: Iterable[str],
-    summary: Sequence[str],
-    warnings: Sequence[str],
-) -> str:
-    """trajectory.md.
-
-    Args:
-        label: what was evaluated.
-        tables: by stem of their files.
-        pictures: stems of theirs.
-        summary: what the numbers say, one line each.
-        warnings: what should be known, one line each.
-    """
-    parts = [f"# Trajectory of {label}\n", "\n".join(f"- {line}" for line in summary) + "\n"]
-    parts += [f"> {line}\n" for line in warnings]
-    left = list(pictures)
-    for name, table in tables.items():
-        for kind in _ABOVE.get(name, ()):
-            shown = [p for p in left if p == kind or p.startswith(f"{kind}_")]
-            parts += map(_picture, shown)
-            left = [picture for picture in left if picture not in shown]
-        parts.append(
-            f"{table.title}: [{name}.csv]({name}.csv)\n"
-            if name in _ONLY_FILES
-            else tabular.to_markdown(table)
-        )
-    return "\n".join([*parts, *map(_picture, left)])
-
-
-def _picture(stem: str) -> str:
-    return f"![{stem}]({stem}.png)\n"
-
-
-def summary(stability: Rows, pairs: Rows, merges: Rows, cfg: TrajectoryConfig) -> list[str]:
-    """Up to three lines for each training run and data set, for those who read no further.
+def lines(stability: Rows, pairs: Rows, merges: Rows, cfg: TrajectoryConfig) -> list[str]:
+    """Up to three lines for each training run and data set.
 
     Args:
         stability: rows of that table.
@@ -70,14 +23,14 @@ def summary(stability: Rows, pairs: Rows, merges: Rows, cfg: TrajectoryConfig) -
     """
     common = where(stability, steps=COMMON)
     heads = [key for key in ("training", "dataset") if varies(common, key)]
-    lines = []
+    said = []
     for training, dataset in dict.fromkeys((row["training"], row["dataset"]) for row in common):
         place = {"training": training, "dataset": dataset}
         head = ", ".join(place[key] for key in heads)
         own, gains, against = (where(rows, **place) for rows in (common, merges, pairs))
         for line in (_steadiest(own), *_merging(gains, cfg), *_against(against)):
-            lines.append(f"{head}: {line}" if head else line)
-    return lines
+            said.append(f"{head}: {line}" if head else line)
+    return said
 
 
 def _steadiest(rows: Rows) -> str:
