@@ -14,12 +14,13 @@ The outcome is one of five words (`Outcome`): correct, wrong, no_answer (no box)
 
 What mathematics leaves open (is a list ordered? is 0.333 a third?) is a `Conventions`.
 
->>> found = extract(r"<think>\boxed{3}?</think>It is \boxed{\dfrac{4}{8}}.", truncated=False)
->>> found.answer
+>>> text = r"<think>\boxed{3}?</think>It is \boxed{\dfrac{4}{8}}."
+>>> answer = extract(text, truncated=False).answer
+>>> answer
 '\\dfrac{4}{8}'
->>> compare("0.5", found.answer)
+>>> compare("0.5", answer)
 True
->>> grade_answer("12", found.answer)
+>>> grade_answer("12", answer)
 Grade(outcome='wrong', layer='number', reason='another number')
 """
 
@@ -30,7 +31,6 @@ from verifiers.answers.grading import (
     NO_ANSWER,
     Grade,
     Outcome,
-    check_gold,
     check_golds,
     grade,
     grade_answer,
@@ -46,7 +46,6 @@ __all__ = [
     "Grade",
     "Outcome",
     "Policy",
-    "check_gold",
     "check_golds",
     "compare",
     "extract",

@@ -87,11 +87,11 @@ def parse(definition: Any) -> Rubric:
     >>> rubric.weights, sorted(rubric.names)
     ([0.0, 1.0], ['correct', 'token_ratio', 'wrong'])
     """
-    found = _mapping(definition, "the rubric", {"name", "categories"}, {"description", "order"})
-    name, description = _text(found, "name"), found.get("description", "")
+    rubric = _mapping(definition, "the rubric", {"name", "categories"}, {"description", "order"})
+    name, description = _text(rubric, "name"), rubric.get("description", "")
     if not isinstance(description, str) or not _printable(description):
         raise ValueError("description: must be text that can be printed")
-    rows = found["categories"]
+    rows = rubric["categories"]
     if not isinstance(rows, list) or not 2 <= len(rows) <= MOST_CATEGORIES:
         raise ValueError(f"categories: must be a list of 2 to {MOST_CATEGORIES}")
     categories = [_category(row, i) for i, row in enumerate(rows)]
@@ -102,8 +102,7 @@ def parse(definition: Any) -> Rubric:
         )
     names = [category.name for category in categories]
     _once(names, "categories: name")
-    order = found.get("order")
-    order = [] if order is None else order
+    order = [] if rubric.get("order") is None else rubric["order"]
     if not isinstance(order, list) or any(entry not in names for entry in order):
         raise ValueError(f"order: must be a list of names of categories ({', '.join(names)})")
     _once(order, "order:")
@@ -158,57 +157,53 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     shapes = {np.shape(value) for value in values.values()} - {()}
     (n,) = np.broadcast_shapes(*shapes) if shapes else (1,)
     holds = {c.name: np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories}
-    found = np.full(n, -1, np.int8)
+    categories = np.full(n, -1, np.int8)
     index = {c.name: c.index for c in rubric.categories}
     for name in rubric.order:
-        found[holds[name] & (found < 0)] = index[name]
-    left = found < 0
+        categories[holds[name] & (categories < 0)] = index[name]
+    left = categories < 0
     rest = [name for name in holds if name not in rubric.order]
     claims = np.zeros(n, np.int8)
     for name in rest:
         mine = holds[name] & left
         claims += mine
-        found[mine] = index[name]
+        categories[mine] = index[name]
     for bad, what in ((left & (claims > 1), "overlap"), (left & (claims == 0), "hole")):
         if bad.any():
             raise _unsound(rubric, bad, what, {name: holds[name] for name in rest}, values)
-    return found
+    return categories
 
 
 def _unsound(
     rubric: Rubric, bad: Any, what: str, holds: Mapping[str, Any], values: Mapping[str, Any]
 ) -> Unsound:
-    i = int(np.flatnonzero(bad)[0])
-    facts = ", ".join(
-        f"{name} {_shown(array[i])}"
-        for name in sorted(rubric.names)
-        if np.shape(array := values[name])
-    )
-    count = int(bad.sum())
-    if what == "hole":
-        said = f"{count} attempts have no category: no condition holds"
-    else:
+    i, count = int(np.flatnonzero(bad)[0]), int(bad.sum())
+    arrays = {name: values[name] for name in sorted(rubric.names) if np.shape(values[name])}
+    facts = [
+        f"{name} {str(bool(v)).lower() if isinstance(v := array[i], np.bool_) else f'{v:.6g}'}"
+        for name, array in arrays.items()
+    ]
+    problem = f"{count} attempts have no category: no condition holds"
+    if what == "overlap":
         names = " and ".join(name for name, array in holds.items() if array[i])
-        said = f"{count} attempts are in several categories that `order` does not settle: {names}"
-    return Unsound(f"{said} (the first has {facts})", i)
-
-
-def _shown(value: Any) -> str:
-    return str(bool(value)).lower() if isinstance(value, np.bool_) else f"{float(value):.6g}"
+        problem = (
+            f"{count} attempts are in several categories that `order` does not settle: {names}"
+        )
+    return Unsound(f"{problem} (the first has {', '.join(facts)})", i)
 
 
 def _category(row: Any, position: int) -> Category:
     where = f"categories[{position}]"
-    found = _mapping(row, where, {"index", "name", "when", "weight"}, set())
-    name = _text(found, "name", where)
+    category = _mapping(row, where, {"index", "name", "when", "weight"}, set())
+    name = _text(category, "name", where)
     where = f"category {name}"
-    index, weight = found["index"], found["weight"]
+    index, weight = category["index"], category["weight"]
     if type(index) is not int:
         raise ValueError(f"{where}: index must be a whole number, not {_brief(index)}")
     if not _is_number(weight):
         raise ValueError(f"{where}: weight must be a finite number, not {_brief(weight)}")
     try:
-        when = compile_condition(_text(found, "when"), VARIABLES, (*SIGNALS, *THRESHOLDS))
+        when = compile_condition(_text(category, "when"), VARIABLES, (*SIGNALS, *THRESHOLDS))
         [weight] = check_weights([weight]).tolist()
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
@@ -226,8 +221,8 @@ def _mapping(value: Any, where: str, required: set[str], optional: set[str]) -> 
     return value
 
 
-def _text(found: dict[str, Any], key: str, where: str = "") -> str:
-    value = found[key]
+def _text(mapping: dict[str, Any], key: str, where: str = "") -> str:
+    value = mapping[key]
     place = f"{where}: {key}" if where else key
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{place} must be text, not {_brief(value)}; put it in quotation marks")

@@ -2,15 +2,12 @@
 
 What is judged is untrusted text. Three things keep it in its field:
 
-- Question, gold answer and response are encoded as plain text: a control token spelt out in them
-  (``<|im_end|>``, ``<|im_start|>``) becomes the tokens of its characters. Only the chat template
-  around the user's turn makes control tokens.
+- Fields are encoded as plain text: a control token spelt out in them (``<|im_end|>``) becomes the
+  tokens of its characters. Only the chat template around the user's turn makes control tokens.
 - A tag of the template, such as ``<Candidate Response End>``, gets round brackets wherever a field
-  spells its letters, whatever the case and whatever stands between them:
-  ``(Candidate Response End)``. A spelling that only the tokenizer's normaliser turns into a tag
-  counts as well.
-- A prompt that is too long is cut in the middle of the response, so that neither the template's
-  end nor the response's end can be pushed out.
+  spells its letters, whatever the case, whatever stands between them, and also where only the
+  tokenizer's normaliser would make the tag.
+- A prompt that is too long is cut in the middle of the response: no end can be pushed out.
 """
 
 import json
@@ -68,10 +65,10 @@ def read_template(cfg: VerifierConfig) -> str:
             f"verifier.prompt={cfg.prompt}: {why}; choose from {there}, or give the path of a text"
             " file"
         ) from error
-    for found in _LIKE_FIELD.findall(template):
-        if not _FIELD.fullmatch(found):
+    for field in _LIKE_FIELD.findall(template):
+        if not _FIELD.fullmatch(field):
             raise UserError(
-                f"{path}: {found} is no field; write {{NAME}}, or with a width {{NAME:_<12}}"
+                f"{path}: {field} is no field; write {{NAME}}, or with a width {{NAME:_<12}}"
             )
     if template.count("{response}") != 1 or template.count("{response") != 1:
         raise UserError(
@@ -106,13 +103,8 @@ def neutral(text: str, tags: Sequence[str]) -> str:
 def fill(template: str, candidate: Candidate) -> tuple[str, int, int]:
     """The user's turn, and where in it the response begins and ends, in characters.
 
-    Args:
-        template: fields in braces; one with fill, alignment and width is padded or cut to the
-            width. Other braces are LaTeX and stay.
-        candidate: what goes into the fields; tags of the template in it lose their brackets.
-
-    Returns:
-        The text, and the start and end of the response in it.
+    A field with fill, alignment and width is padded or cut to the width; other braces are LaTeX and
+    stay. Tags of the template lose their brackets in what goes into the fields.
 
     >>> text, start, end = fill("{response}|{gold:_<4}|{answer:_>2}", Candidate("", "", "7", "x",
     ... "123"))
@@ -165,12 +157,8 @@ class Prompts:
             list(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts
         )
         self.label_ids = [
-            self._label(tokenizer, parts[1], name, text)
-            for name, text in (
-                ("correct", cfg.labels.correct),
-                ("incorrect", cfg.labels.incorrect),
-                ("invalid", cfg.labels.invalid),
-            )
+            self._label(tokenizer, parts[1], name, getattr(cfg.labels, name))
+            for name in ("correct", "incorrect", "invalid")
         ]
         self.plain, self.control = _plain(tokenizer)
         self.cut = self.plain.encode(CUT, add_special_tokens=False).ids
@@ -183,15 +171,14 @@ class Prompts:
             UserError: when a question and its gold answer alone are too long.
         """
         filled = [fill(self.template, self._normal(candidate)) for candidate in candidates]
-        encoded = self.plain.encode_batch_fast(
-            [text for text, _, _ in filled], add_special_tokens=False
-        )
+        texts = [text for text, _, _ in filled]
+        encoded = self.plain.encode_batch_fast(texts, add_special_tokens=False)
         prompts = []
-        for candidate, one, found in zip(candidates, filled, encoded, strict=True):
-            ids = [i for i in found.ids if i not in self.control]
+        for candidate, turn, encoding in zip(candidates, filled, encoded, strict=True):
+            ids = [i for i in encoding.ids if i not in self.control]
             long = len(ids) > self.room
             if long:
-                ids = self._shortened(candidate, *one)
+                ids = self._shortened(candidate, *turn)
             prompts.append(Prompt([*self.before, *ids, *self.after], long))
         return prompts
 
@@ -213,11 +200,11 @@ class Prompts:
 
     def _shortened(self, candidate: Candidate, text: str, start: int, end: int) -> list[int]:
         """The turn with a response of which as much of both ends is kept as the context holds."""
-        found = self.plain.encode(text, add_special_tokens=False)  # this time with offsets
-        both = zip(found.ids, found.offsets, strict=True)
-        pairs = [(i, span) for i, span in both if i not in self.control]
-        ids = [i for i, _ in pairs]
-        inside = [n for n, (_, (a, b)) in enumerate(pairs) if start <= a and b <= end]
+        encoding = self.plain.encode(text, add_special_tokens=False)  # this time with offsets
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
+        tokens = [(i, span) for i, span in pairs if i not in self.control]
+        ids = [i for i, _ in tokens]
+        inside = [n for n, (_, (a, b)) in enumerate(tokens) if start <= a and b <= end]
         first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
         room = self.room - (len(ids) - (last - first)) - len(self.cut)
         if room < 2:
@@ -231,16 +218,16 @@ class Prompts:
 
     def _label(self, tokenizer: Any, after: str, name: str, text: str) -> int:
         """The id of a label at the answer slot."""
-        found = list(tokenizer(after + text, add_special_tokens=False)["input_ids"])
+        ids = list(tokenizer(after + text, add_special_tokens=False)["input_ids"])
         known = len(self.after)
-        if found[:known] != self.after or len(found) != known + 1:
-            pieces = tokenizer.convert_ids_to_tokens(found[known:])
+        if ids[:known] != self.after or len(ids) != known + 1:
+            pieces = tokenizer.convert_ids_to_tokens(ids[known:])
             raise UserError(
                 f"verifier.labels.{name}={text}: must be one token at the answer slot;"
-                f" {self.cfg.id}'s tokenizer makes {len(found) - known} of it ({pieces}). Choose"
+                f" {self.cfg.id}'s tokenizer makes {len(ids) - known} of it ({pieces}). Choose"
                 " labels that are single tokens, and a prompt that asks for them"
             )
-        return int(found[-1])
+        return int(ids[-1])
 
 
 def _plain(tokenizer: Any) -> tuple[Any, frozenset[int]]:

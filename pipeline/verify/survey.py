@@ -106,12 +106,10 @@ def _attempts(
     run: Run, ids: pa.Array, with_answer: bool
 ) -> tuple[Ints, npt.NDArray[np.bytes_], int]:
     """Key and hash of every attempt, and the bytes of the longest response with its answer."""
-    columns = [*KEY, "answer"] if with_answer else []
-    graded: Ints = np.empty(0, dtype=np.int64)
     if with_answer:
-        grades = rowkeys.streamed(run.grades, GRADES, columns, "grade")
+        grades = rowkeys.streamed(run.grades, GRADES, [*KEY, "answer"], "grade")
         graded = rowkeys.encode(grades, ids)
-    order = np.argsort(graded)
+        order = np.argsort(graded)
     parts: list[Ints] = []
     digests: list[npt.NDArray[np.bytes_]] = []
     ungraded, longest = 0, 0
@@ -125,12 +123,13 @@ def _attempts(
             at = rowkeys.rows_of(keys[kept], graded, order)
             ungraded += int((at < 0).sum())
             answers = grades["answer"].take(pa.array(at, mask=at < 0)).to_pylist()
-        made = []
+        hashes = []
         for i, text, answer in zip(kept, texts, answers, strict=True):
-            made.append(_digest(ids[keys[i] >> 32].as_py(), text or "", answer or ""))
+            judged = [ids[keys[i] >> 32].as_py(), text or "", answer or ""]
+            hashes.append(hashlib.blake2b(json.dumps(judged).encode(), digest_size=12).hexdigest())
             longest = max(longest, len((text or "").encode()) + len((answer or "").encode()))
         parts.append(keys[kept])
-        digests.append(np.array(made, dtype="S24"))
+        digests.append(np.array(hashes, dtype="S24"))
     if damage.lines:
         warn(f"attempts: {damage}; they are left out until they are made again")
     if not sum(part.size for part in parts):
@@ -173,8 +172,3 @@ def _add_stored(run: Run, work: Survey) -> None:
             return table.filter(pa.array(~np.isin(keys, old)))
 
         store.rewrite(run, without)
-
-
-def _digest(question_id: str, response: str, answer: str) -> str:
-    text = json.dumps([question_id, response, answer])
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

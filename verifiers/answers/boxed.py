@@ -48,18 +48,17 @@ def extract(
 ) -> Extraction:
     r"""Take the final answer from the text of one attempt.
 
-    Only the part after the last `reasoning_end` counts: `</think>`, or
-    `<|channel|>final<|message|>` for Harmony. If the marker does not occur, the whole text is
-    the final part, because some models do not think aloud; Harmony channels without a final one
-    hold no answer. Of its boxes (`\boxed{…}`,
-    `\fbox{…}`, or a number as in `\boxed 5`) the one that opens last, among those that are
-    closed and not blank, is the answer; if all are blank the answer is "". Escaped braces do
-    not count as braces. Nothing is ever guessed from numbers outside a box.
+    Only the part after the last `reasoning_end` counts; without it the whole text does, because
+    some models do not think aloud, but Harmony channels without a final one hold no answer. Of its
+    boxes (`\boxed{…}`, `\fbox{…}`, or a number as in `\boxed 5`) the one that opens last, among
+    those that are closed and not blank, is the answer; if all are blank the answer is "". Escaped
+    braces do not count. Nothing is ever guessed from numbers outside a box.
 
     Args:
         text: the completion, of any length; the time is linear in it.
         truncated: the attempt ran into its token limit. It has not answered, whatever it boxed.
-        reasoning_end: the marker that ends the reasoning, or None to take the whole text.
+        reasoning_end: what ends the reasoning: `</think>`, `<|channel|>final<|message|>` for
+            Harmony, or None to take the whole text.
         boxes: "last"; "all": the different boxes in their order with commas between them, for
             questions with several parts; "or_math": the last box or, without any, the last piece
             of mathematics between dollar signs or LaTeX brackets, for models that do not box.

@@ -48,6 +48,29 @@ class Grade(NamedTuple):
 NO_ANSWER = Grade("no_answer", "none", "there is no closed box in the final part")
 
 
+_SAME = {
+    "text": "the same text",
+    "number": "the same number",
+    "word": "the same word",
+    "expression": "the same value, exactly or to more digits than any number in it has",
+    "list": "the same items",
+}
+_OTHER = {
+    "number": "another number",
+    "word": "another word",
+    "expression": "another value",
+    "list": "other items",
+    "unit": "another unit",
+}
+_UNREADABLE = {"unparsable": "math_verify cannot read or compare it"}
+_ALGEBRA = {"correct": "equal by algebra", "wrong": "not equal by algebra", **_UNREADABLE}
+_PLAIN = {
+    "correct": "math_verify accepts the text",
+    "wrong": "math_verify rejects the text",
+    **_UNREADABLE,
+}
+
+
 def grade(
     pairs: Iterable[Pair],
     *,
@@ -64,8 +87,8 @@ def grade(
     as mathematics. "timeout": the comparison ran out of its time or memory, or its worker
     died. "no_answer" is never returned; it is for callers whose extraction found no box.
 
-    Workers are fresh interpreters (fork server), so this is safe beside threads of torch or vLLM;
-    as with all such processes a script needs the `if __name__ == "__main__"` guard.
+    Workers are fresh interpreters (fork server), safe beside threads of torch or vLLM; a script
+    needs the `if __name__ == "__main__"` guard.
 
     Args:
         pairs: (gold, answer) texts; duplicates are graded once. The order of comparison
@@ -88,23 +111,15 @@ def grade(
         tasks: list[Any] = list(owed)
     else:
         tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in owed]
+    layer, reasons = ("plain", _PLAIN) if plain else ("algebra", _ALGEBRA)
     results = _run("plain" if plain else "judge", tasks, workers, timeout_s, memory_mb)
     dear = {
-        pair: _dear_grade(result, "plain" if plain else "algebra")
+        pair: Grade(result, layer, reasons[result])
+        if result
+        else Grade("timeout", "limits", "the comparison ran out of time or memory")
         for pair, result in zip(owed, results, strict=True)
     }
     return {pair: graded or dear[pair] for pair, graded in cheap.items()}
-
-
-def _dear_grade(result: Any, layer: str) -> Grade:
-    if result is None:
-        return Grade("timeout", "limits", "the comparison ran out of time or memory")
-    reasons = {
-        "correct": "equal by algebra" if layer == "algebra" else "math_verify accepts the text",
-        "wrong": "not equal by algebra" if layer == "algebra" else "math_verify rejects the text",
-        "unparsable": "math_verify cannot read or compare it",
-    }
-    return Grade(result, layer, reasons[result])
 
 
 def grade_answer(
@@ -127,30 +142,21 @@ def grade_answer(
     return grade([pair], conventions=conventions, workers=1, **limits)[pair]
 
 
-def check_gold(gold: str) -> str | None:
-    r"""Say in a few words why a gold answer cannot be graded against, or None if it can.
-
-    >>> check_gold("025"), check_gold("  ")
-    (None, 'it is empty')
-    """
-    return check_golds([gold])[gold]
-
-
 def check_golds(
-    golds: Iterable[str],
-    *,
-    workers: int | None = None,
-    timeout_s: float = 10,
-    memory_mb: int = 1024,
+    golds: Iterable[str], *, workers: int | None = None, timeout_s: float = 10
 ) -> dict[str, str | None]:
-    """Do `check_gold` for many golds with one set of worker processes."""
+    """Say in a few words why each gold answer cannot be graded against, or None if it can.
+
+    >>> check_golds(["025", "  "])
+    {'025': None, '  ': 'it is empty'}
+    """
     reasons = {gold: _refuse(unboxed(gold)) for gold in dict.fromkeys(golds)}
     owed = [
         gold
         for gold, reason in reasons.items()
         if reason is None and read_number(clean(unboxed(gold))) is None
     ]
-    results = _run("check", [(unboxed(gold),) for gold in owed], workers, timeout_s, memory_mb)
+    results = _run("check", [(unboxed(gold),) for gold in owed], workers, timeout_s, 1024)
     for gold, result in zip(owed, results, strict=True):
         reasons[gold] = "reading it takes too long" if result is None else result[0]
     return reasons
@@ -161,22 +167,6 @@ def _refuse(text: str) -> str | None:
         return f"it has more than {MAX_CHARS} characters"
     cleaned = clean(text)
     return None if read_number(cleaned) else refusal(cleaned)
-
-
-_SAME = {
-    "text": "the same text",
-    "number": "the same number",
-    "word": "the same word",
-    "expression": "the same value, exactly or to more digits than any number in it has",
-    "list": "the same items",
-}
-_OTHER = {
-    "number": "another number",
-    "word": "another word",
-    "expression": "another value",
-    "list": "other items",
-    "unit": "another unit",
-}
 
 
 def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Grade | None:
@@ -222,7 +212,7 @@ def _await_start(pool: ProcessPool) -> None:
 
 
 def _start(memory_mb: int, plain: bool) -> None:
-    from verifiers.answers import symbolic  # imported here so that no task's clock pays for it
+    from verifiers.answers import symbolic  # so that no task's clock pays for it
 
     symbolic.init_worker(memory_mb, plain)
 

@@ -50,19 +50,20 @@ def log_array(values: npt.ArrayLike, name: str) -> Floats:
     return array
 
 
-def log_rows(values: npt.ArrayLike, name: str) -> Floats:
-    """Return log-probs of shape (n, 3)."""
-    array = log_array(values, name)
-    if array.ndim != 2:
+def _rows(array: Floats, name: str, least: int = 0) -> Floats:
+    if array.ndim != 2 or array.shape[1] != len(LABELS) or len(array) < least:
         raise ValueError(f"{name} has shape {array.shape}: pass one row an attempt, (n, 3)")
     return array
 
 
+def log_rows(values: npt.ArrayLike, name: str) -> Floats:
+    """Return log-probs of shape (n, 3)."""
+    return _rows(log_array(values, name), name)
+
+
 def probability_rows(values: npt.ArrayLike, name: str) -> Floats:
     """Return probabilities as float64 of shape (n, 3), n > 0; a row sums to 1 within 0.001."""
-    array = number_array(values, name).astype(np.float64)
-    if array.ndim != 2 or array.shape[1] != len(LABELS) or not len(array):
-        raise ValueError(f"{name} has shape {array.shape}: pass one row an attempt, (n, 3), n > 0")
+    array = _rows(number_array(values, name).astype(np.float64), name, least=1)
     # The comparisons are written so that NaN fails them.
     sound = ((array >= 0) & (array <= 1.001)).all(axis=1) & (np.abs(array.sum(axis=1) - 1) < 1e-3)
     refuse(~sound, array, name, "probabilities that sum to 1")

@@ -13,10 +13,8 @@ not see. Whether the result *is* calibrated is the question of `verifiers.judge.
 Sources: Zhao et al. 2021, "Calibrate Before Use", arXiv 2102.09690; Hariri et al., "Don't
 Pass@k", arXiv 2510.04265, appendix D.
 
-A log-prob of -inf is a label that the verifier cannot say. It gets probability 0; where all three
-are -inf nothing was said, and each label gets 1/3 (`check_verdicts` counts such attempts: their
-label mass is 0). A baseline of -inf is taken as the limit of an ever lower one: a label that is
-impossible without content and possible with it takes all the probability. NaN, +inf and wrong
+A log-prob of -inf is a label that the verifier cannot say: probability 0; where all three are -inf
+each label gets 1/3. A baseline of -inf is the limit of an ever lower one. NaN, +inf, wrong
 shapes are a ValueError everywhere.
 """
 
@@ -100,23 +98,13 @@ def baseline(
 ) -> Floats:
     """One baseline from the label log-probs of several content-free strings.
 
-    "probability" averages probabilities, as Zhao et al. do, so a string on which the verifier is
-    sure of one label cannot push the others without bound. "logit" averages log-probs (a
-    geometric mean): each string counts alike for every ratio of two labels, and one string that
-    makes a label very unlikely moves it far.
-
-    The three are not normalised before they are averaged. Zhao et al. do not either (their code
-    normalises the mean), and it weights a string by its label mass: where the verifier wants to
-    say something else than a label, the ratio of three tiny numbers is no evidence of a bias. In
-    logits it would only add a constant. Nor is the result normalised: its mass stays to be seen,
-    and :func:`calibrate` does not depend on it.
-
     Args:
         logprobs: log-probs under the full vocabulary, shape (strings, ..., 3), one string at least.
-        average: "probability" or "logit".
+        average: "probability" (of the strings, not normalised first) or "logit" (of log-probs);
+            docs/verifier.md says what speaks for each.
 
     Returns:
-        Baselines on the log scale, float64, shape (..., 3).
+        Baselines on the log scale, float64, shape (..., 3); not normalised.
 
     Source: arXiv 2102.09690, section 5.
 
@@ -140,22 +128,16 @@ def baseline(
 class Fit(NamedTuple):
     """A fitted temperature, and what it is worth on attempts that it has not seen.
 
-    Attributes:
-        temperature: T with the least negative log-likelihood.
-        stderr: standard error of T; ``None`` if T stands at an end of `TEMPERATURES`, as it does
-            when the verifier is never wrong (the sharper the better) or worse than chance.
-        nll_before: mean negative log-likelihood of the held-out attempts at T = 1, same baselines.
-        nll_after: the same at the fitted T.
-        fitted: number of attempts that T was fitted to.
-        held_out: the others, bool, shape (n,); for `verifiers.judge.quality.report`.
+    `stderr` is ``None`` where T stands at an end of `TEMPERATURES`, as it does when the verifier is
+    never wrong (the sharper the better) or worse than chance.
     """
 
-    temperature: float
+    temperature: float  # of the least negative log-likelihood
     stderr: float | None
-    nll_before: float
-    nll_after: float
-    fitted: int
-    held_out: Bools
+    nll_before: float  # of the held-out attempts at T = 1, same baselines
+    nll_after: float  # the same at the fitted T
+    fitted: int  # number of attempts that T was fitted to
+    held_out: Bools  # the others, (n,)
 
 
 def fit_temperature(
@@ -179,7 +161,7 @@ def fit_temperature(
         logprobs: label log-probs, shape (n, 3).
         baselines: broadcasts to ``logprobs``; zeros fit a temperature without a baseline.
         labels: what the verifier should have said, 0, 1, 2 for A, B, C, shape (n,); at least
-            10, of two kinds. Which outcome of a grader is which label is the caller's to say.
+            10, of two kinds.
         held_out: share of the attempts (with ``groups``: of the groups) that T is not fitted to.
         seed: decides which.
         groups: integers, the question of each attempt, shape (n,); ``None`` for attempts that

@@ -10,8 +10,7 @@ and other labels. With p_iy the probability of label y for attempt i and t_i the
     AUROC                     P(p_A of a correct attempt > p_A of another) + 1/2 P(equal)
 
 Log-likelihood and Brier score are proper: only the true probabilities minimise them. Calibration
-error is not (base rates for everybody have none), and AUROC looks at order only, so a temperature
-hardly moves it. Read them together.
+error is not, and AUROC looks at order only, so a temperature hardly moves it. Read them together.
 """
 
 from __future__ import annotations
@@ -38,20 +37,16 @@ BINS = 15
 """As many bins as in Guo et al. 2017."""
 
 
+Masked = np.ma.MaskedArray[Any, np.dtype[np.float64]]
+
+
 class Reliability(NamedTuple):
-    """A reliability diagram: bin b holds predictions above edges[b] and up to edges[b + 1].
+    """A reliability diagram: bin b holds predictions above edges[b] and up to edges[b + 1]."""
 
-    Attributes:
-        edges: float64, shape (bins + 1,), from 0, which is in the first bin, to 1.
-        predicted: mean prediction in a bin, masked float64, shape (bins,); an empty bin is masked.
-        observed: share of hits in a bin, the same.
-        counts: predictions in a bin, int64, shape (bins,).
-    """
-
-    edges: npt.NDArray[np.float64]
-    predicted: np.ma.MaskedArray[Any, np.dtype[np.float64]]
-    observed: np.ma.MaskedArray[Any, np.dtype[np.float64]]
-    counts: npt.NDArray[np.int64]
+    edges: npt.NDArray[np.float64]  # (bins + 1,), from 0, which is in the first bin, to 1
+    predicted: Masked  # mean prediction in each bin; an empty bin is masked
+    observed: Masked  # share of hits in each bin, the same
+    counts: npt.NDArray[np.int64]  # predictions in each bin
 
 
 def nll(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -91,10 +86,7 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
     Args:
         prob: predicted probability of an event, shape (n,); n = 0 gives empty bins.
         hit: whether it happened, bool, shape (n,).
-        bins: number of bins.
-
-    Raises:
-        ValueError: a wrong shape, a probability outside 0..1, fewer than one bin.
+        bins: number of bins, at least one.
 
     Source: Guo et al. 2017, arXiv 1706.04599, section 2.
 
@@ -176,11 +168,7 @@ def report(
     Returns:
         attempts, temperature, and under before and after: accuracy, nll, brier, ece, auroc (or
         None) and reliability, with one diagram for the largest probability (top) and one for
-        P(A) against "is correct" (a), each with predicted, observed (None in empty bins) and
-        counts.
-
-    Raises:
-        ValueError: as for the functions that it calls.
+        P(A) against "is correct" (a), each with predicted, observed (None in empty bins), counts.
 
     >>> import numpy as np
     >>> table = report(np.log([[0.6, 0.3, 0.1], [0.8, 0.1, 0.1]]), np.log([0.8, 0.1, 0.1]), [1, 0])
