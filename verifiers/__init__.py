@@ -27,14 +27,7 @@ Grade(outcome='wrong', layer='number', reason='another number')
 from verifiers.answers.boxed import Extraction, Policy, extract
 from verifiers.answers.compare import compare
 from verifiers.answers.conventions import Conventions
-from verifiers.answers.grading import (
-    NO_ANSWER,
-    Grade,
-    Outcome,
-    check_golds,
-    grade,
-    grade_answer,
-)
+from verifiers.answers.grading import NO_ANSWER, Grade, Outcome, check_golds, grade, grade_answer
 
 VERSION = "3"  # raise it whenever an outcome may change: runs are then graded anew
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,16 +81,14 @@ bits?
             f"condition `{line[:40]}...` has {len(line)} characters; at most {LONGEST} are allowed"
         )
     if "#" in line:  # Python would take the rest of the line for a comment
-        at = line.index("#") + 1
-        raise ValueError(
-            f"condition `{line}`, character {at}: # is not understood; only {_ALLOWED} are"
-        )
+        raise _error(line, line.index("#"), f"# is not understood; only {_ALLOWED} are")
     tree = _parse(line)
     if sum(1 for _ in ast.walk(tree)) > MOST_NODES:
         raise ValueError(f"condition `{line[:40]}...` has too many parts; write several categories")
     if not _check(tree, line, frozenset(booleans), frozenset(numbers)):
         raise _error(line, tree, "a number where a condition is needed; compare it with something")
-    return Condition(line, tree, frozenset(_names(tree)))
+    names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return Condition(line, tree, names)
 
 
 def _parse(line: str) -> ast.expr:
@@ -101,14 +100,15 @@ def _parse(line: str) -> ast.expr:
     except SyntaxError as error:
         at = min(error.offset or len(line) + 1, len(line) + 1)  # 0 is the end
         why = "it is empty" if not line else f"not understood; only {_ALLOWED} are"
-        raise ValueError(f"condition `{line}`, character {at}: {why}") from None
+        raise _error(line, at - 1, why) from None
     except (ValueError, RecursionError, MemoryError):  # a zero byte; nesting without end
         raise ValueError(f"condition `{line[:80]}`: not understood; only {_ALLOWED} are") from None
 
 
-def _error(line: str, node: ast.expr, why: str) -> ValueError:
-    at = len(line.encode()[: node.col_offset].decode(errors="ignore")) + 1  # from bytes
-    return ValueError(f"condition `{line}`, character {at}: {why}")
+def _error(line: str, at: ast.expr | int, why: str) -> ValueError:
+    if isinstance(at, ast.expr):  # which counts in bytes
+        at = len(line.encode()[: at.col_offset].decode(errors="ignore"))
+    return ValueError(f"condition `{line}`, character {at + 1}: {why}")
 
 
 def _check(node: ast.expr, line: str, booleans: frozenset[str], numbers: frozenset[str]) -> bool:
@@ -119,12 +119,9 @@ def _check(node: ast.expr, line: str, booleans: frozenset[str], numbers: frozens
 
     if isinstance(node, ast.Name):
         if node.id not in booleans | numbers:
-            close = difflib.get_close_matches(node.id, [*booleans, *numbers], n=1)
-            hint = (
-                f"did you mean {close[0]}?"
-                if close
-                else "known: " + ", ".join(sorted(booleans | numbers))
-            )
+            known = sorted(booleans | numbers)
+            close = difflib.get_close_matches(node.id, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(known)
             raise _error(line, node, f"unknown name {node.id}, {hint}")
         return node.id in booleans
     if isinstance(node, ast.Constant | ast.UnaryOp) and _number(node) is not None:
@@ -150,39 +147,29 @@ def _check(node: ast.expr, line: str, booleans: frozenset[str], numbers: frozens
 
 def _number(node: ast.expr) -> float | None:
     """The value of a number that is written out, with or without a sign."""
-    if isinstance(node, ast.UnaryOp):
-        inner = _number(node.operand) if isinstance(node.operand, ast.Constant) else None
-        if inner is None or not isinstance(node.op, ast.USub | ast.UAdd):
-            return None
-        return -inner if isinstance(node.op, ast.USub) else inner
+    sign = 1.0
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        sign, node = -1.0 if isinstance(node.op, ast.USub) else 1.0, node.operand
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         try:
-            value = float(node.value)  # type: ignore[arg-type]
+            value = sign * float(node.value)  # type: ignore[arg-type]
         except OverflowError:
             return None
         return value if np.isfinite(value) else None
     return None
 
 
-def _names(tree: ast.expr) -> Iterator[str]:
-    return (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-
-
 def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         return values[node.id]
     if isinstance(node, ast.BoolOp):
-        parts = [_evaluate(part, values) for part in node.values]
-        found = parts[0]
-        for part in parts[1:]:
-            found = found & part if isinstance(node.op, ast.And) else found | part
-        return found
+        join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
+        return functools.reduce(join, (_evaluate(part, values) for part in node.values))
     if isinstance(node, ast.Compare):
         sides = [_evaluate(part, values) for part in (node.left, *node.comparators)]
-        found = np.True_
-        for op, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True):
-            found = found & _COMPARE[type(op)](left, right)
-        return found
+        steps = zip(node.ops, sides[:-1], sides[1:], strict=True)
+        compared = (_COMPARE[type(op)](left, right) for op, left, right in steps)
+        return functools.reduce(operator.and_, compared)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return np.logical_not(_evaluate(node.operand, values))
     number = _number(node)

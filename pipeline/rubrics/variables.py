@@ -61,14 +61,8 @@ VARIABLES: dict[str, tuple[tuple[str, ...], Callable[[Values], Any]]] = {
     "invalid": (("repeated_pattern",), lambda v: _invalid(v)),
     "correct": (("is_correct",), lambda v: v["is_correct"] >= 0.5),
     "wrong": (("is_correct",), lambda v: ~(v["is_correct"] >= 0.5)),
-    "high_conf": (
-        ("completion_bpt", "tau_high"),
-        lambda v: v["completion_bpt"] <= v["tau_high"],
-    ),
-    "low_conf": (
-        ("completion_bpt", "tau_high"),
-        lambda v: ~(v["completion_bpt"] <= v["tau_high"]),
-    ),
+    "high_conf": (("completion_bpt", "tau_high"), lambda v: v["completion_bpt"] <= v["tau_high"]),
+    "low_conf": (("completion_bpt", "tau_high"), lambda v: ~(v["completion_bpt"] <= v["tau_high"])),
     "wrong_high_conf": (
         ("is_correct", "completion_bpt", "tau_low_wrong"),
         lambda v: ~(v["is_correct"] >= 0.5) & (v["completion_bpt"] <= v["tau_low_wrong"]),
@@ -109,22 +103,22 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
 
     Source: arXiv 2510.04265, Table 4.
 
-    >>> found = thresholds({
+    >>> limits = thresholds({
     ...     "is_correct": [1, 1, 0, 0], "repeated_pattern": [0, 0, 0, 1],
     ...     "completion_bpt": [0.1, 0.2, 0.3, 0.5], "token_ratio": [0.1, 0.2, 0.3, 1.0]})
-    >>> round(found["tau_high"], 4), round(found["tau_low_wrong"], 4), found["tau_prompt"]
+    >>> round(limits["tau_high"], 4), round(limits["tau_low_wrong"], 4), limits["tau_prompt"]
     (0.22, 0.42, None)
     """
     arrays = _arrays(signals)
     correct = arrays["is_correct"] >= 0.5
     entering = np.ones_like(correct) if include_invalid else ~_invalid(arrays)
     groups = {None: entering, "wrong": entering & ~correct, "correct": entering & correct}
-    found: dict[str, float | None] = {}
+    limits: dict[str, float | None] = {}
     for name, (signal, quantile, group) in THRESHOLDS.items():
         values = arrays[signal][groups[group]] if signal in arrays else np.empty(0)
         values = values[np.isfinite(values)]
-        found[name] = float(np.quantile(values, quantile)) if values.size else None
-    return found
+        limits[name] = float(np.quantile(values, quantile)) if values.size else None
+    return limits
 
 
 def variables(
@@ -149,10 +143,10 @@ def variables(
 
     Source: arXiv 2510.04265, Table 4.
 
-    >>> found = variables(
+    >>> v = variables(
     ...     {"is_correct": [1, 0, 0], "repeated_pattern": [0, 0, 1], "completion_bpt": [1, 2, 3]},
     ...     {"tau_high": 1.0, "tau_low_wrong": 2.5})
-    >>> found["wrong_high_conf"].tolist(), found["invalid"].tolist(), "A_high" in found
+    >>> v["wrong_high_conf"].tolist(), v["invalid"].tolist(), "A_high" in v
     ([False, True, False], [False, False, True], False)
     """
     s = _arrays(signals)
@@ -166,13 +160,12 @@ def variables(
             t[name] = float(limit)
         elif signal in s and not kinds[group].any():
             t[name] = np.nan  # nobody is compared with it but invalid attempts
-    known = {**s, **t}
-    made = {
+    known: dict[str, Any] = {**s, **t}
+    return known | {
         name: compare(known)
         for name, (needs, compare) in VARIABLES.items()
         if all(needed in known for needed in needs)
     }
-    return {**known, **made}
 
 
 def _invalid(signals: Mapping[str, Floats]) -> Bools:
@@ -181,15 +174,15 @@ def _invalid(signals: Mapping[str, Floats]) -> Bools:
 
 
 def _arrays(signals: Mapping[str, Any]) -> dict[str, Floats]:
-    found = {name: np.asarray(signals[name], np.float64) for name in SIGNALS if name in signals}
+    arrays = {name: np.asarray(signals[name], np.float64) for name in SIGNALS if name in signals}
     for name in ("is_correct", "repeated_pattern"):
-        if name not in found:
+        if name not in arrays:
             raise ValueError(f"signals: {name} is missing; every attempt must have it")
-    shape = found["is_correct"].shape
-    for name, array in found.items():
+    shape = arrays["is_correct"].shape
+    for name, array in arrays.items():
         if array.ndim != 1 or array.shape != shape:
             raise ValueError(f"signals: {name} has shape {array.shape}, is_correct has {shape}")
     for name in ("prompt_bpt", "completion_bpt"):
-        if name in found:
-            found[name] = np.where(np.isnan(found[name]), np.inf, found[name])
-    return found
+        if name in arrays:
+            arrays[name] = np.where(np.isnan(arrays[name]), np.inf, arrays[name])
+    return arrays

@@ -147,8 +147,9 @@ def agree(run: Run) -> None:
         return
     correct = truth[seen] == 0
     prob = np.stack([verdicts[x.lower()].to_numpy()[seen] for x in LABELS], axis=1)
-    found = agreement.agreement(correct, prob.argmax(axis=1))
-    _show_agreement(found, seen.size, len(verdicts) - seen.size)
+    _show_agreement(
+        agreement.agreement(correct, prob.argmax(axis=1)), seen.size, len(verdicts) - seen.size
+    )
     surest = agreement.disagreements(correct, prob.astype(np.float64))
     differ = verdicts.take(pa.array(seen[surest]))
     atomic.write_jsonl(path, _for_a_person(run, differ))
@@ -156,7 +157,7 @@ def agree(run: Run) -> None:
         note(f"verify: {len(differ)} disagreements, the surest first, are in {path}")
 
 
-def _show_agreement(found: agreement.Agreement, seen: int, left_out: int) -> None:
+def _show_agreement(both: agreement.Agreement, seen: int, left_out: int) -> None:
     extra = f" ({left_out} on which the grader has no view are left out)" if left_out else ""
     meanings = zip(LABELS, ("correct", "incorrect", "invalid"), strict=True)
     columns = [Column("grader", "grader", align="left")]
@@ -165,11 +166,11 @@ def _show_agreement(found: agreement.Agreement, seen: int, left_out: int) -> Non
     for i, name in enumerate(("correct", "not correct")):
         cells = [
             f"{count}" if np.ma.is_masked(share) else f"{count} ({share:.1f} %)"
-            for count, share in zip(found.table[i], found.percent[i], strict=True)
+            for count, share in zip(both.table[i], both.percent[i], strict=True)
         ]
         rows.append({"grader": name, **dict(zip(LABELS, cells, strict=True))})
     show(Table(f"grader and verifier, {seen} attempts{extra}", columns, rows))
-    cohen = found.cohen
+    cohen = both.cohen
     kappa = (
         "undefined, since both know one word only"
         if cohen.kappa is None

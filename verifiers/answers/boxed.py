@@ -40,11 +40,7 @@ _NOT_SPACE = re.compile(r"\S")
 
 
 def extract(
-    text: str,
-    *,
-    truncated: bool,
-    reasoning_end: str | None = "</think>",
-    boxes: Policy = "last",
+    text: str, *, truncated: bool, reasoning_end: str | None = "</think>", boxes: Policy = "last"
 ) -> Extraction:
     r"""Take the final answer from the text of one attempt.
 

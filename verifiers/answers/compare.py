@@ -146,8 +146,8 @@ def _several_against_one(gold: str, answer: str, same: Same) -> bool:
         return False  # 10,000\pi
     if [len(part) > 1 for part in items] not in ([True, False], [False, True]):
         return False
-    one = gold if sides[0] is None else answer
-    return read_expression(one) is not None and compare_sets(items[0], items[1], same) is False
+    single = gold if sides[0] is None else answer
+    return read_expression(single) is not None and compare_sets(items[0], items[1], same) is False
 
 
 def _decide_chain(gold: str, answer: str, conventions: Conventions) -> Decision | None:

@@ -20,12 +20,7 @@ os.environ.setdefault("SYMPY_GROUND_TYPES", "python")  # gmpy2 ignores signals a
 
 import sympy
 from latex2sympy2_extended import NormalizationConfig
-from math_verify import (
-    LatexExtractionConfig,
-    grader,
-    parse,
-    verify,
-)
+from math_verify import LatexExtractionConfig, grader, parse, verify
 
 from verifiers.answers.compare import compare_lists, decide_reduced
 from verifiers.answers.conventions import STRICT, Conventions
@@ -103,9 +98,9 @@ def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgemen
         return "unparsable"
     if gold.count("'") != answer.count("'"):  # math_verify drops primes
         return "wrong"
-    found = decide_reduced(gold, answer, conventions)
-    if found is not None:
-        return "correct" if found.equal else "wrong"
+    decision = decide_reduced(gold, answer, conventions)
+    if decision is not None:
+        return "correct" if decision.equal else "wrong"
     if split_list(gold) or split_list(answer) or "\\pm" in gold + answer:
         # Item by item: math_verify pairs the items of sets by a rounded order, and reads (3,1)
         # as an empty interval.
@@ -145,16 +140,16 @@ def read(text: str) -> Any:
     body = text.removesuffix("\\%").strip()
     if _TRIGONOMETRY.search(body):
         body = _DEGREES.sub(r"(\\frac{\1 \\pi}{180})", body)
-    found = parse(
+    values = parse(
         f"\\boxed{{{body}}}",
         _CONFIG,
         fallback_mode="no_fallback",
         extraction_mode="first_match",  # never fall back to a stray number in the text
         parsing_timeout=None,
     )
-    if len(found) != 1 or isinstance(found[0], str):
+    if len(values) != 1 or isinstance(values[0], str):
         return None
-    value = found[0]
+    value = values[0]
     if value is sympy.S.EmptySet and not re.search(r"\\emptyset|\\varnothing|\\\{ ?\\\}", body):
         return None  # an interval or relation that collapsed while it was read
     if value in (sympy.nan, sympy.zoo):
