@@ -22,12 +22,8 @@ class Rendered(NamedTuple):
 def control_tokens(tokenizer: Any, text: str) -> list[str]:
     """The tokenizer's control tokens that `text` spells out, such as ``<|im_end|>``.
 
-    A tokenizer cannot tell them from those that the chat template writes: a problem with one in
-    it would end the user's turn, or open another.
-
-    Args:
-        tokenizer: a Hugging Face tokenizer.
-        text: a text from outside, such as a problem.
+    A Hugging Face tokenizer cannot tell them from those that the chat template writes: a problem
+    with one in it would end the user's turn, or open another.
     """
     added = [t for t in tokenizer.get_added_vocab() if _CONTROL.fullmatch(t)]
     return sorted(t for t in {*tokenizer.all_special_tokens, *added} if t in text)

@@ -72,17 +72,14 @@ def _row(line: bytes, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: not JSON in UTF-8 ({getattr(error, 'msg', error)})") from error
     if not isinstance(row, dict):
         raise UserError(f'{where}: not an object; write {{"completion": ..., "gold": ...}}')
-    for name, kinds, optional in (
-        ("completion", (str,), False),
-        ("gold", (str,), False),
-        ("truncated", (bool,), True),
-        ("finish_reason", (str,), True),
-    ):
-        value = row.get(name)
-        if name not in row and not optional:
+    for name in ("completion", "gold", "truncated", "finish_reason"):
+        value, required = row.get(name), name in ("completion", "gold")
+        if name not in row and required:
             raise UserError(f"{where}: no field {name}; it has {', '.join(row)[:200] or 'none'}")
-        if not isinstance(value, kinds) and not (optional and value is None):
-            kind = "true or false" if kinds == (bool,) else "a text"
+        if not isinstance(value, bool if name == "truncated" else str) and (
+            required or value is not None
+        ):
+            kind = "true or false" if name == "truncated" else "a text"
             raise UserError(f"{where}: {name} must be {kind}, not {json.dumps(value)[:60]}")
     return row
 

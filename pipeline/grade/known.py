@@ -63,7 +63,7 @@ def identity(cfg: RunConfig) -> dict[str, Any]:
 
 
 def extraction(cfg: RunConfig) -> dict[str, Any]:
-    """How the answer is found in a completion."""
+    """How the answer is extracted from a completion."""
     return {"reasoning_end": cfg.model.reasoning_end, "boxes": cfg.dataset.boxes}
 
 

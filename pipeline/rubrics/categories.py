@@ -86,11 +86,7 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
 
 
 def save(run: Run, name: str, mapped: Mapped) -> None:
-    """Replace the categories of one rubric.
-
-    Raises:
-        OSError: the disk is full, or may not be written.
-    """
+    """Replace the categories of one rubric."""
     folder = run.path / "categories"
     table = mapped.table.cast(CATEGORIES)
     signals_table.write_recorded(folder / f"{name}.parquet", table, _RECORD, mapped.record)
@@ -127,11 +123,7 @@ def current(run: Run) -> dict[str, Mapped]:
 
 
 def rubric_scores(run: Run, mapped: Mapping[str, Mapped] | None = None) -> dict[str, Any]:
-    """Scores of rubrics; a missing trial counts as nothing.
-
-    Args:
-        run: the run folder.
-        mapped: what :func:`current` returned, if it was asked.
+    """Scores of rubrics (what :func:`current` returns); a missing trial counts as nothing.
 
     Returns:
         Per rubric name: title, weights, attempts, `bayes` (mu, sigma, low, high), the thresholds,
@@ -144,14 +136,9 @@ def rubric_scores(run: Run, mapped: Mapping[str, Mapped] | None = None) -> dict[
 
 
 def draw(run: Run, mapped: Mapping[str, Mapped]) -> list[Path]:
-    """Save `categories/NAME.png` and `.pdf`, category shares, where what they show has changed.
+    """Save `categories/NAME.png` and `.pdf` of what :func:`current` returns; returns new ones.
 
-    Args:
-        run: the run folder.
-        mapped: what :func:`current` returned.
-
-    Returns:
-        The pictures that were made.
+    Nothing is drawn anew where what a picture shows has not changed.
     """
     from pipeline.display import style
     from pipeline.plots.categories import category_shares  # matplotlib takes half a second
@@ -175,12 +162,7 @@ def draw(run: Run, mapped: Mapping[str, Mapped]) -> list[Path]:
 
 
 def print_rubrics(scores: dict[str, Any], confidence: float) -> None:
-    """Show scores and shares of categories with their intervals.
-
-    Args:
-        scores: what :func:`rubric_scores` returned.
-        confidence: of the intervals.
-    """
+    """Show what :func:`rubric_scores` returned, with intervals of this confidence."""
     rows: list[dict[str, Any]] = []
     for rubric in scores.values():
         ends = f"{min(rubric['weights']):g} to {max(rubric['weights']):g}"

@@ -73,10 +73,9 @@ class Unsound(ValueError):
 def parse(definition: Any) -> Rubric:
     """Check a rubric as it comes from YAML or JSON.
 
-    Args:
-        definition: a mapping with name, description (may be left out), categories (a list of
-            mappings with index, name, when and weight) and order (names of categories, may be left
-            out). Conditions may name the signals, thresholds and variables of `variables.py`.
+    It is a mapping with name, description (may be left out), categories (a list of mappings with
+    index, name, when and weight) and order (names of categories, may be left out). Conditions may
+    name the signals, thresholds and variables of `variables.py`.
 
     Raises:
         ValueError: naming the key and what is wrong with it.
@@ -131,15 +130,11 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
 
 
 def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
-    """The category of every attempt.
+    """The category of every attempt: indices 0..C, int8, shape (n,).
 
     Args:
         rubric: the rubric.
-        values: what its conditions name, from :func:`.variables.variables`: arrays of shape
-            (n,), or numbers.
-
-    Returns:
-        Indices 0..C, int8, shape (n,).
+        values: what its conditions name: arrays of shape (n,), or numbers.
 
     Raises:
         Unsound: an attempt with no category, or with several that `order` does not settle.

@@ -1,19 +1,7 @@
 """The variables of rubrics: what conditions may ask of an attempt, and the data set's thresholds.
 
-An attempt has nine base signals; thresholds are quantiles of them over the attempts of a data set;
-variables are comparisons of the two. Nothing here depends on a rubric.
-
-=================  =============================================================================
-signal             what it is
-=================  =============================================================================
-has_box            1 if the attempt has a final boxed answer, else 0
-is_correct         1 if that answer is correct, else 0
-token_ratio        completion tokens / 32,768
-repeated_pattern   0 if the completion ended by itself, else 1
-prompt_bpt         bits per token of the prompt; infinite where it is not known
-completion_bpt     bits per token of the completion; infinite where it is not known
-A, B, C            the verifier's calibrated probabilities of correct, wrong and invalid
-=================  =============================================================================
+An attempt has nine base signals (docs/rubrics.md); thresholds are quantiles of them over the
+attempts of a data set; variables are comparisons of the two. Nothing here depends on a rubric.
 
 What is not known counts as infinitely many bits: an attempt without tokens, or with none of a
 finite log-prob, shows no confidence and so is `low_conf`. Such values enter no quantile.
@@ -90,8 +78,7 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
     """The thresholds of a data set: quantiles of its attempts, by linear interpolation.
 
     Args:
-        signals: name to array of shape (n,), as in the module's docstring; C, prompt_bpt and
-            completion_bpt may be missing.
+        signals: name to array of shape (n,); C, prompt_bpt and completion_bpt may be missing.
         include_invalid: whether invalid attempts enter the quantiles.
 
     Returns:
@@ -100,8 +87,6 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
 
     Raises:
         ValueError: arrays of different lengths.
-
-    Source: arXiv 2510.04265, Table 4.
 
     >>> limits = thresholds({
     ...     "is_correct": [1, 1, 0, 0], "repeated_pattern": [0, 0, 0, 1],
@@ -126,8 +111,6 @@ def variables(
 ) -> dict[str, Floats | Bools | float]:
     """Everything that a condition may name, for the attempts at hand.
 
-    Comparisons are made in float64, whatever the signals are stored as.
-
     Args:
         signals: name to array of shape (n,). A signal that is left out leaves out what needs it;
             without C `invalid` is repeated_pattern alone.
@@ -140,8 +123,6 @@ def variables(
 
     Raises:
         ValueError: arrays of different lengths.
-
-    Source: arXiv 2510.04265, Table 4.
 
     >>> v = variables(
     ...     {"is_correct": [1, 0, 0], "repeated_pattern": [0, 0, 1], "completion_bpt": [1, 2, 3]},

@@ -130,10 +130,8 @@ def fill(template: str, candidate: Candidate) -> tuple[str, int, int]:
 class Prompts:
     """Makes a verifier's prompts, and knows the ids of its labels.
 
-    Args:
-        cfg: the verifier's settings.
-        tokenizer: its Hugging Face tokenizer, a fast one with a chat template.
-        context: the most tokens of a prompt and the one token of the answer.
+    The tokenizer must be a fast one with a chat template; `context` is the most tokens of a prompt
+    and the one token of the answer.
 
     Raises:
         UserError: when the tokenizer cannot be used so, or a label is not a single token.

@@ -20,9 +20,10 @@ from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
-from pipeline.verify.store import LABELS, folder
+from pipeline.verify.store import folder
 from verifiers.judge import agreement, quality
 from verifiers.judge.calibration import Fit, fit_temperature
+from verifiers.judge.labels import LABELS
 
 Floats = npt.NDArray[np.float64]
 

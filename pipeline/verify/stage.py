@@ -24,6 +24,7 @@ from pipeline.verify.asker import Asker, as_model, named_as_verifier
 from pipeline.verify.prompts import Candidate, Prompts, read_template, uses_answer
 from pipeline.verify.survey import Survey
 from verifiers.judge import guards
+from verifiers.judge.labels import LABELS
 
 
 def verify(run: Run) -> None:
@@ -79,7 +80,7 @@ def _judge(run: Run, judge: RunConfig, template: str, work: Survey) -> None:
             store.write_baselines(run, baselines)
         store.recalibrate(run, store.temperature(run))
         averaged = store.question_baselines(run.cfg, baselines)
-        nothing = np.full(len(store.LABELS), np.nan)  # no attempt needs it
+        nothing = np.full(len(LABELS), np.nan)  # no attempt needs it
         bases = np.stack([averaged.get(q, nothing) for q in work.ids.to_pylist()])
         _judge_owed(run, asker, work, bases)
     finally:

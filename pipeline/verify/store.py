@@ -28,10 +28,10 @@ from pipeline.store import rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import GRADES, KEY, VERDICTS
 from pipeline.store.runfolder import Run
 from verifiers.judge import calibration
+from verifiers.judge.labels import LABELS
 
 Array = npt.NDArray[np.float64]
 Baselines = dict[tuple[str, str], list[float]]  # log-probs by question id and content-free text
-LABELS = ("A", "B", "C")
 _VERSION = 1  # of how prompts are written and encoded; another one makes other verdicts
 
 
@@ -45,13 +45,12 @@ def identity(cfg: RunConfig, as_model: RunConfig, template: str) -> dict[str, An
     v = cfg.verifier
     local = find_local(str(v.id))
     chat = local / "chat_template.jinja" if local else None
+    chat_text = chat.read_text("utf-8") if chat and chat.is_file() else None
     return {
         "prompts": _VERSION,
         "engine": cfg.engine.name,  # two engines round otherwise
         "weights": models.fingerprint(as_model.model) if local else f"{v.id}@{v.revision}",
-        "chat_template": runfolder.short_hash(chat.read_text("utf-8"))
-        if chat and chat.is_file()
-        else "",
+        "chat_template": "" if chat_text is None else runfolder.short_hash(chat_text),
         "chat_template_kwargs": dict(v.chat_template_kwargs),
         "template": runfolder.short_hash(template),
         "labels": [v.labels.correct, v.labels.incorrect, v.labels.invalid],
@@ -195,11 +194,8 @@ def columns(logprobs: npt.NDArray[Any], bases: npt.NDArray[Any], temperature: fl
 def recalibrate(run: Run, temperature: float) -> None:
     """Apply a calibration to every stored verdict, from its log-probs; nothing if it is applied."""
     v = run.cfg.verifier
-    settings = {
-        "temperature": temperature,
-        "average": v.average,
-        "content_free": list(v.content_free),
-    }
+    texts = list(v.content_free)
+    settings = {"temperature": temperature, "average": v.average, "content_free": texts}
     if remembered(run, "calibration") == settings:
         return
     bases = question_baselines(run.cfg, read_baselines(run))

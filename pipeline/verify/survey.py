@@ -20,7 +20,7 @@ from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
-from pipeline.verify.store import LABELS
+from verifiers.judge.labels import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is written, and lost, together
 _NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]

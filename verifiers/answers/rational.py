@@ -181,10 +181,7 @@ def size_of(tree: Tree | None) -> Size | None:
     """
     if tree is None:
         return None
-    try:
-        value = Exact().value(tree)
-    except (Unsure, ArithmeticError, ValueError):
-        value = None
+    value = _known(tree)
     if value == 0:
         return Size(0, -math.inf, -math.inf)
     if value is not None:
@@ -217,11 +214,15 @@ def _power_of_two(log: float) -> float:
     return math.inf if log > _MAX_LOG else 2.0 ** max(log, -_MAX_LOG)
 
 
-def _of_counts(name: str, arguments: list[Tree]) -> Size | None:
+def _known(tree: Tree) -> Fraction | None:
     try:
-        values = [Exact().value(argument) for argument in arguments]
+        return Exact().value(tree)
     except (Unsure, ArithmeticError, ValueError):
         return None
+
+
+def _of_counts(name: str, arguments: list[Tree]) -> Size | None:
+    values = [_known(argument) for argument in arguments]
     if any(v is None or v.denominator != 1 or not 2 < v < 2**900 for v in values):
         return None
     n = float(values[0])  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge._labels import (
+from verifiers.judge.labels import (
     LABELS,
     Ints,
     bool_array,

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from verifiers.judge._labels import (
+from verifiers.judge.labels import (
     LABELS,
     LOWEST,
     Bools,

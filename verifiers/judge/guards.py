@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge._labels import LABELS, bool_array, check_share, log_rows
 from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
+from verifiers.judge.labels import LABELS, bool_array, check_share, log_rows
 
 _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",

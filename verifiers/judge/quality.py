@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge._labels import (
+from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
+from verifiers.judge.labels import (
     LABELS,
     LOWEST,
     bool_array,
@@ -31,7 +32,6 @@ from verifiers.judge._labels import (
     probability_rows,
     refuse,
 )
-from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
 
 BINS = 15
 """As many bins as in Guo et al. 2017."""
