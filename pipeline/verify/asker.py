@@ -32,14 +32,8 @@ def as_model(cfg: RunConfig) -> RunConfig:
     """The configuration with the verifier in the place of the model, for the engines."""
     v = cfg.verifier
     assert v.id is not None
-    model = ModelConfig(
-        name=v.name,
-        id=v.id,
-        revision=v.revision,
-        dtype=v.dtype,
-        context=v.context,
-        trust_remote_code=v.trust_remote_code,
-    )
+    keys = ("name", "id", "revision", "dtype", "context", "trust_remote_code")
+    model = ModelConfig(**{key: getattr(v, key) for key in keys})
     engine = dataclasses.replace(cfg.engine, batch_size=v.batch_size)
     return dataclasses.replace(cfg, model=model, engine=engine)
 

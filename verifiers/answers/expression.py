@@ -27,7 +27,8 @@ _FUNCTIONS = {f"\\{name}": name for name in [*TRIGONOMETRIC, *_OTHERS]}
 _OF_LISTS = {r"\gcd": "gcd", r"\lcm": "lcm", r"\max": "max", r"\min": "min"}
 _CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i"}
 _ROUNDING = {r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}
-_KNOWN = _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | _ROUNDING.keys()
+_OPENS = {"(", "{", r"\frac", r"\sqrt", r"\binom", r"\log"}  # a factor, as do these
+_OPENS |= _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | _ROUNDING.keys()
 _TIMES = frozenset([r"\times", r"\cdot", "*"])
 _FUNCTION_NAMES = frozenset("fghFGHPQW")  # before a bracket: applied, not multiplied
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
@@ -103,14 +104,11 @@ class _Parser:
     def product(self) -> Tree:
         tree, divided = self.factor(), False
         while True:
-            if self.next in _TIMES:
-                self.take()
-                tree, divided = ("mul", tree, self.signed()), False
-            elif self.next in ("/", r"\div"):
-                if divided:
+            if self.next in (*_TIMES, "/", r"\div"):
+                times = self.take() in _TIMES
+                if divided and not times:
                     raise _Refused  # a/b/c
-                self.take()
-                tree, divided = ("div", tree, self.signed()), True
+                tree, divided = ("mul" if times else "div", tree, self.signed()), not times
             elif self.starts_factor():
                 if divided or (self.next[0].isdigit() and self.tokens[self.at - 1] != "!"):
                     raise _Refused  # 1/2\pi; 2 3
@@ -140,13 +138,7 @@ class _Parser:
 
     def starts_factor(self) -> bool:
         token = self.next
-        return bool(token) and (
-            token[0].isdigit()
-            or token[0] == "."
-            or token in ("(", "{", r"\frac", r"\sqrt", r"\binom", r"\log")
-            or token in _KNOWN
-            or _is_name(token)
-        )
+        return token != "" and (token[0] in ".0123456789" or token in _OPENS or _is_name(token))
 
     def factor(self) -> Tree:
         tree = self.primary()
@@ -184,12 +176,10 @@ class _Parser:
 
     def primary(self) -> Tree:
         token = self.next
-        if token and (token[0].isdigit() or token[0] == "."):
+        if token and token[0] in ".0123456789":
             return ("num", decimal(self.take()))
-        if token == "(":
-            return self.group(")")
-        if token == "{":
-            return self.group("}")
+        if token in ("(", "{"):
+            return self.group(")" if token == "(" else "}")
         if token == "|":
             return ("abs", self.group("|"))
         if token in _CONSTANTS:
@@ -224,19 +214,16 @@ class _Parser:
         name = self.take()
         if self.next == "_":
             self.take()
-            name += "_" + self.subscript()
+            subscript = self.take()
+            if subscript == "{":
+                subscript = self.take()
+                self.expect("}")
+            if not subscript.isalnum():
+                raise _Refused
+            name += "_" + subscript
         if self.next == "(" and name[0] in _FUNCTION_NAMES:
             raise _Refused
         return ("var", name)
-
-    def subscript(self) -> str:
-        token = self.take()
-        if token == "{":
-            token = self.take()
-            self.expect("}")
-        if not token.isalnum():
-            raise _Refused
-        return token
 
     def braced(self) -> Tree:
         if self.next != "{":
