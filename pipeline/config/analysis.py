@@ -1,10 +1,11 @@
 """The settings of verbs that look at many runs: compare, report, study, reproduce."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipeline.config import overrides
-from pipeline.config.checks import check, limited
+from pipeline.config.checks import limited
 from pipeline.config.scoring import (
     ComparisonConfig,
     RubricConfig,
@@ -48,16 +49,5 @@ class AnalysisConfig:
                 )
 
 
-def load(arguments: Sequence[str]) -> AnalysisConfig:
-    """Settings from the command line: KEY=VALUE, and run folders.
-
-    Raises:
-        UserError: an unknown key, a value of the wrong type or one that cannot work, or an argument
-            that is neither setting nor folder.
-
-    Example:
-        >>> cfg = load(["dataset=aime24,aime25", "z=1.96", "rubric=exact-match"])
-        >>> cfg.dataset, cfg.scoring.z, cfg.rubric.names
-        (['aime24', 'aime25'], 1.96, ['exact-match'])
-    """
-    return check(overrides.fill(AnalysisConfig, arguments))
+load = partial(overrides.load, AnalysisConfig)
+"""From the command line: KEY=VALUE, and run folders; UserError says what cannot be."""

@@ -97,8 +97,8 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
             )
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
     return copy.deepcopy(_read(path, text, tuple(settings)))
 
 
@@ -106,8 +106,6 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
 def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
     try:
         written = OmegaConf.load(io.StringIO(text))
-        if isinstance(plain := OmegaConf.to_container(written), dict):
-            overrides.refuse_renamed_in(plain)
         node = OmegaConf.merge(OmegaConf.structured(RunConfig), written)
         assert isinstance(node, DictConfig)
         node.run_dir = str(path.parent)

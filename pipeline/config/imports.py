@@ -1,10 +1,10 @@
 """The settings of `import`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipeline.config import overrides
-from pipeline.config.checks import check, limited
+from pipeline.config.checks import limited
 
 
 @dataclass
@@ -33,14 +33,5 @@ class RecordsConfig:
     source: ImportConfig = field(default_factory=ImportConfig)
 
 
-def load(arguments: Sequence[str]) -> RecordsConfig:
-    """Settings from KEY=VALUE arguments.
-
-    Raises:
-        UserError: an unknown key, or a value of the wrong type.
-
-    >>> cfg = load(["source=labels.csv", "dataset=summaries", "rubric=judge"])
-    >>> cfg.source.path, cfg.dataset, cfg.source.rubric
-    ('labels.csv', ['summaries'], 'judge')
-    """
-    return check(overrides.fill(RecordsConfig, arguments))
+load = partial(overrides.load, RecordsConfig)
+"""From the command line; UserError says what cannot be."""

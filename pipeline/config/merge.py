@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipeline.config import overrides
-from pipeline.config.checks import check, limited
+from pipeline.config.checks import limited
 
 
 @dataclass
@@ -26,14 +27,5 @@ class MergeConfig:
             yield "out: name the folder to make, such as out=mean"
 
 
-def load(arguments: list[str]) -> MergeConfig:
-    """Settings from KEY=VALUE arguments.
-
-    Raises:
-        UserError: an unknown key, a value of the wrong type, or one that cannot work.
-
-    Example:
-        >>> load(["checkpoints=training", "last=4", "out=mean"])
-        MergeConfig(checkpoints=['training'], last=4, out='mean')
-    """
-    return check(overrides.fill(MergeConfig, arguments))
+load = partial(overrides.load, MergeConfig)
+"""From the command line; UserError says what cannot be."""

@@ -9,7 +9,7 @@ import difflib
 import os
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
@@ -21,9 +21,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.base.errors import UserError
+from pipeline.config.checks import check
 
 RENAMED = {"schema": "rubric", "pass_k": "metrics"}
-"""Old key to new, with dots; a group stands for its keys, too."""
+"""Parts of keys that have another name now, which is what an error says."""
 _HEADS = {
     "merge": "windows",
     "prior": "run",
@@ -114,12 +115,9 @@ def keys(kind: Any) -> Mapping[str, Any]:
 
 
 def full_key(kind: Any, key: str) -> str | None:
-    """A key as the dataclass spells it, from what may be written for short; None: it has none.
-
-    Raises:
-        UserError: the key has another name now.
-    """
-    refuse_renamed(key)
+    """A key as the dataclass spells it, from what may be written for short; None: it has none."""
+    if key in RENAMED:
+        raise unknown(key)
     known = keys(kind)
     if key in _HEADS and f"{key}.{_HEADS[key]}" in known:
         return f"{key}.{_HEADS[key]}"
@@ -136,28 +134,19 @@ def is_list(kind: Any, full: str) -> bool:
 
 def _mapping_of(kind: Any, key: str) -> str | None:
     """The mapping that takes any key and so this one: `engine.args` for `engine.args.foo`."""
-    parents = [key[:at] for at, sign in enumerate(key) if sign == "."]
-    known = keys(kind)
-    return next((name for name in parents if get_origin(known.get(name)) is dict), None)
-
-
-def refuse_renamed(key: str) -> None:
-    """Nothing, for a key of today.
-
-    Raises:
-        UserError: it has another name now.
-
-    >>> refuse_renamed("schema.names")
-    Traceback (most recent call last):
-    pipeline.base.errors.UserError: schema.names: is called rubric.names now
-    """
-    for old, new in RENAMED.items():
-        if key == old or key.startswith(f"{old}."):
-            raise UserError(f"{key}: is called {new}{key.removeprefix(old)} now")
+    mappings = (name for name, hint in keys(kind).items() if get_origin(hint) is dict)
+    return next((name for name in mappings if key.startswith(f"{name}.")), None)
 
 
 def unknown(key: str, *kinds: Any) -> UserError:
-    """No such key: what was perhaps meant, else what there is."""
+    """No such key: what it is called now, what was perhaps meant, or what there is.
+
+    >>> unknown("schema.names").args
+    ('schema.names: is called rubric.names now',)
+    """
+    now = ".".join(RENAMED.get(part, part) for part in key.split("."))
+    if now != key:
+        return UserError(f"{key}: is called {now} now")
     known = [name for kind in kinds for name in keys(kind)]
     leaves: dict[str, list[str]] = {}
     for name in known:
@@ -257,11 +246,12 @@ def explained(error: Exception, kind: Any) -> UserError:
     return UserError(f"{place}{one_line(error) or type(error).__name__}; {HELP}")
 
 
-def fill(kind: type[Config], arguments: Sequence[str]) -> Config:
-    """A settings dataclass from the command line; run folders go to its `folders`, if it has any.
+def load(kind: type[Config], arguments: Sequence[str]) -> Config:
+    """A settings dataclass from the command line, checked; run folders go to its `folders`.
 
     Raises:
-        UserError: an unknown key, a value of the wrong type, or an argument that is no setting.
+        UserError: an unknown key, a value of the wrong type or one that cannot work, or an argument
+            that is neither setting nor folder.
 
     >>> from dataclasses import dataclass, field
     >>> @dataclass
@@ -271,19 +261,15 @@ def fill(kind: type[Config], arguments: Sequence[str]) -> Config:
     ... class Settings:
     ...     names: list[str] = field(default_factory=list)
     ...     prices: Prices = field(default_factory=Prices)
-    >>> fill(Settings, ["names=a,b", "output=2"])
+    >>> load(Settings, ["names=a,b", "output=2"])
     Settings(names=['a', 'b'], prices=Prices(output=2.0))
     """
-    takes_folders = "folders" in keys(kind)
-    folders = [a for a in arguments if "=" not in a and takes_folders]
+    folders = [a for a in arguments if "=" not in a and "folders" in keys(kind)]
     node: DictConfig = OmegaConf.structured(kind)
-    apply(node, [a for a in arguments if a not in folders])
-    for folder in folders:
-        check_folder(folder)
-    found = typed(node, kind)
+    apply(node, [argument for argument in arguments if argument not in folders])
     if folders:
-        found.folders += folders  # type: ignore[attr-defined]
-    return found
+        node.folders = [*node.folders, *map(str, map(check_folder, folders))]
+    return check(typed(node, kind))
 
 
 def check_folder(argument: str) -> Path:
@@ -299,16 +285,3 @@ def check_folder(argument: str) -> Path:
             " model=qwen3-30b"
         )
     return folder
-
-
-def refuse_renamed_in(written: Mapping[Any, Any]) -> None:
-    """As :func:`refuse_renamed`, for every key of nested mappings, such as those of a file."""
-    for key, _ in _flat(written):
-        refuse_renamed(key)
-
-
-def _flat(written: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in written.items():
-        yield f"{prefix}{name}", value
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")

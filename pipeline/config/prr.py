@@ -1,10 +1,11 @@
 """The settings of `prr`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipeline.config import overrides
-from pipeline.config.checks import check, limited
+from pipeline.config.checks import limited
 from pipeline.config.trajectory import ResearchConfig
 
 
@@ -30,15 +31,5 @@ class ReversalConfig(ResearchConfig):
                 )
 
 
-def load(arguments: Sequence[str]) -> ReversalConfig:
-    """Settings from KEY=VALUE arguments.
-
-    Raises:
-        UserError: an unknown key, a value of the wrong type, or one that cannot work.
-
-    Example:
-        >>> cfg = load(["before=runs/demo/*-base", "after=runs/demo/a-sft,runs/demo/b-sft"])
-        >>> cfg.before, cfg.after
-        (['runs/demo/*-base'], ['runs/demo/a-sft', 'runs/demo/b-sft'])
-    """
-    return check(overrides.fill(ReversalConfig, arguments))
+load = partial(overrides.load, ReversalConfig)
+"""From the command line; UserError says what cannot be."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline.base.errors import UserError
 from pipeline.config import overrides, sweep
-from pipeline.config.checks import check, limited
+from pipeline.config.checks import limited
 from pipeline.config.settings import RunConfig
 from scoring.metrics.table import parse_all
 
@@ -117,7 +117,7 @@ def load(arguments: Sequence[str]) -> Settings:
             others.append(argument)
         else:
             raise overrides.unknown(key, TrajectoryConfig, RunConfig)
-    cfg = check(overrides.fill(TrajectoryConfig, mine))
+    cfg = overrides.load(TrajectoryConfig, mine)
     cfg.checkpoints = _checkpoints(named)
     return Settings(cfg, *_of_runs(others))
 
@@ -158,13 +158,13 @@ def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     sets = [set(one) for one in combinations]
     shared = set.intersection(*sets)
     for setting in set.union(*sets) - shared:
-        key = setting.split("=")[0]
-        if not re.match(r"dataset\b", key):
+        key, _ = overrides.split(setting)
+        if key == "model":
             raise UserError(
                 "model: one base model; several training runs are checkpoints.NAME=FOLDER, a name"
                 " each, and other models are commands of their own"
-                if key == "model"
-                else f"{key}: takes one value; only dataset= takes several"
             )
+        if not re.match(r"dataset\b", key):
+            raise UserError(f"{key}: takes one value; only dataset= takes several")
     varying = [[one for one in combination if one not in shared] for combination in combinations]
     return [one for one in combinations[0] if one in shared], varying
