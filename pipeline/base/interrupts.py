@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -19,3 +20,14 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
+def remembered() -> Iterator[list[int]]:
+    """Inside, `SIGNALS` only go into the list that is given; in other threads nothing changes."""
+    signals: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        with handled_by(lambda number, _: signals.append(number)):
+            yield signals
+    else:
+        yield signals

@@ -1,5 +1,6 @@
 """Which run folders settings name: `runs/DATASET/RUN`, or folders named outright."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -108,3 +109,17 @@ def names(folders: Sequence[Path]) -> list[str]:
         return str(path)
 
     return [name(path) for path in paths]
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """A sort key by which numbers count by their value, and before letters.
+
+    Folders without a number are sorted by name among the others, whenever they were saved.
+
+    >>> sorted(["step-1000", "step-900"], key=natural)
+    ['step-900', 'step-1000']
+    >>> sorted(["final", "best", "checkpoint-20"], key=natural)
+    ['best', 'checkpoint-20', 'final']
+    """
+    parts = re.split(r"(\d+)", name)
+    return [(not p.isdecimal(), int(p) if p.isdecimal() else 0, p) for p in parts if p]

@@ -1,8 +1,4 @@
-"""Checkpoints as folders: finding them, their order, and which of their files are what.
-
-A checkpoint is a folder in Hugging Face's form: `config.json` and weights as safetensors, in one
-file or in shards with an index.
-"""
+"""Checkpoints, Hugging Face folders with safetensors: finding them, and which file is what."""
 
 import glob
 import json
@@ -15,14 +11,15 @@ from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.prepare.questions import find_local
+from pipeline.store.find import natural
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MANIFEST = "merge.yaml"  # of a merged checkpoint; no .json, which `models.fingerprint` would hash
-_SIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
-# Of those suffixes, too, but about a training, or about weights in another form.
-_NOT_SIDE = re.compile(
-    r"(trainer_state|adapter_config|.*_results|.*\.index)\.json|zero_to_fp32\.py|requirements\.txt"
+# What weights need to be run; not what else a trainer writes, or about weights in another form.
+_SIDE = re.compile(
+    r"(?!trainer_state\.|adapter_|zero_to_fp32\.|requirements\.|pytorch_model|.*_results\.)"
+    r".+\.(json|jinja|txt|model|tiktoken|py)"
 )
 # One of these makes a folder a checkpoint, if only a broken one.
 _MODEL_FILES = re.compile(r"(adapter_)?config\.json|.*\.safetensors|.*model.*\.(bin|index\.json)")
@@ -40,10 +37,9 @@ class Checkpoint(NamedTuple):
 def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
     """The checkpoints that patterns name, each once: a folder rather than a link to it.
 
-    What a folder or a glob holds besides is left out: merged checkpoints (those with a
-    `merge.yaml`) with a warning, mere folders without a word. A checkpoint that is not complete (it
-    has a config or weights) would shift the windows, and is an error; before the first checkpoint
-    that counts it shifts nothing, and is a warning.
+    Merged checkpoints (those with a `merge.yaml`) that a folder or a glob holds are left out with a
+    warning. One that is not complete (it has a config or weights) would shift the windows, and is
+    an error; before the first that counts it shifts nothing, and is a warning.
 
     Args:
         patterns: each a checkpoint, a folder that holds checkpoints, or a glob such as
@@ -52,8 +48,8 @@ def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
         last: how many of them count, from the end; default: all.
 
     Raises:
-        UserError: when a pattern finds none, or names a folder that is no checkpoint; fewer than
-            `last` are there; or an incomplete one lies among or after those that count.
+        UserError: a pattern finds none, or names a folder that is none; fewer than `last` are
+            there; or an incomplete one lies among or after those that count.
     """
     candidates: dict[Path, tuple[Path, str | None]] = {}  # by real path: what is wrong with each
     for pattern in patterns:
@@ -68,32 +64,17 @@ def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
         begun = begun or path == counted[0]
         if reason and begun and reason != _MEAN:
             raise UserError(
-                f"{path}: not a complete checkpoint ({reason}), and it lies among or after"
-                " those that are: finish it, remove it, or name the checkpoints one by one"
+                f"{path}: not a complete checkpoint ({reason}), and it lies among or after those"
+                " that are: finish it, remove it, or name the checkpoints one by one"
             )
         if reason:
             warn(f"left out: {path}: {reason}")
     if last is not None and last > len(complete):
         raise UserError(
-            f"last={last}: only {len(complete)} checkpoints there:"
-            f" {_some([path.name for path in complete])}; name more of them, or"
-            f" last={len(complete)}"
+            f"last={last}: only {len(complete)} checkpoints there; last={len(complete)} takes all"
         )
-    return [Checkpoint(path, path.name, _step(path.name)) for path in counted]
-
-
-def natural(name: str) -> list[tuple[bool, int, str]]:
-    """A sort key by which numbers count by their value, and before letters.
-
-    Folders without a number are sorted by name among the others, whenever they were saved.
-
-    >>> sorted(["step-1000", "step-900"], key=natural)
-    ['step-900', 'step-1000']
-    >>> sorted(["final", "best", "checkpoint-20"], key=natural)
-    ['best', 'checkpoint-20', 'final']
-    """
-    parts = re.split(r"(\d+)", name)
-    return [(not p.isdecimal(), int(p) if p.isdecimal() else 0, p) for p in parts if p]
+    steps = [[None, *map(int, re.findall(r"\d+", path.name))][-1] for path in counted]
+    return [Checkpoint(p, p.name, step) for p, step in zip(counted, steps, strict=True)]
 
 
 def problem(folder: Path) -> str | None:
@@ -102,9 +83,9 @@ def problem(folder: Path) -> str | None:
     if len(names & {WEIGHTS, INDEX}) != 1:
         weights = sorted(name for name in names if _MODEL_FILES.fullmatch(name))
         return (
-            f"must hold either {WEIGHTS}, or {INDEX} and what it names, but holds"
-            f" {_some(weights) or 'neither'}; save_pretrained() makes such a folder, of an adapter"
-            " when it is merged into its base model"
+            f"must hold {WEIGHTS}, or else {INDEX} and what it names, but holds"
+            f" {_some(weights) or 'neither'}; save_pretrained() makes such a folder (merge an"
+            " adapter into its base model first)"
         )
     if "config.json" not in names:
         return "holds no config.json, so no model"
@@ -119,9 +100,7 @@ def index(folder: Path) -> dict[str, str]:
     Raises:
         UserError: the index is damaged.
     """
-    if not (folder / INDEX).exists():
-        return {}
-    files = read_json(folder / INDEX).get("weight_map")
+    files = read_json(folder / INDEX).get("weight_map") if (folder / INDEX).exists() else {}
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise UserError(f"{folder / INDEX}: damaged: no weight_map of file names; copy it again")
     return files
@@ -129,12 +108,7 @@ def index(folder: Path) -> dict[str, str]:
 
 def side_files(folder: Path) -> list[Path]:
     """What weights need to be run: index, config, tokenizer, chat template, own Python."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.name == INDEX
-        or (path.is_file() and path.suffix in _SIDE and not _NOT_SIDE.fullmatch(path.name))
-    )
+    return sorted(p for p in folder.iterdir() if p.is_file() and _SIDE.fullmatch(p.name))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -145,10 +119,10 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("not an object")
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: damaged: not JSON ({error}); copy it again") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: damaged: not a JSON object; copy it again")
     return content
 
 
@@ -163,9 +137,7 @@ def _candidates(pattern: str) -> list[tuple[Path, str | None]]:
         if reason := problem(folder):
             raise UserError(f"checkpoints: {pattern}: {reason}")
         return [(folder, None)]
-    real: dict[Path, Path] = {}
-    for path in sorted(within, key=lambda path: (path.is_symlink(), natural(str(path)))):
-        real.setdefault(path.resolve(), path)
+    real = {path.resolve(): path for path in sorted(within, key=Path.is_symlink, reverse=True)}
     models = [
         (path, _MEAN if (path / MANIFEST).exists() else problem(path))
         for path in sorted(real.values(), key=lambda path: natural(str(path)))
@@ -196,11 +168,6 @@ def _glob(pattern: str) -> list[Path]:
 
 def _folders(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-
-
-def _step(name: str) -> int | None:
-    numbers = re.findall(r"\d+", name)
-    return int(numbers[-1]) if numbers else None
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,7 +1,6 @@
 """The element-wise mean of weights that are never in memory: block by block, each file read once.
 
-Threads read ahead; this thread adds, divides, rounds and writes. What is in memory are a few blocks
-of every checkpoint, whatever the size of the model.
+Threads read ahead. What is in memory are a few blocks of every checkpoint, however large it is.
 """
 
 import itertools
@@ -107,21 +106,17 @@ def _mean(name: str, parts: Sequence[torch.Tensor], sources: Sequence[Weights]) 
         for part, source in zip(parts, sources, strict=True):
             if not torch.equal(part, newest):
                 raise UserError(
-                    f"{source.folder}: {name} ({dtype}) is not the same in {sources[-1].folder},"
-                    " and whole numbers have no mean: if it counts something, give all checkpoints"
-                    " the same; if it holds quantised weights, merge them in full precision"
+                    f"{source.folder}: {name} ({dtype}) is not as in {sources[-1].folder}, and"
+                    " whole numbers have no mean; merge quantised weights in full precision"
                 )
         return newest
     out = average(parts, newest.dtype)
-    finite = math.isfinite(out.sum(dtype=torch.float64).item())
-    if finite and dtype != "F64":
+    if dtype != "F64" and math.isfinite(out.sum(dtype=torch.float64).item()):
         return out
     # What is the same everywhere stays: NaN and infinity, as in masks; and only in float64 n times
     # x, divided by n, may not be x.
-    same = torch.ones_like(out, dtype=torch.bool)
-    for part in parts:
-        same &= (part == newest) | (part.isnan() & newest.isnan())
-    if not finite and not (same | out.isfinite()).all():
+    same = torch.stack([(p == newest) | (p.isnan() & newest.isnan()) for p in parts]).all(0)
+    if not (same | out.isfinite()).all():
         wrong = (s for part, s in zip(parts, sources, strict=True) if not part.isfinite().all())
         raise UserError(
             f"{next(wrong, sources[-1]).folder}: {name} holds NaN, infinity, or numbers too large"

@@ -6,12 +6,10 @@ chance: noise that is independent from checkpoint to checkpoint loses variance b
 Source: Li et al., "Model merging in pre-training of large language models" (2025); MaP, eq. 3-6.
 """
 
-import contextlib
 import os
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
@@ -35,20 +33,16 @@ def run(arguments: list[str]) -> None:
     out = Path(cfg.out).expanduser()
     sources = [checkpoint.path for checkpoint in folders.find(cfg.checkpoints, cfg.last)]
     if why_not(out, sources) is None:
-        names = ", ".join(source.name for source in sources)
-        note(f"{out}: is already the mean of {names}; nothing to do")
-        return
-    merge(sources, out)
+        note(f"{out}: is already the mean of these {len(sources)} checkpoints; nothing to do")
+    else:
+        merge(sources, out)
 
 
 def merge(sources: Sequence[Path], out: Path) -> Path:
     """Write the element-wise mean of checkpoints, oldest first, as a checkpoint.
 
-    dtype, shards, order of tensors and everything that is not weights are those of the newest. The
-    folder appears whole or not at all.
-
-    Returns:
-        `out`.
+    dtype, shards, order of tensors and everything that is not weights are those of the newest.
+    Returns `out`, which appears whole or not at all.
 
     Raises:
         UserError: the checkpoints cannot be averaged, or `out` cannot be made; nothing is left.
@@ -62,7 +56,7 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     before = _fingerprints(sources)
     if len(before) < 2:
         raise UserError(
-            f"checkpoints: {sources[0]} is one checkpoint, and a mean needs at least two; name"
+            f"checkpoints: {sources[0]} is one checkpoint, and a mean needs at least two: name"
             f" several, or those inside as '{sources[0]}/*'"
         )
     checkpoints = [weights.read(source) for source in sources]
@@ -70,27 +64,26 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.name}.merging")
     work = lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
-    with _stoppable(out) as check, work:
+    with interrupts.remembered() as signals, work:
         _check_room(out, checkpoints[-1].size)
         shutil.rmtree(temporary, ignore_errors=True)  # of a merge that was killed
         try:
             temporary.mkdir()
-            _write(checkpoints, temporary, check)
+            _write(checkpoints, temporary, signals)
             if _fingerprints(sources) != before:
                 raise UserError(
-                    f"{', '.join(before)}: one of them changed while it was merged; merge again"
-                    " when nobody writes there"
+                    f"{', '.join(before)}: one changed while it was merged; merge again later"
                 )
-            _write_manifest(temporary, before)
-            _flush(temporary)
+            _finish(temporary, before)
             temporary.rename(out)
             journal.sync_folder(out.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    note(
-        f"{out}: the mean of {len(sources)} checkpoints, {sources[0].name} to {sources[-1].name};"
-        f" {count(checkpoints[-1].size)}B in {clock(time.monotonic() - began)}"
-    )
+    if signals:
+        raise Interrupted(f"stopped after merging; {out} is complete", signals[0])
+    window = f"{len(sources)} checkpoints, {sources[0].name} to {sources[-1].name}"
+    took = f"{count(checkpoints[-1].size)}B in {clock(time.monotonic() - began)}"
+    note(f"{out}: the mean of {window}; {took}")
     return out
 
 
@@ -132,19 +125,15 @@ def _fingerprints(sources: Sequence[Path]) -> dict[str, str]:
 
 def _check_room(out: Path, needed: int) -> None:
     if os.path.lexists(out):
-        raise UserError(
-            f"{out}: exists already, and nothing is overwritten; name another folder with out=, or"
-            " remove this one"
-        )
+        raise UserError(f"{out}: exists already; name another folder with out=, or remove this one")
     free = shutil.disk_usage(out.parent).free
     if free < needed:
         raise UserError(
-            f"out={out}: needs {count(needed)}B, and its disk has {count(free)}B; free some, or"
-            " name a folder on another disk"
+            f"out={out}: needs {count(needed)}B, its disk has {count(free)}B; name another disk"
         )
 
 
-def _write(checkpoints: Sequence[Weights], folder: Path, check: Callable[[], None]) -> None:
+def _write(checkpoints: Sequence[Weights], folder: Path, signals: Sequence[int]) -> None:
     """Weights of the mean, and the newest checkpoint's other files."""
     from pipeline.research.checkpoints import mean  # with torch, which takes seconds
 
@@ -154,46 +143,24 @@ def _write(checkpoints: Sequence[Weights], folder: Path, check: Callable[[], Non
             for size in mean.write(checkpoints, file, folder / file.name):
                 written += size
                 meter.reach(round(written / 1e6))
-                check()
+                if signals:
+                    raise Interrupted("merging stopped; nothing is left of it", signals[0])
     for path in folders.side_files(newest.folder):
         shutil.copyfile(path, folder / path.name)
 
 
-def _write_manifest(folder: Path, sources: dict[str, str]) -> None:
-    """What the mean was made from, and what it is: `merge.yaml`."""
+def _finish(folder: Path, sources: dict[str, str]) -> None:
+    """Write what the mean is and was made from, `merge.yaml`; make all survive a power cut."""
+    [own] = _fingerprints([folder]).values()
     content = {
-        "made_by": {
-            "project": environment.version("bayes-at-n"),
-            "commit": environment.commit(),  # `describe` asks the GPUs, too
-        },
+        "made_by": f"bayes-at-n {environment.version('bayes-at-n')}, {environment.commit()}",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "weights": next(iter(_fingerprints([folder]).values())),
-        "sources": [{"path": path, "weights": one} for path, one in sources.items()],
+        "weights": own,
+        "sources": [{"path": path, "weights": weights} for path, weights in sources.items()],
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
     (folder / MANIFEST).write_text(text, encoding="utf-8")
-
-
-def _flush(folder: Path) -> None:
-    """Make a folder survive a power cut."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
     journal.sync_folder(folder)
-
-
-@contextlib.contextmanager
-def _stoppable(out: Path) -> Iterator[Callable[[], None]]:
-    """Inside, a signal that asks to stop is remembered, and what is yielded raises for it."""
-    signals: list[int] = []
-
-    def check() -> None:
-        if signals:
-            raise Interrupted(f"merging stopped; nothing is left of {out}", signals[0])
-
-    main = threading.current_thread() is threading.main_thread()
-    handled = interrupts.handled_by(lambda number, _: signals.append(number))
-    with handled if main else contextlib.nullcontext():
-        yield check
-    if signals:
-        raise Interrupted(f"stopped after merging; {out} is complete", signals[0])

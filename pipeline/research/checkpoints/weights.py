@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ FLOATS = {"F64", "F32", "F16", "BF16"}
 WHOLE = {"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
 # What may change from save to save, and changes nothing in what the weights mean.
 _VOLATILE = re.compile(
-    r"(.*\.)?(_?attn_implementation(_autoset|_internal)?|_commit_hash|_flash_attn_2_enabled"
-    r"|_name_or_path|(torch_)?dtype|gradient_checkpointing|use_cache|(transformers|unsloth)_version)"
+    r"_?attn_implementation(_autoset|_internal)?|_commit_hash|_flash_attn_2_enabled|_name_or_path"
+    r"|(torch_)?dtype|gradient_checkpointing|use_cache|(transformers|unsloth)_version"
 )
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # the first that is there
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 class Tensor(NamedTuple):
@@ -51,29 +51,24 @@ def read(folder: Path) -> Weights:
     Raises:
         UserError: a file is damaged, or the index and the files do not agree.
     """
-    places = index(folder)
-    tensors: dict[str, Tensor] = {}
+    places, tensors = index(folder), dict[str, Tensor]()
     for file in sorted({*places.values()}) or [WEIGHTS]:
+        of_file: dict[str, Tensor] = {}
         try:
             with safe_open(folder / file, framework="pt") as content:
                 for name in content.offset_keys():
-                    if name in tensors or places.get(name, file) != file:
-                        raise UserError(
-                            f"{folder / file}: holds {name}, and so does another file, or {INDEX}"
-                            " says that it is elsewhere; copy the checkpoint again"
-                        )
                     part = content.get_slice(name)
-                    tensors[name] = Tensor(folder / file, part.get_dtype(), (*part.get_shape(),))
+                    of_file[name] = Tensor(folder / file, part.get_dtype(), (*part.get_shape(),))
         except (SafetensorError, ValueError) as error:
             raise UserError(
-                f"{folder / file}: damaged or cut off, or a Git LFS pointer ({error}); copy it"
-                " again, or run `git lfs pull`"
+                f"{folder / file}: damaged ({error}); copy it again, or run `git lfs pull`"
             ) from error
-    if lacking := [name for name in places if name not in tensors]:
-        raise UserError(
-            f"{folder / places[lacking[0]]}: lacks {lacking[0]}, which {INDEX} says is there; copy"
-            " the checkpoint again"
-        )
+        wrong = [name for name, place in places.items() if (place == file) != (name in of_file)]
+        if wrong := [*wrong, *(tensors.keys() & of_file.keys())]:
+            raise UserError(
+                f"{folder / file}: {wrong[0]} is not where {INDEX} says; copy the checkpoint again"
+            )
+        tensors |= of_file
     return Weights(folder, tensors)
 
 
@@ -81,75 +76,58 @@ def check_alike(sources: Sequence[Weights]) -> None:
     """Raise when checkpoints, oldest first, have no mean.
 
     Raises:
-        UserError: they differ in a setting of the model, in vocabulary, or in names, shapes or
-            kinds of tensors; or they are quantised.
+        UserError: they differ in configuration, vocabulary, or names, shapes or kinds of tensors.
     """
     *olders, newest = sources
     for older in olders:
         _same_config(newest.folder / "config.json", older.folder / "config.json")
-        for one, other in ((newest, older), (older, newest)):
-            if lacking := [name for name in one.tensors if name not in other.tensors]:
+        if odd := sorted(newest.tensors.keys() ^ older.tensors.keys()):
+            raise UserError(
+                f"{newest.folder} and {older.folder}: only one has {odd[0]} (of {len(odd)} such):"
+                " not checkpoints of one model, or one ties its embeddings"
+            )
+        for name, tensor in newest.tensors.items():
+            other = older.tensors[name]
+            kinds = {tensor.dtype, other.dtype}
+            averaged = kinds <= FLOATS or (kinds <= WHOLE and len(kinds) == 1)
+            if not averaged or tensor.shape != other.shape:
                 raise UserError(
-                    f"{other.folder}: lacks {lacking[0]} and {len(lacking) - 1} other tensors that"
-                    f" {one.folder} has: not checkpoints of one model, or one ties its embeddings"
+                    f"{newest.folder}: {name} is {tensor.dtype} {[*tensor.shape]}, but"
+                    f" {other.dtype} {[*other.shape]} in {older.folder}: these have no mean, as"
+                    " quantised weights have none (merge in full precision, and quantise then)"
                 )
-        _same_tensors(newest, older)
-    _same_vocabulary([source.folder for source in sources[::-1]])
+        for name in _TOKENIZERS:  # training checkpoints often have none
+            paths = newest.folder / name, older.folder / name
+            if all(path.is_file() for path in paths) and len({*map(_vocabulary, paths)}) > 1:
+                raise UserError(
+                    f"{paths[1]}: another vocabulary than {paths[0]}: a token means another thing"
+                    " there, so these are not checkpoints of one model"
+                )
 
 
 def _same_config(newest: Path, older: Path) -> None:
-    config, other = (dict(_flat(read_json(path))) for path in (newest, older))
-    for key in dict.fromkeys(("architectures", "model_type", *config, *other)):
-        if config.get(key) != other.get(key) and not _VOLATILE.fullmatch(key):
+    config, other = (_lasting(read_json(path)) for path in (newest, older))
+    for key in ("architectures", *config, *other):
+        if config.get(key) != other.get(key):
             raise UserError(
                 f"{newest}: {key} is {json.dumps(config.get(key))[:80]}, but"
                 f" {json.dumps(other.get(key))[:80]} in {older}: not checkpoints of one model"
             )
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted keys; one without a value is one that is missing."""
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def _lasting(value: Any) -> Any:
+    """A configuration without what is volatile, wherever in it, or has no value."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        k: _lasting(v) for k, v in value.items() if v is not None and not _VOLATILE.fullmatch(k)
+    }
 
 
-def _same_tensors(newest: Weights, older: Weights) -> None:
-    for name, tensor in newest.tensors.items():
-        other = older.tensors[name]
-        kinds = {tensor.dtype, other.dtype}
-        if not (kinds <= FLOATS or (kinds <= WHOLE and len(kinds) == 1)):
-            raise UserError(
-                f"{newest.folder}: {name} is {tensor.dtype}, and {other.dtype} in {older.folder}:"
-                " these have no mean; merge checkpoints in full precision, and quantise their mean"
-            )
-        if tensor.shape != other.shape:
-            raise UserError(
-                f"{newest.folder}: {name} has shape {list(tensor.shape)}, but {list(other.shape)}"
-                f" in {older.folder}: not checkpoints of one model"
-            )
-
-
-def _same_vocabulary(folders: Sequence[Path]) -> None:
-    """Among those that have a tokenizer: training checkpoints often have none."""
-    first: dict[str, Path] = {}
-    for folder in folders:
-        path = next((folder / name for name in _TOKENIZERS if (folder / name).is_file()), None)
-        if path is None:
-            continue
-        other = first.setdefault(path.name, path)
-        if path.read_bytes() != other.read_bytes() and _vocabulary(path) != _vocabulary(other):
-            raise UserError(
-                f"{path}: another vocabulary than {other}: a token means another thing there, so"
-                " these are not checkpoints of one model"
-            )
-
-
-def _vocabulary(path: Path) -> Any:
+def _vocabulary(path: Path) -> bytes:
     """Which token has which number, where the file says so; elsewhere the file itself."""
     if path.name != "tokenizer.json":
         return path.read_bytes()
     content = read_json(path)
-    return (content.get("model") or {}).get("vocab"), content.get("added_tokens")
+    pairs = (content.get("model") or {}).get("vocab"), content.get("added_tokens")
+    return json.dumps(pairs, sort_keys=True).encode()

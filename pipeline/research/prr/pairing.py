@@ -14,9 +14,9 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
 from pipeline.config.prr import ReversalConfig
-from pipeline.research.checkpoints.folders import natural
 from pipeline.store import find as whichruns
 from pipeline.store import shards
+from pipeline.store.find import natural
 from pipeline.store.runfolder import Run
 
 GREEDY = "-greedy"  # the name of a greedy twin ends with it
