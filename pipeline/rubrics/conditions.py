@@ -5,8 +5,6 @@ Python. Python's own parser makes a tree of it; only the node types below are th
 text of a user is ever evaluated, and there is nothing to call, index or compute with.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import functools

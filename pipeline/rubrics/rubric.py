@@ -13,8 +13,6 @@ The index of a category, by which its weight is found, has nothing to do with th
 Source: arXiv 2510.04265, appendix D and Table 5 for the categories.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

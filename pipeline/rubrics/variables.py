@@ -9,8 +9,6 @@ finite log-prob, shows no confidence and so is `low_conf`. Such values enter no 
 Source: arXiv 2510.04265, appendix D and Table 4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ and says A (correct), B (incorrect) or C (invalid). They agree on an attempt whe
 such as a timeout, is better left out than counted as not correct.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

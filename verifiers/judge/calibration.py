@@ -18,8 +18,6 @@ each label gets 1/3. A baseline of -inf is the limit of an ever lower one. NaN, 
 shapes are a ValueError everywhere.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

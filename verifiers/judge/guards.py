@@ -1,7 +1,5 @@
 """What shows that a verifier is broken (its prompt, template or labels), and not merely bad."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -4,8 +4,6 @@ The labels are A (correct), B (incorrect) and C (invalid), always in this order,
 axis. A log-prob of -inf is legal, it is a label that the verifier cannot say; NaN and +inf are not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any

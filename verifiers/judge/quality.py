@@ -13,8 +13,6 @@ Log-likelihood and Brier score are proper: only the true probabilities minimise 
 error is not, and AUROC looks at order only, so a temperature hardly moves it. Read them together.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
