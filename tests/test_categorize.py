@@ -269,7 +269,7 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["rubric.names=[exact-mach]"], "rubric=exact-mach: no such rubric .did you mean exact-"),
+        (["rubric.names=[exact-mach]"], "rubric=exact-mach: no such choice .did you mean exact-"),
         (["rubric.names=[nowhere/x.yaml]"], "rubric=nowhere/x.yaml: no such file"),
         (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml: not YAML"),
         (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: the rubric: must be a mapping"),

@@ -66,7 +66,7 @@ def load(settings: Sequence[str]) -> RunConfig:
         key, text = overrides.split(setting)
         if key in groups() and key != "rubric":
             if text not in choices(key):
-                raise _no_choice(key, text)
+                raise no_choice(key, text)
             chosen.append(f"{key}={text}")
         else:
             single.append(setting)
@@ -161,12 +161,14 @@ def groups() -> list[str]:
     return sorted(p.name for p in CONFIGS.iterdir() if p.name in known and any(p.glob("*.yaml")))
 
 
-def _no_choice(group: str, name: str) -> UserError:
+def no_choice(group: str, name: str) -> UserError:
+    """What to say of a name that `group=` does not take, with those that are near."""
     known = choices(group)
     close = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(known)}"
     extra = {
         "model": "; any other model: model=custom model.id=HUB_ID_OR_FOLDER",
         "dataset": "; your own file: dataset=jsonl dataset.path=FILE",
+        "rubric": "; your own: rubric=FILE.yaml",
     }.get(group, "")
     return UserError(f"{group}={name}: no such choice ({hint}{extra})")

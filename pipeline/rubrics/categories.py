@@ -6,7 +6,6 @@ people. A rubric is scored as Bayes@N with its weights, and each category's shar
 weight 1 for that category and 0 for all others.
 """
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -244,20 +243,15 @@ def _stored(path: Path) -> Mapped | None:
 
 
 def _find(name: str) -> Path:
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
+    is_path = name.endswith((".yaml", ".yml")) or "/" in name
+    path = Path(name).expanduser() if is_path else FOLDER / f"{name}.yaml"
+    if not is_path and not path.is_file():
+        path = Path(f"{name}.yaml")  # beside the user
+    if path.is_file():
         return path
-    path = FOLDER / f"{name}.yaml"
-    if not path.is_file() and (beside := Path(f"{name}.yaml")).is_file():
-        return beside
-    if not path.is_file():
-        known = sorted(p.stem for p in FOLDER.glob("*.yaml"))
-        close = difflib.get_close_matches(name, known, n=2)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
-        raise UserError(f"rubric={name}: no such rubric ({hint}; your own: rubric=FILE.yaml)")
-    return path
+    if is_path:
+        raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
+    raise compose.no_choice("rubric", name)
 
 
 def _read(path: Path) -> Rubric:
