@@ -30,8 +30,7 @@ from verifiers.judge.labels import (
     Bools,
     Floats,
     Ints,
-    check_positive,
-    check_share,
+    check_number,
     entries,
     label_array,
     log_array,
@@ -88,7 +87,8 @@ def calibrate(
     [0.1579, 0.6316, 0.2105]
     """
     scores = scores_above(log_array(logprobs, "logprobs"), baselines)
-    return np.asarray(np.exp(log_softmax(scores, check_positive(temperature, "temperature"))))
+    check_number(temperature, "temperature", lambda t: 0 < t < np.inf, "a finite one above 0")
+    return np.asarray(np.exp(log_softmax(scores, float(temperature))))
 
 
 def baseline(
@@ -213,8 +213,7 @@ def _split(
     n: int, held_out: float, seed: int, groups: npt.ArrayLike | None
 ) -> tuple[Bools, Ints | None]:
     """Which attempts are held out, and the number of each one's group."""
-    if not 0 < check_share(held_out, "held_out") < 1:
-        raise ValueError(f"held_out is {held_out!r}: pass a share between 0 and 1, as in 0.2")
+    check_number(held_out, "held_out", lambda x: 0 < x < 1, "a share between 0 and 1, as in 0.2")
     units, cluster = n, None
     if groups is not None:
         kinds, cluster = np.unique(entries(groups, "groups", n), return_inverse=True)

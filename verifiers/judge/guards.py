@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from verifiers.judge.labels import LABELS, bool_array, check_share, log_rows
+from verifiers.judge.labels import LABELS, bool_array, check_number, log_rows
 
 _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",
@@ -52,7 +52,7 @@ def check_verdicts(
     every one of 40 attempts got the label A, though the grader finds 20 correct and 20 not
     """
     rows = log_rows(logprobs, "logprobs")
-    check_share(mass_floor, "mass_floor")
+    check_number(mass_floor, "mass_floor", lambda x: 0 <= x <= 1, "a share from 0 to 1")
     mass = np.exp(np.minimum(rows, 1.0)).sum(axis=1)
     if (mass > 1.01).any():  # bf16 and float32 may exceed 1 by a little
         raise ValueError(

@@ -5,7 +5,7 @@ axis. A log-prob of -inf is legal, it is a label that the verifier cannot say; N
 """
 
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -91,27 +91,12 @@ def bool_array(values: npt.ArrayLike, name: str, n: int | None = None) -> Bools:
     return entries(values, name, n, (0, 1)).astype(np.bool_)
 
 
-def _check(value: Any, name: str, kind: type, sound: Callable[[Any], bool], remedy: str) -> None:
+def check_number(
+    value: Any, name: str, sound: Callable[[Any], bool], remedy: str, kind: type = Real
+) -> None:
+    """Refuse what is no number of this kind, or not sound."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, kind) or not sound(value):
         raise ValueError(f"{name} is {value!r}: pass {remedy}")
-
-
-def check_positive(value: Any, name: str) -> float:
-    """Return a positive finite number as float."""
-    _check(value, name, Real, lambda x: 0 < float(x) < np.inf, "a finite number above 0")
-    return float(value)
-
-
-def check_share(value: Any, name: str) -> float:
-    """Return a number from 0 to 1, both included, as float."""
-    _check(value, name, Real, lambda x: 0 <= float(x) <= 1, "a number from 0 to 1")
-    return float(value)
-
-
-def check_whole(value: Any, name: str, least: int) -> int:
-    """Return a whole number of at least ``least`` as int."""
-    _check(value, name, Integral, lambda x: x >= least, f"a whole number, at least {least}")
-    return int(value)
 
 
 def log_softmax(scores: Floats, temperature: float = 1.0) -> Floats:

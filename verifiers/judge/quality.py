@@ -13,6 +13,7 @@ Log-likelihood and Brier score are proper: only the true probabilities minimise 
 error is not, and AUROC looks at order only, so a temperature hardly moves it. Read them together.
 """
 
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from verifiers.judge.labels import (
     LABELS,
     LOWEST,
     bool_array,
-    check_whole,
+    check_number,
     entries,
     label_array,
     log_rows,
@@ -95,7 +96,8 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
     p = entries(prob, "prob").astype(np.float64)
     refuse(~((p >= 0) & (p <= 1.001)), p, "prob", "probabilities")  # float32 may exceed 1
     happened = bool_array(hit, "hit", len(p))
-    edges = np.linspace(0.0, 1.0, check_whole(bins, "bins", 1) + 1)
+    check_number(bins, "bins", lambda b: b >= 1, "a whole number, at least 1", Integral)
+    edges = np.linspace(0.0, 1.0, bins + 1)
     place = np.digitize(p, edges[1:-1], right=True)
     count = np.bincount(place, minlength=bins)
     size = np.ma.MaskedArray(count, mask=count == 0)  # type: ignore[no-untyped-call]
