@@ -35,7 +35,7 @@ from scoring.studies import estimators
 
 MOST_SECONDS = 60.0  # on two cores
 MODELS, QUESTIONS, TRIALS, TASKS, REPLICATES = 20, 30, 80, 4, 100_000
-JUDGED = [estimators.bayes(), *(estimators.pass_at_k(k) for k in (2, 4, 8))]
+JUDGED = estimators.named("bayes", "pass@2", "pass@4", "pass@8")
 
 Outcomes = npt.NDArray[np.uint8]
 

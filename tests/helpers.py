@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
-from pipeline.store import runfolder, shards
+from pipeline.store import outcomes, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from pipeline.store.runfolder import Run
 
@@ -173,6 +173,11 @@ def make_run(
     )
     add_attempts(run, marks, texts=texts)
     return run
+
+
+def outcome_words(run: Run) -> Any:
+    """The outcomes of a run's grades in words, "owed" where there is none: (M, N)."""
+    return outcomes.words(outcomes.read(run).codes)
 
 
 THREE = {"a": "1100", "b": "10~-", "c": "0000"}  # marks of three questions

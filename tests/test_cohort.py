@@ -11,7 +11,7 @@ from helpers import THREE, make_run, run_of
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort, differences
 from pipeline.config import analysis
-from pipeline.store import find, runfolder, shards
+from pipeline.store import find, outcomes, runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.heartbeat import Heartbeat
 
@@ -25,14 +25,15 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
         [
             "dataset=a,b",
             "model=[x, y]",
-            "scoring.pass_k=1,16",
+            "metrics=pass@1,pass^16",
             "thresholds=t.json",
             "rubric.weights.exact-match=[0, 2]",
             "out=null",
             str(tmp_path),
         ]
     )
-    assert (cfg.dataset, cfg.model, cfg.scoring.pass_k) == (["a", "b"], ["x", "y"], [1, 16])
+    assert (cfg.dataset, cfg.model) == (["a", "b"], ["x", "y"])
+    assert cfg.scoring.metrics == ["pass@1", "pass^16"]
     assert cfg.out is None
     assert (cfg.thresholds.file, cfg.thresholds.scope) == ("t.json", "cohort")
     assert cfg.rubric.weights == {"exact-match": [0, 2]}
@@ -51,7 +52,9 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
         ("scoring.z=9", "at most 8"),
         ("scoring.rule=best", "consecutive_z or overlap"),
         ("scoring.method=x", "competition or dense"),
-        ("scoring.pass_k=0", "at least 1"),
+        ("scoring.pass_k=1,2", "scoring.metrics"),
+        ("metrics=pass@0", "at least 1"),
+        ("metrics=pas@2", "did you mean pass@2"),
         ("scoring.confidence=95", "above 0 and below 1"),
         ("dataset=../etc", "names of folders"),
         ("/nowhere/at/all", "neither a folder nor a setting"),
@@ -71,7 +74,7 @@ def test_outcomes_are_those_of_the_grades(tmp_path: Path) -> None:
     (tmp_path / "sums" / "notes").mkdir()
     (one,) = load(tmp_path)
     assert (one.dataset, one.names, one.question_ids) == ("sums", ["x", "y"], ["a", "b", "c"])
-    assert one.outcomes[1].tolist() == [
+    assert outcomes.words(one.outcomes[1]).tolist() == [
         ["unparsable", "correct", "owed", "owed"],
         ["no_answer", "wrong", "owed", "owed"],
         ["correct", "timeout", "owed", "owed"],
@@ -251,7 +254,7 @@ def test_pooling_stacks_the_questions_of_the_models_that_all_hold(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("models", "outcomes", "said"),
+    ("models", "marks", "said"),
     [
         (["a"], np.zeros((2, 1, 3)), "shape"),
         (["a"], np.zeros((1, 1)), "shape"),
@@ -259,9 +262,9 @@ def test_pooling_stacks_the_questions_of_the_models_that_all_hold(tmp_path: Path
         (["a"], np.full((1, 1, 3), 2), "1, 0 or -1"),
     ],
 )
-def test_arrays_that_do_not_fit(models: list[str], outcomes: Any, said: str) -> None:
+def test_arrays_that_do_not_fit(models: list[str], marks: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        cohort.from_arrays("d", models, ["q"], outcomes)
+        cohort.from_arrays("d", models, ["q"], marks)
 
 
 def test_long_values_are_shortened_in_differences(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from pipeline.rubrics.variables import THRESHOLDS
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import ATTEMPTS, SIGNALS
 from pipeline.store.runfolder import Run
+from scoring.metrics.forms import at_least, of_credit
+from scoring.metrics.table import FAMILIES, Family, parse
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -65,7 +67,7 @@ def exact(marks: dict[str, str]) -> tuple[Fraction, Fraction, Fraction, Fraction
 
 
 def test_scores_are_those_of_the_formulas(root: Path) -> None:
-    found = compared(root, "dataset=sums", "scoring.pass_k=1,2,8")["datasets"][0]
+    found = compared(root, "dataset=sums", "metrics=pass@1,pass@2,pass@8")["datasets"][0]
     assert [row["model"] for row in found["models"]] == ["good", "near", "poor"]
     for row in found["models"]:
         marks = MARKS[row["model"]]
@@ -92,6 +94,29 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
         assert (row["tokens"], row["tokens_per_attempt"]) == (5 * size, 5)
         assert row["gpu_hours"] is None
     assert [row["pass_at_8"] for row in found["models"]] == [1.0, 1.0, None]
+
+
+def test_every_metric_has_its_interval(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = Family("2 of {k}", lambda k: of_credit(at_least(2, k)))
+    monkeypatch.setitem(FAMILIES, "two-of@", entry)
+    names = ["two-of@3", "pass@8", "pass^4"]
+    found = compared(root, f"metrics={','.join(names)}", "confidence=0.9")["datasets"][0]
+    shown = capsys.readouterr().out
+    for row in found["models"]:
+        marks = list(MARKS[row["model"]].values())
+        R = [[int(mark == "1") for mark in line] for line in marks]
+        for metric in map(parse, names):
+            ends = [row[f"{metric.key}{end}"] for end in ("", "_sigma", "_low", "_high")]
+            if metric.k > len(R[0]):
+                assert ends == [None] * 4
+            else:
+                assert ends == pytest.approx(list(metric.summary(R, 0.9)))
+    assert "2 of 3" in shown and "Pass@8: blank where" in " ".join(shown.split())
+    assert (root / "out" / "metrics.tex").is_file()
+    compared(root, "metrics=bayes,avg")
+    assert not (root / "out" / "metrics.tex").exists()
 
 
 def test_order_of_neighbours_rests_on_the_averages(root: Path, drawn: None) -> None:
@@ -216,7 +241,8 @@ def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
     assert {"neighbours.csv", "questions.pdf", "sums/neighbours.csv"} <= files_in(out)
     (out / "sums" / "notes.md").write_text("mine")
     compared(root, "dataset=sums")
-    tables = {f"{t}.{e}" for t in ("leaderboard", "attempts") for e in ("csv", "json", "tex", "md")}
+    stems = ("leaderboard", "metrics", "attempts")
+    tables = {f"{t}.{e}" for t in stems for e in ("csv", "json", "tex", "md")}
     pictures = {f"{p}.{e}" for p in ("forest", "questions") for e in ("png", "pdf")}
     pairs = {
         f"{t}.{e}" for t in ("neighbours", "posterior_ranks") for e in ("csv", "json", "tex", "md")
@@ -226,14 +252,13 @@ def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
     assert not (out / "more").exists() and not (out / "_pooled").exists()
     compared(root, "dataset=sums", "model=good")
     assert files_in(out) == kept | tables | pictures | {"sums/notes.md"}
-    hostile = {
-        "datasets": [{"dataset": "../elsewhere"}, {"dataset": ["x"]}, 7, {"dataset": "sums"}]
-    }
-    runfolder.write_json(out / "compare.json", hostile)
+    hostile = ["../elsewhere/neighbours.csv", ["x"], 7, "sums", str(root / "elsewhere" / "a.csv")]
+    runfolder.write_json(out / "compare.json", {"files": hostile})
     (root / "elsewhere").mkdir()
-    (root / "elsewhere" / "neighbours.csv").write_text("mine")
+    for name in ("neighbours.csv", "a.csv"):
+        (root / "elsewhere" / name).write_text("mine")
     compared(root, "dataset=sums,more")
-    assert (root / "elsewhere" / "neighbours.csv").is_file()
+    assert files_in(root / "elsewhere") == {"neighbours.csv", "a.csv"}
 
 
 def rewrite_attempts(run: Run, tokens: Any) -> Path:
@@ -321,7 +346,7 @@ def test_default_folders_and_a_disk_that_cannot_be_written(
     compare(analysis.load([f"runs={root}"]))  # _compare is no run
     assert (root / "_compare" / "rankings.json").is_file()
     (root / "file").write_text("")
-    with pytest.raises(UserError, match="was not saved"):
+    with pytest.raises(OSError):
         compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
     capsys.readouterr()
 
@@ -523,7 +548,7 @@ def test_a_terminal_cuts_no_number(root: Path, width: int) -> None:
     (one,) = cohort.load(cfg)
     board = leaderboard.leaderboard(one, cfg)
     console = Console(width=width, file=io.StringIO(), markup=False)
-    for table in (board, leaderboard.attempts(board, cfg), neighbours.posterior_ranks(one, cfg)):
+    for table in (board, leaderboard.attempts(board), neighbours.posterior_ranks(one, cfg)):
         console.print(tabular.to_rich(table, width))
         text = console.file.getvalue()  # type: ignore[attr-defined]
         assert max(map(len, text.splitlines())) <= width

@@ -219,7 +219,9 @@ BAD = [
     ("dataset.fields=x", ["dataset.fields"]),
     ("stages=[prepare,genrate]", ["stages", "genrate", "generate"]),
     ("stages=[]", ["stages", "prepare"]),
-    ("scoring.pass_k=[0]", ["scoring.pass_k=[0]"]),
+    ("scoring.metrics=[pass@0]", ["scoring.metrics", "pass@0"]),
+    ("scoring.metrics=[pas@2]", ["scoring.metrics", "did you mean pass@2"]),
+    ("scoring.pass_k=[1,2]", ["scoring.pass_k", "scoring.metrics"]),
     ("scoring.confidence=95", ["scoring.confidence=95"]),
     ("prior.trials=3", ["prior.trials=3", "prior=RUN"]),
     ("grading.timeout_s=0", ["grading", "timeout_s"]),
@@ -282,7 +284,7 @@ def written(folder: Path, *overrides: str) -> Path:
     [
         [],
         ["model=gpt-oss-20b-high", "dataset=hmmt25", "sampling=greedy", "engine=transformers"],
-        ["model.engine_args={a: {b: [1, 2.5, null]}}", "tag=x", "scoring.pass_k=[1,3]"],
+        ["model.engine_args={a: {b: [1, 2.5, null]}}", "tag=x", "scoring.metrics=[bayes,pass@3]"],
         [r'prompt.template="{problem} as \${x}, {y} $z$ \\boxed{}"'],
         [r"prompt.template='{problem} costs \\\${5}'"],
         ["prompt.template='{problem}: yes # no\n\n- \"quoted\"'"],
@@ -297,10 +299,16 @@ def test_a_folder_gives_back_what_was_written(tmp_path: Path, overrides: list[st
 def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
     folder = written(tmp_path)
     cfg = compose.load_folder(
-        folder, ["sampling.trials=160", "prior=other", "+engine.args.foo=1", "scoring.pass_k=[1,3]"]
+        folder,
+        [
+            "sampling.trials=160",
+            "prior=other",
+            "+engine.args.foo=1",
+            "scoring.metrics=[bayes,pass@3]",
+        ],
     )
     assert cfg.sampling.trials == 160 and cfg.prior.run == "other"
-    assert cfg.engine.args == {"foo": 1} and cfg.scoring.pass_k == [1, 3]
+    assert cfg.engine.args == {"foo": 1} and cfg.scoring.metrics == ["bayes", "pass@3"]
     assert cfg.run_dir == str(folder)
 
 

@@ -75,30 +75,35 @@ def spectrum(weights: list[Fraction]) -> Callable[[list[int], int], Any]:
     return one(lambda j: sum(weights[:j], Fraction(0)), len(weights))
 
 
+def of(name: str) -> Estimator:
+    [estimator] = estimators.named(name)
+    return estimator
+
+
 # Every estimator with its reference: correct trials of each question, and n, to the score.
 TENTHS = [Fraction(1, 10), Fraction(3, 10), Fraction(1, 5)]
 JUDGED: list[tuple[Estimator, Callable[[list[int], int], Any]]] = [
-    (estimators.bayes(), lambda cs, n: sum(Fraction(c + 1, n + 2) for c in cs) / len(cs)),
-    (estimators.pass_at_k(2), some(2)),
-    (estimators.pass_at_k(4), some(4)),
-    (estimators.pass_hat_k(2), every(2)),
+    (of("bayes"), lambda cs, n: sum(Fraction(c + 1, n + 2) for c in cs) / len(cs)),
+    (of("pass@2"), some(2)),
+    (of("pass@4"), some(4)),
+    (of("pass^2"), every(2)),
     (
-        estimators.naive_pass_at_k(2),
+        of("naive-pass@2"),
         lambda cs, n: sum(1 - (1 - Fraction(c, n)) ** 2 for c in cs) / len(cs),
     ),
-    (estimators.g_pass_at_k_tau(4, 0.5), one(lambda j: Fraction(j >= 2), 4)),
-    (estimators.mg_pass_at_k(3), upper(3)),
+    (of("g-pass@4:0.5"), one(lambda j: Fraction(j >= 2), 4)),
+    (of("mg-pass@3"), upper(3)),
     (
-        estimators.mg_pass_at_k_integral(3),
+        of("mg-pass-integral@3"),
         one(lambda j: max(Fraction(2 * j, 3) - 1, Fraction(0)), 3),
     ),
-    (estimators.maj_at_k(3), one(lambda j: Fraction(j >= 2), 3)),
-    (estimators.auc_at_k(3), one(lambda j: auc(3, j), 3)),
-    (estimators.threshold_spectrum_at_k(3, [0.1, 0.3, 0.2]), spectrum(TENTHS)),
-    (estimators.geom_at_k(2), geom(2)),
-    (estimators.geom_ds_at_k(2, 0.5, 1.5), blend(some(2), every(2), 0.5, 1.5)),
-    (estimators.geo_spectrum_at_k(3, 0.25), blend(some(3), upper(3), 0.25, 0.75)),
-    (estimators.geo_spectrum_star_at_k(2), blend(some(2), upper(2), 0.5, 0.5)),
+    (of("maj@3"), one(lambda j: Fraction(j >= 2), 3)),
+    (of("auc@3"), one(lambda j: auc(3, j), 3)),
+    (of("spectrum@3:0.1:0.3:0.2"), spectrum(TENTHS)),
+    (of("geom@2"), geom(2)),
+    (of("geom-ds@2:0.5:1.5"), blend(some(2), every(2), 0.5, 1.5)),
+    (of("geo-spectrum@3:0.25"), blend(some(3), upper(3), 0.25, 0.75)),
+    (of("geo-spectrum@2"), blend(some(2), upper(2), 0.5, 0.5)),
 ]
 ALL = [estimator for estimator, _ in JUDGED]
 LABELS = [estimator.label for estimator in ALL]
@@ -234,23 +239,23 @@ def test_tables_as_the_authors_library() -> None:
     scorio = pytest.importorskip("scorio.eval")
     weights = [0.1, 0.2, 0.3, 0.05]
     pairs: list[tuple[Estimator, Callable[[Any], float]]] = [
-        (estimators.bayes(), lambda R: scorio.bayes(R)[0]),
-        (estimators.pass_at_k(8), lambda R: scorio.pass_at_k(R, 8)),
-        (estimators.pass_hat_k(4), lambda R: scorio.pass_hat_k(R, 4)),
-        (estimators.g_pass_at_k_tau(8, 0.5), lambda R: scorio.g_pass_at_k_tau(R, 8, 0.5)),
-        (estimators.g_pass_at_k_tau(3, 0.0), lambda R: scorio.g_pass_at_k_tau(R, 3, 0.0)),
-        (estimators.mg_pass_at_k(5), lambda R: scorio.mg_pass_at_k(R, 5)),
-        (estimators.maj_at_k(4), lambda R: scorio.maj_at_k(R, 4)),
-        (estimators.auc_at_k(1), lambda R: scorio.auc_at_k(R, 1)),
-        (estimators.auc_at_k(8), lambda R: scorio.auc_at_k(R, 8)),
-        (estimators.geom_at_k(3), lambda R: scorio.geom_at_k(R, 3)),
-        (estimators.geom_at_k(2, 0.2, 1.1), lambda R: scorio.geom_at_k(R, 2, 0.2, 1.1)),
-        (estimators.geom_ds_at_k(3), lambda R: scorio.geom_ds_at_k(R, 3)),
-        (estimators.geo_spectrum_at_k(4, 0.3), lambda R: scorio.geo_spectrum_at_k(R, 4, 0.3)),
-        (estimators.geo_spectrum_at_k(4, 1.0), lambda R: scorio.geo_spectrum_at_k(R, 4, 1.0)),
-        (estimators.geo_spectrum_star_at_k(6), lambda R: scorio.geo_spectrum_star_at_k(R, 6)),
+        (of("bayes"), lambda R: scorio.bayes(R)[0]),
+        (of("pass@8"), lambda R: scorio.pass_at_k(R, 8)),
+        (of("pass^4"), lambda R: scorio.pass_hat_k(R, 4)),
+        (of("g-pass@8:0.5"), lambda R: scorio.g_pass_at_k_tau(R, 8, 0.5)),
+        (of("g-pass@3:0.0"), lambda R: scorio.g_pass_at_k_tau(R, 3, 0.0)),
+        (of("mg-pass@5"), lambda R: scorio.mg_pass_at_k(R, 5)),
+        (of("maj@4"), lambda R: scorio.maj_at_k(R, 4)),
+        (of("auc@1"), lambda R: scorio.auc_at_k(R, 1)),
+        (of("auc@8"), lambda R: scorio.auc_at_k(R, 8)),
+        (of("geom@3"), lambda R: scorio.geom_at_k(R, 3)),
+        (of("geom@2:0.2:1.1"), lambda R: scorio.geom_at_k(R, 2, 0.2, 1.1)),
+        (of("geom-ds@3"), lambda R: scorio.geom_ds_at_k(R, 3)),
+        (of("geo-spectrum@4:0.3"), lambda R: scorio.geo_spectrum_at_k(R, 4, 0.3)),
+        (of("geo-spectrum@4:1.0"), lambda R: scorio.geo_spectrum_at_k(R, 4, 1.0)),
+        (of("geo-spectrum@6"), lambda R: scorio.geo_spectrum_star_at_k(R, 6)),
         (
-            estimators.threshold_spectrum_at_k(4, weights),
+            of(":".join(["spectrum@4", *map(str, weights)])),
             lambda R: scorio.threshold_spectrum_at_k(R, 4, weights),
         ),
     ]
@@ -291,7 +296,7 @@ def test_distribution_over_all_equally_likely_replicates(resample: Any) -> None:
 
 def test_threads_and_repetition_change_nothing() -> None:
     stack = random_stack((6, 10, 20), seed=1, low=0.4)
-    judged = [estimators.bayes(), estimators.pass_at_k(4), estimators.geom_ds_at_k(2)]
+    judged = [of("bayes"), of("pass@4"), of("geom-ds@2")]
     points = [convergence.convergence_at(stack, judged, 5000, seed=3, threads=t) for t in (1, 2, 5)]
     taus = [convergence.tau_curve(stack, judged, 3000, seed=3, threads=t) for t in (1, 2, 5)]
     for more in points[1:]:
@@ -312,7 +317,7 @@ def test_replicates_do_not_depend_on_how_many_there_are(resample: Any, monkeypat
     """One replicate more adds that replicate alone, at both ends of a chunk and within one."""
     monkeypatch.setattr(bootstrap, "LARGEST_CHUNK", 64)
     stack = random_stack((4, 6, 12), seed=8, low=0.5)
-    gold, estimator = gold_of(stack), estimators.pass_at_k(2)
+    gold, estimator = gold_of(stack), of("pass@2")
     for r in (1, 63, 64, 65, 127, 128):
         [less] = convergence.convergence_at(stack, [estimator], r, resample, seed=5)
         [more] = convergence.convergence_at(stack, [estimator], r + 1, resample, seed=5)
@@ -325,7 +330,7 @@ def test_replicates_do_not_depend_on_how_many_there_are(resample: Any, monkeypat
 
 def test_a_subset_of_models_is_a_smaller_stack() -> None:
     stack = random_stack((5, 6, 10), seed=2, low=0.5)
-    judged = [estimators.bayes()]
+    judged = [of("bayes")]
     [a] = convergence.convergence_at(stack, judged, 500, models=[4, 0, 2])
     [b] = convergence.convergence_at(stack[[4, 0, 2]], judged, 500)
     assert a.counts.tolist() == b.counts.tolist()
@@ -339,7 +344,7 @@ def test_a_subset_of_models_is_a_smaller_stack() -> None:
 
 def test_shares_and_means() -> None:
     stack = random_stack((5, 8, 16), seed=4, low=0.55)
-    [found] = convergence.convergence_at(stack, [estimators.pass_at_k(2)], 3000)
+    [found] = convergence.convergence_at(stack, [of("pass@2")], 3000)
     assert 0 < found.failed < 3000 == found.replicates
     assert found.share_failed == found.failed / 3000
     assert found.pmf.sum() == pytest.approx(1 - found.share_failed)
@@ -354,9 +359,9 @@ def test_exact_ties_of_different_counts_are_ties() -> None:
     """3 + 0 + 0 pairs of wrong trials are as many as 1 + 1 + 1: the same Pass@2 at n = 7."""
     wrong = np.array([[3, 1, 0], [2, 2, 2]])
     stack = (np.arange(7) >= wrong[..., None]).astype(int)
-    [curve] = convergence.tau_curve_independent([stack], [2.0, 1.0], [estimators.pass_at_k(2)])
+    [curve] = convergence.tau_curve_independent([stack], [2.0, 1.0], [of("pass@2")])
     assert curve.undefined[-1] == 1 and np.ma.getmaskarray(curve.tau)[-1]
-    [curve] = convergence.tau_curve_independent([stack], [2.0, 1.0], [estimators.bayes()])
+    [curve] = convergence.tau_curve_independent([stack], [2.0, 1.0], [of("bayes")])
     assert curve.defined[-1] == 1 and curve.tau[-1] == 1.0
 
 
@@ -370,10 +375,10 @@ def test_models_that_tie_in_gold_must_tie() -> None:
 
 def test_an_estimator_that_ties_all_models_never_converges() -> None:
     stack = random_stack((3, 4, 8), seed=0)
-    [found] = convergence.convergence_at(stack, [estimators.mg_pass_at_k(1)], 300)
+    [found] = convergence.convergence_at(stack, [of("mg-pass@1")], 300)
     assert (found.failed, found.mean, found.largest) == (300, None, None)
     assert (found.worst, found.first_failed) == (0, 0)
-    path = convergence.rank_trajectory(stack, estimators.mg_pass_at_k(1), 0)
+    path = convergence.rank_trajectory(stack, of("mg-pass@1"), 0)
     assert (path == 1).all()
 
 
@@ -381,7 +386,7 @@ def test_many_trials_and_tables_beyond_64_bits() -> None:
     """Counts of 16 bits, rounded tables: against exact fractions, where nothing is close."""
     p = np.array([0.01, 0.03, 0.06])[:, None, None]
     stack = (np.random.default_rng(6).random((3, 4, 260)) < p).astype(np.int64)
-    judged = [estimators.bayes(), estimators.pass_at_k(40)]
+    judged = [of("bayes"), of("pass@40")]
     assert estimators.scaled(judged[0], 260, 4).tolerance == 0
     assert estimators.scaled(judged[1], 260, 4).tolerance > 0
     index = bootstrap.draw(0, 0, 4, 260, 1)
@@ -401,7 +406,7 @@ def test_many_trials_and_tables_beyond_64_bits() -> None:
 
 
 def test_scaled_tables_keep_the_order_and_fit() -> None:
-    for estimator in [*ALL, estimators.pass_at_k(16), estimators.auc_at_k(16)]:
+    for estimator in [*ALL, of("pass@16"), of("auc@16")]:
         for n in (estimator.first, 20, 80):
             n = max(n, estimator.first)
             found = estimators.scaled(estimator, n, 30)
@@ -415,7 +420,7 @@ def test_scaled_tables_keep_the_order_and_fit() -> None:
                     ).tolist()
     # Studies of 80 trials are exact for all k of the paper.
     for k in (2, 4, 8, 16):
-        assert estimators.scaled(estimators.pass_at_k(k), 80, 30).tolerance == 0
+        assert estimators.scaled(of(f"pass@{k}"), 80, 30).tolerance == 0
 
 
 def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
@@ -440,7 +445,7 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
         ({"stack": np.full((2, 1, 2), np.nan)}, "nan"),
         ({"estimators": []}, "estimators is empty"),
         ({"estimators": ["bayes"]}, "scoring.studies.estimators"),
-        ({"estimators": [estimators.pass_at_k(4)]}, "Pass@4 needs 4 trials, but the stack has 3"),
+        ({"estimators": [of("pass@4")]}, "Pass@4 needs 4 trials, but the stack has 3"),
         ({"replicates": 0}, "replicates is 0"),
         ({"replicates": 1.5}, "replicates is 1.5"),
         ({"resample": "both"}, "resample is 'both'"),
@@ -456,7 +461,7 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
 def test_bad_input_is_named(function: Any, change: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {
         "stack": random_stack((2, 2, 3), seed=0),
-        "estimators": [estimators.bayes()],
+        "estimators": [of("bayes")],
         "replicates": 10,
     }
     with pytest.raises(ValueError, match=message):
@@ -464,7 +469,7 @@ def test_bad_input_is_named(function: Any, change: dict[str, Any], message: str)
 
 
 def test_bad_input_of_the_others_is_named() -> None:
-    stack, judged = random_stack((2, 2, 3), seed=0), [estimators.bayes()]
+    stack, judged = random_stack((2, 2, 3), seed=0), [of("bayes")]
     independent = convergence.tau_curve_independent
     with pytest.raises(ValueError, match="stacks is empty"):
         independent([], [1.0, 2.0], judged)
@@ -476,18 +481,15 @@ def test_bad_input_of_the_others_is_named() -> None:
         independent([stack], [1.0, math.nan], judged)
     with pytest.raises(ValueError, match="replicate is -1"):
         convergence.rank_trajectory(stack, judged[0], -1)
-    with pytest.raises(ValueError, match="k is 0"):
-        estimators.pass_at_k(0)
-    with pytest.raises(ValueError, match="tau"):
-        estimators.g_pass_at_k_tau(2, 1.5)
-    with pytest.raises(ValueError, match="lam"):
-        estimators.geo_spectrum_at_k(2, -0.1)
-    for weights in ([0.5], [0.5, -0.1], [0.6, 0.6]):
+    for name in ("pass@0", "g-pass@2:1.5", "geo-spectrum@2:-0.1", "spectrum@2:0.5"):
+        with pytest.raises(ValueError, match=name):
+            of(name)
+    for weights in ("0.5:-0.1", "0.6:0.6"):
         with pytest.raises(ValueError, match="weights is"):
-            estimators.threshold_spectrum_at_k(2, weights)
-    for powers in ((-1.0, 1.0), (0.0, 0.0)):
+            of(f"spectrum@2:{weights}")
+    for powers in ("-1:1", "0:0"):
         with pytest.raises(ValueError, match="the powers are"):
-            estimators.geom_at_k(2, *powers)
+            of(f"geom@2:{powers}")
 
 
 def test_scoring_alone_does_not_load_numba() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import outcome_words
 
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
@@ -24,7 +25,7 @@ from pipeline.imports.importing import import_records
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.categorize import categorize
 from pipeline.rubrics.signals import signals
-from pipeline.score.stage import outcome_matrix, score
+from pipeline.score.stage import score
 from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from pipeline.store.runfolder import Run
@@ -255,7 +256,7 @@ def test_seeds_duplicates_and_second_answers(
     assert {(r["seed"], r["trial"]) for r in other} == {(7, 0), (50, 1), (5000, 2)}
     unseeded = rows_of(opened(runs / "aime25" / "unseeded"), "attempts", ATTEMPTS)
     assert {(r["text"], r["trial"]) for r in unseeded} == {("0", 0), ("1", 1), ("2", 2)}
-    assert outcome_matrix(opened(runs / "aime25" / "unseeded")).shape == (2, 3)
+    assert outcome_words(opened(runs / "aime25" / "unseeded")).shape == (2, 3)
 
 
 def test_nulls_infinities_and_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +309,7 @@ def test_missing_columns_are_named_with_what_they_cost(
     run = opened(runs / "aime25" / "qwen3-4b")
     assert not run.attempts.exists()
     score(run)
-    assert (outcome_matrix(run) != "owed").sum() == 20
+    assert (outcome_words(run) != "owed").sum() == 20
     for name, what in (("is_correct", "an outcome"), ("data_id", "a question")):
         short = [{k: v for k, v in row.items() if k != name} for row in rows]
         with pytest.raises(UserError, match=f"no column for {what} .*{name}.*; it has"):
@@ -451,11 +452,11 @@ def test_lm_eval_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "is older than" in said and "not flexible (6)" in said
     assert folders(runs) == ["aime25/qwen3-4b"]
     run = opened(runs / "aime25" / "qwen3-4b")
-    assert outcome_matrix(run).ravel().tolist() == ["wrong"] * 3 + ["correct", "wrong", "correct"]
+    assert outcome_words(run).ravel().tolist() == ["wrong"] * 3 + ["correct", "wrong", "correct"]
     assert run.questions[3]["problem"] == "What is 3+3?"
     assert run.questions[3]["prompt"] == "Q: 3+3\nA:"
     grade(run)
-    assert outcome_matrix(run)[1, 0] == "correct"
+    assert outcome_words(run)[1, 0] == "correct"
     assert "1 of 6 outcomes changed" in capsys.readouterr().out
     signals(run)
     [row] = [r for r in signals_table.current(run).to_pylist() if r["question_id"] == "aime25-03"]
@@ -473,10 +474,10 @@ def test_lm_eval_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     runs = bring(tmp_path, source, "dataset=sums", "model=tiny")
     assert "samples of several answers with one value" in capsys.readouterr().err
     run = opened(runs / "sums" / "tiny")
-    assert outcome_matrix(run).tolist() == [["correct", "wrong"], ["owed"] * 2, ["correct", "owed"]]
+    assert outcome_words(run).tolist() == [["correct", "wrong"], ["owed"] * 2, ["correct", "owed"]]
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 4
     grade(run)
-    assert outcome_matrix(run)[:2].tolist() == [["correct", "wrong"]] * 2
+    assert outcome_words(run)[:2].tolist() == [["correct", "wrong"]] * 2
 
 
 def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -498,7 +499,7 @@ def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "skipped: samples_x.jsonl, line 4\n" in said
     assert "1 damaged rows skipped: samples_x.jsonl, line 8 (no doc_id)" in said
     run = opened(runs / "x" / "tiny") if (runs / "x").exists() else opened(next(runs.glob("x*/*")))
-    assert (outcome_matrix(run) == "correct").sum() == 2
+    assert (outcome_words(run) == "correct").sum() == 2
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 1
 
 
@@ -517,7 +518,7 @@ def test_csv_of_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     run = opened(runs / "mine" / "m")
     ids = [q["question_id"] for q in run.questions]
     assert ids == ['=HYPERLINK("http://x","y")', "q2"]
-    assert outcome_matrix(run).tolist() == [["correct", "owed"], ["wrong", "correct"]]
+    assert outcome_words(run).tolist() == [["correct", "owed"], ["wrong", "correct"]]
     score(run)
     with pytest.raises(UserError, match="no column for an outcome"):
         (tmp_path / "bad.csv").write_text("question,x\n1,2\n")
@@ -541,7 +542,7 @@ def test_categories_with_names_and_weights(tmp_path: Path) -> None:
         "category_weights=[0,0.5,1]",
     )
     run = opened(runs / "essays" / "m")
-    assert outcome_matrix(run).tolist() == [["wrong", "correct", "correct"], ["wrong"] * 3]
+    assert outcome_words(run).tolist() == [["wrong", "correct", "correct"], ["wrong"] * 3]
     score(run)
     found = json.loads((run.path / "scores.json").read_text())["rubrics"]["judge"]
     assert [part["count"] for part in found["categories"]] == [2, 2, 2]
@@ -559,9 +560,9 @@ def test_labels_beside_texts_outlive_our_own_rubrics(tmp_path: Path) -> None:
     ]
     source = write_lines(tmp_path / "x.jsonl", rows)
     run = opened(bring(tmp_path, source, "dataset=d", "model=m") / "d" / "m")
-    assert outcome_matrix(run).tolist() == [["wrong", "correct"] * 2]
+    assert outcome_words(run).tolist() == [["wrong", "correct"] * 2]
     grade(run)
-    assert outcome_matrix(run).tolist() == [["correct"] * 4]
+    assert outcome_words(run).tolist() == [["correct"] * 4]
     signals(run)
     run = Run(load_folder(run.path, ["rubric=exact-match"]))
     categorize(run)
@@ -580,7 +581,7 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     runs = bring(tmp_path, path, "model=qwen3-4b,x")
     assert folders(runs) == ["aime25/qwen3-4b", "aime25/x", "hmmt25/qwen3-4b", "hmmt25/x"]
     run = opened(runs / "aime25" / "qwen3-4b")
-    outcomes = outcome_matrix(run)
+    outcomes = outcome_words(run)
     assert outcomes[0, 6] == "owed"
     assert ((outcomes == "correct") == (a[0] == 1)).all()
     signals_ = signals_table.current(run)
@@ -589,11 +590,11 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     for verb, said in ((grade, "outcomes and no attempts"), (categorize, "how attempts ended")):
         with pytest.raises(UserError, match=said):
             verb(run)
-        assert (outcome_matrix(run) == outcomes).all()
+        assert (outcome_words(run) == outcomes).all()
     # The matrix that `score` writes comes back as it was.
     again = bring(tmp_path / "again", run.path / "matrix.npz", "dataset=aime25", "model=m")
     back = opened(again / "aime25" / "m")
-    assert (outcome_matrix(back) == outcomes).all()
+    assert (outcome_words(back) == outcomes).all()
     assert [q["question_id"] for q in back.questions] == [q["question_id"] for q in run.questions]
 
 
@@ -604,7 +605,7 @@ def test_npz_of_categories_leaves_out_what_has_no_name(
     names = ("category_names=[a,b,c]", "model=m")
     run = opened(bring(tmp_path, tmp_path / "c.npz", *names) / "essays" / "m")
     assert "1 damaged rows skipped: essays[0, 1, 1] (no category 5.0" in capsys.readouterr().err
-    assert outcome_matrix(run).tolist() == [
+    assert outcome_words(run).tolist() == [
         ["wrong", "wrong", "correct"],
         ["correct", "owed", "wrong"],
     ]
@@ -696,7 +697,7 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
     rows += [f"essays,b,{q},{t},1" for q in range(5) for t in range(4)]
     runs = bring(tmp_path, csv_of(tmp_path / "lab.csv", *rows))
     run = opened(runs / "essays" / "b")
-    assert (outcome_matrix(run) == "wrong").all()
+    assert (outcome_words(run) == "wrong").all()
     score(run)
     found = json.loads((run.path / "scores.json").read_text())["rubrics"]["labels"]
     assert [part["count"] for part in found["categories"]] == [0, 20, 0]
@@ -805,7 +806,7 @@ def test_any_change_of_a_file_is_seen_and_no_spelling(
     csv_of(source, "question_id,trial,correct", *lines)
     with pytest.raises(UserError, match="is there and not of this import"):
         bring(tmp_path, source, *NAMES)
-    assert (outcome_matrix(opened(runs / "d" / "m")) == "wrong").all()
+    assert (outcome_words(opened(runs / "d" / "m")) == "wrong").all()
 
 
 def test_lm_eval_names_are_not_overridden(tmp_path: Path) -> None:
@@ -834,7 +835,7 @@ def test_three_keys_of_one_model_are_three_runs(tmp_path: Path) -> None:
     rows = [record("aime25", QWEN, 0, 1234, model_key=f"k{i}", is_correct=i == 0) for i in range(3)]
     runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
     assert len(folders(runs)) == 3
-    shares = [(outcome_matrix(opened(runs / f)) == "correct").sum() for f in folders(runs)]
+    shares = [(outcome_words(opened(runs / f)) == "correct").sum() for f in folders(runs)]
     assert sorted(shares) == [0, 0, 1]
 
 
@@ -843,7 +844,7 @@ def test_a_number_and_a_name_are_two_questions(tmp_path: Path) -> None:
     run = opened(bring(tmp_path, source, "dataset=aime25", "model=m") / "aime25" / "m")
     ids = [q["question_id"] for q in run.questions]
     assert len(set(ids)) == 2 and "aime25-07" in ids
-    assert outcome_matrix(run).ravel().tolist() == ["correct", "wrong"]
+    assert outcome_words(run).ravel().tolist() == ["correct", "wrong"]
 
 
 def small(**more: Any) -> dict[str, Any]:
@@ -857,7 +858,7 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
     run = opened(bring(tmp_path / "1", source) / "aime25" / "x")
     said = capsys.readouterr().err
     assert "1 columns left out, neither values nor lists" in said and "extracted_answer" in said
-    assert outcome_matrix(run).ravel().tolist() == ["correct", "wrong"]
+    assert outcome_words(run).ravel().tolist() == ["correct", "wrong"]
     offsets = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
     bad = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"\xff7"))
     for name in ("ground_truth", "extracted_answer", "text", "prompt", "finish_reason"):
@@ -883,7 +884,7 @@ def test_trials_from_one_and_a_row_without_trial(
     rows = [f"{q},{t},{t % 2}" for q in range(3) for t in range(1, 5)]
     source = csv_of(tmp_path / "o.csv", "question_id,trial,correct", *rows)
     run = opened(bring(tmp_path, source, *NAMES) / "d" / "m")
-    assert outcome_matrix(run).tolist() == [["correct", "wrong"] * 2] * 3
+    assert outcome_words(run).tolist() == [["correct", "wrong"] * 2] * 3
     assert "trials are counted from 1" in capsys.readouterr().err
     rows = ["0,0,1", "0,0,1", "0,0,1", "0,3,0", "1,0,0", "1,,0"]
     source = csv_of(tmp_path / "e.csv", "question_id,trial,correct", *rows)
@@ -892,11 +893,11 @@ def test_trials_from_one_and_a_row_without_trial(
     assert "2 duplicates left out: m, d-00" in said
     assert "1 damaged rows skipped: m, d-01 (no trial)" in said
     owed = ["owed"] * 3
-    assert outcome_matrix(run).tolist() == [["correct", *owed[1:], "wrong"], ["wrong", *owed]]
+    assert outcome_words(run).tolist() == [["correct", *owed[1:], "wrong"], ["wrong", *owed]]
     # The place of a cell in an array is its trial, whatever is owed.
     np.savez(tmp_path / "x.npz", d=np.array([[[-1, 1, 0]]]))
     run = opened(bring(tmp_path / "n", tmp_path / "x.npz", "model=m") / "d" / "m")
-    assert outcome_matrix(run).tolist() == [["owed", "correct", "wrong"]]
+    assert outcome_words(run).tolist() == [["owed", "correct", "wrong"]]
 
 
 def test_large_seeds_and_floats_of_pandas(tmp_path: Path) -> None:
@@ -911,7 +912,7 @@ def test_large_seeds_and_floats_of_pandas(tmp_path: Path) -> None:
     assert {(r["seed"], r["trial"]) for r in rows_of(run, "attempts", ATTEMPTS)} == wanted
     source = csv_of(tmp_path / "p.csv", "question_id,trial,label", "0,0.0,1.0", "1,1.0,2.0")
     run = opened(bring(tmp_path / "p", source, *NAMES) / "d" / "m")
-    assert outcome_matrix(run).tolist() == [["wrong", "owed"], ["owed", "correct"]]
+    assert outcome_words(run).tolist() == [["wrong", "owed"], ["owed", "correct"]]
 
 
 def test_what_was_asked_and_is_not_there_is_said(tmp_path: Path) -> None:
@@ -935,7 +936,7 @@ def test_a_header_object_is_one_damaged_row(
     rows = [{"note": "header"}, {"question_id": 1, "correct": 1}]
     run = opened(bring(tmp_path, write_lines(tmp_path / "f.jsonl", rows), *NAMES) / "d" / "m")
     assert "1 damaged rows skipped: f.jsonl, line 1 (no question)" in capsys.readouterr().err
-    assert outcome_matrix(run).tolist() == [["correct"]]
+    assert outcome_words(run).tolist() == [["correct"]]
     with pytest.raises(UserError, match=r"no column for a question .*; it has note"):
         bring(tmp_path, write_lines(tmp_path / "g.jsonl", rows[:1]), *NAMES)
 

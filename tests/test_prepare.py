@@ -149,7 +149,7 @@ def test_resources_and_trials_may_change(setup: Setup) -> None:
         "engine.tensor_parallel_size=2",
         "engine.args.swap_space=1",
         "grading.workers=1",
-        "scoring.pass_k=[1]",
+        "scoring.metrics=[avg]",
     )
     stage.prepare(run)
     assert "trials: 160" in (setup.folder / "config.yaml").read_text()

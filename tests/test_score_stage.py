@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import add_attempts, make_run
+from helpers import add_attempts, make_run, outcome_words
 
 import scoring
 from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
-from pipeline.score.stage import outcome_matrix, score
+from pipeline.score.stage import score
 from pipeline.store.runfolder import Run
+from scoring.metrics.forms import at_least, of_credit
+from scoring.metrics.table import FAMILIES, Family, parse
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 
@@ -59,6 +61,43 @@ def test_against_a_hand_computation_and_the_scoring_functions(tmp_path: Path) ->
     assert uniform["pass_at_k"]["2"] == pytest.approx(scoring.pass_at_k(R, 2))
     assert (found["questions"], found["trials"], found["attempts"]) == (3, 4, 12)
     assert "prior" not in found and "with_prior" not in found
+
+
+def test_metrics_are_chosen_and_each_has_its_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    names = ["pass^2", "g-pass@4:0.5", "avg", "mg-pass@4", "max@2", "pass@8"]
+    found = scored(run, f"scoring.metrics=[{','.join(names)}]", "scoring.confidence=0.9")
+    shown = capsys.readouterr()
+    R = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    assert list(found["metrics"]) == names[:-1]
+    assert "Pass@8: left out" in shown.err
+    values = {
+        "pass^2": scoring.pass_hat_k(R, 2),
+        "g-pass@4:0.5": scoring.g_pass_at_k_tau(R, 4, 0.5),
+        "avg": 0.5,
+        "mg-pass@4": scoring.mg_pass_at_k(R, 4),
+        "max@2": scoring.max_at_k(R, 2),
+    }
+    for name, value in values.items():
+        told = found["metrics"][name]
+        assert told == pytest.approx(parse(name).summary(R, 0.9)._asdict())
+        assert told["value"] == pytest.approx(value)
+        assert f"{told['low']:.4f} to {told['high']:.4f}" in shown.out
+        assert parse(name).title(4) in shown.out
+    assert "Bayes@" not in shown.out and found["uniform_prior"]["bayes"]["mu"] > 0
+
+
+def test_a_metric_added_to_the_table_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = Family("2 of {k}", lambda k: of_credit(at_least(2, k)))
+    monkeypatch.setitem(FAMILIES, "two-of@", entry)
+    found = scored(make_run(tmp_path / "run", MARKS), "scoring.metrics=[two-of@3]")
+    # Of 2 right in 4 trials half of the triples hold both.
+    assert found["metrics"]["two-of@3"]["value"] == pytest.approx((0.5 + 1) / 3)
+    assert "2 of 3" in capsys.readouterr().out
 
 
 def test_a_fitted_prior_only_when_asked_for(
@@ -278,4 +317,4 @@ def test_costs_come_from_attempts_and_sessions(tmp_path: Path) -> None:
 
 def test_the_outcome_matrix_keeps_the_words(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "1u", "b": "t."})
-    assert outcome_matrix(run).tolist() == [["correct", "unparsable"], ["timeout", "owed"]]
+    assert outcome_words(run).tolist() == [["correct", "unparsable"], ["timeout", "owed"]]

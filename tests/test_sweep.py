@@ -19,7 +19,7 @@ def test_commas_make_combinations_and_lists_and_quotes_do_not() -> None:
         "model=b dataset=x",
         "model=b dataset=y",
     ]
-    for one in ("rubric=a,b", "scoring.pass_k=[1,2]", "dataset.path='a,b'", "a folder"):
+    for one in ("rubric=a,b", "scoring.metrics=[bayes,avg]", "dataset.path='a,b'", "a folder"):
         assert sweep.expand([one]) == [[one]]
     assert sweep.expand(["sampling.trials=range(1,4)"]) == [
         ["sampling.trials=1"],

@@ -28,11 +28,12 @@ from pipeline.cluster.jobs import UNKNOWN, Job
 from pipeline.generate.writer import AttemptWriter
 from pipeline.grade.stage import grade
 from pipeline.status import board
-from pipeline.status.standing import Standing, of
+from pipeline.status.standing import RunStanding, of
 from pipeline.status.tally import Tally
 from pipeline.status.watch import Observer
 from pipeline.store import shards
 from pipeline.store.heartbeat import Heartbeat
+from pipeline.store.outcomes import words
 from pipeline.store.runfolder import Run
 
 COMMAND = [sys.executable, "-m", "pipeline", "status"]
@@ -77,10 +78,10 @@ def read(tally: Tally) -> list[str]:
     assert tally.read_texts(lambda: False)
     assert tally.judge(lambda: False)
     short = {"correct": "1", "wrong": "0", "no_answer": "-", "owed": "."}
-    return ["".join(short[str(word)] for word in line) for line in tally.outcomes]
+    return ["".join(short[word] for word in line) for line in words(tally.outcomes).tolist()]
 
 
-def standings(*sources: Path) -> list[Standing]:
+def standings(*sources: Path) -> list[RunStanding]:
     observer = Observer(list(sources))
     observer.look()
     assert observer.read_texts(lambda: False)
@@ -341,13 +342,13 @@ def test_refused(
 def test_slurm_jobs_are_counted_once() -> None:
     shared = [Job("generate", f"7_{i}", "RUNNING", "n1", "1:00", "") for i in range(2)]
     waits = Job("grade", "8", "PENDING", "", "0:00", "Dependency")
-    found = [Standing("a", "a", jobs=shared), Standing("b", "b", jobs=[*shared, waits])]
+    found = [RunStanding("a", "a", jobs=shared), RunStanding("b", "b", jobs=[*shared, waits])]
     assert board.lines(found)[-1] == "Slurm: 2 running, 1 pending"
     lost = Job("", "", UNKNOWN, "", "", "squeue did not answer within 15 s")
-    assert board.lines([*found, Standing("c", "c", jobs=[lost])])[-1] == f"Slurm: {lost.reason}"
+    assert board.lines([*found, RunStanding("c", "c", jobs=[lost])])[-1] == f"Slurm: {lost.reason}"
 
 
-def text_of(found: list[Standing], width: int, height: int | None) -> list[str]:
+def text_of(found: list[RunStanding], width: int, height: int | None) -> list[str]:
     from rich.console import Console
 
     console = Console(width=width, height=height, color_system=None)
@@ -357,9 +358,9 @@ def text_of(found: list[Standing], width: int, height: int | None) -> list[str]:
 
 
 def test_a_low_terminal_counts_what_it_cannot_show(tmp_path: Path) -> None:
-    found = [Standing(f"m{i:02d}", "x", done=4, total=4) for i in range(60)]
-    found[50] = Standing("owes", "x", done=1, total=4)
-    found[55] = Standing("bad", "x", fault="a fault " * 100)
+    found = [RunStanding(f"m{i:02d}", "x", done=4, total=4) for i in range(60)]
+    found[50] = RunStanding("owes", "x", done=1, total=4)
+    found[55] = RunStanding("bad", "x", fault="a fault " * 100)
     for width, height in ((80, 24), (80, 12), (130, 24)):
         lines = text_of(found, width, height)
         text = "\n".join(lines)

@@ -13,21 +13,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.base.console import collected, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import differences
-from pipeline.cohorts.differences import Loaded
+from pipeline.cohorts.differences import GradedRun
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
-from pipeline.score.stage import MISSING, OUTCOMES, as_matrix
-from pipeline.store import find, rowkeys, shards
-from pipeline.store.columns import GRADES
+from pipeline.store import find, outcomes
+from pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes
 from pipeline.store.runfolder import Run
-
-_WORDS = np.array([*OUTCOMES, MISSING])  # a code of -1 is the last one
 
 
 @dataclass(frozen=True)
@@ -47,12 +42,11 @@ class Cohort:
     dataset: str
     question_ids: list[str]  # M, as the first member calls them
     members: list[Member]  # L; none where outcomes came without runs
-    outcomes: npt.NDArray[np.str_]  # (L, M, N) words of pipeline.score.stage.OUTCOMES, or "owed"
-    differences: list[str]  # one line for each thing that is not alike
+    outcomes: Codes  # (L, M, N) positions in pipeline.store.outcomes.OUTCOMES, or OWED
+    truncated: Codes  # (L, M, N): 1 cut off before a final box, 0 not, -1 not known
+    differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     models: list[str] = field(default_factory=list)  # names where there are no members
-    # (L, M, N) int8: 1 cut off before a final box, 0 not, -1 not known.
-    truncated: npt.NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
 
     @property
     def names(self) -> list[str]:
@@ -61,7 +55,7 @@ class Cohort:
 
     def matrix(self) -> Any:
         """1 correct, 0 not, masked where owed: int8, shape (L, M, N)."""
-        return as_matrix(self.outcomes)
+        return outcomes.correct(self.outcomes)
 
 
 def load(cfg: AnalysisConfig) -> list[Cohort]:
@@ -123,10 +117,10 @@ def from_arrays(
         raise ValueError("models: a name occurs twice")
     if not np.isin(codes, (-1, 0, 1)).all():
         raise ValueError("outcomes must be 1, 0 or -1")
-    words = np.array(["wrong", "correct", MISSING])[codes.astype(np.int8)]
+    of_number = np.array([WRONG, CORRECT, OWED], np.int8)
     unknown = np.full(codes.shape, -1, np.int8)
     ids, names = list(question_ids), list(models)
-    return Cohort(dataset, ids, [], words, [], models=names, truncated=unknown)
+    return Cohort(dataset, ids, [], of_number[codes.astype(np.int8)], unknown, models=names)
 
 
 def pooled(cohorts: Sequence[Cohort]) -> Cohort:
@@ -149,122 +143,96 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
         raise UserError("pooled: no model is in all of the data sets; nothing to pool")
     trials = max(cohort.outcomes.shape[2] for cohort in cohorts)
 
-    def stacked(arrays: Iterable[Any], empty: Any) -> Any:
+    def stacked(arrays: Iterable[Codes]) -> Codes:
         parts = []
         for cohort, array in zip(cohorts, arrays, strict=True):
             rows = array[[cohort.names.index(name) for name in names]]
             width = ((0, 0), (0, 0), (0, trials - array.shape[2]))
-            parts.append(np.pad(rows, width, constant_values=empty))
+            parts.append(np.pad(rows, width, constant_values=OWED))  # -1: not known, too
         return np.concatenate(parts, axis=1)
 
     return Cohort(
         "pooled",
         [f"{cohort.dataset}/{qid}" for cohort in cohorts for qid in cohort.question_ids],
         [],
-        stacked((cohort.outcomes for cohort in cohorts), MISSING),
+        stacked(cohort.outcomes for cohort in cohorts),
+        stacked(cohort.truncated for cohort in cohorts),
         [f"{c.dataset}: {line}" for c in cohorts for line in c.differences],
         models=names,
-        truncated=stacked((cohort.truncated for cohort in cohorts), -1),
     )
 
 
 def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
-    loaded = []
+    runs = []
     for name, folder in zip(find.names(folders), folders, strict=True):
         try:
-            loaded.append(_read(name, folder))
+            runs.append(_read(name, folder))
         except UserError as error:
             warn(f"{name} is left out: {error}")
-    if not loaded:
+    if not runs:
         raise UserError(f"{dataset}: no graded run; run `python -m pipeline run` or `grade` first")
-    loaded, shared = _matched(dataset, loaded, named)
-    kept = []
-    for one in loaded:
-        part = one.outcomes[[one.at[key] for key in shared]]
-        empty = int((part < 0).all(axis=1).sum())
-        if empty:
-            warn(
-                f"{one.name} is left out: {empty} of {len(shared)} questions have no graded"
-                f" attempt; run `generate` and `grade` on {one.run.path}"
-            )
-        else:
-            kept.append(one)
+    runs, shared = _matched(dataset, runs, named)
+    kept = [run for run in runs if _is_graded(run, shared)]
     if not kept:
         raise UserError(f"{dataset}: no run has a graded attempt of every question; finish one")
     # Trials that nobody has yet (a run of a million that has just begun) take no memory.
-    trials = max(int(np.flatnonzero((one.outcomes >= 0).any(axis=0))[-1]) + 1 for one in kept)
-    codes = np.full((len(kept), len(shared), trials), -1, np.int8)
+    used = [(run.graded.codes != OWED).any(axis=0) for run in kept]
+    trials = max(int(np.flatnonzero(columns)[-1]) + 1 for columns in used)
+    codes = np.full((len(kept), len(shared), trials), OWED, np.int8)
     truncated = np.full(codes.shape, -1, np.int8)
-    for i, one in enumerate(kept):
-        rows, width = [one.at[key] for key in shared], min(trials, one.outcomes.shape[1])
-        codes[i, :, :width] = one.outcomes[rows, :width]
-        truncated[i, :, :width] = one.truncated[rows, :width]
     members = []
-    for one in kept:
-        ids = [one.run.questions[one.at[key]]["question_id"] for key in shared]
-        members.append(Member(one.name, one.run, differences.protocol(one.run), ids))
-    return Cohort(
-        dataset,
-        members[0].question_ids,
-        members,
-        _WORDS[codes],
-        differences.found(kept, len(shared), codes),
-        truncated=truncated,
-    )
+    for i, run in enumerate(kept):
+        rows = [run.positions[mark] for mark in shared]
+        width = min(trials, run.graded.codes.shape[1])
+        codes[i, :, :width] = run.graded.codes[rows, :width]
+        truncated[i, :, :width] = run.graded.truncated[rows, :width]
+        ids = [run.graded.question_ids[row] for row in rows]
+        members.append(Member(run.name, run.run, differences.protocol(run.run), ids))
+    unlike = differences.lines(kept, len(shared), codes)
+    return Cohort(dataset, members[0].question_ids, members, codes, truncated, unlike)
 
 
-def _read(name: str, folder: Path) -> Loaded:
+def _read(name: str, folder: Path) -> GradedRun:
     run = Run(load_folder(folder, []))
-    at: dict[str, int] = {}
-    times: Counter[str] = Counter()
-    for i, row in enumerate(run.questions):
-        mark = row["question_hash"]
-        if not mark or row["question_id"] is None:
-            raise UserError(f"{run.path}: question {i + 1} has no id or no hash; prepare it again")
-        times[mark] += 1
-        at[f"{mark} {times[mark]}" if times[mark] > 1 else mark] = i
-    shape = (len(at), run.cfg.sampling.trials)
-    codes, truncated = np.full(shape, -1, np.int8), np.full(shape, -1, np.int8)
-    ids, damage = rowkeys.question_ids(run), shards.Damage()
-    columns = ["question_id", "trial", "outcome", "box"]
-    for batch in shards.batches(run.grades, GRADES, columns, damage):
-        keys = rowkeys.encode(batch, ids)
-        good, cell = rowkeys.cells(keys, shape[1])
-        codes[cell] = _codes(batch["outcome"], OUTCOMES)[good]
-        truncated[cell] = _codes(pc.equal(batch["box"], "truncated"), (False, True))[good]
-    if damage.lines:
-        warn(f"{name}: grades: {damage}; run `grade` on {run.path} to make them again")
-    if (codes < 0).all():
+    graded = outcomes.read(run)
+    positions = graded.positions()
+    if (graded.codes == OWED).all():
         raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
-    return Loaded(name, run, at, codes, truncated)
+    return GradedRun(name, run, graded, positions)
 
 
-def _codes(words: pa.Array, known: Iterable[Any]) -> npt.NDArray[np.int8]:
-    found = pc.index_in(words, value_set=pa.array(list(known)))
-    codes: npt.NDArray[np.int8] = pc.fill_null(found, -1).to_numpy().astype(np.int8)
-    return codes
+def _is_graded(run: GradedRun, shared: Sequence[str]) -> bool:
+    """Whether a run has a graded attempt of every question; a warning where it has not."""
+    codes = run.graded.codes[[run.positions[mark] for mark in shared]]
+    empty = int((codes == OWED).all(axis=1).sum())
+    if empty:
+        warn(
+            f"{run.name} is left out: {empty} of {len(shared)} questions have no graded"
+            f" attempt; run `generate` and `grade` on {run.run.path}"
+        )
+    return not empty
 
 
-def _matched(dataset: str, loaded: list[Loaded], named: bool) -> tuple[list[Loaded], list[str]]:
+def _matched(dataset: str, runs: list[GradedRun], named: bool) -> tuple[list[GradedRun], list[str]]:
     """The runs that can be compared, and the hashes of the questions that they share.
 
     The questions are those of most runs (of the larger set, if two are as frequent). A run that
     lacks some of them is left out, unless runs were named: then what all share is compared.
     """
-    sets = Counter(frozenset(one.at) for one in loaded)
+    sets = Counter(frozenset(run.positions) for run in runs)
     common = frozenset.intersection(*sets)
     basis = common if named else max(sets, key=lambda held: (sets[held], len(held)))
     alone = all(basis.isdisjoint(held) for held in sets if held != basis) and sets[basis] == 1
-    if not basis or (alone and len(loaded) > 1):
-        names = ", ".join(one.name for one in loaded)
+    if not basis or (alone and len(runs) > 1):
+        names = ", ".join(run.name for run in runs)
         raise UserError(f"{dataset}: {names} share no question; name runs of the same data set")
-    kept = [one for one in loaded if basis <= set(one.at)]
-    for one in loaded:
-        if not basis <= set(one.at):
-            shared = len(basis & set(one.at))
+    kept = [run for run in runs if basis <= set(run.positions)]
+    for run in runs:
+        if not basis <= set(run.positions):
+            shared = len(basis & set(run.positions))
             warn(
-                f"{one.name} is left out: of the {len(basis)} questions of the others it holds"
+                f"{run.name} is left out: of the {len(basis)} questions of the others it holds"
                 f" {shared} with the same text and gold answer"
                 + ("; name runs with model=A,B to compare them on what they share" * bool(shared))
             )
-    return kept, [key for key in kept[0].at if key in basis]
+    return kept, [mark for mark in kept[0].positions if mark in basis]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import scoring
 from pipeline.base.console import note, results, warn
@@ -13,13 +13,12 @@ from pipeline.cohorts import leaderboard, neighbours
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.display import table as tabular
+from pipeline.display import table as display
 from pipeline.display.table import Column, Table
-from pipeline.store import runfolder
 
-# All files that a comparison of one data set may leave in a folder, by their stems.
-_TABLES = ("leaderboard", "attempts", "neighbours", "posterior_ranks", "rubrics")
-_PICTURES = ("forest", "questions")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _POOLED = "_pooled"  # no folder of a data set: what begins with "_" holds no runs
 
 
@@ -27,52 +26,46 @@ def compare(cfg: AnalysisConfig) -> None:
     """Compare runs: print tables, and write them with `compare.json` into a folder.
 
     Raises:
-        UserError: nothing that can be compared; the folder may not be written.
+        UserError: nothing that can be compared.
+        OSError: a file cannot be written.
     """
     cohorts = cohorts_of.load(cfg)
+    several = len(cohorts) > 1
+    record: dict[str, Any] = {"settings": _settings(cfg), "datasets": [], "pooled": None}
     tables: dict[str, Table] = {}
-    told: dict[str, Any] = {"settings": _settings(cfg), "datasets": [], "pooled": None}
-    boards, parts = [], [f"{c.dataset}/" if len(cohorts) > 1 else "" for c in cohorts]
-    for part, cohort in zip(parts, cohorts, strict=True):
-        made = _one(cohort, cfg)
+    figures: dict[str, Figure] = {}
+    boards = []
+    for cohort in cohorts:
+        part = f"{cohort.dataset}/" if several else ""
+        made = _tables(cohort, cfg)
         boards.append(made["leaderboard"])
         tables |= {f"{part}{stem}": table for stem, table in made.items()}
-        told["datasets"].append(_told(cohort, cfg, made))
-    if len(cohorts) > 1:
+        figures |= {
+            f"{part}{stem}": drawn for stem, drawn in _figures(cohort, cfg, boards[-1]).items()
+        }
+        record["datasets"].append(_record(cohort, cfg, made))
+    if several:
         stack = _pooled(cohorts)
         if stack is not None:
-            board = leaderboard.leaderboard(stack, cfg)
-            made = {"leaderboard": leaderboard.pooled_usage(board, boards)} | _order(stack, cfg)
+            board = leaderboard.pooled_usage(leaderboard.leaderboard(stack, cfg), boards)
+            made = {"leaderboard": board} | _order(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in made.items()}
-            told["pooled"] = _told(stack, cfg, made)
+            record["pooled"] = _record(stack, cfg, made)
         tables["rankings"] = rankings(cohorts, cfg, stack)
-        told["rankings"] = [dict(row) for row in tables["rankings"].rows]
-    for stem, table in tables.items():
-        # Of several data sets there is too much to read: the rest is in the files.
-        if len(cohorts) == 1 or stem.endswith(("leaderboard", "rankings")):
-            tabular.show(table)
-            results.print()
-    folder = _folder(cfg, cohorts)
-    try:
-        for stem, table in tables.items():
-            tabular.save(table, (folder / stem).parent, Path(stem).name)
-        _remove_old(folder, {*tables, *(f"{part}{stem}" for part in parts for stem in _PICTURES)})
-        runfolder.write_json(folder / "compare.json", tabular.plain(told))
-        for part, cohort, board in zip(parts, cohorts, boards, strict=True):
-            _draw(cohort, cfg, board, folder / part)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename or folder}: {error.strerror or error}; the comparison was not saved"
-        ) from error
+        record["rankings"] = [dict(row) for row in tables["rankings"].rows]
+    # Of several data sets there is too much to read: the rest is in the files.
+    ends = ("leaderboard", "rankings") if several else ("",)
+    display.show(*(table for stem, table in tables.items() if stem.endswith(ends)))
+    results.print()
+    written = display.write(_folder(cfg, cohorts), "compare", record, tables, figures)
     note(
-        f"saved {folder / 'compare.json'}, {len(tables)} tables as .csv, .json, .tex, .md, and"
+        f"saved {written[-1]}, {len(tables)} tables as .csv, .json, .tex, .md, and"
         " forest and questions as .png, .pdf"
     )
 
 
-def _draw(cohort: Cohort, cfg: AnalysisConfig, board: Table, folder: Path) -> None:
-    """Save the leaderboard as a forest plot, and models by questions as a heat map."""
-    from pipeline.display import style
+def _figures(cohort: Cohort, cfg: AnalysisConfig, board: Table) -> dict[str, "Figure"]:
+    """The leaderboard as a forest plot, and models by questions as a heat map."""
     from pipeline.plots import leaderboard as plots  # matplotlib takes half a second
 
     keys = ("model", "mu", "low", "high", f"rank_{cfg.scoring.rule}")
@@ -82,37 +75,11 @@ def _draw(cohort: Cohort, cfg: AnalysisConfig, board: Table, folder: Path) -> No
     size = f"{len(cohort.question_ids)} questions, {cohort.outcomes.shape[2]} trials"
     title = f"Bayes@N on {cohort.dataset}, {size}"
     axis = f"posterior mean μ (share of trials correct), {cfg.scoring.confidence:.0%} interval"
-    style.save(plots.forest(names, mu, low, high, ranks, title, axis), folder / "forest")
-    success = cohort.matrix().mean(axis=2)
-    title = f"correct attempts on {cohort.dataset}"
-    drawn = plots.heat_map(cohort.names, cohort.question_ids, success, title)
-    style.save(drawn, folder / "questions")
-
-
-def _remove_old(folder: Path, written: set[str]) -> None:
-    """Remove what an earlier comparison left in the folder and this one does not replace.
-
-    The earlier `compare.json` says where its files lie; nothing else in the folder is touched.
-    """
-    told = runfolder.read_json(folder / "compare.json").get("datasets")
-    rows = told if isinstance(told, list) else []
-    names = [row["dataset"] for row in rows if isinstance(row, dict) and "dataset" in row]
-    known = {path.name: path for path in folder.iterdir() if path.is_dir()}  # so no path leads out
-    places = {"": folder}
-    if len(names) > 1:
-        places = {f"{n}/": known[n] for n in (*names, _POOLED) if isinstance(n, str) and n in known}
-        if "rankings" not in written:
-            tabular.remove(folder, "rankings")
-    for part, place in places.items() if names else ():
-        for stem in _TABLES:
-            if f"{part}{stem}" not in written:
-                tabular.remove(place, stem)
-        for stem in _PICTURES:
-            if f"{part}{stem}" not in written:
-                for ending in ("png", "pdf"):
-                    (place / f"{stem}.{ending}").unlink(missing_ok=True)
-        if part and not any(place.iterdir()):
-            place.rmdir()
+    success, heading = cohort.matrix().mean(axis=2), f"correct attempts on {cohort.dataset}"
+    return {
+        "forest": plots.forest(names, mu, low, high, ranks, title, axis),
+        "questions": plots.heat_map(cohort.names, cohort.question_ids, success, heading),
+    }
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
@@ -131,9 +98,9 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
     if stack is not None:
         shown.append((_POOLED, "all pooled", stack))
     for name, group, cohort in shown:
-        found = leaderboard.scores(cohort, cfg)
-        places = leaderboard.ranks(found, cfg)
-        for i in found.order.tolist():
+        of = leaderboard.scores(cohort, cfg)
+        places = leaderboard.ranks(of, cfg)
+        for i in of.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
             row[f"{name}_with"] = int(places[cfg.scoring.rule][i])
             row[f"{name}_without"] = int(places["none"][i])
@@ -155,15 +122,16 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
     return Table("ranks on several data sets", columns, list(rows.values()), notes)
 
 
-def _one(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
+def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     """The tables of one data set, by the stem of their files."""
     board = leaderboard.leaderboard(cohort, cfg)
-    made = {"leaderboard": board, "attempts": leaderboard.attempts(board, cfg)}
-    made |= _order(cohort, cfg)
-    folders = [member.run.path / "categories" for member in cohort.members]
-    if any(folder.is_dir() for folder in folders):
+    tables = {"leaderboard": board}
+    if (chosen := leaderboard.metrics(board, cfg)) is not None:
+        tables["metrics"] = chosen
+    tables |= {"attempts": leaderboard.attempts(board)} | _order(cohort, cfg)
+    if any((member.run.path / "categories").is_dir() for member in cohort.members):
         try:
-            made["rubrics"] = cohort_rubrics.scores(cohort, cfg)
+            tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
         except UserError as error:
             if cfg.rubric.names:
                 raise
@@ -175,7 +143,7 @@ def _one(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
             f"{cohort.dataset}: the uniform prior moved μ of {', '.join(strayed[:5])}{more} by more"
             f" than {scoring.SHRINKAGE_LIMIT:g} σ; read avg and its interval"
         )
-    return made
+    return tables
 
 
 def _order(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
@@ -196,23 +164,19 @@ def _pooled(cohorts: Sequence[Cohort]) -> Cohort | None:
         return None
 
 
-def _told(cohort: Cohort, cfg: AnalysisConfig, made: dict[str, Table]) -> dict[str, Any]:
+def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> dict[str, Any]:
     """All that was computed of a data set, as docs/compare.md describes it."""
     keys = {"leaderboard": "models", "neighbours": "neighbours", "posterior_ranks": "ranks"}
-    rows = {
-        keys.get(stem, stem): [dict(row) for row in table.rows]
-        for stem, table in made.items()
-        if stem != "attempts"  # columns of the leaderboard
-    }
+    keys |= {"rubrics": "rubrics"}  # the others are columns of the leaderboard
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,
         "trials": cohort.outcomes.shape[2],
         "differences": cohort.differences,
         "protocols": {member.name: member.protocol for member in cohort.members},
-        **rows,
+        **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
         "groups": neighbours.groups(cohort, cfg),
-        "notes": {stem: list(table.notes) for stem, table in made.items()},
+        "notes": {stem: table.notes for stem, table in tables.items()},
     }
 
 

@@ -9,24 +9,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from pipeline.store import heartbeat, runfolder
+from pipeline.store.outcomes import OWED, Codes, Outcomes
 from pipeline.store.runfolder import Run
 
 _PROTOCOL = ("sampling.", "prompt.", "engine.")
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """One run as it was read: its questions by hash, and all of its outcomes."""
+class GradedRun:
+    """One run as it was read."""
 
     name: str
     run: Run
-    at: dict[str, int]  # hash to position; a hash that occurs again has its number behind it
-    outcomes: npt.NDArray[np.int8]  # (M, N) codes
-    truncated: npt.NDArray[np.int8]  # (M, N)
+    graded: Outcomes
+    positions: dict[str, int]  # of its questions, by hash
 
 
 def protocol(run: Run) -> dict[str, Any]:
@@ -47,30 +44,34 @@ def _sampling_known(run: Run) -> bool:
     return not isinstance(imported, dict) or imported.get("sampling_known") is not False
 
 
-def found(kept: Sequence[Loaded], shared: int, codes: npt.NDArray[np.int8]) -> list[str]:
-    """One line for each thing that is not alike among runs that are compared."""
-    lines = []
-    names = [one.name for one in kept]
-    for one in kept:
-        if len(one.at) > shared:
-            lines.append(f"questions: {one.name} has {len(one.at)}, {shared} are compared")
-    lines += _unlike("trials", dict(zip(names, (o.outcomes.shape[1] for o in kept), strict=True)))
-    for i, one in enumerate(kept):
-        owed = shared * one.outcomes.shape[1] - int((codes[i] >= 0).sum())
-        if owed:
-            busy = heartbeat.alive(one.run.path)
-            lines.append(
-                f"attempts: {one.name} lacks {owed} of {shared * one.outcomes.shape[1]}"
-                + (" and is being generated now" if busy else "")
-            )
-    blind = {one.name for one in kept if not _sampling_known(one.run)}
+def lines(runs: Sequence[GradedRun], shared: int, codes: Codes) -> list[str]:
+    """One line for each thing that is not alike among runs that are compared.
+
+    Args:
+        runs: L of them.
+        shared: how many questions all of them hold.
+        codes: their outcomes of these questions, (L, M, N).
+    """
+    trials = {run.name: run.graded.codes.shape[1] for run in runs}
+    unlike = [
+        f"questions: {run.name} has {len(run.positions)}, {shared} are compared"
+        for run in runs
+        if len(run.positions) > shared
+    ]
+    unlike += _unlike("trials", trials)
+    for run, of_run in zip(runs, codes, strict=True):
+        wanted = shared * trials[run.name]
+        if owed := wanted - int((of_run != OWED).sum()):
+            busy = " and is being generated now" * bool(heartbeat.alive(run.run.path))
+            unlike.append(f"attempts: {run.name} lacks {owed} of {wanted}{busy}")
+    blind = [run.name for run in runs if not _sampling_known(run.run)]
     if blind:
-        lines.append(f"sampling of {', '.join(n for n in names if n in blind)} is not known")
-    told = {one.name: protocol(one.run) | _grading(one.run) for one in kept}
-    for key in dict.fromkeys(key for part in told.values() for key in part):
-        seen = [name for name in names if name not in blind or not key.startswith("sampling.")]
-        lines += _unlike(key, {name: told[name].get(key, "not known") for name in seen})
-    return [*lines, *_twice(kept, codes)]
+        unlike.append(f"sampling of {', '.join(blind)} is not known")
+    settings = {run.name: protocol(run.run) | _grading(run.run) for run in runs}
+    for key in dict.fromkeys(key for of_run in settings.values() for key in of_run):
+        known = [name for name in trials if name not in blind or not key.startswith("sampling.")]
+        unlike += _unlike(key, {name: settings[name].get(key, "not known") for name in known})
+    return [*unlike, *_twice(runs, codes)]
 
 
 def _grading(run: Run) -> dict[str, Any]:
@@ -96,20 +97,20 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:40]}… ({runfolder.short_hash(text)})"
 
 
-def _twice(kept: Sequence[Loaded], codes: npt.NDArray[np.int8]) -> list[str]:
-    same: dict[str, list[int]] = defaultdict(list)
-    for i, one in enumerate(kept):
-        model = one.run.cfg.model
-        identity = runfolder.identity(one.run.cfg) | protocol(one.run)
-        identity |= {"id": model.id, "revision": model.revision}
-        same[repr(sorted(identity.items()))].append(i)
-    lines = []
-    for rows in same.values():
-        if len(rows) > 1:
-            equal = any((codes[i] == codes[j]).all() for i in rows for j in rows if i < j)
-            lines.append(
-                f"one model: {', '.join(kept[i].name for i in rows)} are runs of"
-                f" {kept[rows[0]].run.cfg.model.name} with the same protocol, not several models"
+def _twice(runs: Sequence[GradedRun], codes: Codes) -> list[str]:
+    alike: dict[str, list[int]] = defaultdict(list)
+    for i, run in enumerate(runs):
+        model = run.run.cfg.model
+        settings = runfolder.identity(run.run.cfg) | protocol(run.run)
+        settings |= {"id": model.id, "revision": model.revision}
+        alike[repr(sorted(settings.items()))].append(i)
+    unlike = []
+    for group in alike.values():
+        if len(group) > 1:
+            equal = any((codes[i] == codes[j]).all() for i in group for j in group if i < j)
+            unlike.append(
+                f"one model: {', '.join(runs[i].name for i in group)} are runs of"
+                f" {runs[group[0]].run.cfg.model.name} with the same protocol, not several models"
                 + (", and two of them have the same outcomes throughout" if equal else "")
             )
-    return lines
+    return unlike

@@ -6,120 +6,116 @@ with fewer trials further, and equal models would seem to differ.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 import scoring
-from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table
-from pipeline.score.stage import MISSING
-from pipeline.store import rowkeys, shards, workers
-from pipeline.store.columns import ATTEMPTS
+from pipeline.store import outcomes
+from pipeline.store.outcomes import NO_ANSWER, OWED, UNDECIDED
+from scoring.metrics.table import Metric, Summary, parse, parse_all
+from scoring.ranking.ranks import Rule
 
-Floats = npt.NDArray[np.float64]
-RULES = ("consecutive_z", "overlap")
+_FOUR = "{:.4f}"
+_ENDS = ("sigma", "low", "high")
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What all other figures are made from; arrays of shape (L,), models as in the cohort."""
+class ModelScores(NamedTuple):
+    """What all other figures are made from: arrays of shape (L,), models as in the cohort."""
 
-    mu: Floats  # Bayes@N under the uniform prior
-    sigma: Floats
-    low: Floats
-    high: Floats
-    avg: Floats
-    avg_sigma: Floats  # on the average's scale
-    avg_low: Floats
-    avg_high: Floats
-    shrinkage: Floats  # (mu - avg) / sigma
+    bayes: Summary  # under the uniform prior
+    avg: Summary
+    shrinkage: npt.NDArray[np.float64]  # (bayes - avg) / sigma of bayes
     order: npt.NDArray[np.intp]  # positions in the order of avg, best first
 
 
-def scores(cohort: Cohort, cfg: AnalysisConfig) -> Scores:
+def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
     """Bayes@N and avg@N of every model with their intervals.
 
     Raises:
         UserError: a question that some model has no graded trial of.
     """
-    matrix = cohort.matrix()
-    if np.ma.getmaskarray(matrix).all(axis=2).any():  # type: ignore[no-untyped-call]
+    matrix, level = cohort.matrix(), cfg.scoring.confidence
+    if (cohort.outcomes == OWED).all(axis=2).any():
         raise UserError(
             f"{cohort.dataset}: a model has no graded trial of some question; leave one out"
         )
-    level = cfg.scoring.confidence
-    bayes = scoring.bayes_ci(matrix, confidence=level, bounds=(0.0, 1.0))
-    avg = scoring.avg_ci(matrix, confidence=level, bounds=(0.0, 1.0))
+    bayes, avg = (parse(name).summary(matrix, level) for name in ("bayes", "avg"))
     # Equal averages in the order of their sigmas, as ranks_with_uncertainty has them.
-    order = np.lexsort((avg[1], -avg[0]))
-    return Scores(*bayes, *avg, scoring.shrinkage(bayes[0], bayes[1], avg[0]), order)
+    order = np.lexsort((avg.sigma, -avg.value))
+    return ModelScores(bayes, avg, scoring.shrinkage(bayes.value, bayes.sigma, avg.value), order)
 
 
-def ranks(found: Scores, cfg: AnalysisConfig) -> dict[str, npt.NDArray[np.int64]]:
-    """Ranks by plain score ("none") and under both rules, numbered by `scoring.method`.
+def ranks(of: ModelScores, cfg: AnalysisConfig) -> dict[str, npt.NDArray[np.int64]]:
+    """Ranks by plain score ("none") and under each rule, numbered by `scoring.method`.
 
     Returns:
         "none", "consecutive_z" and "overlap": int64, shape (L,).
     """
-    made = {"none": scoring.ranks(found.avg, method=cfg.scoring.method)}  # type: ignore[arg-type]
-    for rule in RULES:
-        made[rule] = scoring.ranks_with_uncertainty(
-            found.avg,
-            found.avg_sigma,
-            rule,  # type: ignore[arg-type]
-            cfg.scoring.z,
-            cfg.scoring.method,  # type: ignore[arg-type]
-        )
-    return made
+    method: Any = cfg.scoring.method
+    plain, spread = of.avg.value, of.avg.sigma
+    places = {"none": scoring.ranks(plain, method=method)}
+    for rule in get_args(Rule):
+        places[rule] = scoring.ranks_with_uncertainty(plain, spread, rule, cfg.scoring.z, method)
+    return places
 
 
 def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """One row a model, best first: everything about it alone, and its ranks.
 
-    CSV and JSON hold all columns; what a page has no room for is in :func:`attempts`.
+    CSV and JSON hold all columns; what a page has no room for is in :func:`metrics` and
+    :func:`attempts`.
 
     Raises:
         UserError: as for :func:`scores`.
     """
-    found, matrix = scores(cohort, cfg), cohort.matrix()
-    places = ranks(found, cfg)
-    trials = (cohort.outcomes != MISSING).sum(axis=2)  # (L, M)
-    several = matrix.shape[1] > 1
-    stderr = scoring.question_stderr(matrix) if several else np.full(len(found.mu), np.nan)
+    of, matrix = scores(cohort, cfg), cohort.matrix()
+    places = ranks(of, cfg)
+    trials = (cohort.outcomes != OWED).sum(axis=2)  # (L, M)
+    stderr = scoring.question_stderr(matrix) if matrix.shape[1] > 1 else None
+    chosen = [_summaries(metric, cohort, cfg.scoring.confidence) for metric in _others(cfg)]
     rows = []
-    for i in found.order.tolist():
+    for i in of.order.tolist():
         row = {
             "model": cohort.names[i],
             "rank": int(places["none"][i]),
-            **{f"rank_{rule}": int(places[rule][i]) for rule in RULES},
+            **{f"rank_{rule}": int(places[rule][i]) for rule in get_args(Rule)},
             "trials": int(trials[i].max()),
             "attempts": int(trials[i].sum()),
+            **_named("", "mu", of.bayes, i),
+            **_named("avg_", "avg", of.avg, i),
+            "shrinkage": float(of.shrinkage[i]),
+            "stderr_questions": None if stderr is None else float(stderr[i]),
         }
-        for key in ("mu", "low", "high", "avg", "avg_low", "avg_high"):
-            row[key] = share(getattr(found, key)[i])
-        row |= {key: float(getattr(found, key)[i]) for key in ("sigma", "avg_sigma")}
-        row["shrinkage"] = float(found.shrinkage[i])
-        row["stderr_questions"] = float(stderr[i]) if several else None
-        for k in cfg.scoring.pass_k:
-            enough = k <= trials[i].min()
-            row[f"pass_at_{k}"] = share(scoring.pass_at_k(matrix[i], k)) if enough else None
+        for metric, summary in zip(_others(cfg), chosen, strict=True):
+            row |= _named(f"{metric.key}_", metric.key, summary, i)
         rows.append(row | _answers(cohort, i) | _usage(cohort, i))
-    return Table(title("leaderboard", cohort), _columns(cfg), rows, _notes(cohort, cfg, found))
+    return Table(title("leaderboard", cohort), _columns(cfg), rows, _notes(cohort, cfg, of))
 
 
-def attempts(board: Table, cfg: AnalysisConfig) -> Table:
-    """The columns of a leaderboard that a page has no room for: Pass@k, shares, tokens, cost."""
-    keys = {"model", "truncated", "no_answer", "undecided"}
-    keys |= {"tokens_per_attempt", "tokens", "gpu_hours"}
-    keys |= {f"pass_at_{k}" for k in cfg.scoring.pass_k}
+def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
+    """The columns of a leaderboard that are scores other than Bayes@N and avg; None for none."""
+    keys = {"model", *(f"{m.key}{end}" for m in _others(cfg) for end in ("", "_low", "_high"))}
+    columns = [replace(column, wide=False) for column in board.columns if column.key in keys]
+    notes = [
+        "estimate ∓ z σ, σ over repetitions of the trials; from as many trials as each asks for"
+    ]
+    short = [m.title() for m in _others(cfg) if any(row[m.key] is None for row in board.rows)]
+    if short:
+        notes.append(f"{', '.join(short)}: blank where a question has too few graded trials")
+    head = board.title.replace("leaderboard", "metrics", 1)
+    return Table(head, columns, board.rows, notes) if len(columns) > 1 else None
+
+
+def attempts(board: Table) -> Table:
+    """The columns of a leaderboard about answers and cost, for which a page has no room."""
+    keys = ("model", *_SHARES, "tokens_per_attempt", "tokens", "gpu_hours")
     columns = [replace(column, wide=False) for column in board.columns if column.key in keys]
     notes = [
         "truncated: cut off before a final box; undecided: the grader could not say",
@@ -133,14 +129,14 @@ def pooled_usage(board: Table, boards: Sequence[Table]) -> Table:
     rows = []
     for row in board.rows:
         parts = [part for one in boards for part in one.rows if part["model"] == row["model"]]
-        told: dict[str, Any] = {}
+        sums: dict[str, Any] = {}
         for key in ("tokens", "gpu_hours"):
             values = [part[key] for part in parts]
-            told[key] = None if None in values else sum(values)
-        if told["tokens"] is not None:
-            told["tokens_per_attempt"] = told["tokens"] / sum(p["generated"] for p in parts)
-        rows.append({**row, **told})
-    return Table(board.title, board.columns, rows, board.notes)
+            sums[key] = None if None in values else sum(values)
+        if sums["tokens"] is not None:
+            sums["tokens_per_attempt"] = sums["tokens"] / sum(p["generated"] for p in parts)
+        rows.append({**row, **sums})
+    return replace(board, rows=rows)
 
 
 def share(value: Any) -> float:
@@ -155,37 +151,63 @@ def share(value: Any) -> float:
 def title(what: str, cohort: Cohort) -> str:
     """A table's title: what it shows, of which data set, and how much of it."""
     models, questions, trials = cohort.outcomes.shape
+    upto = "up to " * bool((cohort.outcomes == OWED).any())
     return (
-        f"{what}: {cohort.dataset}, {models} models, {questions} questions, up to {trials} trials"
-        if (cohort.outcomes == MISSING).any()
-        else f"{what}: {cohort.dataset}, {models} models, {questions} questions, {trials} trials"
+        f"{what}: {cohort.dataset}, {models} models, {questions} questions, {upto}{trials} trials"
     )
+
+
+def _others(cfg: AnalysisConfig) -> list[Metric]:
+    """The metrics that were asked for; Bayes@N and avg are in every leaderboard anyway."""
+    return [m for m in parse_all(cfg.scoring.metrics) if m.name not in ("bayes", "avg")]
+
+
+def _summaries(metric: Metric, cohort: Cohort, confidence: float) -> Summary:
+    """A metric of every model, (L,); NaN where some question has too few trials."""
+    enough = (cohort.outcomes != OWED).sum(axis=2).min(axis=1) >= metric.k
+    summary = np.full((4, len(enough)), np.nan)
+    if enough.any():
+        summary[:, enough] = metric.summary(cohort.matrix()[enough], confidence)
+    return Summary(*summary)
+
+
+def _named(prefix: str, key: str, summary: Summary, i: int) -> dict[str, float | None]:
+    """Model i of a summary, under the keys of a leaderboard's row."""
+    value, sigma, low, high = (part[i] for part in summary)
+    if np.isnan(value):
+        return dict.fromkeys((key, *(f"{prefix}{end}" for end in _ENDS)))
+    ends = {"sigma": float(sigma), "low": share(low), "high": share(high)}
+    return {key: share(value), **{f"{prefix}{end}": of_end for end, of_end in ends.items()}}
 
 
 def _columns(cfg: AnalysisConfig) -> list[Column]:
     level = f"{cfg.scoring.confidence:.0%}"
-    four = "{:.4f}"
-    return [
+    columns = [
         Column("model", "model", align="left"),
         Column("rank", "rank"),
         Column("rank_consecutive_z", "rank z"),
         Column("rank_overlap", "rank o"),
         Column("attempts", "attempts", wide=True),
-        Column("mu", "μ", r"$\mu$", four),
-        Column("sigma", "σ", r"$\sigma$", four),
-        Column("low", f"low {level}", None, four, short="low"),
-        Column("high", f"high {level}", None, four, short="high"),
+        Column("mu", "μ", r"$\mu$", _FOUR),
+        Column("sigma", "σ", r"$\sigma$", _FOUR),
+        Column("low", f"low {level}", None, _FOUR, short="low"),
+        Column("high", f"high {level}", None, _FOUR, short="high"),
         Column("trials", "N", "$N$"),
         Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"),
-        Column("avg", "avg", None, four),
-        Column("avg_sigma", "σ of avg", r"$\sigma$ of avg", four, wide=True),
-        Column("avg_low", f"avg low {level}", None, four, short="avg low"),
-        Column("avg_high", f"avg high {level}", None, four, short="avg high"),
-        Column("stderr_questions", "s.e. over questions", None, four, short="s.e. q"),
-        *(Column(f"pass_at_{k}", f"Pass@{k}", None, four, wide=True) for k in cfg.scoring.pass_k),
-        Column("truncated", "truncated", None, "{:.1%}", wide=True),
-        Column("no_answer", "no answer", None, "{:.1%}", wide=True),
-        Column("undecided", "undecided", None, "{:.1%}", wide=True),
+        Column("avg", "avg", None, _FOUR),
+        Column("avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, wide=True),
+        Column("avg_low", f"avg low {level}", None, _FOUR, short="avg low"),
+        Column("avg_high", f"avg high {level}", None, _FOUR, short="avg high"),
+        Column("stderr_questions", "s.e. over questions", None, _FOUR, short="s.e. q"),
+    ]
+    for metric in _others(cfg):
+        heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
+        for end, head in heads.items():
+            key, group = f"{metric.key}{end}", metric.title()
+            columns.append(Column(key, head, None, _FOUR, group=group, wide=True))
+    return [
+        *columns,
+        *(Column(key, key.replace("_", " "), None, "{:.1%}", wide=True) for key in _SHARES),
         Column(
             "tokens_per_attempt", "tokens/attempt", None, "{:,.0f}", short="per attempt", wide=True
         ),
@@ -194,7 +216,7 @@ def _columns(cfg: AnalysisConfig) -> list[Column]:
     ]
 
 
-def _notes(cohort: Cohort, cfg: AnalysisConfig, found: Scores) -> list[str]:
+def _notes(cohort: Cohort, cfg: AnalysisConfig, of: ModelScores) -> list[str]:
     s = cfg.scoring
     notes = [
         f"μ, σ: Bayes@N, uniform prior; low, high: {s.confidence:.0%} intervals",
@@ -205,59 +227,42 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, found: Scores) -> list[str]:
         notes.append(
             "s.e. over questions: standard error of avg, questions as a sample of a larger pool"
         )
-    most = (cohort.outcomes != MISSING).any(axis=1).sum(axis=1)
+    most = (cohort.outcomes != OWED).any(axis=1).sum(axis=1)
     if (most != most[0]).any():
         notes.append("numbers of trials differ: ranks and orders rest on avg, which no prior pulls")
-    strayed = np.abs(found.shrinkage) > scoring.SHRINKAGE_LIMIT
+    strayed = np.abs(of.shrinkage) > scoring.SHRINKAGE_LIMIT
     if strayed.any():
-        worst = int(np.argmax(np.abs(found.shrinkage)))
+        worst = int(np.argmax(np.abs(of.shrinkage)))
         notes.append(
             f"shrinkage, (μ − avg)/σ, exceeds {scoring.SHRINKAGE_LIMIT:g} for {int(strayed.sum())}"
-            f" of {strayed.size} models ({cohort.names[worst]} {found.shrinkage[worst]:+.2f}):"
+            f" of {strayed.size} models ({cohort.names[worst]} {of.shrinkage[worst]:+.2f}):"
             " their intervals of μ cover less than they say; read avg and its interval"
         )
     return notes + [f"not alike: {line}" for line in cohort.differences]
 
 
+_SHARES = ("truncated", "no_answer", "undecided")
+
+
 def _answers(cohort: Cohort, i: int) -> dict[str, float | None]:
     """Shares of graded attempts that gave no answer to judge; None where that is not known."""
-    cut, words = cohort.truncated[i], cohort.outcomes[i]
+    cut, codes = cohort.truncated[i], cohort.outcomes[i]
     if not (cut >= 0).any():
-        return {"truncated": None, "no_answer": None, "undecided": None}
-    graded = int((words != MISSING).sum())
-    return {
-        "truncated": int((cut == 1).sum()) / graded,
-        "no_answer": int((words == "no_answer").sum()) / graded,
-        "undecided": int(np.isin(words, ("unparsable", "timeout")).sum()) / graded,
-    }
+        return dict.fromkeys(_SHARES)
+    of_kind = ((cut == 1), (codes == NO_ANSWER), np.isin(codes, UNDECIDED))
+    graded = int((codes != OWED).sum())
+    return {key: int(kind.sum()) / graded for key, kind in zip(_SHARES, of_kind, strict=True)}
 
 
 def _usage(cohort: Cohort, i: int) -> dict[str, Any]:
-    """Completion tokens of the attempts that are scored, and GPU-hours of the whole run.
-
-    Imported records may have texts and no numbers of tokens: what nobody knows is None.
-    """
-    unknown = {"tokens_per_attempt": None, "tokens": None, "generated": 0, "gpu_hours": None}
+    """Completion tokens of the attempts that are scored, and GPU-hours of the whole run."""
     if not cohort.members:
-        return unknown
-    member = cohort.members[i]
-    ids, trials = pa.array(member.question_ids, pa.string()), member.run.cfg.sampling.trials
-    tokens, generated, damage = 0, 0, shards.Damage()
-    columns = ["question_id", "trial", "completion_tokens"]
-    for batch in shards.batches(member.run.attempts, ATTEMPTS, columns, damage):
-        counted, _ = rowkeys.cells(rowkeys.encode(batch, ids), trials)
-        known = batch["completion_tokens"].filter(pa.array(counted))
-        tokens += pc.sum(known).as_py() or 0
-        generated += pc.count(known).as_py()
-    if damage.lines:
-        warn(
-            f"{member.name}: attempts: {damage}; their tokens are not counted; run `generate` on"
-            f" {member.run.path} to make them again"
-        )
-    seconds = workers.totals(member.run).gpu_s
+        return {"tokens_per_attempt": None, "tokens": None, "generated": 0, "gpu_hours": None}
+    usage = outcomes.usage(cohort.members[i].run, cohort.members[i].question_ids)
+    seconds = usage.spent.gpu_s
     return {
-        "tokens_per_attempt": tokens / generated if generated else None,
-        "tokens": tokens if generated else None,
-        "generated": generated,
+        "tokens_per_attempt": usage.completion_mean,
+        "tokens": usage.completion_tokens if usage.completions_known else None,
+        "generated": usage.completions_known,
         "gpu_hours": None if seconds is None else seconds / 3600,
     }

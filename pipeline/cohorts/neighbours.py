@@ -17,27 +17,26 @@ from pipeline.display.table import Column, Table
 
 def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """Each two neighbours in the order of avg: is the upper one better, and how to settle it."""
-    found, matrix = scores(cohort, cfg), cohort.matrix()
-    upper, lower = found.order[:-1], found.order[1:]
-    rows: list[dict[str, Any]] = []
-    if upper.size:
+    order, matrix, rows = scores(cohort, cfg).order, cohort.matrix(), list[dict[str, Any]]()
+    if len(order) > 1:
+        upper, lower = matrix[order[:-1]], matrix[order[1:]]
         level = float(ndtr(cfg.scoring.z))
-        one = scoring.compare(matrix[upper], matrix[lower], confidence=cfg.scoring.confidence)
-        plan = scoring.trials_to_separate(matrix[upper], matrix[lower], confidence=level)
+        here = scoring.compare(upper, lower, confidence=cfg.scoring.confidence)
+        plan = scoring.trials_to_separate(upper, lower, confidence=level)
         several = matrix.shape[1] > 1
-        other = scoring.paired_questions(matrix[upper], matrix[lower]) if several else None
-        for i, (a, b) in enumerate(zip(upper.tolist(), lower.tolist(), strict=True)):
+        elsewhere = scoring.paired_questions(upper, lower).probability if several else None
+        for i, (a, b) in enumerate(zip(order[:-1].tolist(), order[1:].tolist(), strict=True)):
             rows.append(
                 {
                     "above": cohort.names[a],
                     "below": cohort.names[b],
-                    "difference": float(one.difference[i]),
-                    "low": float(one.lo[i]),
-                    "high": float(one.hi[i]),
-                    "z": float(one.z[i]),
-                    "probability": share(one.probability[i]),
+                    "difference": float(here.difference[i]),
+                    "low": float(here.lo[i]),
+                    "high": float(here.hi[i]),
+                    "z": float(here.z[i]),
+                    "probability": share(here.probability[i]),
                     "probability_other_questions": (
-                        None if other is None else share(other.probability[i])
+                        None if elsewhere is None else share(elsewhere[i])
                     ),
                     "trials": float(plan.trials[i]),
                     "trials_fewest": float(plan.fewest[i]),
@@ -69,11 +68,11 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """The posterior distribution of each model's rank; the columns p1, p2, ... are wide."""
-    found = scores(cohort, cfg)
-    chance = scoring.rank_distribution(found.avg, found.avg_sigma)
+    of = scores(cohort, cfg)
+    chance = scoring.rank_distribution(of.avg.value, of.avg.sigma)  # (L, ranks)
     tail = (1 - cfg.scoring.confidence) / 2
-    rows: list[dict[str, Any]] = []
-    for i in found.order.tolist():
+    rows = []
+    for i in of.order.tolist():
         below = np.cumsum(chance[i])
         rows.append(
             {
@@ -106,6 +105,6 @@ def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 def groups(cohort: Cohort, cfg: AnalysisConfig) -> list[list[str]]:
     """The largest groups of models no two of which can be told apart (|z| under `scoring.z`)."""
-    found = scores(cohort, cfg)
-    made = scoring.indistinguishable_groups(found.avg, found.avg_sigma, cfg.scoring.z)
-    return [[cohort.names[i] for i in group] for group in made]
+    avg = scores(cohort, cfg).avg
+    alike = scoring.indistinguishable_groups(avg.value, avg.sigma, cfg.scoring.z)
+    return [[cohort.names[i] for i in group] for group in alike]

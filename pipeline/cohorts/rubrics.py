@@ -3,11 +3,11 @@
 What `categorize` left in the run folders may come from thresholds of one run each, and categories
 of different thresholds are never mixed. So a comparison takes the signals, computes the thresholds
 of all models together (or takes frozen ones) and assigns categories again, in memory. Labels that
-were imported rest on no signals: they are read as they are (`imported.py`).
+were imported rest on no signals: they are read as they are.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +16,24 @@ import pyarrow as pa
 import scoring
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.cohorts import imported as imported_rubrics
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.scoring import RubricConfig
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories as rubrics
 from pipeline.rubrics import categorize, variables
 from pipeline.rubrics import rubric as rubric_of
+from pipeline.rubrics.categories import Mapped
 from pipeline.rubrics.rubric import Rubric, Unsound
-from pipeline.store import rowkeys, runfolder
+from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.runfolder import Run
 
 Categories = npt.NDArray[np.int8]
+ByRubric: TypeAlias = dict[str, tuple[Rubric, Categories]]
 Signals = dict[str, Any]
 
 
-def categories(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, tuple[Rubric, Categories]]:
+def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
     """Every attempt's category under each rubric that all runs of the cohort have signals for.
 
     Args:
@@ -52,7 +54,7 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, tuple[Rubric, C
 
     Source: arXiv 2510.04265, appendix D and Table 4; pooling is our reading (docs/rubrics.md).
     """
-    return _made(cohort, cfg)[0]
+    return _assigned(cohort, cfg)[0]
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
@@ -61,31 +63,30 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     Raises:
         UserError: as for :func:`categories`.
     """
-    found, judged = _made(cohort, cfg)
+    assigned, judged = _assigned(cohort, cfg)
     rows: list[dict[str, Any]] = [{"model": name} for name in cohort.names]
     columns = [Column("model", "model", align="left")]
-    for name, (rubric, given) in found.items():
-        counted = counts(rubric, given)
+    for name, (rubric, of_attempts) in assigned.items():
+        counted = counts(rubric, of_attempts)
         ends = (min(rubric.weights), max(rubric.weights))
-        made = scoring.bayes_ci(
+        summary = scoring.bayes_ci(
             scoring.Counts(counted),
             rubric.weights,
             confidence=cfg.scoring.confidence,
             bounds=ends if ends[0] < ends[1] else None,
         )
         places = ranks(rubric, counted)
+        keys = [name, *(f"{name}_{key}" for key in ("sigma", "low", "high"))]
         for i, row in enumerate(rows):
-            keys = (name, *(f"{name}_{key}" for key in ("sigma", "low", "high")))
-            row |= {key: float(part[i]) for key, part in zip(keys, made, strict=True)}
+            row |= {key: float(part[i]) for key, part in zip(keys, summary, strict=True)}
             row[f"{name}_rank"] = None if places is None else int(places[i])
-        columns.append(Column(name, name, format="{:.4f}"))
         columns += [
-            Column(f"{name}_{key}", f"{name} {key}", format="{:.4f}", wide=True)
-            for key in ("sigma", "low", "high")
+            Column(key, key.replace(f"{name}_", f"{name} "), format="{:.4f}", wide=key != name)
+            for key in keys
         ]
         columns.append(Column(f"{name}_rank", f"{name} rank", wide=True))
-    if found:
-        first = next(iter(found))
+    if assigned:
+        first = next(iter(assigned))
         rows.sort(key=lambda row: -row[first])
     return Table(f"rubrics: {cohort.dataset}", columns, rows, _notes(cohort, cfg, judged))
 
@@ -108,29 +109,26 @@ def ranks(rubric: Rubric, counted: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     return scoring.ranks(averages, method="competition")
 
 
-def _made(
-    cohort: Cohort, cfg: AnalysisConfig
-) -> tuple[dict[str, tuple[Rubric, Categories]], bool | None]:
+def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, bool | None]:
     """What :func:`categories` returns, and whether attempts have verdicts; None: nothing asks."""
     if not cohort.members:
         return {}, None
-    made = imported_rubrics.categories(cohort, cfg)
-    own = imported_rubrics.own(cfg, made)
-    if own is None:
-        return made, None
+    imported = _imported(cohort, cfg.rubric)
+    names = [name for name in cfg.rubric.names if name not in imported]
+    if cfg.rubric.names and not names:
+        return imported, None
+    weights = {name: w for name, w in cfg.rubric.weights.items() if name not in imported}
     try:
-        computed, judged = _computed(cohort, own)
+        computed, judged = _computed(cohort, cfg, RubricConfig(names, weights))
     except UserError as error:
-        if not made or own.rubric.names:
+        if not imported or names:
             raise
-        warn(f"{cohort.dataset}: rubrics other than {', '.join(made)} are left out: {error}")
-        return made, None
-    return made | computed, judged
+        warn(f"{cohort.dataset}: rubrics other than {', '.join(imported)} are left out: {error}")
+        return imported, None
+    return imported | computed, judged
 
 
-def _computed(
-    cohort: Cohort, cfg: AnalysisConfig
-) -> tuple[dict[str, tuple[Rubric, Categories]], bool]:
+def _computed(cohort: Cohort, cfg: AnalysisConfig, wanted: RubricConfig) -> tuple[ByRubric, bool]:
     """The rubrics that are made of signals, and whether all attempts have verdicts."""
     where, signals = zip(*(_signals(member) for member in cohort.members), strict=True)
     signals = _alike(cohort, signals)
@@ -138,26 +136,25 @@ def _computed(
         variables.variables(part, limits)
         for part, limits in zip(signals, _thresholds(cohort, cfg, signals), strict=True)
     ]
-    made, lacking = {}, {}
-    settings = replace(cohort.members[0].run.cfg, rubric=cfg.rubric)
-    for name, rubric in rubrics.load(settings).items():
+    computed, lacking = {}, {}
+    for name, rubric in rubrics.load(replace(cohort.members[0].run.cfg, rubric=wanted)).items():
         if missing := sorted({part for known in values for part in rubric.names - set(known)}):
             lacking[name] = f"{name} ({', '.join(missing)})"
             continue
-        found = np.full(cohort.outcomes.shape, -1, np.int8)
+        codes = np.full(cohort.outcomes.shape, -1, np.int8)
         for i, (keys, known) in enumerate(zip(where, values, strict=True)):
             try:
-                found[i, keys >> 32, keys & 0xFFFFFFFF] = rubric_of.assign(rubric, known)
+                codes[i, keys >> 32, keys & 0xFFFFFFFF] = rubric_of.assign(rubric, known)
             except Unsound as error:
                 raise UserError(f"rubric={name}: {cohort.names[i]}: {error}") from error
-        made[name] = rubric, found
+        computed[name] = rubric, codes
     if lacking:
         text = f"not all runs have what rubrics need: {', '.join(lacking.values())}"
         text += "; `verify` gives A, B and C, sampling with log-probs the bits per token"
-        if cfg.rubric.names:
+        if wanted.names:
             raise UserError(f"rubric={','.join(lacking)}: {text}")
         warn(f"{cohort.dataset}: {text}; these are left out")
-    return made, "C" in signals[0]
+    return computed, "C" in signals[0]
 
 
 def _notes(cohort: Cohort, cfg: AnalysisConfig, judged: bool | None) -> list[str]:
@@ -204,3 +201,52 @@ def _thresholds(
         return [variables.thresholds(part, wanted.include_invalid) for part in signals]
     pooled = {name: np.concatenate([part[name] for part in signals]) for name in signals[0]}
     return [variables.thresholds(pooled, wanted.include_invalid)] * len(signals)
+
+
+def _imported(cohort: Cohort, wanted: RubricConfig) -> ByRubric:
+    """Labels that were imported; what some runs lack or name otherwise is left out or an error."""
+    of_runs = [rubrics.imported(member.run) for member in cohort.members]
+    imported = {}
+    for name in sorted({name for labels in of_runs for name in labels}):
+        if wanted.names and name not in wanted.names:
+            continue
+        if why := _unlike(cohort, name, of_runs):
+            if wanted.names:
+                raise UserError(f"rubric={name}: {why}")
+            warn(f"{cohort.dataset}: {name} is left out: {why}")
+            continue
+        record = of_runs[0][name].record
+        # A rubric wants conditions; of labels nobody evaluates them.
+        rows = [dict(row) | {"when": "correct"} for row in record["categories"]]
+        definition = {key: record[key] for key in ("name", "description")} | {"categories": rows}
+        try:
+            rubric = rubric_of.parse(definition)
+            if name in wanted.weights:
+                rubric = rubric_of.with_weights(rubric, wanted.weights[name])
+        except ValueError as error:
+            raise UserError(f"rubric {name}, imported: {shards.first_line(error)}") from error
+        codes = np.full(cohort.outcomes.shape, -1, np.int8)
+        for i, (member, labels) in enumerate(zip(cohort.members, of_runs, strict=True)):
+            table = labels[name].table
+            keys = rowkeys.encode(table, pa.array(member.question_ids, pa.string()))
+            trials = min(cohort.outcomes.shape[2], member.run.cfg.sampling.trials)
+            kept, (question, trial) = rowkeys.cells(keys, trials)
+            codes[i, question, trial] = table["category"].to_numpy()[kept]
+        imported[name] = rubric, codes
+    return imported
+
+
+def _unlike(cohort: Cohort, name: str, of_runs: list[dict[str, Mapped]]) -> str:
+    """What keeps imported labels from being compared, in words."""
+    pairs = list(zip(cohort.names, of_runs, strict=True))
+    lacking = [model for model, labels in pairs if name not in labels]
+    if lacking:
+        return f"{', '.join(lacking[:5])} of {len(pairs)} runs have no such labels"
+    first = of_runs[0][name].record["categories"]
+    others = [model for model, labels in pairs if labels[name].record["categories"] != first]
+    if not others:
+        return ""
+    return (
+        f"categories of {', '.join(others[:5])} have other names or weights than those of"
+        f" {cohort.names[0]}; import them together, or with equal category_names"
+    )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from pipeline.config.checks import limited
+from scoring.metrics.table import DEFAULT, parse_all
 from scoring.ranking.ranks import Method, Rule
 
 
@@ -13,7 +14,13 @@ class MetricsConfig:
     """What every table of scores shows."""
 
     confidence: float = limited(0.95, "(0, 1)")  # of all intervals, two-sided
-    pass_k: list[int] = limited([1, 2, 4, 8], "[1, inf)")
+    metrics: list[str] = limited([*DEFAULT])  # of scoring/metrics/table.py
+
+    def problems(self) -> Iterator[str]:
+        try:
+            parse_all(self.metrics)
+        except ValueError as error:
+            yield f"metrics: {error}"
 
 
 @dataclass

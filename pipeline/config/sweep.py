@@ -27,9 +27,9 @@ def expand(settings: list[str]) -> list[list[str]]:
     Raises:
         UserError: more combinations than anybody means.
 
-    >>> expand(["model=a,b", "sampling.trials=8", "rubric=x,y", "scoring.pass_k=[1,2]"])
-    [['model=a', 'sampling.trials=8', 'rubric=x,y', 'scoring.pass_k=[1,2]'], \
-['model=b', 'sampling.trials=8', 'rubric=x,y', 'scoring.pass_k=[1,2]']]
+    >>> expand(["model=a,b", "sampling.trials=8", "rubric=x,y", "scoring.metrics=[bayes,avg]"])
+    [['model=a', 'sampling.trials=8', 'rubric=x,y', 'scoring.metrics=[bayes,avg]'], \
+['model=b', 'sampling.trials=8', 'rubric=x,y', 'scoring.metrics=[bayes,avg]']]
     """
     choices = []
     for setting in settings:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pipeline.base.errors import UserError
 from pipeline.config import overrides, sweep
 from pipeline.config.checks import limited
+from pipeline.config.scoring import MetricsConfig
 from pipeline.config.settings import RunConfig
-from scoring.metrics.table import parse_all
 
 # What the verb says itself about each of its runs.
 _OWN = {
@@ -52,21 +52,13 @@ class PriceSettings:
 
 
 @dataclass
-class ResearchConfig:
+class ResearchConfig(MetricsConfig):
     """What `trajectory` and `prr` share: metrics, the seed of their draws, prices, a folder."""
 
-    confidence: float = limited(0.95, "(0, 1)")  # of all intervals, two-sided
     metrics: list[str] = limited([*METRICS])  # avg and bayes are always there
     seed: int = limited(0, "[0, inf)")
     prices: PriceSettings = field(default_factory=PriceSettings)
     out: str | None = limited(None, named=True)
-
-    def problems(self) -> Iterator[str]:
-        """Metrics that the table does not have."""
-        try:
-            parse_all(self.metrics)
-        except ValueError as error:
-            yield f"metrics: {error}"
 
 
 @dataclass

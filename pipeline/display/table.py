@@ -74,6 +74,7 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
     notes: Sequence[str] = field(default_factory=tuple)
+    boxed: bool = False  # on the terminal: lines around it, and names in one line
 
 
 def shown(column: Column, value: Any) -> str:
@@ -108,20 +109,20 @@ def to_rich(table: Table, width: int = 80) -> Group:
     each of which begins with the names: a number is never cut. Long names are folded.
     """
     columns = [column for column in table.columns if not column.wide]
-    cells = [[shown(column, row.get(column.key)) for row in table.rows] for column in columns]
+    cells = [[_indented(column, row.get(column.key)) for row in table.rows] for column in columns]
     heads = [column.title if column.short is None else column.short for column in columns]
     names = [i for i, c in enumerate(columns) if all(d.align == "left" for d in columns[: i + 1])]
     needs = [max(map(len, (h, c.group, *t))) for h, c, t in zip(heads, columns, cells, strict=True)]
-    for i in names:
+    for i in names if not table.boxed else ():
         needs[i] = min(needs[i], max(12, width * (2 + len(names)) // (10 * len(names))))
     parts: list[RichTable | Text] = []
     for block in _blocks(needs, len(names), width):
         made = RichTable(
             title=None if parts else Text(table.title),
             title_justify="left",
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-            padding=(0, 1, 0, 0),
+            box=box.HEAVY_HEAD if table.boxed else box.SIMPLE_HEAD,
+            pad_edge=table.boxed,
+            padding=(0, 1) if table.boxed else (0, 1, 0, 0),
         )
         for i in block:
             group = columns[i].group
@@ -136,6 +137,12 @@ def to_rich(table: Table, width: int = 80) -> Group:
             made.add_row(*map(Text, row))
         parts.append(made)
     return Group(*parts, *(Text(_one_line(note)) for note in table.notes))
+
+
+def _indented(column: Column, value: Any) -> str:
+    """A cell as :func:`shown`, but for the spaces that a name begins with: a row below another."""
+    depth = len(value) - len(value.lstrip(" ")) if isinstance(value, str) else 0
+    return " " * depth + shown(column, value)
 
 
 def _blocks(needs: Sequence[int], names: int, width: int) -> list[list[int]]:

@@ -196,7 +196,8 @@ def _pooled(
         together = cohorts_of.pooled(cohorts)
         board = leaderboard.pooled_usage(leaderboard.leaderboard(together, cfg), boards)
         ranked = rankings(cohorts, cfg, together)
-        tables = [data.table(one) for one in (board, ranked, leaderboard.attempts(board, cfg))]
+        shown = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
+        tables = [data.table(one) for one in shown if one is not None]
         drawn = figures.figures(together, board, [], [], {})
     except UserError as error:
         notices.append(str(error))

@@ -9,7 +9,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import table as tabular
 from pipeline.display.table import Column, Table
-from pipeline.score.stage import MISSING
+from pipeline.store.outcomes import CORRECT, OWED
 
 Lengths = tuple[float | None, float | None]  # mean tokens of correct, of other attempts
 _ENDS = ("low", "mu", "high")
@@ -24,8 +24,8 @@ def counts(cohort: Cohort) -> dict[str, Any]:
     return {
         "name": cohort.dataset,
         "questions": cohort.question_ids,
-        "correct": (cohort.outcomes == "correct").sum(axis=2).tolist(),
-        "graded": (cohort.outcomes != MISSING).sum(axis=2).tolist(),
+        "correct": (cohort.outcomes == CORRECT).sum(axis=2).tolist(),
+        "graded": (cohort.outcomes != OWED).sum(axis=2).tolist(),
     }
 
 
@@ -41,13 +41,13 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> list
         UserError: a question that some model has no graded trial of.
     """
     board = leaderboard.leaderboard(cohort, cfg)
-    found = [board, leaderboard.attempts(board, cfg)]
+    found = [board, leaderboard.metrics(board, cfg), leaderboard.attempts(board)]
     if len(cohort.names) > 1:
         found += [neighbours.order_of_neighbours(cohort, cfg)]
         found += [neighbours.posterior_ranks(cohort, cfg)]
     if labelled is not None:
         found += [cohort_rubrics.scores(labelled, cfg)]
-    return found
+    return [made for made in found if made is not None]
 
 
 def summary(cohorts: Sequence[Cohort]) -> str:
@@ -59,7 +59,7 @@ def summary(cohorts: Sequence[Cohort]) -> str:
     """
     models = {name for cohort in cohorts for name in cohort.names}
     questions = sum(len(cohort.question_ids) for cohort in cohorts)
-    graded = sum(int((cohort.outcomes != MISSING).sum()) for cohort in cohorts)
+    graded = sum(int((cohort.outcomes != OWED).sum()) for cohort in cohorts)
     parts = {"model": len(models), "data set": len(cohorts), "question": questions}
     parts |= {"graded attempt": graded}
     if len(cohorts) == 1:

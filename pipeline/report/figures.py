@@ -17,7 +17,7 @@ from pipeline.plots import convergence as convergence_plots
 from pipeline.report.attempts import Categories
 from pipeline.report.data import Lengths
 from pipeline.research.studies import shared
-from pipeline.score.stage import MISSING
+from pipeline.store.outcomes import OWED
 from pipeline.verify import quality
 from scoring.studies import convergence
 
@@ -43,7 +43,7 @@ def figures(
         rubrics: what :func:`pipeline.cohorts.rubrics.categories` returned for them.
     """
     matrix = cohort.matrix()
-    complete = (cohort.outcomes != MISSING).all() and matrix.shape[2] > 1
+    complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
     found = [*_scores(made)]
     if len(cohort.names) > 1 and complete:
         found += _settling(cohort.names, matrix.filled(0))

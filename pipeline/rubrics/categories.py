@@ -100,8 +100,7 @@ def forget(run: Run, name: str) -> None:
 
 def current(run: Run) -> dict[str, Mapped]:
     """The categories of every rubric that are current; a warning where some are out of date."""
-    files = sorted((run.path / "categories").glob("[!._]*.parquet"))
-    stored = {path.stem: _stored(path) for path in files}
+    stored = _all_stored(run)
     # Labels that were imported rest on no signals and no thresholds of ours.
     kept = {name: m for name, m in stored.items() if m and m.record.get("imported")}
     ours = {name: m for name, m in stored.items() if name not in kept}
@@ -119,6 +118,11 @@ def current(run: Run) -> dict[str, Mapped]:
     if old := [name for name in ours if name not in kept]:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
     return kept
+
+
+def imported(run: Run) -> dict[str, Mapped]:
+    """The labels that came with imported records, as categories by the name of their rubric."""
+    return {name: m for name, m in _all_stored(run).items() if m and m.record.get("imported")}
 
 
 def rubric_scores(run: Run, mapped: Mapping[str, Mapped] | None = None) -> dict[str, Any]:
@@ -232,6 +236,11 @@ def _bayes(run: Run, counts: Any, weights: Any) -> dict[str, float]:
         bounds=ends if ends[0] < ends[1] else None,
     )
     return dict(zip(("mu", "sigma", "low", "high"), map(float, score), strict=True))
+
+
+def _all_stored(run: Run) -> dict[str, Mapped | None]:
+    files = sorted((run.path / "categories").glob("[!._]*.parquet"))
+    return {path.stem: _stored(path) for path in files}
 
 
 def _stored(path: Path) -> Mapped | None:

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.base.console import clock, count
-from pipeline.status.standing import Figures, Standing, by_state, figures
-from pipeline.status.tally import Score
+from pipeline.status.standing import RunStanding, added, by_state
+from pipeline.status.tally import RunningScore
 from pipeline.store.workers import Worker
 
 _FIGURES, _FIGURES_WIDE = 62, 108  # columns beside a run's name, in two lines a run and in one
@@ -26,7 +26,9 @@ _COLUMNS = (
 _REMARK, _FAULTS = 240, 3  # characters of a remark, faults that are told one by one
 
 
-def table(standings: Sequence[Standing], width: int, height: int | None = None) -> RenderableType:
+def table(
+    standings: Sequence[RunStanding], width: int, height: int | None = None
+) -> RenderableType:
     """All runs, their total, Slurm's jobs; of a lone run its workers, too.
 
     Args:
@@ -51,42 +53,43 @@ def table(standings: Sequence[Standing], width: int, height: int | None = None) 
     return Group(*parts, *remarks)
 
 
-def lines(standings: Sequence[Standing]) -> list[str]:
+def lines(standings: Sequence[RunStanding]) -> list[str]:
     """The same as plain text: a line a run, the total, Slurm's jobs; after the time."""
-    found = [time.strftime("%Y-%m-%d %H:%M:%S")]
+    told = [time.strftime("%Y-%m-%d %H:%M:%S")]
     for s in standings:
         if s.fault is None:
             scored = f", score {score(s.score)}" if s.score else ""
-            found.append(f"{s.name}: {_sentence(figures([s]))}{scored}")
+            told.append(f"{s.name}: {_sentence(s)}{scored}")
     if len(standings) > 1:
-        found.append(f"{len(standings)} runs: {_sentence(figures(standings))}")
-    return found + _remarks(standings)
+        every = added(standings)
+        told.append(f"{every.name}: {_sentence(every)}")
+    return told + _remarks(standings)
 
 
-def cost(found: Figures) -> str:
+def cost(s: RunStanding) -> str:
     """GPU-hours used and left, in words; empty where no GPU was used."""
-    if not found.gpu_h:
+    if not s.gpu_h:
         return ""
-    text = f"{found.gpu_h:.1f} GPU-hours used"
-    return text if found.gpu_h_left is None else f"{text}, about {found.gpu_h_left:.1f} left"
+    left = "" if s.gpu_h_left is None else f", about {s.gpu_h_left:.1f} left"
+    return f"{s.gpu_h:.1f} GPU-hours used{left}"
 
 
-def score(found: Score) -> str:
+def score(running: RunningScore) -> str:
     """A running score in words.
 
-    >>> score(Score(0.5, 0.4, 0.6, 0.95, 24))
+    >>> score(RunningScore(0.5, 0.4, 0.6, 0.95, 24))
     'μ 0.500, 95 % interval 0.400 to 0.600, of 24 attempts'
     """
     return (
-        f"μ {found.mu:.3f}, {found.confidence * 100:g} % interval {found.low:.3f} to"
-        f" {found.high:.3f}, of {found.attempts} attempts"
+        f"μ {running.mu:.3f}, {running.confidence * 100:g} % interval {running.low:.3f} to"
+        f" {running.high:.3f}, of {running.attempts} attempts"
     )
 
 
-def workers_table(found: Sequence[Worker], wide: bool, most: int | None = None) -> Table:
+def workers_table(workers: Sequence[Worker], wide: bool, most: int | None = None) -> Table:
     """Workers, those alive first and then the latest; the rest are counted."""
     now = time.time()
-    ordered = sorted(found, key=lambda w: (not w.alive, -(w.heard or w.started or 0.0)))
+    ordered = sorted(workers, key=lambda w: (not w.alive, -(w.heard or w.started or 0.0)))
     grid = Table(box=None, pad_edge=False)
     for name in ("worker on", "state", "attempts", "in flight", "tokens/s", "heard of"):
         text = name in ("worker on", "state")
@@ -119,7 +122,7 @@ def _ago(now: float, then: float | None) -> str:
     return _UNKNOWN if then is None else f"{clock(max(0.0, now - then))} ago"
 
 
-def _runs(shown: Sequence[Standing], standings: Sequence[Standing], wide: bool) -> Table:
+def _runs(shown: Sequence[RunStanding], standings: Sequence[RunStanding], wide: bool) -> Table:
     level = {s.score.confidence for s in standings if s.score is not None}
     interval = f"{min(level) * 100:g} % interval" if len(level) == 1 else "interval"
     grid = Table(box=None, pad_edge=False)
@@ -131,10 +134,10 @@ def _runs(shown: Sequence[Standing], standings: Sequence[Standing], wide: bool) 
         scored = (_UNKNOWN, "")
         if s.score is not None:
             scored = (f"{s.score.mu:.3f}", f"{s.score.low:.3f}–{s.score.high:.3f}")
-        grid.add_row(Text(s.name), *_cells([*_figures([s]), scored], wide))
+        grid.add_row(Text(s.name), *_cells([*_figures(s), scored], wide))
     if len(standings) > 1:
-        every = _cells([*_figures(standings), ("", "")], wide)
-        grid.add_row(f"{len(standings)} runs", *every, style="bold")
+        every = added(standings)
+        grid.add_row(every.name, *_cells([*_figures(every), ("", "")], wide), style="bold")
     return grid
 
 
@@ -142,37 +145,34 @@ def _cells(pairs: Sequence[tuple[str, str]], wide: bool) -> list[str]:
     return [part for pair in pairs for part in pair] if wide else ["\n".join(p) for p in pairs]
 
 
-def _figures(standings: Sequence[Standing]) -> list[tuple[str, str]]:
+def _figures(s: RunStanding) -> list[tuple[str, str]]:
     """What runs have in common with their total, in the order of the columns."""
-    if all(s.fault is not None for s in standings):
+    if all(run.fault is not None for run in s.runs or [s]):
         return [(_UNKNOWN, "")] * (len(_COLUMNS) - 1)
-    f = figures(standings)
-    dead = f"+{f.dead} dead" if f.dead else ""
-    left = _UNKNOWN if f.gpu_h_left is None else f"{f.gpu_h_left:.1f}"
+    dead = f"+{len(s.dead)} dead" if s.dead else ""
+    hours = _UNKNOWN if s.gpu_h_left is None else f"{s.gpu_h_left:.1f}"
+    left = _UNKNOWN if s.left_s is None else clock(s.left_s) if s.owed else "done"
     return [
-        (f"{f.done}/{f.total}", str(f.owed)),
-        (str(f.in_flight), f"{f.alive}{dead}"),
-        (count(f.tokens), count(f.tokens_per_s)),
-        (
-            _UNKNOWN if f.left_s is None else clock(f.left_s) if f.owed else "done",
-            f"{f.gpu_h:.1f}+{left}" if f.gpu_h else _UNKNOWN,
-        ),
+        (f"{s.done}/{s.total}", str(s.owed)),
+        (str(s.in_flight), f"{len(s.alive)}{dead}"),
+        (count(s.tokens), count(s.tokens_per_s)),
+        (left, f"{s.gpu_h:.1f}+{hours}" if s.gpu_h else _UNKNOWN),
     ]
 
 
-def _sentence(f: Figures) -> str:
+def _sentence(s: RunStanding) -> str:
     """The figures of a run or of several, but for the score."""
     words = [
-        f"{f.done}/{f.total} done, {f.owed} owed, {f.in_flight} in flight",
-        f"workers {f.alive} alive {f.dead} dead",
-        f"{count(f.tokens)} tokens, {count(f.tokens_per_s)} tokens/s",
-        "" if f.left_s is None or not f.owed else f"about {clock(f.left_s)} left",
-        cost(f),
+        f"{s.done}/{s.total} done, {s.owed} owed, {s.in_flight} in flight",
+        f"workers {len(s.alive)} alive {len(s.dead)} dead",
+        f"{count(s.tokens)} tokens, {count(s.tokens_per_s)} tokens/s",
+        "" if s.left_s is None or not s.owed else f"about {clock(s.left_s)} left",
+        cost(s),
     ]
     return ", ".join(word for word in words if word)
 
 
-def _most_alive(standings: Sequence[Standing], room: int) -> list[Standing]:
+def _most_alive(standings: Sequence[RunStanding], room: int) -> list[RunStanding]:
     """The runs that move, then those owed, then the rest, as many as fit; in their own order."""
     if len(standings) <= room:
         return list(standings)
@@ -183,22 +183,22 @@ def _most_alive(standings: Sequence[Standing], room: int) -> list[Standing]:
     return [standings[i] for i in sorted(order[:room])]
 
 
-def _phase(s: Standing) -> str:
+def _phase(s: RunStanding) -> str:
     if s.fault is not None:
         return "without figures"
     return "running" if s.alive else "idle" if s.owed else "done"
 
 
-def _remarks(standings: Sequence[Standing]) -> list[str]:
+def _remarks(standings: Sequence[RunStanding]) -> list[str]:
     """What the figures rest on, and Slurm's jobs."""
     unread = sum(s.unread for s in standings)
     scored = [s for s in standings if s.score is not None and s.owed]
-    found = [f"{s.name}: {s.fault}" for s in standings if s.fault is not None]
-    found[_FAULTS:] = [f"and {len(found) - _FAULTS} more like that"] * (len(found) > _FAULTS)
+    remarks = [f"{s.name}: {s.fault}" for s in standings if s.fault is not None]
+    remarks[_FAULTS:] = [f"and {len(remarks) - _FAULTS} more like that"] * (len(remarks) > _FAULTS)
     if unread:
-        found.append(f"scores: the answers of {unread} attempts are still to be read")
+        remarks.append(f"scores: the answers of {unread} attempts are still to be read")
     elif scored:
-        found.append("scores are of the attempts that are done: short ones are done first")
+        remarks.append("scores are of the attempts that are done: short ones are done first")
     if jobs := by_state(standings):
-        found.append(f"Slurm: {jobs}")
-    return found
+        remarks.append(f"Slurm: {jobs}")
+    return remarks

@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from pipeline.base.console import clock, count, note, results
 from pipeline.cluster.jobs import jobs
-from pipeline.score.stage import MISSING
 from pipeline.status import board
-from pipeline.status.standing import Standing, figures, of
+from pipeline.status.standing import RunStanding, of
 from pipeline.status.tally import Tally
+from pipeline.store.outcomes import OUTCOMES, OWED
 from pipeline.store.runfolder import Run
 
 MARKS = {
@@ -37,7 +37,7 @@ def status(run: Run) -> None:
     results.print(f"{run.path}: {run.cfg.model.name} on {run.cfg.dataset.name}", markup=False)
     _print_map([row["question_id"] for row in run.questions], _marks(tally))
     results.print(_outlook(standing), markup=False)
-    if spent := board.cost(figures([standing])):
+    if spent := board.cost(standing):
         results.print(spent, markup=False)
     if standing.workers:
         results.print(board.workers_table(standing.workers, wide=False), soft_wrap=False)
@@ -53,8 +53,8 @@ def _print_score(tally: Tally) -> None:
         note(f"reading the answers of {tally.unread} attempts that are not graded yet ...")
     tally.read_texts(lambda: False)
     tally.judge(lambda: False)
-    if (found := tally.score()) is not None:
-        results.print(f"score so far: {board.score(found)}", markup=False)
+    if (running := tally.score()) is not None:
+        results.print(f"score so far: {board.score(running)}", markup=False)
 
 
 def _print_map(ids: list[str], marks: npt.NDArray[np.str_]) -> None:
@@ -72,14 +72,14 @@ def _marks(tally: Tally) -> npt.NDArray[np.str_]:
     """The M×N characters: what `grade` wrote, not what was graded for the running score."""
     marks = np.full(tally.outcomes.shape, MARKS["undecided"], dtype="U1")
     for outcome in ("correct", "wrong", "no_answer"):
-        marks[tally.outcomes == outcome] = MARKS[outcome]
-    marks[~tally.graded | (tally.outcomes == MISSING)] = MARKS["generated, not graded"]
+        marks[tally.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
+    marks[~tally.graded | (tally.outcomes == OWED)] = MARKS["generated, not graded"]
     marks[tally.truncated] = MARKS["truncated"]
     marks[~tally.done] = MARKS["owed"]
     return marks
 
 
-def _outlook(standing: Standing) -> str:
+def _outlook(standing: RunStanding) -> str:
     line = f"{standing.done}/{standing.total} attempts, {count(standing.tokens)} tokens"
     if not standing.owed:
         return f"{line}; nothing is owed"

@@ -1,21 +1,21 @@
-"""Where a run stands: what is done and owed, who works on it, what it costs and when it is done."""
+"""Where runs stand: what is done and owed, who works on it, what it costs and when it is done."""
 
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline.cluster.jobs import UNKNOWN, Job
-from pipeline.status.tally import Score, Tally
+from pipeline.status.tally import RunningScore, Tally
 from pipeline.store.workers import Worker, workers
 
 _RECENT_S = 1800  # the rate is that of the latest attempts, none from days ago
 
 
 @dataclass(frozen=True)
-class Standing:
-    """The figures of one run at one moment."""
+class RunStanding:
+    """The figures of one run at one moment, or of several added up."""
 
     name: str
     path: str
@@ -27,9 +27,10 @@ class Standing:
     tokens: int = 0  # sampled, of the attempts that are there
     rate: float = 0.0  # attempts a second, of workers that are alive
     workers: list[Worker] = field(default_factory=list)
-    score: Score | None = None
+    score: RunningScore | None = None
     jobs: list[Job] = field(default_factory=list)  # of Slurm
     fault: str | None = None  # why there are no figures
+    runs: Sequence["RunStanding"] = ()  # those added up
 
     @property
     def owed(self) -> int:
@@ -45,6 +46,8 @@ class Standing:
 
     @property
     def in_flight(self) -> int:
+        if self.runs:
+            return sum(run.in_flight for run in self.runs)
         return min(sum(worker.in_flight for worker in self.alive), self.owed)
 
     @property
@@ -58,6 +61,9 @@ class Standing:
     @property
     def gpu_h_left(self) -> float | None:
         """What is owed at the GPU time of an attempt so far; None while that is not known."""
+        if self.runs:
+            left = [run.gpu_h_left for run in self.runs if run.fault is None]
+            return None if None in left else sum(hours or 0.0 for hours in left)
         made = sum(worker.attempts for worker in self.workers)
         if not self.owed:
             return 0.0
@@ -65,7 +71,10 @@ class Standing:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until all is done, at the latest rate; None while nobody finishes anything."""
+        """Seconds until all is done, at the latest rate; None while nobody finishes anything.
+
+        Runs end together if the workers of one go on to the next.
+        """
         if not self.owed:
             return 0.0
         return self.owed / self.rate if self.rate else None
@@ -76,7 +85,7 @@ class Standing:
         return self.fault is None and not (self.owed or self.alive or self.unread)
 
 
-def of(name: str, tally: Tally, jobs: list[Job]) -> Standing:
+def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
     """The figures of a run from what was read of it.
 
     Raises:
@@ -85,7 +94,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> Standing:
     run = tally.run
     found = workers(run.path)
     done = tally.done
-    return Standing(
+    return RunStanding(
         name=name,
         path=str(run.path),
         model=run.cfg.model.name,
@@ -117,42 +126,23 @@ def _rate(tally: Tally, found: Iterable[Worker]) -> float:
     return rate
 
 
-class Figures(NamedTuple):
-    """Sums over runs."""
-
-    done: int
-    total: int
-    owed: int
-    in_flight: int
-    alive: int
-    dead: int
-    tokens: int
-    tokens_per_s: float
-    gpu_h: float
-    gpu_h_left: float | None  # None while it is unknown for one of them
-    left_s: float | None
-
-
-def figures(standings: Sequence[Standing]) -> Figures:
-    """Add up runs; they end together if the workers of one go on to the next."""
-    known = [s.gpu_h_left for s in standings if s.fault is None]
-    rate, owed = sum(s.rate for s in standings), sum(s.owed for s in standings)
-    return Figures(
+def added(standings: Sequence[RunStanding]) -> RunStanding:
+    """Several runs as one, without a score; a lone one as it is."""
+    if len(standings) == 1:
+        return standings[0]
+    return RunStanding(
+        f"{len(standings)} runs",
+        "",
         done=sum(s.done for s in standings),
         total=sum(s.total for s in standings),
-        owed=owed,
-        in_flight=sum(s.in_flight for s in standings),
-        alive=sum(len(s.alive) for s in standings),
-        dead=sum(len(s.dead) for s in standings),
         tokens=sum(s.tokens for s in standings),
-        tokens_per_s=sum(s.tokens_per_s for s in standings),
-        gpu_h=sum(s.gpu_h for s in standings),
-        gpu_h_left=None if None in known else sum(hours or 0.0 for hours in known),
-        left_s=0.0 if not owed else owed / rate if rate else None,
+        rate=sum(s.rate for s in standings),
+        workers=[worker for s in standings for worker in s.workers],
+        runs=standings,
     )
 
 
-def as_json(standing: Standing) -> dict[str, Any]:
+def as_json(standing: RunStanding) -> dict[str, Any]:
     """A standing as plain JSON values."""
     s = standing
     return {
@@ -177,10 +167,11 @@ def as_json(standing: Standing) -> dict[str, Any]:
     }
 
 
-def by_state(standings: Iterable[Standing]) -> str:
+def by_state(standings: Iterable[RunStanding]) -> str:
     """How many Slurm jobs are in which state, each job once; or why nobody knows.
 
-    >>> by_state([Standing("a", "runs/a", jobs=[Job("generate", "7_0", "RUNNING", "n1", "", "")])])
+    >>> job = Job("generate", "7_0", "RUNNING", "n1", "", "")
+    >>> by_state([RunStanding("a", "runs/a", jobs=[job])])
     '1 running'
     """
     jobs = {job.id: job for s in standings for job in s.jobs}

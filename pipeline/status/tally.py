@@ -23,9 +23,9 @@ from pipeline.base.journal import read_on
 from pipeline.config.settings import RunConfig
 from pipeline.grade import known
 from pipeline.grade.known import KnownGrades, Pair
-from pipeline.score.stage import MISSING, as_matrix
 from pipeline.store import rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
+from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, Codes, coded, correct
 from pipeline.store.runfolder import Run
 
 _LIGHT = [*KEY, "finish_reason", "completion_tokens", "finished"]
@@ -38,7 +38,7 @@ Judges = dict[str, KnownGrades]
 Cells = tuple[rowkeys.Ints, rowkeys.Ints]
 
 
-class Score(NamedTuple):
+class RunningScore(NamedTuple):
     """Bayes@N of what is graded so far; attempts that are owed are masked."""
 
     mu: float
@@ -64,7 +64,7 @@ class Tally:
 
     def _forget(self) -> None:
         shape = (len(self._golds), self.run.cfg.sampling.trials)
-        self.outcomes: npt.NDArray[np.str_] = np.full(shape, MISSING, "U16")
+        self.outcomes: Codes = np.full(shape, OWED, np.int8)
         self.graded = np.zeros(shape, bool)  # by `grade`
         self.truncated = np.zeros(shape, bool)
         self.tokens = np.zeros(shape, np.int64)
@@ -83,23 +83,23 @@ class Tally:
     @property
     def unread(self) -> int:
         """Attempts whose outcome is not known yet."""
-        return int((self.done & (self.outcomes == MISSING)).sum()) if self.judging else 0
+        return int((self.done & (self.outcomes == OWED)).sum()) if self.judging else 0
 
     @property
     def judging(self) -> bool:
         """Whether attempts are graded here: not by whole texts, which would have to be kept."""
         return self.run.cfg.grading.compat is None
 
-    def score(self) -> Score | None:
+    def score(self) -> RunningScore | None:
         """The running score, or None before the first outcome."""
-        attempts = int((self.outcomes != MISSING).sum())
+        attempts = int((self.outcomes != OWED).sum())
         if not attempts:
             return None
         confidence = self.run.cfg.scoring.confidence
         mu, _, low, high = scoring.bayes_ci(
-            as_matrix(self.outcomes), confidence=confidence, bounds=(0.0, 1.0)
+            correct(self.outcomes), confidence=confidence, bounds=(0.0, 1.0)
         )
-        return Score(float(mu), float(low), float(high), confidence, attempts)
+        return RunningScore(float(mu), float(low), float(high), confidence, attempts)
 
     def finish_times(self, worker: str) -> npt.NDArray[np.float64]:
         """When the attempts of one worker were finished, in Unix seconds; unsorted."""
@@ -135,7 +135,7 @@ class Tally:
             OSError: when files are there and cannot be read.
         """
         for stem, path in list(self._texts.items()):
-            if not ((self._source == self._shards.index(stem)) & (self.outcomes == MISSING)).any():
+            if not ((self._source == self._shards.index(stem)) & (self.outcomes == OWED)).any():
                 del self._texts[stem]  # graded by now
                 continue
             try:
@@ -159,10 +159,10 @@ class Tally:
             if stop():
                 return False
             began = time.monotonic()
-            some = dict(itertools.islice(self._pairs.items(), size))
-            found = _judge(self.run.cfg, self._judges).pairs(list(some.values()))
-            for cell, grade in zip(some, found, strict=True):
-                self.outcomes[cell] = grade.outcome
+            pairs = dict(itertools.islice(self._pairs.items(), size))
+            grades = _judge(self.run.cfg, self._judges).pairs(list(pairs.values()))
+            for cell, grade in zip(pairs, grades, strict=True):
+                self.outcomes[cell] = OUTCOMES.index(grade.outcome)
                 del self._pairs[cell]
             if time.monotonic() - began < _QUICK_S:  # most are; a hard one takes seconds
                 size *= 4
@@ -176,9 +176,9 @@ class Tally:
 
     def _read_grades(self, path: Path) -> None:
         for batch in shards.read(path, GRADES, [*KEY, "outcome"], shards.Damage()):
-            kept, at = rowkeys.cells(rowkeys.encode(batch, self.ids), self.outcomes.shape[1])
-            self.outcomes[at] = batch["outcome"].to_numpy(zero_copy_only=False)[kept]
-            self.graded[at] = True
+            rows, cells = self._cells(batch)
+            self.outcomes[cells] = coded(batch["outcome"], OUTCOMES)[rows]
+            self.graded[cells] = True
 
     def _read_attempts(self, path: Path) -> bool:
         """Read what is new in one file; False when it was sealed since the listing."""
@@ -187,9 +187,8 @@ class Tally:
             if path.suffix == ".journal":
                 self._read_journal(path, stem)
             elif (mark := self._changed(stem, path)) is not None:
-                shard = self._number(stem)
                 for batch in shards.read(path, ATTEMPTS, _LIGHT, shards.Damage()):
-                    self._take(batch, shard)
+                    self._take(batch, self._number(stem))
                 if self.judging:
                     self._texts[stem] = path
                 self._seen[stem] = mark
@@ -202,13 +201,17 @@ class Tally:
         _, before, start = self._seen.get(stem, ("journal", -1, 0))
         if size == before:
             return
-        shard = self._number(stem)
         batches, end = read_on(path, ATTEMPTS, start if size >= start else 0)
         for batch in batches:
-            self._take(batch, shard)
+            self._take(batch, self._number(stem))
             if self.judging:
-                self._extract(batch, shard)
+                self._extract(batch, self._number(stem))
         self._seen[stem] = ("journal", size, end)
+
+    def _cells(self, batch: pa.RecordBatch) -> tuple[rowkeys.Ints, Cells]:
+        """Which rows are of the run's questions and trials, and where those are."""
+        kept, cells = rowkeys.cells(rowkeys.encode(batch, self.ids), self.outcomes.shape[1])
+        return np.flatnonzero(kept), cells
 
     def _number(self, stem: str) -> int:
         if stem not in self._shards:
@@ -217,49 +220,37 @@ class Tally:
 
     def _take(self, batch: pa.RecordBatch, shard: int) -> None:
         """Count rows; of two with one key that of the first shard by name, as all readers do."""
-        kept, (questions, trials) = rowkeys.cells(
-            rowkeys.encode(batch, self.ids), self.outcomes.shape[1]
-        )
+        rows, (questions, trials) = self._cells(batch)
         yields = np.array([stem >= self._shards[shard] for stem in self._shards])
         holder = self._source[questions, trials]
         wins = (holder == _NOBODY) | yields[holder]
-        rows = np.flatnonzero(kept)[wins]
-        cells = (questions[wins], trials[wins])
+        rows, cells = rows[wins], (questions[wins], trials[wins])
         for question, trial, other in zip(*cells, holder[wins], strict=True):
             if other not in (_NOBODY, shard) and not self.graded[question, trial]:
-                self.outcomes[question, trial] = MISSING  # it was another worker's attempt
+                self.outcomes[question, trial] = OWED  # it was another worker's attempt
                 self._pairs.pop((int(question), int(trial)), None)
         self._source[cells] = shard
-        self.truncated[cells] = _numbers(batch["finish_reason"], rows, "") == "length"
-        self.tokens[cells] = _numbers(batch["completion_tokens"], rows, 0)
-        self.finished[cells] = _numbers(batch["finished"], rows, 0.0)
+        self.truncated[cells] = _values(batch["finish_reason"], rows, "") == "length"
+        self.tokens[cells] = _values(batch["completion_tokens"], rows, 0)
+        self.finished[cells] = _values(batch["finished"], rows, 0.0)
 
     def _extract(self, batch: pa.RecordBatch, shard: int) -> None:
         """The answers of attempts whose outcome nobody knows."""
-        kept, (questions, trials) = rowkeys.cells(
-            rowkeys.encode(batch, self.ids), self.outcomes.shape[1]
-        )
-        cells = (questions, trials)
-        wanted = (self.outcomes[cells] == MISSING) & (self._source[cells] == shard)
-        rows = np.flatnonzero(kept)[wanted].tolist()
+        rows, cells = self._cells(batch)
+        unknown = (self.outcomes[cells] == OWED) & (self._source[cells] == shard)
         policy = known.extraction(self.run.cfg)
-        for row, i, j in zip(
-            rows, questions[wanted].tolist(), trials[wanted].tolist(), strict=True
-        ):
+        for row, i, j in np.column_stack([rows, *cells])[unknown].tolist():
             text = batch["text"][row].as_py() or ""
-            found = verifiers.extract(text, truncated=bool(self.truncated[i, j]), **policy)
-            if found.answer is None:
-                self.outcomes[i, j] = verifiers.NO_ANSWER.outcome
+            answer = verifiers.extract(text, truncated=bool(self.truncated[i, j]), **policy).answer
+            if answer is None:
+                self.outcomes[i, j] = NO_ANSWER
             else:
-                self._pairs[i, j] = (self._golds[i], found.answer)
+                self._pairs[i, j] = (self._golds[i], answer)
 
 
-def _numbers(column: pa.Array, rows: Any, instead_of_null: Any) -> Any:
-    return (
-        column.take(pa.array(rows, pa.int64()))
-        .fill_null(instead_of_null)
-        .to_numpy(zero_copy_only=False)
-    )
+def _values(column: pa.Array, rows: rowkeys.Ints, instead_of_null: Any) -> Any:
+    values = column.take(pa.array(rows, pa.int64())).fill_null(instead_of_null)
+    return values.to_numpy(zero_copy_only=False)
 
 
 def _judge(cfg: RunConfig, judges: Judges) -> KnownGrades:

@@ -4,8 +4,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.live import Live
@@ -18,7 +18,7 @@ from pipeline.cluster.jobs import Job
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 from pipeline.status import board
-from pipeline.status.standing import Standing, as_json, of
+from pipeline.status.standing import RunStanding, as_json, of
 from pipeline.status.tally import Judges, Tally
 from pipeline.store import find
 from pipeline.store.runfolder import Run
@@ -50,21 +50,21 @@ class Observer:
         self._jobs: dict[Path, list[Job]] = {}
         self._asked = -_JOBS_S
 
-    def look(self) -> list[Standing]:
+    def look(self) -> list[RunStanding]:
         """The figures of every run now; scores are of the answers read so far."""
-        found = self._runs()
-        paths = list(found)
+        runs = self._runs()
+        paths = list(runs)
         names = find.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
         if time.monotonic() - self._asked >= _JOBS_S or not self._jobs.keys() >= set(paths):
             self._jobs, self._asked = jobs.of(paths), time.monotonic()
         standings = []
-        for name, path, cfg in zip(names, paths, found.values(), strict=True):
+        for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
                 tally = self._tally(path, cfg)
                 tally.look()
                 standings.append(of(name, tally, self._jobs[path]))
             except (UserError, OSError) as error:
-                standings.append(Standing(name, str(path), fault=str(error)))
+                standings.append(RunStanding(name, str(path), fault=str(error)))
         return standings
 
     def read_texts(self, stop: Callable[[], bool]) -> bool:
@@ -79,13 +79,13 @@ class Observer:
 
     def _runs(self) -> dict[Path, RunConfig | None]:
         """Run folders, and settings other than those of their config.yaml."""
-        found: dict[Path, RunConfig | None] = {}
+        runs: dict[Path, RunConfig | None] = {}
         for source in self._sources:
             if isinstance(source, RunConfig):
-                found[Path(source.run_dir).expanduser()] = source
+                runs[Path(source.run_dir).expanduser()] = source
             else:
-                found |= dict.fromkeys(find.within(source))
-        return found
+                runs |= dict.fromkeys(find.within(source))
+        return runs
 
     def _tally(self, path: Path, cfg: RunConfig | None) -> Tally:
         cfg = cfg or self._config(path)
@@ -136,14 +136,34 @@ def watch(
     Raises:
         UserError: as `Observer`.
     """
-    with _reading(Observer(sources)) as reader:
-        try:
-            if results.is_terminal and not as_json_lines:
-                _draw(reader)
-            else:
-                _print_now_and_then(reader, every, as_json_lines)
-        except KeyboardInterrupt:
+    drawn = results.is_terminal and not as_json_lines
+    reader = _Reader(Observer(sources))
+    reader.start()
+    try:
+        live = Live(console=results, auto_refresh=False, vertical_overflow="crop")
+        with live if drawn else nullcontext() as screen:
+            _follow(reader, screen, every, as_json_lines)
+    except KeyboardInterrupt:
+        return
+    finally:
+        reader.stop.set()
+
+
+def _follow(reader: "_Reader", screen: Live | None, every: float, as_json_lines: bool) -> None:
+    """Draw on a screen, or print a block every so many seconds, until all is over."""
+    printed = float("-inf")
+    if screen is not None:
+        screen.update(Text("reading the runs ..."), refresh=True)
+    while True:
+        over, standings = reader.over, reader.latest()
+        if screen is not None:
+            screen.update(board.table(standings, *results.size), refresh=True)
+        elif over or time.monotonic() - printed >= every:
+            _print_block(standings, as_json_lines)
+            printed = time.monotonic()
+        if over:
             return
+        time.sleep(min(_DRAW_S, every))
 
 
 class _Reader(threading.Thread):
@@ -152,7 +172,7 @@ class _Reader(threading.Thread):
     def __init__(self, observer: Observer) -> None:
         super().__init__(name="status-reader", daemon=True)  # a hard answer may not hold up the end
         self.observer = observer
-        self.standings: list[Standing] = []
+        self.standings: list[RunStanding] = []
         self.ready, self.stop = threading.Event(), threading.Event()
         self.error: BaseException | None = None
 
@@ -170,7 +190,7 @@ class _Reader(threading.Thread):
     def _enough(self, until: float) -> Callable[[], bool]:
         return lambda: self.stop.is_set() or time.monotonic() > until
 
-    def latest(self) -> list[Standing]:
+    def latest(self) -> list[RunStanding]:
         """The figures of the last look.
 
         Raises:
@@ -186,43 +206,9 @@ class _Reader(threading.Thread):
         return bool(self.standings) and all(s.over or s.fault for s in self.standings)
 
 
-@contextmanager
-def _reading(observer: Observer) -> Iterator[_Reader]:
-    reader = _Reader(observer)
-    reader.start()
-    try:
-        yield reader
-    finally:
-        reader.stop.set()
-
-
-def _draw(reader: _Reader) -> None:
-    with Live(console=results, auto_refresh=False, vertical_overflow="crop") as live:
-        live.update(Text("reading the runs ..."), refresh=True)
-        while True:
-            over, found = reader.over, reader.latest()
-            width, height = results.size
-            live.update(board.table(found, width, height), refresh=True)
-            if over:
-                return
-            time.sleep(_DRAW_S)
-
-
-def _print_now_and_then(reader: _Reader, every: float, as_json_lines: bool) -> None:
-    printed = float("-inf")
-    while True:
-        over, found = reader.over, reader.latest()
-        if over or time.monotonic() - printed >= every:
-            _print_block(found, as_json_lines)
-            printed = time.monotonic()
-        if over:
-            return
-        time.sleep(min(_DRAW_S, every))
-
-
-def _print_block(standings: list[Standing], as_json_lines: bool) -> None:
-    found = [json.dumps(as_json(s)) for s in standings] if as_json_lines else board.lines(standings)
-    for line in found:
+def _print_block(standings: list[RunStanding], as_json_lines: bool) -> None:
+    lines = [json.dumps(as_json(s)) for s in standings] if as_json_lines else board.lines(standings)
+    for line in lines:
         results.print(line, markup=False)
     results.file.flush()  # or a log stays empty for hours
 

@@ -28,7 +28,7 @@ class Outcomes(NamedTuple):
     """The graded attempts of a run: M questions, N trials of each."""
 
     question_ids: list[str]  # M
-    hashes: list[str | None]  # M, of problem and gold answer
+    hashes: list[str]  # M, of problem and gold answer
     codes: Codes  # (M, N) positions in OUTCOMES, or OWED
     boxes: Codes  # (M, N) positions in BOXES; -1 where there is no grade, or it does not say
 

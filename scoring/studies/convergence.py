@@ -9,7 +9,7 @@ stays so up to N.
 >>> from scoring.studies import convergence, estimators
 >>> p = np.array([0.9, 0.7, 0.3])[:, None, None]
 >>> stack = (np.random.default_rng(1).random((3, 20, 40)) < p).astype(int)
->>> judged = [estimators.bayes(), estimators.pass_at_k(4)]
+>>> judged = estimators.named("bayes", "pass@4")
 >>> for c in convergence.convergence_at(stack, judged, replicates=2000):
 ...     print(f"{c.label}: mean {c.mean:.1f}, not converged {c.share_failed:.1%}")
 Bayes@N: mean 1.1, not converged 0.0%
@@ -79,9 +79,9 @@ def convergence_at(
 
     Source: arXiv 2510.04265, section 3.3, Figs. 1 and 6 (10^5 replicates).
 
-    >>> from scoring.studies.estimators import bayes
+    >>> from scoring.studies.estimators import named
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
-    >>> [c] = convergence_at(stack, [bayes()], replicates=1000)
+    >>> [c] = convergence_at(stack, named("bayes"), replicates=1000)
     >>> round(c.mean, 3), c.counts.tolist(), c.failed
     (1.283, [772, 174, 42, 8], 4)
     """
@@ -121,9 +121,9 @@ def tau_curve(
 
     Source: arXiv 2510.04265, sections 2.7 and 3.1, Figs. 2b, 2c and 4 (10^4 replicates).
 
-    >>> from scoring.studies.estimators import pass_at_k
+    >>> from scoring.studies.estimators import named
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
-    >>> [curve] = tau_curve(stack, [pass_at_k(2)], replicates=1000)
+    >>> [curve] = tau_curve(stack, named("pass@2"), replicates=1000)
     >>> curve.tau.round(3).tolist(), curve.undefined.tolist()
     ([None, 1.0, 1.0, 1.0], [0, 171, 58, 13])
     """
@@ -153,11 +153,11 @@ def tau_curve_independent(
     shape (models,); equal ones are ties that are meant. Source: arXiv 2510.04265, section 2.7, Fig.
     2a (1,000 matrices of 11 models with one tie).
 
-    >>> from scoring.studies.estimators import bayes
+    >>> from scoring.studies.estimators import named
     >>> rng = np.random.default_rng(0)
     >>> p = np.full((3, 30, 1), [[[0.7]], [[0.4]], [[0.4]]])
     >>> stacks = (rng.random((3, 30, 40)) < p for _ in range(200))
-    >>> [curve] = tau_curve_independent(stacks, [0.7, 0.4, 0.4], [bayes()])
+    >>> [curve] = tau_curve_independent(stacks, [0.7, 0.4, 0.4], named("bayes"))
     >>> curve.tau[[0, -1]].round(3).tolist()  # sqrt(2/3) = 0.816 where no two scores tie
     [0.828, 0.822]
     """
@@ -203,10 +203,10 @@ def rank_trajectory(
 
     Source: arXiv 2510.04265, section 3.3, Fig. 5.
 
-    >>> from scoring.studies.estimators import bayes
+    >>> from scoring.studies.estimators import named
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
-    >>> [c] = convergence_at(stack, [bayes()], replicates=1000)
-    >>> rank_trajectory(stack, bayes(), c.worst).tolist()
+    >>> [c] = convergence_at(stack, named("bayes"), replicates=1000)
+    >>> rank_trajectory(stack, *named("bayes"), c.worst).tolist()
     [[1, 1], [1, 1], [1, 1], [1, 2]]
     """
     data = checked_stack(stack, models)

@@ -147,12 +147,12 @@ def checked_stack(stack: npt.ArrayLike, models: Sequence[int] | None) -> npt.NDA
 def check_estimators(estimators: Sequence[Estimator], trials: int) -> None:
     """Raise unless there are estimators, and all are defined for this many trials."""
     if not estimators:
-        raise ValueError("estimators is empty: pass at least one, as in [bayes()]")
+        raise ValueError("estimators is empty: pass at least one, as in named('bayes')")
     for estimator in estimators:
         if not isinstance(estimator, Estimator):
             raise ValueError(
                 f"estimators holds {estimator!r}: pass those of scoring.studies.estimators, as in"
-                " [bayes()]"
+                " named('bayes')"
             )
         if estimator.first > trials:
             raise ValueError(
