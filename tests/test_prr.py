@@ -212,7 +212,7 @@ def test_names_of_one_model_that_begin_another_are_paired(tmp_path: Path) -> Non
         for name in names:
             run_of(tmp_path, f"{name}-{ending}")
     folder = f"{tmp_path}/sums"
-    pairs = pairing.find(load([f"before={folder}/*-base", f"after={folder}/*-tuned"]))
+    pairs = pairing.pair(load([f"before={folder}/*-base", f"after={folder}/*-tuned"]))
     for before, after in zip(*pairs, strict=True):
         assert before.name.removesuffix("-base") == after.name.removesuffix("-tuned")
 

@@ -1,14 +1,11 @@
 """generate: sample every attempt that is owed, with one worker or several."""
 
-from pathlib import Path
-
 from pipeline.base.console import note
 from pipeline.base.errors import TryAgain
 from pipeline.generate.tidy import leave
 from pipeline.generate.worker import work
 from pipeline.prepare import models
 from pipeline.store import heartbeat, runfolder, shards
-from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
 
@@ -53,12 +50,3 @@ def generate(run: Run) -> bool:
     if left:
         note(f"generate: {left} attempts are being made by {others} other workers")
     return not left
-
-
-def mean_tokens(folder: Path) -> float | None:
-    """Mean completion tokens of the attempts that are there."""
-    tokens = attempts = 0
-    for batch in shards.batches(folder, ATTEMPTS, ["completion_tokens"], shards.Damage()):
-        tokens += sum(batch["completion_tokens"].to_pylist())
-        attempts += batch.num_rows
-    return tokens / attempts if attempts else None

@@ -14,8 +14,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
 from pipeline.config.prr import ReversalConfig
-from pipeline.store import find as whichruns
-from pipeline.store import shards
+from pipeline.store import find, shards
 from pipeline.store.find import natural
 from pipeline.store.runfolder import Run
 
@@ -29,7 +28,7 @@ class Pairs(NamedTuple):
     after: list[Path]
 
 
-def find(cfg: ReversalConfig) -> Pairs:
+def pair(cfg: ReversalConfig) -> Pairs:
     """The runs that settings name, paired one by one.
 
     What one pattern finds is in natural order of names, without the words at both ends that all of
@@ -75,9 +74,9 @@ def _find(key: str, pattern: str) -> list[Path]:
     """Run folders that a pattern finds, without greedy twins of others among them."""
     place = Path(pattern).expanduser()
     if place.is_dir():
-        folders = whichruns.within(place)
+        folders = find.within(place)
     elif glob.has_magic(pattern):
-        folders = [Path(path) for path in glob.glob(str(place)) if whichruns.is_run(Path(path))]
+        folders = [Path(path) for path in glob.glob(str(place)) if find.is_run(Path(path))]
         if not folders:
             raise UserError(
                 f"{key}={pattern}: no run folder is called so; see what there is with ls"
@@ -132,7 +131,7 @@ def doubt(before: Sequence[str], after: Sequence[str]) -> str | None:
 def greedy_twins(pairs: Pairs) -> list[Path] | None:
     """The greedy runs beside all runs; None unless every run has one that is graded."""
     folders = [path.with_name(path.name + GREEDY) for path in (*pairs.before, *pairs.after)]
-    if not all(map(whichruns.is_run, folders)):
+    if not all(map(find.is_run, folders)):
         return None
     runs = [Run(load_folder(folder, [])) for folder in folders]
     greedy = all(run.cfg.sampling.temperature == 0 and shards.files(run.grades) for run in runs)
@@ -159,7 +158,7 @@ def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
         )
     [one] = found
     kept = {member.run.path.resolve() for member in one.members}
-    for name, folder in zip(whichruns.names(folders), folders, strict=True):
+    for name, folder in zip(find.names(folders), folders, strict=True):
         if folder.resolve() not in kept:
             why = [line for line in one.warnings if line.startswith(f"{name} is left out")]
             raise UserError(why[0] if why else f"{folder}: cannot be compared with the others")

@@ -29,7 +29,7 @@ def run(settings: Sequence[str]) -> None:
         OSError: the folder may not be written.
     """
     cfg = load(settings)
-    pairs = pairing.find(cfg)
+    pairs = pairing.pair(cfg)
     measured = measure(pairs, cfg)
     rates, ranks = tables.protocol_rows(measured, cfg), tables.rank_rows(measured)
     made = {
