@@ -31,7 +31,8 @@ def compare(cfg: AnalysisConfig) -> None:
     """
     cohorts = cohorts_of.load(cfg)
     several = len(cohorts) > 1
-    record: dict[str, Any] = {"settings": _settings(cfg), "datasets": [], "pooled": None}
+    settings = {"scoring": asdict(cfg.scoring), "thresholds": asdict(cfg.thresholds)}
+    record: dict[str, Any] = {"settings": settings, "datasets": [], "pooled": None}
     tables: dict[str, Table] = {}
     figures: dict[str, Figure] = {}
     boards = []
@@ -45,8 +46,12 @@ def compare(cfg: AnalysisConfig) -> None:
         }
         record["datasets"].append(_record(cohort, cfg, made))
     if several:
-        stack = _pooled(cohorts)
-        if stack is not None:
+        stack = None
+        try:
+            stack = cohorts_of.pooled(cohorts)
+        except UserError as error:
+            warn(str(error))
+        else:
             board = leaderboard.pooled_usage(leaderboard.leaderboard(stack, cfg), boards)
             made = {"leaderboard": board} | _order(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in made.items()}
@@ -156,18 +161,11 @@ def _order(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     }
 
 
-def _pooled(cohorts: Sequence[Cohort]) -> Cohort | None:
-    try:
-        return cohorts_of.pooled(cohorts)
-    except UserError as error:
-        warn(str(error))
-        return None
-
-
 def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> dict[str, Any]:
     """All that was computed of a data set, as docs/compare.md describes it."""
+    # The other tables are columns of the leaderboard.
     keys = {"leaderboard": "models", "neighbours": "neighbours", "posterior_ranks": "ranks"}
-    keys |= {"rubrics": "rubrics"}  # the others are columns of the leaderboard
+    keys["rubrics"] = "rubrics"
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,
@@ -178,10 +176,6 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "groups": neighbours.groups(cohort, cfg),
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
-
-
-def _settings(cfg: AnalysisConfig) -> dict[str, Any]:
-    return {"scoring": asdict(cfg.scoring), "thresholds": asdict(cfg.thresholds)}
 
 
 def _folder(cfg: AnalysisConfig, cohorts: Sequence[Cohort]) -> Path:

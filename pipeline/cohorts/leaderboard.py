@@ -24,6 +24,7 @@ from scoring.ranking.ranks import Rule
 
 _FOUR = "{:.4f}"
 _ENDS = ("sigma", "low", "high")
+_SHARES = ("truncated", "no_answer", "undecided")
 
 
 class ModelScores(NamedTuple):
@@ -101,27 +102,25 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
     """The columns of a leaderboard that are scores other than Bayes@N and avg; None for none."""
-    keys = {"model", *(f"{m.key}{end}" for m in _others(cfg) for end in ("", "_low", "_high"))}
-    columns = [replace(column, wide=False) for column in board.columns if column.key in keys]
-    notes = [
-        "estimate ∓ z σ, σ over repetitions of the trials; from as many trials as each asks for"
-    ]
-    short = [m.title() for m in _others(cfg) if any(row[m.key] is None for row in board.rows)]
-    if short:
+    notes = ["estimate ∓ z σ, σ over repetitions of the trials, of as many as a model has"]
+    if short := [m.title() for m in _others(cfg) if any(row[m.key] is None for row in board.rows)]:
         notes.append(f"{', '.join(short)}: blank where a question has too few graded trials")
-    head = board.title.replace("leaderboard", "metrics", 1)
-    return Table(head, columns, board.rows, notes) if len(columns) > 1 else None
+    keys = [f"{metric.key}{end}" for metric in _others(cfg) for end in ("", "_low", "_high")]
+    return _part(board, "metrics", keys, notes) if keys else None
 
 
 def attempts(board: Table) -> Table:
     """The columns of a leaderboard about answers and cost, for which a page has no room."""
-    keys = ("model", *_SHARES, "tokens_per_attempt", "tokens", "gpu_hours")
-    columns = [replace(column, wide=False) for column in board.columns if column.key in keys]
     notes = [
         "truncated: cut off before a final box; undecided: the grader could not say",
         "GPU-hours are wall time × GPUs of the machine at hand, not comparable across machines",
     ]
-    return Table(board.title.replace("leaderboard", "attempts", 1), columns, board.rows, notes)
+    return _part(board, "attempts", (*_SHARES, "tokens_per_attempt", "tokens", "gpu_hours"), notes)
+
+
+def _part(board: Table, what: str, keys: Sequence[str], notes: Sequence[str]) -> Table:
+    columns = [replace(c, wide=False) for c in board.columns if c.key in ("model", *keys)]
+    return Table(board.title.replace("leaderboard", what, 1), columns, board.rows, notes)
 
 
 def pooled_usage(board: Table, boards: Sequence[Table]) -> Table:
@@ -239,9 +238,6 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, of: ModelScores) -> list[str]:
             " their intervals of μ cover less than they say; read avg and its interval"
         )
     return notes + [f"not alike: {line}" for line in cohort.differences]
-
-
-_SHARES = ("truncated", "no_answer", "undecided")
 
 
 def _answers(cohort: Cohort, i: int) -> dict[str, float | None]:
