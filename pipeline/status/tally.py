@@ -187,8 +187,9 @@ class Tally:
             if path.suffix == ".journal":
                 self._read_journal(path, stem)
             elif (mark := self._changed(stem, path)) is not None:
+                shard = self._number(stem)  # also where no row can be read
                 for batch in shards.read(path, ATTEMPTS, _LIGHT, shards.Damage()):
-                    self._take(batch, self._number(stem))
+                    self._take(batch, shard)
                 if self.judging:
                     self._texts[stem] = path
                 self._seen[stem] = mark
@@ -202,10 +203,11 @@ class Tally:
         if size == before:
             return
         batches, end = read_on(path, ATTEMPTS, start if size >= start else 0)
+        shard = self._number(stem)
         for batch in batches:
-            self._take(batch, self._number(stem))
+            self._take(batch, shard)
             if self.judging:
-                self._extract(batch, self._number(stem))
+                self._extract(batch, shard)
         self._seen[stem] = ("journal", size, end)
 
     def _cells(self, batch: pa.RecordBatch) -> tuple[rowkeys.Ints, Cells]:
