@@ -96,8 +96,7 @@ def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str
     batches: list[pa.RecordBatch] = []
     damage: list[str] = []
     data = path.read_bytes()
-    for start, end, payload in _frames(data):
-        batch = None if payload is None else _decode(payload, columns)
+    for start, end, batch in _frames(data, columns):
         if batch is None:
             what = "unfinished last frame" if end == len(data) else "damaged frame"
             damage.append(f"{path.name}: {what}, bytes {start} to {end}")
@@ -110,29 +109,22 @@ def read_on(path: Path, columns: pa.Schema, start: int) -> tuple[list[pa.RecordB
     """The sound frames from byte `start` on, and where to read on when the journal has grown."""
     with path.open("rb") as file:
         file.seek(start)
-        data = file.read()
-    batches, sound = [], 0
-    for _, end, payload in _frames(data):
-        batch = None if payload is None else _decode(payload, columns)
-        if batch is not None:
-            batches.append(batch)
-            sound = end  # what follows may be the beginning of a frame
-    return batches, start + sound
+        sound = [(end, batch) for _, end, batch in _frames(file.read(), columns) if batch]
+    # What follows the last sound one may be the beginning of a frame.
+    return [batch for _, batch in sound], start + (sound[-1][0] if sound else 0)
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int, memoryview | None]]:
-    """(start, end, payload) of each frame; the payload is None for a damaged stretch."""
+def _frames(data: bytes, columns: pa.Schema) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
+    """(start, end, batch) of each frame; the batch is None for a damaged stretch."""
     view, at = memoryview(data), 0
     while at < len(data):
         if data[at : at + 8] == MARKER and at + _HEAD.size <= len(data):
             _, length, checksum = _HEAD.unpack_from(data, at)
             start, end = at + _HEAD.size, at + _HEAD.size + length
-            if end <= len(data):
-                payload = view[start:end]
-                if zlib.crc32(payload) == checksum:
-                    yield at, end, payload
-                    at = end
-                    continue
+            if end <= len(data) and zlib.crc32(view[start:end]) == checksum:
+                yield at, end, _decode(view[start:end], columns)
+                at = end
+                continue
         following = data.find(MARKER, at + 1)
         end = len(data) if following < 0 else following
         yield at, end, None

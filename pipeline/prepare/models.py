@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.base.errors import UserError
 from pipeline.config.settings import ModelConfig
-from pipeline.prepare.questions import find_local
+from pipeline.prepare.questions import OFFLINE, find_local, from_hub
 
 _HASH_WHOLE_UP_TO = 64 << 20  # bytes of a folder; of larger weights a sample is hashed
 _SAMPLES, _SAMPLE_BYTES = 16, 64 << 10  # of each file, evenly spaced: training changes them all
@@ -121,17 +121,12 @@ def _config(model_id: str, revision: str | None, trust: bool) -> Any:
 
 def _from_hub(cfg: ModelConfig, load: Any) -> Any:
     try:
-        return load(locate(cfg), revision=cfg.revision, trust_remote_code=cfg.trust_remote_code)
-    except UserError:
-        raise
-    except Exception as error:  # files from outside, and three libraries that read them
-        reason = " ".join(str(error).split())
-        if "trust_remote_code" in reason:
-            raise UserError(
-                f"model.id={cfg.id}: this model brings Python code of its own, which runs only if"
-                " you allow it: read that code, then set model.trust_remote_code=true"
-            ) from error
+        with from_hub(f"model.id={cfg.id}", OFFLINE.capitalize()):
+            return load(locate(cfg), revision=cfg.revision, trust_remote_code=cfg.trust_remote_code)
+    except UserError as error:
+        if "trust_remote_code" not in str(error.__cause__):
+            raise
         raise UserError(
-            f"model.id={cfg.id}: could not be loaded: {reason[:300]}. Without a network, run"
-            " `python -m pipeline prefetch` first on a machine that has one"
+            f"model.id={cfg.id}: this model brings Python code of its own, which runs only if"
+            " you allow it: read that code, then set model.trust_remote_code=true"
         ) from error

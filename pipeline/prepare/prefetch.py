@@ -1,10 +1,8 @@
 """prefetch: bring model, data set and verifier onto this machine, and say what is where."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.base.console import note, results
-from pipeline.base.errors import UserError
 from pipeline.prepare import models, questions
 from pipeline.store.runfolder import Run
 
@@ -20,24 +18,26 @@ def prefetch(run: Run) -> None:
     Raises:
         UserError: when something cannot be had.
     """
-    model = _try("model", run.cfg.model.id, lambda: _model(run))
-    results.print(f"model    {run.cfg.model.id}: {model}", markup=False)
-    found, _ = questions.load(run.cfg.dataset)
-    local = questions.find_local(run.cfg.dataset.path)
-    where = str(local) if local else "in the Hugging Face cache"
-    results.print(f"dataset  {run.cfg.dataset.path}: {len(found)} questions, {where}", markup=False)
-    verifier = run.cfg.verifier
+    model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
+    results.print(f"model    {model.id}: {_weights(models.locate(model), model.revision)}")
+    found, _ = questions.load(dataset)
+    where = questions.find_local(dataset.path) or "in the Hugging Face cache"
+    results.print(f"dataset  {dataset.path}: {len(found)} questions, {where}")
     if verifier.id is not None:
-        name, revision = verifier.id, verifier.revision
-        local = questions.find_local(name)
-        path = local or _try("verifier", name, lambda: _snapshot(name, revision))
-        results.print(f"verifier {name}: {path}", markup=False)
+        name = str(questions.find_local(verifier.id) or verifier.id)
+        results.print(f"verifier {verifier.id}: {_weights(name, verifier.revision)}")
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
 
 
-def _model(run: Run) -> Path:
-    where = models.locate(run.cfg.model)
-    return Path(where) if Path(where).is_dir() else _snapshot(where, run.cfg.model.revision)
+def _weights(name: str, revision: str | None) -> Path:
+    """The folder of a model: a local one, or a snapshot of a hub id."""
+    if Path(name).is_dir():
+        return Path(name)
+    with questions.from_hub(
+        name, "Check the id, the network, and for gated models that you are logged in"
+        " (`hf auth login`)"
+    ):  # fmt: skip
+        return _snapshot(name, revision)
 
 
 def _snapshot(hub_id: str, revision: str | None) -> Path:
@@ -47,16 +47,3 @@ def _snapshot(hub_id: str, revision: str | None) -> Path:
     if not any(found.glob("*.safetensors")):
         found = Path(snapshot_download(hub_id, revision=revision, ignore_patterns=_UNUSED))
     return found
-
-
-def _try(what: str, name: str, fetch: Callable[[], Path]) -> Path:
-    try:
-        return fetch()
-    except UserError:
-        raise
-    except Exception as error:  # network, hub, disk: each has exceptions of its own
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UserError(
-            f"{what} {name}: could not be fetched: {reason}. Check the id, the network, and for"
-            " gated models that you are logged in (`hf auth login`)"
-        ) from error

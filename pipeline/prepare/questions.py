@@ -4,6 +4,7 @@ Data files are untrusted: every row is checked, known damage is mended and count
 is wrong is named by file, row and field.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -22,6 +23,7 @@ _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
 _LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command: \frac, \beta
 _MAX_FIELD = 100_000  # characters
 _MAX_ID = 100
+OFFLINE = "without a network, run `python -m pipeline prefetch` first on a machine that has one"
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,18 @@ def find_local(path: str) -> Path | None:
     return None
 
 
+@contextlib.contextmanager
+def from_hub(what: str, remedy: str) -> Iterator[None]:
+    """What libraries raise about hub, network and files becomes one line; they raise many kinds."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"{what}: could not be loaded: {reason}. {remedy}") from error
+
+
 def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     number = 0
     try:
@@ -124,15 +138,11 @@ def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, A
 
     datasets.disable_progress_bars()
     huggingface_hub.logging.set_verbosity_error()  # five retries without a network say nothing new
-    try:
+    with from_hub(
+        f"dataset.path={cfg.path} (split {cfg.split})",
+        f"Check the id and dataset.split; {OFFLINE}, or use dataset=jsonl dataset.path=FILE",
+    ):
         rows = datasets.load_dataset(where, name=cfg.subset, split=cfg.split, revision=cfg.revision)
-    except Exception as error:  # the library raises many kinds: hub, network, file format
-        reason = (str(error).strip() or type(error).__name__).split("\n")[0][:300]
-        raise UserError(
-            f"dataset.path={cfg.path} (split {cfg.split}): could not be loaded: {reason}. Check the"
-            " id and dataset.split; without a network, run `python -m pipeline prefetch` first on"
-            " a machine that has one, or use dataset=jsonl dataset.path=FILE"
-        ) from error
     for number, row in enumerate(rows, 1):
         yield f"row {number}", row
 

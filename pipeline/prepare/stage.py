@@ -51,14 +51,14 @@ def build(run: Run) -> list[dict[str, Any]]:
     """
     cfg = run.cfg
     models.locate(cfg.model)
-    found, mended = questions.load(cfg.dataset)
+    loaded, mended = questions.load(cfg.dataset)
     for line in mended:
         warn(f"{cfg.dataset.name}: {line}")
     if cfg.model.trust_remote_code:
         warn(f"model.trust_remote_code=true: Python code that {cfg.model.id} brings will run")
     tokenizer = models.tokenizer(cfg.model)
     context = models.context(cfg.model)
-    rows = [_row(cfg, question, tokenizer, context) for question in found]
+    rows = [_row(cfg, question, tokenizer, context) for question in loaded]
     clamped = [row for row in rows if row["max_tokens"] < cfg.sampling.max_tokens]
     if clamped:
         least = min(row["max_tokens"] for row in clamped)
