@@ -79,7 +79,7 @@ class Cost:
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.files[report.nodeid.split("::")[0]] += report.cpu_seconds
+        self.files[report.nodeid.split("::")[0]] += getattr(report, "cpu_seconds", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         total = sum(self.files.values())
