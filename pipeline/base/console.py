@@ -7,7 +7,6 @@ progress is a bar; elsewhere it is a plain line now and then.
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -91,8 +90,9 @@ class Meter:
     """Progress of one stage: a bar on a terminal, a line every `every` seconds elsewhere."""
 
     def __init__(self, what: str, total: int, done: int = 0, every: float = 30.0) -> None:
-        self.what, self.total, self.done, self.every = what, total, done, every
-        self.started = self.printed = self.drawn = time.monotonic()
+        self.what, self.total, self.done = what, total, done
+        self.every = 0.5 if console.is_terminal else every
+        self.started = self.shown = time.monotonic()
         self.first = done
         self.detail: Callable[[], str] = str
         self.bar: Progress | None = None
@@ -115,17 +115,11 @@ class Meter:
             self.bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        if self.bar or self.done > self.first:
+            self._show()
         if self.bar:
-            self._draw()
             self.bar.stop()
-        elif self.done > self.first:
-            self._print()
 
     def advance(self, by: int, detail: Callable[[], str] = str) -> None:
         """Count `by` more done; `detail` makes the text behind the numbers, when it is drawn."""
@@ -133,16 +127,10 @@ class Meter:
 
     def reach(self, done: int, detail: Callable[[], str] = str) -> None:
         """So many are done by now, whoever did them."""
-        self.done = done
-        self.detail = detail
-        now = time.monotonic()
-        if self.bar:
-            if now - self.drawn >= 0.5:
-                self.drawn = now
-                self._draw()
-        elif now - self.printed >= self.every:
-            self.printed = now
-            self._print()
+        self.done, self.detail = done, detail
+        if (now := time.monotonic()) - self.shown >= self.every:
+            self.shown = now
+            self._show()
 
     @property
     def time_left(self) -> str:
@@ -153,12 +141,9 @@ class Meter:
         left = (time.monotonic() - self.started) * (self.total - self.done) / made
         return f"{clock(left)} left"
 
-    def _text(self) -> str:
-        return ", ".join(part for part in (self.detail(), self.time_left) if part)
-
-    def _draw(self) -> None:
-        assert self.bar is not None
-        self.bar.update(self.task, completed=self.done, detail=self._text(), refresh=True)
-
-    def _print(self) -> None:
-        note(f"{self.what}: {self.done}/{self.total}, {self._text()}")
+    def _show(self) -> None:
+        text = ", ".join(part for part in (self.detail(), self.time_left) if part)
+        if self.bar:
+            self.bar.update(self.task, completed=self.done, detail=text, refresh=True)
+        else:
+            note(f"{self.what}: {self.done}/{self.total}, {text}")

@@ -5,7 +5,7 @@ import difflib
 import functools
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -25,26 +25,20 @@ from pipeline.config.checks import check
 from pipeline.config.settings import RunConfig
 
 CONFIGS = ROOT / "configs"
-
-
 ConfigStore.instance().store(name="settings", node=RunConfig)
-
-
-def _folder_tag(tag: str | None) -> str:
-    return f"-{tag}" if tag else ""
-
-
-def _project(relative: str) -> str:
-    return str(ROOT / relative)
 
 
 def _stem(path: str) -> str:
     return Path(path).stem if path.endswith((".jsonl", ".json")) else Path(path).name
 
 
-OmegaConf.register_new_resolver("folder_tag", _folder_tag, replace=True)
-OmegaConf.register_new_resolver("project", _project, replace=True)
-OmegaConf.register_new_resolver("stem", _stem, replace=True)
+_RESOLVERS: dict[str, Callable[..., str]] = {
+    "folder_tag": lambda tag: f"-{tag}" if tag else "",
+    "project": lambda relative: str(ROOT / relative),
+    "stem": _stem,
+}
+for _name, _resolver in _RESOLVERS.items():
+    OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 
 def load(settings: Sequence[str]) -> RunConfig:
