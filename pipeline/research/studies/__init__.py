@@ -35,8 +35,8 @@ def run(name: str, plan: "StudyPlan", cohorts: "list[Cohort]") -> Result:
     Raises:
         UserError: the cohorts do not hold what the study needs.
     """
-    made: Result = import_module(f"pipeline.research.studies.{name}").study(plan, cohorts)
-    return made
+    result: Result = import_module(f"pipeline.research.studies.{name}").study(plan, cohorts)
+    return result
 
 
 def merged(*results: Result) -> Result:

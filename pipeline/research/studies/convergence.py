@@ -51,13 +51,13 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 def _one(plan: StudyPlan, cohort: Cohort, data: Bits, group: Group) -> Result:
     stack, trials = data[group.models], data.shape[-1]
     judged, replicates = shared.showcase(trials), plan.convergence_replicates
-    found = {
+    by_scheme = {
         scheme: convergence.convergence_at(stack, judged, replicates, scheme, plan.seed)
         for scheme in SCHEMES
     }
     title = f"{cohort.dataset}, {group.label}"
     end = f"{cohort.dataset}_{len(group.models)}"
-    by_columns, n = found["columns"], np.arange(1, trials + 1)
+    by_columns, n = by_scheme["columns"], np.arange(1, trials + 1)
     drawn = (
         n,
         {c.label: c.pmf for c in by_columns},
@@ -92,11 +92,11 @@ def _one(plan: StudyPlan, cohort: Cohort, data: Bits, group: Group) -> Result:
             figures[f"fig5_{end}_{kind}"] = leaderboard.rank_trajectories(
                 names, n, trajectory(number).T, last, caption
             )
-    table = _table(title, found, plan)
-    return Result({f"fig1_{end}": table}, figures, _numbers(cohort, group, found), [])
+    table = _table(title, by_scheme, plan)
+    return Result({f"fig1_{end}": table}, figures, _numbers(cohort, group, by_scheme), [])
 
 
-def _table(title: str, found: dict[Any, list[Convergence]], plan: StudyPlan) -> Table:
+def _table(title: str, by_scheme: dict[Any, list[Convergence]], plan: StudyPlan) -> Table:
     columns = [
         shared.text("estimator", "estimator"),
         shared.text("resample", "resampled"),
@@ -116,20 +116,22 @@ def _table(title: str, found: dict[Any, list[Convergence]], plan: StudyPlan) -> 
             "failed": one.share_failed,
             "replicates": one.replicates,
         }
-        for scheme, of_scheme in found.items()
+        for scheme, of_scheme in by_scheme.items()
         for one in of_scheme
     ]
     notes = [f"gold ranking: Bayes@N of all trials; seed {plan.seed}"]
     return Table(f"Fig. 1: convergence@n, {title}", columns, rows, notes)
 
 
-def _numbers(cohort: Cohort, group: Group, found: dict[Any, list[Convergence]]) -> dict[str, float]:
+def _numbers(
+    cohort: Cohort, group: Group, by_scheme: dict[Any, list[Convergence]]
+) -> dict[str, float]:
     """Of the version's own bootstrap: rows for 000 (its section 3.3), columns for 001."""
     task = paper.task_of(cohort.dataset)
     if not (task and group.version):
         return {}
     schemes = SCHEMES if group.version == "001" else SCHEMES[::-1]
-    bayes, *family = found[schemes[0]]
+    bayes, *family = by_scheme[schemes[0]]
     means = [one.mean for one in family if one.mean is not None]
     start = f"convergence.{group.version}.{task}"
     numbers: dict[str, float] = {
@@ -137,7 +139,7 @@ def _numbers(cohort: Cohort, group: Group, found: dict[Any, list[Convergence]]) 
         f"{start}.bayes": _known(bayes.mean),
         f"{start}.bayes.other": shared.capped_mean(bayes),
         f"{start}.worst": _known(bayes.largest),
-        f"{start}.worst.other": _known(found[schemes[1]][0].largest),
+        f"{start}.worst.other": _known(by_scheme[schemes[1]][0].largest),
     }
     if family:
         numbers[f"{start}.pass"] = min(means, default=math.nan)

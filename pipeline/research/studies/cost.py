@@ -26,15 +26,15 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     Raises:
         UserError: no run has attempts (outcomes that came as a matrix have none).
     """
-    found: Costs = {}
+    usages: Costs = {}
     members = [(cohort, member) for cohort in cohorts for member in cohort.members]
     with Meter("cost", len(members)) as meter:
         for cohort, member in members:
             usage = outcomes.usage(member.run)
             if usage.attempts:
-                found[member.name, cohort.dataset] = usage
+                usages[member.name, cohort.dataset] = usage
             meter.advance(1)
-    if not found:
+    if not usages:
         raise UserError(
             "no run holds attempts, which know their tokens; generate them, or import records"
         )
@@ -42,8 +42,8 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         "Cost: GPU-hours are wall time of generating processes, loading included, times their GPUs."
         " The paper's are at a batch size of 1: hours are not comparable with them, tokens are."
     ]
-    without = [f"{m} on {d}" for (m, d), cost in found.items() if cost.spent.gpu_s is None]
-    if len(without) == len(found):
+    without = [f"{m} on {d}" for (m, d), cost in usages.items() if cost.spent.gpu_s is None]
+    if len(without) == len(usages):
         notes.append("Fig. 8: no run has a record of its time; only tokens are drawn.")
     elif without:
         notes.append(
@@ -51,17 +51,17 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
             f" {without[0]}; a sum that one of them is part of is not given."
         )
     by_task, by_model = defaultdict[str, list[Usage]](list), defaultdict[str, list[Usage]](list)
-    for (model, dataset), usage in found.items():
+    for (model, dataset), usage in usages.items():
         by_model[model].append(usage)
         by_task[dataset].append(usage)
-    by_task["total"] = [*found.values()]
+    by_task["total"] = [*usages.values()]
     return Result(
         {
             "table7": _table("Table 7: cost by task", shared.text("dataset", "task"), by_task),
             "fig8": _table("Fig. 8: cost by model", shared.text("model", "model"), by_model),
         },
-        {"fig8": _figure(found)},
-        _numbers(cohorts, found),
+        {"fig8": _figure(usages)},
+        _numbers(cohorts, usages),
         notes,
     )
 
@@ -99,12 +99,12 @@ def _table(title: str, column: Column, groups: Mapping[str, Sequence[Usage]]) ->
     return Table(title, [column, *_COLUMNS], rows, ["M: millions"])
 
 
-def _figure(found: Costs) -> Figure:
-    models = list(dict.fromkeys(model for model, _ in found))
-    datasets = list(dict.fromkeys(dataset for _, dataset in found))
+def _figure(usages: Costs) -> Figure:
+    models = list(dict.fromkeys(model for model, _ in usages))
+    datasets = list(dict.fromkeys(dataset for _, dataset in usages))
     hours = np.full((len(models), len(datasets)), np.nan)
     tokens = hours.copy()
-    for (model, dataset), cost in found.items():
+    for (model, dataset), cost in usages.items():
         cell = models.index(model), datasets.index(dataset)
         tokens[cell] = cost.completion_tokens
         hours[cell] = np.nan if cost.spent.gpu_s is None else cost.spent.gpu_s / 3600
@@ -138,16 +138,16 @@ def _unit(hours: float) -> tuple[float, str]:
     return (60, "GPU-minutes") if 60 * hours >= 1 else (3600, "GPU-seconds")
 
 
-def _numbers(cohorts: list[Cohort], found: Costs) -> dict[str, float]:
+def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
     """The numbers of appendix F.3; only those of all twenty models on all four tasks."""
     by_task: dict[str, list[Usage]] = {task: [] for task in paper.TASKS}
     by_model: dict[int, list[Usage]] = {number: [] for number in paper.TWENTY}
     for cohort in cohorts:
         task = paper.task_of(cohort.dataset)
         for number, name in zip(shared.paper_numbers(cohort), cohort.names, strict=True):
-            if task and number and (name, cohort.dataset) in found:
-                by_task[task].append(found[name, cohort.dataset])
-                by_model[number].append(found[name, cohort.dataset])
+            if task and number and (name, cohort.dataset) in usages:
+                by_task[task].append(usages[name, cohort.dataset])
+                by_model[number].append(usages[name, cohort.dataset])
     if any(len(costs) < len(paper.TWENTY) for costs in by_task.values()):
         return {}
     total = _total([cost for costs in by_task.values() for cost in costs])

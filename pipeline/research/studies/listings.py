@@ -16,25 +16,14 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 
 def _table_3() -> Table:
     """What the paper says that each method gives, and where this library has it."""
-    keys = ("convergence", "interval", "prior", "categories")
-    yes, no = "yes", "no"
-    printed = {
-        "Pass@k and alternatives": (no, no, no, no),
-        "avg@N": (yes, "limited (bootstrap, binomial)", no, no),
-        "Bayes@N": (yes, yes, yes, yes),
-    }
-    ours = {
-        "Pass@k and alternatives": ("see Figs. 1 and 4", "pass_at_k_ci", no, no),
-        "avg@N": ("ranks as Bayes@N", "avg_ci, from the posterior", no, "weights in avg_ci"),
-        "Bayes@N": ("see Figs. 1 and 4", "bayes_ci", "bayes(R0=...)", "weights in bayes_ci"),
-    }
+    table = paper.table_3()
     rows = [
-        {"method": method, "who": who, **dict(zip(keys, cells, strict=True))}
-        for method in printed
-        for who, cells in (("paper", printed[method]), ("scoring", ours[method]))
+        {"method": method, "who": who, **dict(zip(table["columns"], cells, strict=True))}
+        for method, by in table["methods"].items()
+        for who, cells in by.items()
     ]
     columns = [shared.text("method", "method"), shared.text("who", "according to")]
-    columns += [shared.text(key, key) for key in keys]
+    columns += [shared.text(key, key) for key in table["columns"]]
     return Table("Table 3: what each method gives", columns, rows)
 
 

@@ -139,26 +139,26 @@ def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
     places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in compared.rows:
         places.setdefault((row["where"], row["version"]), []).append(row)
-    found = []
+    lines = []
     for (where, version), rows in places.items():
         times = Counter(row["verdict"] for row in rows)
         said = ", ".join(f"{times[name]} {name}" for name in VERDICTS if times[name])
         versions = "both versions" if version == "both" else f"version {version}"
-        found.append((f"{where} ({versions}): {len(rows)} numbers, {said}", rows))
-    return found
+        lines.append((f"{where} ({versions}): {len(rows)} numbers, {said}", rows))
+    return lines
 
 
 def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) -> dict[str, str]:
     """`index.html` (needs only the figures' PNGs beside it) and `index.md`."""
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals |= {"heads": _heads, "shown": tabular.shown, "row_keys": _ROW}
-    html = made.get_template("page.html").render(
+    environment.globals |= {"heads": _heads, "shown": tabular.shown, "row_keys": _ROW}
+    html = environment.get_template("page.html").render(
         sections=sections,
         compared=compared,
         groups=groups(compared),

@@ -91,6 +91,12 @@ def rows_001() -> tuple[dict[int, str], list[str]]:
     return named, [row for row in rows if row not in named.values()]
 
 
+def table_3() -> dict[str, Any]:
+    """What the paper says that each method gives, and where this library has it."""
+    table: dict[str, Any] = _read("table3")
+    return table
+
+
 @functools.cache
 def short_names() -> dict[int, str]:
     """The short names of Table 6 by number."""
@@ -100,10 +106,10 @@ def short_names() -> dict[int, str]:
 @functools.cache
 def subsets() -> tuple[Subset, ...]:
     """The 90 subsets of Tables 8 to 10."""
-    found = _read("subsets")
+    content = _read("subsets")
     return tuple(
-        Subset(row, tuple(models), dict(zip(found["tasks"], values, strict=True)))
-        for of_size in found["subsets"].values()
+        Subset(row, tuple(models), dict(zip(content["tasks"], values, strict=True)))
+        for of_size in content["subsets"].values()
         for row, (models, *values) in enumerate(of_size, 1)
     )
 
@@ -128,12 +134,12 @@ def numbers_of(names: Sequence[Sequence[str]]) -> list[int | None]:
     [2, 19, None]
     """
     known = {_plain(name): n for n, all_names in _read("models").items() for name in all_names}
-    found: list[int | None] = []
+    numbers: list[int | None] = []
     for candidates in names:
         plain = [_plain(name.rpartition("/")[2]) for name in candidates]
         number = next((known[name] for name in plain if name in known), None)
-        found.append(None if number in found else number)
-    return found
+        numbers.append(None if number in numbers else number)
+    return numbers
 
 
 def _plain(name: str) -> str:

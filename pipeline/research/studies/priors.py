@@ -26,30 +26,30 @@ Floats = npt.NDArray[np.float64]
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Simulate; `cohorts` are not looked at."""
     with Meter("priors", 1) as meter:
-        found = updates.prior_study(plan.prior_replicates, TRIALS, STRENGTHS, seed=plan.seed)
+        outcome = updates.prior_study(plan.prior_replicates, TRIALS, STRENGTHS, seed=plan.seed)
         meter.advance(1)
     drawn = updates.updated_models(updates.ORIGINAL_SHAPES, plan.prior_replicates, plan.seed)
     truth = drawn.mean(axis=-1)
     taus = np.asarray(kendall_tau_b(truth, np.arange(truth.shape[1])))  # never all ties
     means = updates.original_models(plan.seed).mean(axis=-1)
     numbers = {f"priors.mean.{i}": float(mean) for i, mean in enumerate(means, 1)}
-    numbers |= {"priors.update_tau": found.update_tau, "priors.changed": found.changed}
+    numbers |= {"priors.update_tau": outcome.update_tau, "priors.changed": outcome.changed}
     for i, strength in enumerate(STRENGTHS, 1):
         for j, n in enumerate(TRIALS):
             name = f"priors.gain.d{strength}.n{n}"
-            gain, error = float(found.gain[i, j]), float(found.gain_error[i, j])
+            gain, error = float(outcome.gain[i, j]), float(outcome.gain_error[i, j])
             numbers |= {name: gain, f"{name}.low": gain - 2 * error}
             numbers[f"{name}.high"] = gain + 2 * error
     notes = [
         "Priors: a reconstruction. The originals are Beta(i, 15 - i), i = 4..11, the family that"
         " fits the printed means best; an update moves both shapes by -1 or +1, equally likely and"
         " independent.",
-        f"Priors: mean tau_b of originals and updates is {found.update_tau:.3f},"
-        f" {found.changed:.1%} of updates change the ranking.",
+        f"Priors: mean tau_b of originals and updates is {outcome.update_tau:.3f},"
+        f" {outcome.changed:.1%} of updates change the ranking.",
     ]
     return Result(
-        {"fig2a_001": _updates_table(taus), "fig2bc_001": _gain_table(found, plan)},
-        {"fig2_001": _figure(taus, found)},
+        {"fig2a_001": _updates_table(taus), "fig2bc_001": _gain_table(outcome, plan)},
+        {"fig2_001": _figure(taus, outcome)},
         numbers,
         notes,
     )
@@ -66,7 +66,7 @@ def _updates_table(taus: Floats) -> Table:
     return Table("Fig. 2a of version 001: originals against updates", columns, rows, notes)
 
 
-def _gain_table(found: PriorStudy, plan: StudyPlan) -> Table:
+def _gain_table(outcome: PriorStudy, plan: StudyPlan) -> Table:
     columns = [Column("n", "N"), shared.fixed("d0", "D = 0", 4, "tau_b")]
     columns += [shared.fixed(f"d{d}", f"D = {d}", 4, "tau_b") for d in STRENGTHS]
     columns += [shared.fixed(f"gain{d}", f"D = {d}", 4, "gain over D = 0") for d in STRENGTHS]
@@ -74,24 +74,24 @@ def _gain_table(found: PriorStudy, plan: StudyPlan) -> Table:
     for j, n in enumerate(TRIALS):
         row: dict[str, float] = {"n": n}
         for i, d in enumerate((0, *STRENGTHS)):
-            row[f"d{d}"] = float(found.tau[i, j])
+            row[f"d{d}"] = float(outcome.tau[i, j])
             if d:
-                row[f"gain{d}"] = float(found.gain[i, j])
+                row[f"gain{d}"] = float(outcome.gain[i, j])
         rows.append(row)
     notes = [
         f"{plan.prior_replicates:,} updates; standard error of a gain at most"
-        f" {float(found.gain_error.max()):.4f}",
-        f"{int(found.undefined.sum())} replicates, over all N and D, had all models level and are"
+        f" {float(outcome.gain_error.max()):.4f}",
+        f"{int(outcome.undefined.sum())} replicates, over all N and D, had all models level and are"
         " left out",
     ]
     return Table("Fig. 2b and c of version 001: what prior trials gain", columns, rows, notes)
 
 
-def _figure(taus: Floats, found: PriorStudy) -> Figure:
+def _figure(taus: Floats, outcome: PriorStudy) -> Figure:
     strengths = (0, *STRENGTHS)
-    curves = {d: found.tau[i] for i, d in enumerate(strengths)}
+    curves = {d: outcome.tau[i] for i, d in enumerate(strengths)}
     ends = {
-        d: (found.tau[i] - 2 * found.tau_error[i], found.tau[i] + 2 * found.tau_error[i])
+        d: (outcome.tau[i] - 2 * outcome.tau_error[i], outcome.tau[i] + 2 * outcome.tau_error[i])
         for i, d in enumerate(strengths)
     }
     return plots.prior_gain(TRIALS, curves, taus, "Priors from older versions of models", ends)

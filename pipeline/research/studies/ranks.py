@@ -36,7 +36,7 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     Raises:
         UserError: no data set holds two models.
     """
-    found: dict[str, dict[str, Ranked]] = {}
+    groups: dict[str, dict[str, Ranked]] = {}
     labels: dict[str, str] = {}
     notes = []
     for cohort in cohorts:
@@ -49,12 +49,12 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         for group in shared.groups(cohort):
             key = group.version or str(len(group.models))
             labels[key] = group.label
-            found.setdefault(key, {})[cohort.dataset] = _ranked(cohort, group.models)
-    if not found:
+            groups.setdefault(key, {})[cohort.dataset] = _ranked(cohort, group.models)
+    if not groups:
         raise UserError("; ".join(notes).replace("left out: ", "") or "no runs found")
     tables: dict[str, Table] = {}
     numbers: dict[str, float] = {}
-    for key, of_key in found.items():
+    for key, of_key in groups.items():
         stem = f"table2_{key}" if key in ("000", "001") else f"table2_{key}_models"
         tables[stem] = _table(labels[key], of_key)
         if key in ("000", "001"):
@@ -81,15 +81,15 @@ def _ranked(cohort: Cohort, models: Sequence[int]) -> Ranked:
     )
 
 
-def _table(label: str, found: dict[str, Ranked]) -> Table:
-    names = list(dict.fromkeys(name for ranked in found.values() for name in ranked.names))
-    first = found.get("aime25") or next(iter(found.values()))
+def _table(label: str, by_dataset: dict[str, Ranked]) -> Table:
+    names = list(dict.fromkeys(name for ranked in by_dataset.values() for name in ranked.names))
+    first = by_dataset.get("aime25") or next(iter(by_dataset.values()))
     place = dict(zip(first.names, first.plain, strict=True))
     columns = [shared.text("model", "model")]
     rows: list[dict[str, Any]] = [
         {"model": name} for name in sorted(names, key=lambda name: place.get(name, len(names) + 1))
     ]
-    for dataset, ranked in found.items():
+    for dataset, ranked in by_dataset.items():
         columns.append(Column(f"{dataset}_ci", "w/ CI", group=dataset))
         columns.append(Column(f"{dataset}_plain", "w/o CI", group=dataset))
         at = {name: i for i, name in enumerate(ranked.names)}
@@ -101,18 +101,18 @@ def _table(label: str, found: dict[str, Ranked]) -> Table:
     return Table(f"Table 2: ranks, {label}", columns, rows, notes)
 
 
-def _numbers(version: str, found: dict[str, Ranked]) -> dict[str, float]:
+def _numbers(version: str, by_task: dict[str, Ranked]) -> dict[str, float]:
     """What the paper prints of its own models, by task; see `paper.rows_001` for names of rows."""
     names: dict[int | None, str] = dict(paper.short_names().items())
     if version == "001":
         named, others = paper.rows_001()
         names = dict(named.items())
-        if "aime25" in found:  # the other rows by their order there
-            first = found["aime25"]
+        if "aime25" in by_task:  # the other rows by their order there
+            first = by_task["aime25"]
             order = [first.numbers[i] for i in np.argsort(first.plain, kind="stable")]
             names |= zip((n for n in order if n not in named), others, strict=True)
     numbers: dict[str, float] = {}
-    for task, ranked in found.items():
+    for task, ranked in by_task.items():
         for number, ci, plain in zip(ranked.numbers, ranked.ci, ranked.plain, strict=True):
             if number in names:
                 start = f"ranks.{version}.{names[number]}.{task}"

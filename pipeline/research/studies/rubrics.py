@@ -37,18 +37,18 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     with Meter("rubrics", len(cohorts)) as meter:
         for cohort in cohorts:
             try:
-                found = cohort_rubrics.categories(cohort, cfg)
+                categories = cohort_rubrics.categories(cohort, cfg)
             except UserError as error:
                 notes.append(f"Rubrics: {cohort.dataset} is left out: {error}")
-                found = {}
-            if found:
-                made.append((cohort, found))
+                categories = {}
+            if categories:
+                made.append((cohort, categories))
             meter.advance(1)
     if not made:
         said = "; ".join(notes) or "these outcomes came without attempts"
         raise UserError(f"no rubric can be made: {said}; run `signals` on every run")
     names = [n for n in made[0][0].names if all(n in cohort.names for cohort, _ in made)]
-    rubrics = [r for r in made[0][1] if all(r in found for _, found in made)]
+    rubrics = [r for r in made[0][1] if all(r in others for _, others in made)]
     if len(names) < 2 or not rubrics:
         raise UserError(
             f"{len(names)} models and {len(rubrics)} rubrics are common to all data sets; ranks"

@@ -149,16 +149,16 @@ def value(masked: Any) -> float | None:
     return None if masked is np.ma.masked else float(masked)
 
 
-def capped_mean(found: Convergence) -> float:
+def capped_mean(of: Convergence) -> float:
     """Mean convergence@n over all replicates, where one that did not converge counts as N.
 
     >>> import numpy as np
     >>> capped_mean(Convergence("Bayes@N", np.array([0, 2, 0, 0]), 2, 0, 1))  # twice 2, twice 4
     3.0
     """
-    trials = found.counts.size
-    settled = int(found.counts @ np.arange(1, trials + 1))
-    return (settled + trials * found.failed) / found.replicates
+    trials = of.counts.size
+    settled = int(of.counts @ np.arange(1, trials + 1))
+    return (settled + trials * of.failed) / of.replicates
 
 
 def at(curve: Sequence[Any], n: int) -> float | None:

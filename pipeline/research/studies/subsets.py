@@ -96,7 +96,7 @@ def _drawn(seed: int, models: int) -> list[Subset]:
     sizes = {size: count for size, count in DRAWN.items() if size < models}
     sizes = sizes or {size: 20 for size in range(2, models)}
     rng = np.random.default_rng([seed, models])
-    found = []
+    subsets = []
     for size, count in sizes.items():
         if math.comb(models, size) <= count:
             chosen = list(itertools.combinations(range(1, models + 1), size))
@@ -105,15 +105,14 @@ def _drawn(seed: int, models: int) -> list[Subset]:
             while len(distinct) < count:
                 distinct.add(tuple(sorted(1 + int(i) for i in rng.permutation(models)[:size])))
             chosen = sorted(distinct)
-        found += [Subset(row, one, {}) for row, one in enumerate(chosen, 1)]
-    return found
+        subsets += [Subset(row, one, {}) for row, one in enumerate(chosen, 1)]
+    return subsets
 
 
-def _points(found: Convergence) -> npt.NDArray[np.float32]:
+def _points(of: Convergence) -> npt.NDArray[np.float32]:
     """convergence@n of every replicate, NaN where it did not converge; in no order."""
-    n = np.arange(1, found.counts.size + 1, dtype=np.float32)
-    made = np.repeat(n, found.counts)
-    return np.concatenate([made, np.full(found.failed, np.nan, np.float32)])
+    n = np.arange(1, of.counts.size + 1, dtype=np.float32)
+    return np.concatenate([np.repeat(n, of.counts), np.full(of.failed, np.nan, np.float32)])
 
 
 def _of_size(

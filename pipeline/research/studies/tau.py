@@ -43,25 +43,25 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 
 def _one(plan: StudyPlan, cohort: Cohort, data: Bits, group: Group, scheme: Resample) -> Result:
     trials = data.shape[-1]
-    found = convergence.tau_curve(
+    curves = convergence.tau_curve(
         data[group.models], shared.judged(trials), plan.tau_replicates, scheme, plan.seed
     )
     title = f"{cohort.dataset}, {group.label}, resampled by {scheme}"
     stem = f"fig4_{cohort.dataset}_{len(group.models)}_{scheme}"
     n = np.arange(1, trials + 1)
-    figure = plots.tau_curves(n, {c.label: c.tau for c in found}, title)
+    figure = plots.tau_curves(n, {c.label: c.tau for c in curves}, title)
     numbers = {}
     task = paper.task_of(cohort.dataset)
     if scheme == "columns" and group.version and task:
         for at in (10, 80):
-            tau = shared.at(found[0].tau, at)
+            tau = shared.at(curves[0].tau, at)
             if tau is not None:
                 numbers[f"tau.{group.version}.{task}.n{at}"] = tau
-    return Result({stem: _table(title, found, plan)}, {stem: figure}, numbers, [])
+    return Result({stem: _table(title, curves, plan)}, {stem: figure}, numbers, [])
 
 
-def _table(title: str, found: list[TauCurve], plan: StudyPlan) -> Table:
-    trials = len(found[0].tau)
+def _table(title: str, curves: list[TauCurve], plan: StudyPlan) -> Table:
+    trials = len(curves[0].tau)
     shown = sorted({n for n in _SHOWN if n <= trials} | {trials})
     columns = [shared.text("estimator", "estimator")]
     columns += [shared.fixed(f"n{n}", f"N = {n}", group="mean tau_b") for n in shown]
@@ -70,7 +70,7 @@ def _table(title: str, found: list[TauCurve], plan: StudyPlan) -> Table:
         Column("undefined", "undefined"),
     ]
     rows: list[dict[str, Any]] = []
-    for curve in found:
+    for curve in curves:
         row: dict[str, Any] = {"estimator": curve.label, "undefined": int(curve.undefined.sum())}
         row |= {f"n{n}": shared.at(curve.tau, n) for n in shown}
         row["error"] = shared.value(curve.stderr.max())
