@@ -38,6 +38,7 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
     assert (cfg.thresholds.file, cfg.thresholds.scope) == ("t.json", "cohort")
     assert cfg.rubric.weights == {"exact-match": [0, 2]}
     assert cfg.folders == [str(tmp_path)]
+    assert analysis.load(["model=1.10,007,null"]).model == ["1.10", "007", "null"]
     assert analysis.load([r"report.title=costs \${x}"]).report.title == "costs ${x}"
 
 

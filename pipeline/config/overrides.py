@@ -87,9 +87,10 @@ def parse(key: str, text: str) -> Override:
             ) from error
 
 
-def _quoted(word: re.Match[str]) -> str:
+def _quoted(word: re.Match[str], all_of_them: bool = False) -> str:
     text = word[0].rstrip()
-    return word[0] if text[0] in "'\"" or not _FOREIGN.search(text) else f'"{text}"'
+    plain = text[0] in "'\"" or not (all_of_them or _FOREIGN.search(text))
+    return word[0] if plain else f'"{text}"'
 
 
 def quoted(text: str) -> str:
@@ -184,25 +185,29 @@ def apply(node: DictConfig, settings: Sequence[str]) -> None:
 
 
 def texts(key: str, text: str) -> list[str]:
-    """The texts of a list, in brackets or not.
+    """The texts of a list, in brackets or not; numbers stay as they are written.
 
-    >>> texts("checkpoints", "a,b"), texts("checkpoints", "[a, 'b c']"), texts("checkpoints", "")
-    (['a', 'b'], ['a', 'b c'], [])
+    >>> texts("checkpoints", "a,0100"), texts("checkpoints", "[a, 'b c']"), texts("checkpoints", "")
+    (['a', '0100'], ['a', 'b c'], [])
     """
-    value = parse(key, _bracketed(text)).value()
-    return [str(part) for part in value if part != ""] if isinstance(value, list) else []
-
-
-def _bracketed(text: str) -> str:
-    return text if re.match(r"\s*\[", text) else f"[{text}]"
+    text = text if re.match(r"\s*\[", text) else f"[{text}]"
+    value = parse(key, text).value()
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return value
+    value = parse(key, _WORD.sub(lambda word: _quoted(word, all_of_them=True), text)).value()
+    if not isinstance(value, list):
+        raise ValueError("is a list; write [FIRST,SECOND]")
+    return value
 
 
 def _value(kind: Any, full: str, text: str) -> Any:
-    parsed = parse(full, _bracketed(text) if is_list(kind, full) else text)
+    hint = keys(kind).get(full)
+    if hint == list[str]:
+        return texts(full, text)
+    parsed = parse(full, f"[{text}]" if is_list(kind, full) and "[" not in text else text)
     if parsed.is_sweep_override():
         raise ValueError("takes one value")
     value = parsed.value()
-    hint = keys(kind).get(full)
     if is_dataclass(hint) and not isinstance(value, dict):
         raise ValueError(f"is a group of {', '.join(f'{full}.{key}' for key in keys(hint))}")
     is_text = hint is str or str in typing.get_args(hint)
