@@ -123,11 +123,12 @@ def _baselines(run: Run) -> Path:
 
 
 def read_baselines(run: Run) -> Baselines:
-    """What `write_baselines` wrote; empty without it."""
-    path = _baselines(run)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows = map(json.loads, lines)
-    return {(row["question_id"], row["text"]): row["logprobs"] for row in rows}
+    """What `write_baselines` wrote; empty, so that all are owed, where that is not to be read."""
+    try:
+        rows = map(json.loads, _baselines(run).read_text(encoding="utf-8").splitlines())
+        return {(row["question_id"], row["text"]): row["logprobs"] for row in rows}
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def write_baselines(run: Run, baselines: Baselines) -> None:
