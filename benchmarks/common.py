@@ -260,7 +260,7 @@ def ratio(above: list[float], below: list[float]) -> dict[str, Any]:
     }
 
 
-def verdict(text: str, found: dict[str, Any], most: float = 0.0, least: float = 0.0) -> str:
+def against_target(text: str, found: dict[str, Any], most: float = 0.0, least: float = 0.0) -> str:
     """One line: a ratio, its spread, and whether the target is met by the median."""
     line = (
         f"{text}: {found['median']:.3f} (median of {len(found['rounds'])} rounds,"

@@ -126,7 +126,7 @@ def _study(args: argparse.Namespace, kind: str, ceiling: dict[str, float]) -> di
     spread = {"median": float(np.median(seconds)), "rounds": seconds, "of_minima": best}
     common.out.print(
         "  "
-        + common.verdict(
+        + common.against_target(
             f"seconds of the study, {args.threads} threads{scaled}", spread, most=MOST_SECONDS
         )
     )

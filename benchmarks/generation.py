@@ -169,15 +169,15 @@ def _report(stage: common.Stage, found: dict[str, list[dict[str, float]]]) -> di
         "seconds": times,
         "ratio_to_bare": to_bare,
     }
-    common.out.print(common.verdict("stage / bare", to_bare["stage"], most=MOST))
+    common.out.print(common.against_target("stage / bare", to_bare["stage"], most=MOST))
     # On busy processors this is the steadier figure; an engine in another process is not in it.
     cpu = common.ratio(*([m["cpu_s"] for m in found[side]] for side in ("stage", "bare")))
     record["cpu_ratio_to_bare"] = cpu
-    common.out.print(common.verdict("the same in processor time of this process", cpu))
+    common.out.print(common.against_target("the same in processor time of this process", cpu))
     if "one at a time" in times:
         single = common.ratio(times["one at a time"], times["stage"])
         record["one_at_a_time_to_stage"] = single
-        common.out.print(common.verdict("one at a time / stage", single, least=LEAST))
+        common.out.print(common.against_target("one at a time / stage", single, least=LEAST))
     return record
 
 

@@ -123,7 +123,7 @@ def _compare(args: argparse.Namespace, kind: str) -> dict[str, Any]:
         f" {min(plain):.1f} s; {agree} of {len(theirs)} sampled grades agree"
     )
     common.out.print(f"  {sum(layers.values())} distinct pairs: {_shares(layers)}")
-    common.out.print("  " + common.verdict("plain / ours", found_ratio, least=LEAST[kind]))
+    common.out.print("  " + common.against_target("plain / ours", found_ratio, least=LEAST[kind]))
     return {"ours_s": ours, "plain_s": plain, "ratio": found_ratio, "layers": layers}
 
 

@@ -232,12 +232,12 @@ def _report(
     common.out.print(f"tokens: {tokens}")
     common.out.print(f"same prompts on both sides, token for token: {harness.same_prompts()}")
     like = ratios["ours, like for like"]
-    common.out.print(common.verdict("ours / lm-eval, like for like", like, most=MOST))
+    common.out.print(common.against_target("ours / lm-eval, like for like", like, most=MOST))
     per_token = common.ratio(pace["ours, like for like"], pace["lm-eval"])
-    common.out.print(common.verdict("the same per token made", per_token))
+    common.out.print(common.against_target("the same per token made", per_token))
     for name in ("ours, with seeds", "ours, with seeds and log-probs"):
         added = common.ratio(times[name], times["ours, like for like"])
-        common.out.print(common.verdict(f"{name} / like for like", added))
+        common.out.print(common.against_target(f"{name} / like for like", added))
     kept = _kept(harness)
     for line in kept["lines"]:
         common.out.print(line)

@@ -220,7 +220,7 @@ def _report(
     for state, sides in seconds.items():
         record[state] = common.ratio(sides["merge"], sides["copy"])
         text = f"wall, {state}: merge / copy of the same bytes"
-        common.out.print(common.verdict(text, record[state], most=MOST_WALL))
+        common.out.print(common.against_target(text, record[state], most=MOST_WALL))
     peaks = [m["peak"] for sides in found.values() for m in sides["merge"]]
     shards = [(peak - bare) / (size / SHARDS) for peak in peaks]
     record["shards"] = shards

@@ -71,7 +71,7 @@ def main() -> None:
     for key, what in (("sampling_s", "sampling"), ("seconds", "whole command")):
         ratio = common.ratio([m[key] for m in one], [m[key] for m in two])
         record[f"one / two, {key}"] = ratio
-        common.out.print(common.verdict(f"{what}: one worker / two replicas", ratio))
+        common.out.print(common.against_target(f"{what}: one worker / two replicas", ratio))
     _report(parts)
     common.finish(args, record)
 

@@ -85,10 +85,11 @@ def one(rounds: int, rng: np.random.Generator) -> dict[str, Any]:
     columns = ["one (30, 80) matrix", "ours, us", "scorio, us", "scorio / ours", "first call"]
     common.table(f"k = {K}, median of {rounds} rounds", columns, rows)
     slowest = min(found, key=lambda name: found[name]["median"])
-    common.out.print(common.verdict(f"slowest, {slowest}", found[slowest], least=1.0))
+    common.out.print(common.against_target(f"slowest, {slowest}", found[slowest], least=1.0))
     intervals = [name for name in found if name.endswith("_ci") and name.startswith(SPECTRUM)]
     slowest = min(intervals, key=lambda name: found[name]["median"])
-    common.out.print(common.verdict(f"spectra, slowest, {slowest}", found[slowest], least=20.0))
+    target = common.against_target(f"spectra, slowest, {slowest}", found[slowest], least=20.0)
+    common.out.print(target)
     return found
 
 
@@ -112,7 +113,7 @@ def stack(rounds: int, rng: np.random.Generator) -> dict[str, Any]:
                          f" {spent['scorio']:.2f} s")  # fmt: skip
     found = common.ratio(times["scorio"], times["ours"])
     text = f"(20, 120, 80), all {len(calls())} functions, scorio / ours"
-    common.out.print(common.verdict(text, found, least=50.0))
+    common.out.print(common.against_target(text, found, least=50.0))
     return found
 
 

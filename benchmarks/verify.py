@@ -255,7 +255,7 @@ def _report(
         times = ([m["seconds"] for m in found[f"{side}, {name}"]] for side in ("plain", "stage"))
         ratio = record["ratio"][name] = common.ratio(*times)
         least = LEAST if name == SAMPLED else 0.0
-        common.out.print(common.verdict(f"plain / stage, {name}", ratio, least=least))
+        common.out.print(common.against_target(f"plain / stage, {name}", ratio, least=least))
         common.out.print(f"  the largest label is the same on both sides for {share:.1%}")
     return record
 

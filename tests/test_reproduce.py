@@ -96,9 +96,9 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
     assert "agrees: " in told.err
     rows = json.loads((out / "printed.json").read_text())["rows"]
     assert len(rows) == len(paper.printed())
-    verdicts = {row["id"]: row["verdict"] for row in rows}
-    assert verdicts["separation.rho.1.645"] == "agrees"
-    assert verdicts["cost.hours.aime24"] == "no records"
+    findings = {row["id"]: row["finding"] for row in rows}
+    assert findings["separation.rho.1.645"] == "agrees"
+    assert findings["cost.hours.aime24"] == "no records"
     assert "![fig3](fig3.png)" in (out / "index.md").read_text()
     board = json.loads((out / "table6.json").read_text())["rows"]
     assert {row["id"]: row["sums"] for row in board if row["sums"]} == {
@@ -155,11 +155,11 @@ def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(
     assert found["ranks.001.LIMO-v2.aime25.plain"] == 1 + (scores > scores[1]).sum()
     assert found["ranks.000.LIMO-v2.aime25.plain"] == 1 + (scores[:11] > scores[1]).sum()
     rows = json.loads((tmp_path / "printed.json").read_text())["rows"]
-    verdicts = {row["id"]: row["verdict"] for row in rows}
-    assert verdicts["ranks.001.row20.aime25.plain"] == "by construction"
-    assert verdicts["ranks.001.LIMO-v2.aime25.plain"] == "differs"  # it is second here
-    assert verdicts["ranks.000.LIMO-v2.aime24.ci"] == "no records"
-    assert verdicts["subset.5.1.aime25"] == verdicts["cost.attempts"] == "not made"
+    findings = {row["id"]: row["finding"] for row in rows}
+    assert findings["ranks.001.row20.aime25.plain"] == "by construction"
+    assert findings["ranks.001.LIMO-v2.aime25.plain"] == "differs"  # it is second here
+    assert findings["ranks.000.LIMO-v2.aime24.ci"] == "no records"
+    assert findings["subset.5.1.aime25"] == findings["cost.attempts"] == "not made"
     page = Page((tmp_path / "index.html").read_text())
     assert not {"script", "b"} & page.tags
     assert all((tmp_path / name).is_file() for name in page.pictures)

@@ -354,14 +354,14 @@ def test_where_no_replicate_converges_the_number_is_nan_not_missing() -> None:
     assert found["convergence.000.hmmt25.bayes.other"] == 12
     rows = {row["id"]: row for row in page.comparison(found).rows}
     row = rows["convergence.000.hmmt25.bayes"]
-    assert (row["ours"], row["other"], row["verdict"]) == ("none", "12", "never converged")
-    assert rows["convergence.000.brumo25.bayes"]["verdict"] == "no records"
+    assert (row["ours"], row["other"], row["finding"]) == ("none", "12", "never converged")
+    assert rows["convergence.000.brumo25.bayes"]["finding"] == "no records"
 
 
 def test_a_printed_number_outside_our_spread_does_not_plainly_agree() -> None:
     numbers = {"separation.n.1.645": 217.0, "separation.n.1.645.low": 206.0}
     numbers |= {"separation.n.1.645.high": 227.0, "coins.gold.LLM1": 9}
-    rows = {row["id"]: row["verdict"] for row in page.comparison(numbers, ["tau"]).rows}
+    rows = {row["id"]: row["finding"] for row in page.comparison(numbers, ["tau"]).rows}
     assert rows["separation.n.1.645"] == "outside spread"
     assert rows["coins.gold.LLM1"] == "differs"
     assert rows["tau.001.aime25.n80"] == "not made"

@@ -14,7 +14,7 @@ from pipeline.display.table import Column, Table
 from pipeline.research.studies import paper, shared
 from pipeline.research.studies.paper import Printed
 
-VERDICTS = {
+FINDINGS = {
     "agrees": "within the tolerance, and within our spread where we have one",
     "outside spread": "within the tolerance, but outside the spread of our reconstructions",
     "differs": "outside the tolerance",
@@ -44,16 +44,16 @@ class Section(NamedTuple):
 
 
 # The other columns are alike in a group.
-_ROW = ("id", "printed", "ours", "spread", "other", "verdict")
+_ROW = ("id", "printed", "ours", "spread", "other", "finding")
 
 
-def verdict(number: Printed, numbers: Mapping[str, float], skipped: Collection[str] = ()) -> str:
-    """One of VERDICTS.
+def finding(number: Printed, numbers: Mapping[str, float], skipped: Collection[str] = ()) -> str:
+    """One of FINDINGS.
 
     >>> one = Printed("tau.a", 3, "001", "", 1, "bootstrap", "", "near", True)
-    >>> verdict(one, {}), verdict(one, {}, ["tau"]), verdict(one, {"tau.a": math.nan})
+    >>> finding(one, {}), finding(one, {}, ["tau"]), finding(one, {"tau.a": math.nan})
     ('no records', 'not made', 'never converged')
-    >>> verdict(one, {"tau.a": 2, "tau.a.low": 1.5, "tau.a.high": 2.5}), verdict(one, {"tau.a": 2})
+    >>> finding(one, {"tau.a": 2, "tau.a.low": 1.5, "tau.a.high": 2.5}), finding(one, {"tau.a": 2})
     ('outside spread', 'agrees')
     """
     ours = numbers.get(number.id)
@@ -81,7 +81,7 @@ _COLUMNS = (
     Column("other", "other"),
     Column("tolerance", "tolerance", format="{:g}"),
     shared.text("reason", "why a tolerance"),
-    shared.text("verdict", "verdict"),
+    shared.text("finding", "finding"),
     shared.text("needs_records", "needs records"),
     shared.text("why", "remark"),
 )
@@ -104,9 +104,9 @@ def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> T
             low, high = (numbers[f"{one.id}.{end}"] for end in ("low", "high"))
             row["spread"] = f"{low:.4g} to {high:.4g}"
         row["other"] = _shown(numbers.get(f"{one.id}.other"))
-        row["verdict"] = verdict(one, numbers, skipped)
+        row["finding"] = finding(one, numbers, skipped)
         rows.append(row)
-    notes = [f"{name}: {what}" for name, what in VERDICTS.items()]
+    notes = [f"{name}: {what}" for name, what in FINDINGS.items()]
     notes.append("other: ours under another reading, or what else tells; see the remark")
     return Table("Printed numbers beside ours", _COLUMNS, rows, notes)
 
@@ -123,10 +123,10 @@ def _shown(ours: float | None) -> str | None:
 
 
 def counts(compared: Table) -> list[tuple[str, int, int]]:
-    """Verdict, how many, and how many of them need the authors' records."""
-    every = Counter(row["verdict"] for row in compared.rows)
-    records = Counter(row["verdict"] for row in compared.rows if row["needs_records"])
-    return [(name, every[name], records[name]) for name in VERDICTS if every[name]]
+    """Finding, how many, and how many of them need the authors' records."""
+    every = Counter(row["finding"] for row in compared.rows)
+    records = Counter(row["finding"] for row in compared.rows if row["needs_records"])
+    return [(name, every[name], records[name]) for name in FINDINGS if every[name]]
 
 
 def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
@@ -141,8 +141,8 @@ def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
         places.setdefault((row["where"], row["version"]), []).append(row)
     lines = []
     for (where, version), rows in places.items():
-        times = Counter(row["verdict"] for row in rows)
-        said = ", ".join(f"{times[name]} {name}" for name in VERDICTS if times[name])
+        times = Counter(row["finding"] for row in rows)
+        said = ", ".join(f"{times[name]} {name}" for name in FINDINGS if times[name])
         versions = "both versions" if version == "both" else f"version {version}"
         lines.append((f"{where} ({versions}): {len(rows)} numbers, {said}", rows))
     return lines
@@ -181,7 +181,7 @@ def _markdown(
 ) -> Iterator[str]:
     yield f"# The paper's tables and figures\n\n{PREAMBLE}\n\n"
     for name, number, records in counts(compared):
-        yield f"- {name} ({VERDICTS[name]}): {number}, of which {records} need the records\n"
+        yield f"- {name} ({FINDINGS[name]}): {number}, of which {records} need the records\n"
     for line in left_out:
         yield f"- left out: {line}\n"
     for section in sections:

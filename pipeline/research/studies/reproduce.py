@@ -107,8 +107,8 @@ def reproduced(
     compared = page.comparison(numbers, {*settings.STUDIES} - known)
     texts = page.pages(sections, compared, left_out)
     tabular.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
-    for verdict, number, records in page.counts(compared):
-        note(f"{verdict}: {number} printed numbers, {records} of them need the authors' records")
+    for finding, number, records in page.counts(compared):
+        note(f"{finding}: {number} printed numbers, {records} of them need the authors' records")
     results.print(str(folder / "index.html"))
     return numbers
 
