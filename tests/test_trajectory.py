@@ -93,7 +93,7 @@ def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
         (["model=demo"], "checkpoints: none named; write checkpoints=FOLDER"),
         (["checkpoints=", "model=demo"], "checkpoints=: names no checkpoint"),
         (["checkpoints=a", "checkpoints.b=b"], "give every training run a name, or none"),
-        (["checkpoints=a", "merge=1"], "windows=1: a window is 2 checkpoints or more"),
+        (["checkpoints=a", "merge=1"], "merge.windows=[1]: must be at least 2"),
         (["checkpoints=a", "merge=x"], "merge.windows=x"),
         (["checkpoints=a", "merges=4"], "merges: no such key (did you mean merge"),
         (["checkpoints=a", "samplng.trials=4"], "samplng.trials: no such key (did you mean sampl"),

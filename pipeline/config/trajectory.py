@@ -1,7 +1,7 @@
 """The settings of `trajectory`: its own keys, and those of the runs that it makes."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,17 +26,8 @@ _LETTERS = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 class MergeSettings:
     """Which windows of checkpoints are merged."""
 
-    windows: list[int] = field(default_factory=lambda: [4])  # checkpoints in one; []: none
+    windows: list[int] = limited([4], "[2, inf)")  # checkpoints in one; []: none
     keep: bool = True  # merged weights after their runs are complete; false: delete them
-
-    def problems(self) -> Iterator[str]:
-        """Windows of one."""
-        for window in self.windows:
-            if window < 2:
-                yield (
-                    f"windows={window}: a window is 2 checkpoints or more; single ones are"
-                    " evaluated anyway (merge=[] for these alone)"
-                )
 
     def __post_init__(self) -> None:
         self.windows = sorted({*self.windows})
@@ -93,8 +84,8 @@ def load(arguments: Sequence[str]) -> Settings:
     Raises:
         UserError: an unknown key or a value that cannot work, in one line.
 
-    >>> found = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
-    >>> found.cfg.checkpoints, found.cfg.merge.windows, found.run, found.datasets
+    >>> asked = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
+    >>> asked.cfg.checkpoints, asked.cfg.merge.windows, asked.run, asked.datasets
     ({'': ['a', 'b']}, [4, 8], ['model=demo'], [['dataset=x'], ['dataset=y']])
     """
     named, mine, others = [], [], []
@@ -116,28 +107,28 @@ def load(arguments: Sequence[str]) -> Settings:
 
 def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
     """The patterns of each training run: `checkpoints=...`, or `checkpoints.NAME=...`."""
-    found: dict[str, list[str]] = {}
+    patterns: dict[str, list[str]] = {}
     for argument in arguments:
         key, text = overrides.split(argument)
         _, dot, name = key.partition(".")
         if dot and not re.fullmatch(_LETTERS, name):
             raise UserError(f"{key}: the name of a training run is letters, digits, - . and _")
-        if name in found:
+        if name in patterns:
             raise UserError(
                 f"{key}: given twice; write {key}=FIRST,SECOND for both, or a name for each"
                 " training run: checkpoints.NAME=FOLDER"
             )
-        found[name] = overrides.texts(key, text)
-        if not found[name]:
+        patterns[name] = overrides.texts(key, text)
+        if not patterns[name]:
             raise UserError(f"{argument}: names no checkpoint; write {key}=FOLDER")
-    if not found:
+    if not patterns:
         raise UserError("checkpoints: none named; write checkpoints=FOLDER, which holds them")
-    if "" in found and len(found) > 1:
-        other = next(name for name in found if name)
+    if "" in patterns and len(patterns) > 1:
+        other = next(name for name in patterns if name)
         raise UserError(
             f"checkpoints= and checkpoints.{other}=: give every training run a name, or none"
         )
-    return found
+    return patterns
 
 
 def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:

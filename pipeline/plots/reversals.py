@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from pipeline.display import style
 from pipeline.display.style import BLUE, INK, NORMAL, PAGE, RED, Numbers, one_line, plain
+from pipeline.plots.lines import key
 
 ROW = 0.17  # inches that a name takes
 FEWEST = 10  # names that a panel is high enough for, at least
@@ -121,20 +121,18 @@ def trend(
     """
     at = plain(k)
     figure, (axes,) = style.panels(PAGE, 2.9, title)
-    look: dict[str, Any] = {"color": BLUE, "marker": "o", "linestyle": "-"}
-    axes.vlines(at, plain(low), plain(high), color=BLUE, linewidth=5, alpha=0.3)
-    axes.plot(at, plain(prr), **look, zorder=4)
-    handles = [Line2D([], [], **look), Line2D([], [], color=BLUE, linewidth=5, alpha=0.3)]
-    labels = ["PRR of the scores", f"posterior, {interval}"]
+    rates: dict[str, Any] = {"color": BLUE, "marker": "o", "linestyle": "-"}
+    bars: dict[str, Any] = {"color": BLUE, "linewidth": 5, "alpha": 0.3}
+    chance: dict[str, Any] = {"color": INK, "linewidth": 0.8, "linestyle": (0, (2, 2))}
+    means = {**rates, "marker": "_", "linestyle": "", "markersize": 9, "markeredgewidth": 1.4}
+    looks = {"PRR of the scores": rates, f"posterior, {interval}": bars}
+    axes.vlines(at, plain(low), plain(high), **bars)
+    axes.plot(at, plain(prr), **rates, zorder=4)
     if mean is not None:
-        inner = {**look, "marker": "_", "linestyle": "", "markersize": 9, "markeredgewidth": 1.4}
-        axes.plot(at, plain(mean), **inner, zorder=3)
-        handles.append(Line2D([], [], **inner))
-        labels.append("posterior mean")
-    chance = {"color": INK, "linewidth": 0.8, "linestyle": (0, (2, 2))}
-    axes.axhline(CHANCE, **chance)  # type: ignore[arg-type]
-    handles.append(Line2D([], [], **chance))  # type: ignore[arg-type]
-    labels.append("chance")
+        axes.plot(at, plain(mean), **means, zorder=3)
+        looks["posterior mean"] = means
+    axes.axhline(CHANCE, **chance)
+    looks["chance"] = chance
     axes.set_xscale("log", base=2)
     axes.set_xticks(at, [f"{value:g}" for value in at])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -142,19 +140,19 @@ def trend(
     axes.set(xlabel="k of Pass@k", ylabel="pairs that reverse (share)", ylim=(-0.02, top))
     axes.grid(axis="y")
     if cost is not None:
-        handles.append(_cost(axes, at, plain(cost)))
-        labels.append("cost of k attempts (right)")
-    style.legend(figure, handles, labels, loc="outside right upper")
+        looks["cost of k attempts (right)"] = _cost(axes, at, plain(cost))
+    key(figure, looks, True)
     return figure
 
 
-def _cost(axes: Axes, k: Numbers, cost: Numbers) -> Line2D:
-    """The line of costs, from zero, on a second axis."""
+def _cost(axes: Axes, k: Numbers, cost: Numbers) -> dict[str, Any]:
+    """The line of costs, from zero, on a second axis; its look."""
     look: dict[str, Any] = {"color": RED, "marker": "s", "linestyle": (0, (5, 1.5))}
+    look["markerfacecolor"] = "white"
     other = axes.twinx()
-    other.plot(k, cost, **look, markerfacecolor="white", zorder=2)
+    other.plot(k, cost, **look, zorder=2)
     other.set_ylim(0, float(np.nanmax(cost, initial=0)) * 1.08 or 1)
     other.set_ylabel("cost of k attempts (as in MaP)")
     other.spines["right"].set_visible(True)
     other.yaxis.set_major_formatter(lambda y, _: f"{y:,.12g}")
-    return Line2D([], [], **look, markerfacecolor="white")
+    return look

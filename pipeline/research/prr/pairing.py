@@ -150,26 +150,26 @@ def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
             other questions than the others.
     """
     with console.capture():  # what is left out is an error here, and one line is enough
-        found = cohorts.load(AnalysisConfig(folders=[str(folder) for folder in folders]))
-    if len(found) > 1:
+        stacks = cohorts.load(AnalysisConfig(folders=[str(folder) for folder in folders]))
+    if len(stacks) > 1:
         raise UserError(
-            f"the runs are of several data sets ({', '.join(one.dataset for one in found)});"
+            f"the runs are of several data sets ({', '.join(one.dataset for one in stacks)});"
             " name runs of one"
         )
-    [one] = found
-    kept = {member.run.path.resolve() for member in one.members}
+    [stack] = stacks
+    kept = {member.run.path.resolve() for member in stack.members}
     for name, folder in zip(find.names(folders), folders, strict=True):
         if folder.resolve() not in kept:
-            why = [line for line in one.warnings if line.startswith(f"{name} is left out")]
+            why = [line for line in stack.warnings if line.startswith(f"{name} is left out")]
             raise UserError(why[0] if why else f"{folder}: cannot be compared with the others")
-    first = (like or one).members[0].run
-    for run in (member.run for member in one.members):
+    first = (like or stack).members[0].run
+    for run in (member.run for member in stack.members):
         own, others = ({row["question_hash"] for row in of.questions} for of in (run, first))
         if own != others:
             raise UserError(
                 f"{run.path}: of its {len(own)} questions {len(own & others)} are among the"
                 f" {len(others)} of {first.path}; evaluate all models on the same questions"
             )
-    for line in one.warnings:
+    for line in stack.warnings:
         warn(line)
-    return one
+    return stack

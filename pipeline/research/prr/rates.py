@@ -64,11 +64,11 @@ def reversals(
     had = [np.ma.count(side, axis=2) for side in (before, after)]
     fewest, most = min(int(n.min()) for n in had), max(int(n.max()) for n in had)
     size, trials = (fewest, float(most)) if fewest == most else ("N", float(had[0].mean()))
-    found = []
+    rates = []
     if greedy is not None:
         one, other = (protocols.greedy(side) for side in greedy)
         rate = reversal_rate(one.value, other.value)
-        found.append(Reversals(GREEDY, GREEDY, 1, one, other, rate))
+        rates.append(Reversals(GREEDY, GREEDY, 1, one, other, rate))
     drawn: dict[int, tuple[float, float, float]] = {}  # by k of Pass@k
     for metric in protocols.metrics(cfg.metrics):
         if metric.k > fewest:
@@ -79,7 +79,7 @@ def reversals(
             of = reversal_rate_ci(before, after, k, cfg.draws, cfg.seed, cfg.confidence)
             drawn[k] = of.mean, of.lo, of.hi
         takes = trials if metric.name in (AVG, BAYES) else metric.k
-        found.append(
+        rates.append(
             Reversals(
                 metric.name,
                 metric.title(size),
@@ -90,7 +90,7 @@ def reversals(
                 *(drawn[k] if k else posterior),
             )
         )
-    return found
+    return rates
 
 
 def _attempts(metric: Metric) -> int | None:
@@ -120,5 +120,5 @@ def pair_counts(one: Reversals, confidence: float) -> PairCounts:
 def _settled(scores: Summary, confidence: float) -> Ints:
     """1 where the row's model is surely ahead of the column's, -1 where behind: (L, L)."""
     value, sigma = scores.value, scores.sigma
-    found = scoring.compare_scores(value[:, None], sigma[:, None], value, sigma, confidence)
-    return np.asarray((found.lo > 0).astype(np.int64) - (found.hi < 0))
+    compared = scoring.compare_scores(value[:, None], sigma[:, None], value, sigma, confidence)
+    return np.asarray((compared.lo > 0).astype(np.int64) - (compared.hi < 0))

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.base.console import note, percent, results, warn
+from pipeline.cohorts.cohort import Cohort
 from pipeline.config.prr import ReversalConfig, load
 from pipeline.display import table as tabular
 from pipeline.research import protocols
@@ -32,13 +33,13 @@ def run(settings: Sequence[str]) -> None:
     pairs = pairing.pair(cfg)
     measured = measure(pairs, cfg)
     rates, ranks = tables.protocol_rows(measured, cfg), tables.rank_rows(measured)
-    made = {
+    saved = {
         "protocols": tables.of_protocols(measured, rates, cfg),
         "ranks": tables.of_ranks(measured, ranks),
     }
     pages = {one.label: tables.of_ranks(measured, ranks, one.label) for one in measured.shown()}
     average = next(table for label, table in pages.items() if label.startswith("avg@"))
-    tabular.show(average, made["protocols"])  # ranks by other protocols are in the files
+    tabular.show(average, saved["protocols"])  # ranks by other protocols are in the files
     results.print()
 
     folder = Path(cfg.out).expanduser() if cfg.out else pairs.before[0].parent / "_prr"
@@ -62,8 +63,8 @@ def run(settings: Sequence[str]) -> None:
     }
     title = f"Pairwise ranking reversal rate: {measured.cohort.dataset}"
     doubt = [f"Warning: {measured.doubt}."] * bool(measured.doubt)
-    text = page(title, [], doubt, figures, {"protocols": made["protocols"], **pages})
-    tabular.write(folder, "prr", record, made, figures, {"prr.md": text})
+    text = page(title, [], doubt, figures, {"protocols": saved["protocols"], **pages})
+    tabular.write(folder, "prr", record, saved, figures, {"prr.md": text})
     note(
         f"saved {folder / 'prr.md'}, prr.json, protocols and ranks as .csv, .json, .tex, .md, and"
         f" {' and '.join(figures)} as .png, .pdf"
@@ -80,11 +81,10 @@ def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
     cohort = pairing.stacked([*pairs.before, *pairs.after])
     twins = pairing.greedy_twins(pairs)
     greedy = None if twins is None else pairing.stacked(twins, cohort)
-    sampled, once = (
-        None if of is None else (of.matrix()[:models], of.matrix()[models:])
-        for of in (cohort, greedy)
-    )
-    assert sampled is not None
+
+    def sides(of: Cohort) -> tuple[Any, Any]:
+        return of.matrix()[:models], of.matrix()[models:]
+
     names = find.names([*pairs.before, *pairs.after])
     before, after = names[:models], names[models:]
     doubt = pairing.doubt(before, after)
@@ -94,7 +94,8 @@ def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
         kind: None if of is None else protocols.tokens([m.run for m in of.members[:models]])
         for kind, of in {"sampled": cohort, "greedy": greedy}.items()
     }
-    return Measured(cohort, before, after, reversals(*sampled, cfg, once), tokens, doubt)
+    rates = reversals(*sides(cohort), cfg, None if greedy is None else sides(greedy))
+    return Measured(cohort, before, after, rates, tokens, doubt)
 
 
 def _figures(measured: Measured, rates: Rows, cfg: ReversalConfig) -> "dict[str, Figure]":

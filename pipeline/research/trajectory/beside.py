@@ -28,16 +28,16 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
         # Equal but for rounding is equal: a difference of 1e-16 has no sign.
         levels = scoring.ranks(np.stack([a.value, b.value], axis=-1))
         second_value = np.where(levels[:, 0] == levels[:, 1], a.value, b.value)
-        found = scoring.compare_scores(a.value, a.sigma, second_value, b.sigma, cfg.confidence)
+        compared = scoring.compare_scores(a.value, a.sigma, second_value, b.sigma, cfg.confidence)
         cells = {
             "step": shared,
             "first_score": a.value,
             "second_score": b.value,
-            "difference": found.difference,
-            "low": found.lo,
-            "high": found.hi,
-            "probability": found.probability,
-            "real": (found.lo > 0) | (found.hi < 0),
+            "difference": compared.difference,
+            "low": compared.lo,
+            "high": compared.hi,
+            "probability": compared.probability,
+            "real": (compared.lo > 0) | (compared.hi < 0),
         }
         pair = {
             "first": first.training,
@@ -74,7 +74,7 @@ def crossings(rows: Rows) -> list[Row]:
     between. All windows are judged at the steps that all windows of both trainings have: more
     steps have more crossings.
     """
-    made = []
+    crossed = []
     of = ("first", "second", "dataset")
     for pair in dict.fromkeys(tuple(row[key] for key in of) for row in rows):
         cells = dict(zip(of, pair, strict=True))
@@ -84,7 +84,7 @@ def crossings(rows: Rows) -> list[Row]:
         for size, all_steps in windows.items():
             steps = [row for row in all_steps if row["step"] in shared]
             at = values(steps, "step") or [None]
-            made.append(
+            crossed.append(
                 {
                     **cells,
                     "window": size,
@@ -98,7 +98,7 @@ def crossings(rows: Rows) -> list[Row]:
                     "real": _changes(where(steps, real=True)),
                 }
             )
-    return made
+    return crossed
 
 
 def _changes(rows: Rows) -> int:

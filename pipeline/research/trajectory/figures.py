@@ -20,17 +20,17 @@ AVERAGE = "avg@N, share correct"
 SCORE = ("value", "low", "high")
 
 
-def draw(made: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
+def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
     """All figures that the rows make, by name.
 
     `merge` and `side_by_side` (MaP's Figures 3 and 4) draw avg@N with its interval; Bayes@N, of the
     same order, is in the tables.
 
     Args:
-        made: rows of `curve`, `samples`, `ahead` and `variance`.
+        tables: rows of `curve`, `samples`, `ahead` and `variance`.
         cfg: confidence, and the k of the variance.
     """
-    curve, several = made["curve"], varies(made["curve"], "training")
+    curve, several = tables["curve"], varies(tables["curve"], "training")
     interval = f"{percent(cfg.confidence)} interval"
     figures: dict[str, Figure] = {}
     for training in values(curve, "training"):
@@ -43,11 +43,11 @@ def draw(made: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
             figures[f"merge{end}"] = plots.curves(
                 _panels(own, _average), f"Single and merged{of}", AVERAGE, interval
             )
-    for name, rows in _each(made["samples"]).items():
+    for name, rows in _each(tables["samples"]).items():
         figures |= _by_samples(rows, name, interval)
     if several:
-        figures |= _side_by_side(made, interval)
-    return figures | _variance(made["variance"], cfg)
+        figures |= _side_by_side(tables, interval)
+    return figures | _variance(tables["variance"], cfg)
 
 
 def _window(rows: Rows) -> int:
@@ -110,7 +110,7 @@ def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
         label: _curve(own, "n", "tau_mean", "tau_low", "tau_high") for label, own in lines.items()
     }
     title = f"Stability by number of trials{of}"
-    made = {
+    figures = {
         f"samples{end}": plots.stability_by_samples(
             sorted(values(kept, "n")), curves, title, interval
         )
@@ -121,8 +121,8 @@ def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
     }
     if points:
         title = f"Stability by cost{of}"
-        made[f"cost{end}"] = plots.cost_stability(points, title, interval=interval)
-    return made
+        figures[f"cost{end}"] = plots.cost_stability(points, title, interval=interval)
+    return figures
 
 
 def _priced(rows: Rows) -> Priced:
@@ -131,18 +131,18 @@ def _priced(rows: Rows) -> Priced:
     return Priced(line, [row["n"] for row in rows])
 
 
-def _side_by_side(made: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
+def _side_by_side(tables: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
     """Training runs beside each other, single and merged by the smallest window."""
     figures = {}
-    datasets = values(made["curve"], "dataset")
+    datasets = values(tables["curve"], "dataset")
     for dataset in datasets:
-        rows = where(made["curve"], dataset=dataset, metric=AVG)
+        rows = where(tables["curve"], dataset=dataset, metric=AVG)
         window = _window(rows)
         sides = {"single checkpoints": 1, f"merged, {window} at a time": window}
         panels, ahead = {}, {}
         for head, size in sides.items():
             panels[head] = _lines(where(rows, window=size), _training, *SCORE)
-            pairs = where(made["ahead"], dataset=dataset, window=size)
+            pairs = where(tables["ahead"], dataset=dataset, window=size)
             ahead[head] = _lines(pairs, _pair, "probability")
         name = f"side_by_side_{dataset}" if len(datasets) > 1 else "side_by_side"
         title = f"Training runs side by side: {dataset}"

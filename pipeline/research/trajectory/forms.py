@@ -29,45 +29,45 @@ def tables(rows: Rows, gains: Rows) -> dict[str, Table]:
     """
     common = where(rows, steps=COMMON)
     windows = sorted({row["window"] for row in common} - {1})
-    made: dict[str, Table] = {}
+    forms: dict[str, Table] = {}
     if windows:
-        made |= {"protocols": _protocols(common, windows), "merge": _merge(common, windows, gains)}
+        forms |= {"protocols": _protocols(common, windows), "merge": _merge(common, windows, gains)}
     if len(windows) > 1:
-        made["windows"] = _windows(common, windows)
-    made["passk"] = _pass_k(where(rows, steps=ALL, window=1))
-    return {stem: table for stem, table in made.items() if table.rows}
+        forms["windows"] = _windows(common, windows)
+    forms["passk"] = _pass_k(where(rows, steps=ALL, window=1))
+    return {stem: table for stem, table in forms.items() if table.rows}
 
 
 def _protocols(common: Rows, windows: Sequence[int]) -> Table:
     """Table 1: merging and Pass@k, each alone and both together."""
-    made = []
+    lines = []
     for training in values(common, "training"):
         own = where(common, training=training)
         ks = [int(m.removeprefix(PASS)) for m in values(own, "metric") if m.startswith(PASS)]
         k = max(ks, default=1)
         # Pass@1 may not be among the metrics, and avg@N is the same.
-        lines = [("Original (Merge@1, Pass@1)", 1, AVG)]
-        lines += [(f"+ Merge@{w}", w, AVG) for w in windows]
+        protocols = [("Original (Merge@1, Pass@1)", 1, AVG)]
+        protocols += [(f"+ Merge@{w}", w, AVG) for w in windows]
         if k > 1:
-            lines.append((f"+ Pass@{k}", 1, f"{PASS}{k}"))
-            lines += [(f"MaP (Merge@{w}, Pass@{k})", w, f"{PASS}{k}") for w in windows]
-        for name, window, metric in lines:
+            protocols.append((f"+ Pass@{k}", 1, f"{PASS}{k}"))
+            protocols += [(f"MaP (Merge@{w}, Pass@{k})", w, f"{PASS}{k}") for w in windows]
+        for name, window, metric in protocols:
             cells = _by_dataset(common, where(own, window=window, metric=metric), "tau")
-            made.append({"training": training, "protocol": name, **cells})
-    heads = [*_left(made), *columns(align="left", protocol="protocol")]
+            lines.append({"training": training, "protocol": name, **cells})
+    heads = [*_left(lines), *columns(align="left", protocol="protocol")]
     heads += columns(THREE, {f"of_{name}": name for name in values(common, "dataset")})
     title = "merging and Pass@k (form of MaP's Table 1)"
-    return Table(title, heads, made, [_SHARED, _ALIKE])
+    return Table(title, heads, lines, [_SHARED, _ALIKE])
 
 
 def _merge(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
     """Table 2: what merging changes, by data set and metric."""
-    made = []
+    lines = []
     for cells, own in _subjects(common):
         for window in windows:
             before, after = own.get(1), own.get(window)
             if before and after:
-                made.append(
+                lines.append(
                     {
                         **cells,
                         "window": window,
@@ -81,7 +81,7 @@ def _merge(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
                 )
     down = {"original_down": "original", "merge_down": "merge"}
     heads = [
-        *_left(made),
+        *_left(lines),
         *columns(align="left", dataset="data set", metric="metric"),
         Column("window", "window"),
         *columns(THREE, original="original", merge="merge"),
@@ -94,7 +94,7 @@ def _merge(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
         " single and merged on the same draws; blank where their numbers differ",
         _ALIKE,
     ]
-    return Table("what merging changes (form of MaP's Table 2)", heads, made, notes)
+    return Table("what merging changes (form of MaP's Table 2)", heads, lines, notes)
 
 
 def _gain(gains: Rows, before: Row, after: Row) -> Row:
@@ -103,32 +103,32 @@ def _gain(gains: Rows, before: Row, after: Row) -> Row:
     Blank where replicates do not have as many trials as the scores: where questions, or single and
     merged, do not have the same number.
     """
-    found: list[Row] = []
+    same: list[Row] = []
     if before["trials"] is not None and before["trials"] == after["trials"]:
         cells = {key: after[key] for key in ("training", "dataset", "window", "metric")}
         if after["twin"]:
             cells["metric"] = BAYES
-        found = where(gains, n=after["trials"], **cells)
-    return {f"gain_{end}": found[0][end] if found else None for end in ("low", "high")}
+        same = where(gains, n=after["trials"], **cells)
+    return {f"gain_{end}": same[0][end] if same else None for end in ("low", "high")}
 
 
 def _windows(common: Rows, windows: Sequence[int]) -> Table:
     """Table 3: the size of the window."""
-    made = [
+    lines = [
         {**cells, **{f"merge_{w}": own[w]["tau"] if w in own else None for w in (1, *windows)}}
         for cells, own in _subjects(common)
     ]
     heads = [
-        *_left(made),
+        *_left(lines),
         *columns(align="left", dataset="data set", metric="metric"),
         *columns(THREE, {"merge_1": "original"} | {f"merge_{w}": f"Merge@{w}" for w in windows}),
     ]
-    return Table("the size of the window (form of MaP's Table 3)", heads, made, [_SHARED, _ALIKE])
+    return Table("the size of the window (form of MaP's Table 3)", heads, lines, [_SHARED, _ALIKE])
 
 
 def _pass_k(single: Rows) -> Table:
     """Table 4: single checkpoints by metric; mean over bootstrap replicates beside."""
-    made = []
+    lines = []
     others = [m for m in values(single, "metric") if m not in (GREEDY, AVG, BAYES, f"{PASS}1")]
     for training in values(single, "training"):
         for metric in (GREEDY, AVG, *others):
@@ -137,13 +137,13 @@ def _pass_k(single: Rows) -> Table:
                 cells = _by_dataset(single, own, "tau")
                 means = _by_dataset(single, own, "tau_mean")
                 cells |= {f"{key}_mean": mean for key, mean in means.items()}
-                made.append({"training": training, "protocol": title, **cells})
-    heads = [*_left(made), Column("protocol", "protocol", align="left")]
+                lines.append({"training": training, "protocol": title, **cells})
+    heads = [*_left(lines), Column("protocol", "protocol", align="left")]
     for name in values(single, "dataset"):
         heads.append(Column(f"of_{name}", "τ", r"$\tau$", THREE, group=name))
         heads.append(Column(f"of_{name}_mean", "bootstrap", format=THREE, group=name))
     notes = [f"{_NOTE}, single checkpoints; bootstrap: mean over replicates of the trials", _ALIKE]
-    return Table("Pass@k along training (form of MaP's Table 4)", heads, made, notes)
+    return Table("Pass@k along training (form of MaP's Table 4)", heads, lines, notes)
 
 
 def _by_dataset(rows: Rows, own: Rows, key: str) -> Row:

@@ -43,9 +43,9 @@ def of(
     """
     run = evaluation.run
     weights = known(evaluation.window)
-    wanted = {(q.id, trial) for q in questions for trial in range(run.cfg.sampling.trials)}
+    keys = {(q.id, trial) for q in questions for trial in range(run.cfg.sampling.trials)}
     if not (run.path / "questions.parquet").is_file():
-        return Remaining(len(wanted), 0, 0)
+        return Remaining(len(keys), 0, 0)
     identity = {
         **runfolder.identity(run.cfg),
         "questions": {question.id: question.hash for question in questions},
@@ -54,13 +54,13 @@ def of(
     if weights is not None:
         identity["model.weights"] = weights
     runfolder.check_same(run, identity)
-    attempts = wanted & shards.keys(run.attempts, ATTEMPTS, shards.Damage())
-    grades = wanted & shards.keys(run.grades, GRADES, shards.Damage())
+    attempts = keys & shards.keys(run.attempts, ATTEMPTS, shards.Damage())
+    grades = keys & shards.keys(run.grades, GRADES, shards.Damage())
     if runfolder.read_json(run.grades / "_grader.json") != grader(run):
         grades.clear()
     unprepared = [q for q in questions if q.id not in made_with.get("questions", {})]
     prompts = len(unprepared) or len(runfolder.missing_prompt_logprobs(run))
-    remaining = Remaining(len(wanted - attempts), len(attempts - grades), prompts)
+    remaining = Remaining(len(keys - attempts), len(attempts - grades), prompts)
     return remaining._replace(unknown=remaining.finished and weights is None)
 
 

@@ -45,7 +45,7 @@ def samples(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Samples:
 
     Steps are those that all windows of a training share, so that windows can be compared.
     """
-    found = Samples([], [], [])
+    rows = Samples([], [], [])
     single: dict[tuple[str, str, int], Replicates] = {}  # of windows of one
     work = [(track, n) for track in tracks for n in numbers(track.trials)]
     with Meter("bootstrap by number of trials", len(work)) as meter:
@@ -58,23 +58,23 @@ def samples(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Samples:
                 if whole.window == 1:
                     single[group] = drawn
                 if n == 1 and track.greedy is not None:
-                    found.samples.append(_row(track, None, 1, None, cfg))
+                    rows.samples.append(_row(track, None, 1, None, cfg))
                 for metric in metrics:
                     own, cells = drawn[metric.name], {**place(whole, metric, "n"), "n": n}
-                    found.samples.append(_row(track, metric, n, own, cfg))
+                    rows.samples.append(_row(track, metric, n, own, cfg))
                     if metric.name != BAYES:
-                        found.pairs.append(cells | _compared(drawn[BAYES], own, None))
+                        rows.pairs.append(cells | _compared(drawn[BAYES], own, None))
                     if whole.window > 1 and metric.name in single.get(group, ()):
                         gain = _compared(own, single[group][metric.name], cfg)
-                        found.gains.append(cells | gain)
+                        rows.gains.append(cells | gain)
             meter.advance(1)
-    return found
+    return rows
 
 
 def _metrics(track: Track, n: int, cfg: TrajectoryConfig) -> list[Metric]:
     """Bayes@n, and what orders models otherwise and has enough trials."""
-    found = [m for m in track.metrics(cfg.metrics) if m is not None and m.k <= n]
-    return [m for m in found if m.name == BAYES or m.name not in (AVG, f"{protocols.PASS}1")]
+    enough = [m for m in track.metrics(cfg.metrics) if m is not None and m.k <= n]
+    return [m for m in enough if m.name == BAYES or m.name not in (AVG, f"{protocols.PASS}1")]
 
 
 def _replicates(
@@ -134,10 +134,10 @@ def cost(track: Track, n: int | None, cfg: TrajectoryConfig) -> float | None:
 
 def _spread(name: str, replicates: Any, cfg: TrajectoryConfig) -> Row:
     """Mean and interval over replicates; blank where no replicate has a value."""
-    found: list[Any] = [None] * 3
+    cells: list[Any] = [None] * 3
     if replicates is not None and replicates.size:
-        found = [float(replicates.mean()), *_interval(replicates, cfg)]
-    return {f"{name}_{end}": cell for end, cell in zip(("mean", "low", "high"), found, strict=True)}
+        cells = [float(replicates.mean()), *_interval(replicates, cfg)]
+    return {f"{name}_{end}": cell for end, cell in zip(("mean", "low", "high"), cells, strict=True)}
 
 
 def _compared(one: Judged, other: Judged, cfg: TrajectoryConfig | None) -> Row:

@@ -125,14 +125,14 @@ def _track(evaluations: Sequence[Evaluation], orders: dict[str, list[str]]) -> T
 
 def _outcomes(run: Run, order: Sequence[str]) -> Any:
     """Outcomes (M, N) of a run, in the order of the hashes of questions; masked where missing."""
-    found = outcomes.read(run)
-    positions = found.positions()
+    own = outcomes.read(run)
+    positions = own.positions()
     if {*positions} != {*order}:
         raise UserError(
             f"{run.path}: holds other questions than the runs beside it; dataset.limit and the data"
             " set must be the same for all"
         )
-    R = outcomes.correct(found.codes[[positions[mark] for mark in order]])
+    R = outcomes.correct(own.codes[[positions[mark] for mark in order]])
     if (np.ma.count(R, axis=-1) == 0).any():
         raise UserError(f"{run.path}: a question has no graded attempt; run `grade` on it")
     return R
