@@ -40,7 +40,7 @@ def escaped(text: str) -> str:
     >>> print(escaped("50 % of a_b, μ ± 1"), escaped("[x]"), escaped("−∞"))
     50 \% of a\_b, $\mu$ $\pm$ 1 {}[x] $-\infty$
     """
-    source = re.sub("−∞|.", lambda found: _MARKS.get(found[0], found[0]), text, flags=re.DOTALL)
+    source = re.sub("−∞|.", lambda match: _MARKS.get(match[0], match[0]), text, flags=re.DOTALL)
     return f"{{}}{source}" if source.startswith(("[", "*")) else source
 
 

@@ -164,11 +164,11 @@ def spread(
     >>> spread([1.0, 1.0, 5.0], 1.0, low=1.0)
     array([1., 2., 5.])
     """
-    wanted = np.asarray(positions, dtype=float)
-    order = np.argsort(wanted, kind="stable")
-    steps = gap * np.arange(len(wanted))
-    moved = np.empty(len(wanted))
-    fitted = isotonic_regression(wanted[order] - steps).x
+    asked = np.asarray(positions, dtype=float)
+    order = np.argsort(asked, kind="stable")
+    steps = gap * np.arange(len(asked))
+    moved = np.empty(len(asked))
+    fitted = isotonic_regression(asked[order] - steps).x
     moved[order] = np.clip(fitted, low, high - steps[-1]) + steps
     return moved
 
@@ -190,10 +190,10 @@ def legend(
 ) -> Any:
     """A legend that shows every label, also one that begins with an underscore."""
     # matplotlib takes a leading underscore for "not in the legend", so labels are set afterwards.
-    made = where.legend(list(handles), [f"{i}" for i in range(len(handles))], **place)
-    for text, label in zip(made.get_texts(), labels, strict=True):
+    drawn = where.legend(list(handles), [f"{i}" for i in range(len(handles))], **place)
+    for text, label in zip(drawn.get_texts(), labels, strict=True):
         text.set_text(label)
-    return made
+    return drawn
 
 
 @styled
@@ -250,15 +250,15 @@ def save(figure: Figure, path: Path) -> list[Path]:
         OSError: when they cannot be written.
     """
     nothing = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
-    made = []
+    files = []
     for kind, metadata in nothing.items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
-        made.append(path.with_name(f"{path.name}.{kind}"))
-        made[-1].parent.mkdir(parents=True, exist_ok=True)
-        with atomic.replacing(made[-1]) as file:
+        files.append(path.with_name(f"{path.name}.{kind}"))
+        files[-1].parent.mkdir(parents=True, exist_ok=True)
+        with atomic.replacing(files[-1]) as file:
             file.write(buffer.getvalue())
-    return made
+    return files
 
 
 @styled

@@ -117,7 +117,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
         needs[i] = min(needs[i], max(12, width * (2 + len(names)) // (10 * len(names))))
     parts: list[RichTable | Text] = []
     for block in _blocks(needs, len(names), width):
-        made = RichTable(
+        grid = RichTable(
             title=None if parts else Text(table.title),
             title_justify="left",
             box=box.HEAVY_HEAD if table.boxed else box.SIMPLE_HEAD,
@@ -126,7 +126,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
         )
         for i in block:
             group = columns[i].group
-            made.add_column(
+            grid.add_column(
                 Text(f"{group}\n{heads[i]}" if group else heads[i]),
                 justify=columns[i].align,
                 overflow="fold",
@@ -134,8 +134,8 @@ def to_rich(table: Table, width: int = 80) -> Group:
                 max_width=needs[i] if i in names else None,
             )
         for row in zip(*(cells[i] for i in block), strict=True):
-            made.add_row(*map(Text, row))
-        parts.append(made)
+            grid.add_row(*map(Text, row))
+        parts.append(grid)
     return Group(*parts, *(Text(_one_line(note)) for note in table.notes))
 
 
@@ -174,13 +174,13 @@ def to_csv(table: Table) -> str:
 
 def to_json(table: Table) -> str:
     """Title, columns (key, title), rows and notes; what is not finite is null or "inf"."""
-    made = {
+    parts = {
         "title": table.title,
         "columns": [{"key": c.key, "title": _titled(c)} for c in table.columns],
         "rows": [{c.key: plain(row.get(c.key)) for c in table.columns} for row in table.rows],
         "notes": list(table.notes),
     }
-    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(parts, indent=2, ensure_ascii=False) + "\n"
 
 
 def to_latex(table: Table) -> str:
@@ -251,11 +251,11 @@ def write(
         written[-1].parent.mkdir(parents=True, exist_ok=True)
         atomic.write_text(written[-1], text)
     files = sorted(str(path.relative_to(folder)) for path in written)
-    made = json.dumps(plain({**record, "files": files}), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(plain({**record, "files": files}), indent=2, ensure_ascii=False)
     written.append(folder / f"{name}.json")
     folder.mkdir(parents=True, exist_ok=True)
     _remove_stale(folder, written)
-    atomic.write_text(written[-1], made)
+    atomic.write_text(written[-1], text + "\n")
     return written
 
 

@@ -46,10 +46,10 @@ def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) ->
             )
         fits = len(ids) == cube.shape[1] and len(set(ids)) == len(ids)
         task = cfg.dataset[0] if cfg.dataset and name in ("R", "arr_0") else name  # say nothing
-        made = np.isfinite(cube) & (cube >= 0)
+        sampled = np.isfinite(cube) & (cube >= 0)
         labels = cfg.source.category_names or cfg.source.category_weights
-        what = "category" if labels or (cube[made] > 1).any() else "outcome"
-        for model, question, trial in np.argwhere(made).tolist():
+        what = "category" if labels or (cube[sampled] > 1).any() else "outcome"
+        for model, question, trial in np.argwhere(sampled).tolist():
             yield (
                 f"{name}[{model}, {question}, {trial}]",
                 {

@@ -35,9 +35,9 @@ def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) ->
     missing = rows.lacking(set.intersection(*(set(schema.names) for schema in schemas)))
     if first and missing:
         warn(f"import: {source.path} has no column {', '.join(missing)}")
-    wanted = rows.FIRST_NAMES if first else rows.NAMES
+    columns = rows.FIRST_NAMES if first else rows.NAMES
     for (path, count), schema in zip(files, schemas, strict=True):
-        names = [name for name in schema.names if name in wanted]
+        names = [name for name in schema.names if name in columns]
         for name in [name for name in names if not _readable(schema.field(name).type)]:
             troubles.add("columns left out, neither values nor lists of numbers", f"{path}: {name}")
             names.remove(name)
@@ -55,20 +55,20 @@ def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) ->
 
 def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, int]]:
     """The files that can be opened, with their numbers of rows."""
-    found, why = [], ""
+    sound, why = [], ""
     for path in source.files:
         try:
             with pq.ParquetFile(path) as file:
-                found.append((path, file.metadata.num_rows))
+                sound.append((path, file.metadata.num_rows))
         except (pa.ArrowException, OSError, ValueError) as error:
             why = f"{path.name} ({shards.first_line(error)})"
             troubles.add("damaged files skipped", why)
-    if not found:
+    if not sound:
         raise UserError(f"{source.path}: no Parquet file can be read: {why}; fetch it again")
-    total = sum(number for _, number in found)
+    total = sum(number for _, number in sound)
     if total > MOST_RECORDS:
         raise UserError(f"{source.path}: {total} rows; at most {MOST_RECORDS} are read, split it")
-    return found
+    return sound
 
 
 def _readable(kind: pa.DataType) -> bool:

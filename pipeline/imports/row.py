@@ -203,7 +203,11 @@ def lacking(names: Iterable[str]) -> list[str]:
 
 
 def parse(
-    record: Mapping[str, Any], place: str, cfg: ImportConfig, run: tuple[str, str], found: Troubles
+    record: Mapping[str, Any],
+    place: str,
+    cfg: ImportConfig,
+    run: tuple[str, str],
+    troubles: Troubles,
 ) -> Row | None:
     """A record as a row; None, and counted, where it cannot be one.
 
@@ -212,7 +216,7 @@ def parse(
         place: of the record, for messages.
         cfg: names and number of its categories.
         run: data set and model, for records that do not name them.
-        found: gets what is damaged.
+        troubles: gets what is damaged.
     """
     row: Row = dict.fromkeys(COLUMNS)
     row["place"] = place
@@ -232,7 +236,7 @@ def parse(
             if column in _NEEDED:
                 why = why or f"{column}: {problem}"
             else:
-                found.add(f"values of {name} left out", f"{place} ({problem})")
+                troubles.add(f"values of {name} left out", f"{place} ({problem})")
     row["task"], row["model"] = row["task"] or run[0], row["model"] or run[1]
     if row["question"] is None:
         why = why or "no question"
@@ -243,7 +247,7 @@ def parse(
         if row["category"] is None:
             why = why or f"no category {reprlib.repr(label)}: texts need category_names=[...]"
     if why:
-        found.add("damaged rows skipped", f"{place} ({why})")
+        troubles.add("damaged rows skipped", f"{place} ({why})")
     return None if why else row
 
 
@@ -253,7 +257,7 @@ def _category(value: Any, cfg: ImportConfig) -> int | None:
     return whole(value, len(cfg.category_names or cfg.category_weights) or MOST_CATEGORIES)
 
 
-def derive(row: Row, found: Troubles) -> None:
+def derive(row: Row, troubles: Troubles) -> None:
     """Add the columns of our tables that follow from what the record says."""
     row["layer"], has_box = "imported", row["has_box"]
     if has_box is not None:
@@ -267,11 +271,11 @@ def derive(row: Row, found: Troubles) -> None:
     if len(given) == 3 and min(given) >= 0 and abs(sum(given) - 1) <= _SUM:
         row["label"] = "ABC"[given.index(max(given))]
     elif given:
-        found.add("verdicts left out, no three probabilities", row["place"])
+        troubles.add("verdicts left out, no three probabilities", row["place"])
     for what, unscored in (("prompt", 1), ("completion", 0)):  # the first token has no log-prob
         mean, total, perplexity = (row[f"{what}_{end}"] for end in ("avg", "sum", "ppl"))
         if mean is not None and math.isinf(mean):
-            found.add("means of log-probs that are infinite", row["place"])
+            troubles.add("means of log-probs that are infinite", row["place"])
         tokens = (row[f"{what}_tokens"] or 0) - unscored
         ways = (
             mean,

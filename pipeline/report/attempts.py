@@ -63,28 +63,28 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     grades = rowkeys.streamed(run.grades, GRADES, [*KEY, *graded], "grade")
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
     attempts = rowkeys.streamed(run.attempts, ATTEMPTS, [*KEY, *sampled], "generate")
-    found = np.concatenate([rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids)])
-    known = np.unique(found[found >= 0])
+    seen = np.concatenate([rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids)])
+    known = np.unique(seen[seen >= 0])
     keys = Keys(ids, known[(known & 0xFFFFFFFF) < run.cfg.sampling.trials])
-    made: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "q": (keys.known >> 32).tolist(),
         "t": (keys.known & 0xFFFFFFFF).tolist(),
         "notes": [],
     }
     rows = keys.rows(grades)
     for name in graded:
-        made[name] = _coded(pc.utf8_slice_codeunits(_taken(grades[name], rows), 0, LONGEST))
+        columns[name] = _coded(pc.utf8_slice_codeunits(_taken(grades[name], rows), 0, LONGEST))
     rows = keys.rows(attempts)
     cut = pc.equal(_taken(attempts["finish_reason"], rows), "length")
-    made["cut"] = pc.cast(cut, pa.int8()).to_pylist()
-    made["tokens"] = _taken(attempts["completion_tokens"], rows).to_pylist()
+    columns["cut"] = pc.cast(cut, pa.int8()).to_pylist()
+    columns["tokens"] = _taken(attempts["completion_tokens"], rows).to_pylist()
     seconds = pc.subtract(_taken(attempts["finished"], rows), _taken(attempts["started"], rows))
-    made["seconds"] = _numbers("seconds", seconds)
-    made |= _signals(run, keys, made["notes"])
+    columns["seconds"] = _numbers("seconds", seconds)
+    columns |= _signals(run, keys, columns["notes"])
     verdicts = rowkeys.streamed(run.path / "verdicts", VERDICTS, [*KEY, *_LOGS.values()], "verify")
     rows = keys.rows(verdicts)
-    made |= {name: _numbers(name, _taken(verdicts[of], rows)) for name, of in _LOGS.items()}
-    return keys, made
+    columns |= {name: _numbers(name, _taken(verdicts[of], rows)) for name, of in _LOGS.items()}
+    return keys, columns
 
 
 def write(stem: Path, ending: str, value: Any) -> None:
@@ -99,29 +99,29 @@ def write(stem: Path, ending: str, value: Any) -> None:
 
 
 def _signals(run: Run, keys: Keys, notes: list[str]) -> dict[str, Any]:
-    made: dict[str, Any] = dict.fromkeys(_SIGNALS, [None] * keys.known.size)
-    made["prompt_bits"] = [None] * len(keys.ids)
+    columns: dict[str, Any] = dict.fromkeys(_SIGNALS, [None] * keys.known.size)
+    columns["prompt_bits"] = [None] * len(keys.ids)
     try:
         table = signals_table.current(run)
     except UserError as error:
         notes.append(
             f"{error}".partition(";")[0] + f"; run `python -m pipeline signals {run.path}`"
         )
-        return made
+        return columns
     rows = keys.rows(table)
-    made |= {name: _numbers(name, _taken(table[of], rows)) for name, of in _SIGNALS.items()}
+    columns |= {name: _numbers(name, _taken(table[of], rows)) for name, of in _SIGNALS.items()}
     prompt = _numbers("bits", _taken(table["prompt_bpt"], rows))
     for question, bits in zip((keys.known >> 32).tolist(), prompt, strict=True):
-        made["prompt_bits"][question] = bits
-    return made
+        columns["prompt_bits"][question] = bits
+    return columns
 
 
-def categories(keys: Keys, found: Categories, place: int | None) -> list[dict[str, Any]]:
+def categories(keys: Keys, labels: Categories, place: int | None) -> list[dict[str, Any]]:
     """Per rubric: title, names and weights of its categories, and each attempt's or -1.
 
     Args:
         keys: the K attempts of one run.
-        found: what :func:`pipeline.cohorts.rubrics.categories` returned.
+        labels: what :func:`pipeline.cohorts.rubrics.categories` returned.
         place: which model of the categories the run is; None: it has none.
     """
     question, trial = keys.known >> 32, keys.known & 0xFFFFFFFF
@@ -134,13 +134,13 @@ def categories(keys: Keys, found: Categories, place: int | None) -> list[dict[st
                 [-1] * question.size if place is None else codes[place, question, trial].tolist()
             ),
         }
-        for rubric, codes in found.values()
+        for rubric, codes in labels.values()
     ]
 
 
 def _taken(column: Any, rows: Ints) -> Any:
-    found = column.take(pa.array(rows, mask=rows < 0))
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    taken = column.take(pa.array(rows, mask=rows < 0))
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
 def _coded(column: Any) -> dict[str, Any]:

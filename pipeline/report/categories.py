@@ -28,19 +28,19 @@ def labelled(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[C
         return part, {}
     try:
         try:
-            found = cohort_rubrics.categories(part, cfg)
+            labels = cohort_rubrics.categories(part, cfg)
         except UserError:
             part = _with_signals(cohort, notices)
             if not 0 < len(part.members) < len(cohort.members):
                 raise
-            found = cohort_rubrics.categories(part, cfg)
-        wanted = rubrics.load(replace(part.members[0].run.cfg, rubric=cfg.rubric))
+            labels = cohort_rubrics.categories(part, cfg)
+        asked = rubrics.load(replace(part.members[0].run.cfg, rubric=cfg.rubric))
     except UserError as error:
         notices.append(f"No categories: {error}")
         return part, {}
-    if left := [name for name in wanted if name not in found]:
+    if left := [name for name in asked if name not in labels]:
         notices.append(f"Not all runs have the signals for {', '.join(left)}: left out.")
-    return part, found
+    return part, labels
 
 
 def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:

@@ -41,13 +41,13 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> list
         UserError: a question that some model has no graded trial of.
     """
     board = leaderboard.leaderboard(cohort, cfg)
-    found = [board, leaderboard.metrics(board, cfg), leaderboard.attempts(board)]
+    listed = [board, leaderboard.metrics(board, cfg), leaderboard.attempts(board)]
     if len(cohort.names) > 1:
-        found += [neighbours.order_of_neighbours(cohort, cfg)]
-        found += [neighbours.posterior_ranks(cohort, cfg)]
+        listed += [neighbours.order_of_neighbours(cohort, cfg)]
+        listed += [neighbours.posterior_ranks(cohort, cfg)]
     if labelled is not None:
-        found += [cohort_rubrics.scores(labelled, cfg)]
-    return [made for made in found if made is not None]
+        listed += [cohort_rubrics.scores(labelled, cfg)]
+    return [one for one in listed if one is not None]
 
 
 def summary(cohorts: Sequence[Cohort]) -> str:
@@ -67,21 +67,21 @@ def summary(cohorts: Sequence[Cohort]) -> str:
     return ", ".join(f"{n:,} {noun}{'s' * (n != 1)}" for noun, n in parts.items())
 
 
-def table(made: Table, sorted_by: str = "mu") -> dict[str, Any]:
+def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
     """A table as the template takes it: cells with what is shown, what sorts, and interval bars."""
     columns = [
         column
-        for column in made.columns
-        if not column.wide and any(row.get(column.key) is not None for row in made.rows)
+        for column in source.columns
+        if not column.wide and any(row.get(column.key) is not None for row in source.rows)
     ]
     ends = {column.key for column in columns} & set(_ENDS)
-    scale = _scale(made.rows) if len(ends) == len(_ENDS) else None
-    order = [float(row[sorted_by]) for row in made.rows if row.get(sorted_by) is not None]
-    is_sorted = len(order) == len(made.rows) and order == sorted(order, reverse=True)
-    kinds = {column.key: _is_text(column, made.rows) for column in columns}
+    scale = _scale(source.rows) if len(ends) == len(_ENDS) else None
+    order = [float(row[sorted_by]) for row in source.rows if row.get(sorted_by) is not None]
+    is_sorted = len(order) == len(source.rows) and order == sorted(order, reverse=True)
+    kinds = {column.key: _is_text(column, source.rows) for column in columns}
     return {
-        "title": made.title.partition(":")[0].capitalize(),
-        "notes": list(made.notes),
+        "title": source.title.partition(":")[0].capitalize(),
+        "notes": list(source.notes),
         "columns": [
             {
                 "title": f"{column.group} {column.title}".strip(),
@@ -93,7 +93,7 @@ def table(made: Table, sorted_by: str = "mu") -> dict[str, Any]:
         ],
         "rows": [
             [_cell(column, row, kinds[column.key], scale) for column in columns]
-            for row in made.rows
+            for row in source.rows
         ],
     }
 
@@ -104,13 +104,13 @@ def mean_lengths(index: dict[str, Any]) -> Lengths:
     Args:
         index: what :func:`pipeline.report.attempts.index` returned.
     """
-    outcome, found = index["outcome"], {True: [0, 0], False: [0, 0]}
+    outcome, sums = index["outcome"], {True: [0, 0], False: [0, 0]}
     for code, count in zip(outcome["codes"], index["tokens"], strict=True):
         if code >= 0 and count is not None:
-            side = found[outcome["values"][code] == "correct"]
+            side = sums[outcome["values"][code] == "correct"]
             side[0] += count
             side[1] += 1
-    good, bad = ((total / number if number else None) for total, number in found.values())
+    good, bad = ((total / number if number else None) for total, number in sums.values())
     return good, bad
 
 

@@ -28,7 +28,7 @@ Figures = Iterator[dict[str, Any]]
 
 def figures(
     cohort: Cohort,
-    made: Table,
+    board: Table,
     lengths: Sequence[Lengths],
     labelled: list[str],
     rubrics: Categories,
@@ -37,27 +37,27 @@ def figures(
 
     Args:
         cohort: L models.
-        made: its leaderboard, with keys model, mu, low and high.
+        board: its leaderboard, with keys model, mu, low and high.
         lengths: one pair a model.
         labelled: the models that have categories, in their order.
         rubrics: what :func:`pipeline.cohorts.rubrics.categories` returned for them.
     """
     matrix = cohort.matrix()
     complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
-    found = [*_scores(made)]
+    drawings = [*_scores(board)]
     if len(cohort.names) > 1 and complete:
-        found += _settling(cohort.names, matrix.filled(0))
+        drawings += _settling(cohort.names, matrix.filled(0))
     if any(one is not None for pair in lengths for one in pair):
         sides = np.array(lengths, float)
         share = np.ma.filled(matrix.mean(axis=(1, 2)).astype(float), np.nan)
         drawn = tokens.tokens_against_correctness(cohort.names, sides[:, 0], sides[:, 1], share)
-        found.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))
-    found += _verifier(cohort)
-    return [*found, *_rubrics(labelled, rubrics)]
+        drawings.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))
+    drawings += _verifier(cohort)
+    return [*drawings, *_rubrics(labelled, rubrics)]
 
 
-def _scores(made: Table) -> Figures:
-    rows = [row for row in made.rows if row.get("mu") is not None]
+def _scores(board: Table) -> Figures:
+    rows = [row for row in board.rows if row.get("mu") is not None]
     names = [str(row["model"]) for row in rows]
     mu, low, high = ([row[key] for row in rows] for key in ("mu", "low", "high"))
     yield _figure(leaderboard.forest(names, mu, low, high), "Bayes@N with its interval.")
@@ -116,12 +116,12 @@ def rubric_ranks(rubrics: Categories) -> dict[str, npt.NDArray[np.int64]]:
 
     A rubric is left out where a model has a question without any category.
     """
-    found = {}
+    ranks_of = {}
     for rubric, codes in rubrics.values():
         ranks = cohort_rubrics.ranks(rubric, cohort_rubrics.counts(rubric, codes))
         if ranks is not None:
-            found[rubric.name] = ranks
-    return found
+            ranks_of[rubric.name] = ranks
+    return ranks_of
 
 
 def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray[Any], int | None]:

@@ -80,8 +80,8 @@ def _tree(source: str, display: bool) -> list[Any] | None:
     if not source or len(source) > MOST_CHARACTERS:
         return None
     try:
-        found = ET.fromstring(convert(source, display="block" if display else "inline"))
-        return _copy(found, [0], 0)
+        element = ET.fromstring(convert(source, display="block" if display else "inline"))
+        return _copy(element, [0], 0)
     except Exception:  # a foreign parser on hostile text: whatever it raises, the source is shown
         return None
 
@@ -94,10 +94,10 @@ def spans(text: str, start: int = 0) -> Iterator[Span]:
     >>> [(s.source, s.display) for s in spans(r"Let $x<1$ cost $5. \[y\]")]
     [('x<1', False), ('y', True)]
     """
-    found = _SPANS.finditer(text, max(start, len(text) - SCAN))
-    for _, one in zip(range(MOST_EXPRESSIONS), found, strict=False):
-        group = str(one.lastgroup)
-        yield Span(one.start(), one.end(), one[group], group in "ab")
+    matches = _SPANS.finditer(text, max(start, len(text) - SCAN))
+    for _, match in zip(range(MOST_EXPRESSIONS), matches, strict=False):
+        group = str(match.lastgroup)
+        yield Span(match.start(), match.end(), match[group], group in "ab")
 
 
 def answer_span(text: str, answer: str | None, reasoning_end: str | None) -> list[int] | None:
@@ -110,8 +110,8 @@ def answer_span(text: str, answer: str | None, reasoning_end: str | None) -> lis
         return None
     shape = r"\\\\?(?:boxed|fbox)\s{0,20}\{?\s{0,20}" + re.escape(answer) + r"\s{0,20}\}?"
     first = final_part(text, reasoning_end)
-    found = [match.span() for match in re.finditer(shape, text[first:])]
-    return [found[-1][0] + first, found[-1][1] + first] if found else None
+    boxes = [match.span() for match in re.finditer(shape, text[first:])]
+    return [boxes[-1][0] + first, boxes[-1][1] + first] if boxes else None
 
 
 def final_part(text: str, reasoning_end: str | None) -> int:

@@ -16,7 +16,7 @@ def visible(text: str) -> str:
     >>> visible("a\u202eb")
     'a⟨U+202E⟩b'
     """
-    return _DIRECTIONS.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+    return _DIRECTIONS.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", text)
 
 
 def bdi(text: str) -> Markup:

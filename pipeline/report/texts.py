@@ -28,20 +28,20 @@ class Page:
     size: int = 0
     places: dict[tuple[str, bool], int] = field(default_factory=dict)
 
-    def spans(self, text: str, found: Sequence[maths.Span]) -> list[int]:
+    def spans(self, text: str, expressions: Sequence[maths.Span]) -> list[int]:
         """[start, end, tree] of each expression that can be drawn, one after another, in UTF-16."""
         drawable: list[tuple[maths.Span, int]] = []
-        for one in found:
-            key = (one.source, one.display)
+        for expression in expressions:
+            key = (expression.source, expression.display)
             if key not in self.places:
                 drawn = maths.tree(*key)
                 self.places[key] = -1 if drawn is None else len(self.trees)
                 if drawn is not None:
                     self.trees.append(drawn)
-                    self.size += BYTES_OF_A_LETTER * len(one.source)
+                    self.size += BYTES_OF_A_LETTER * len(expression.source)
             if self.places[key] >= 0:
-                drawable.append((one, self.places[key]))
-        ends = tokens.utf16(text, [at for one, _ in drawable for at in (one.start, one.end)])
+                drawable.append((expression, self.places[key]))
+        ends = tokens.utf16(text, [at for span, _ in drawable for at in (span.start, span.end)])
         return [
             number
             for i, (_, tree) in enumerate(drawable)
@@ -129,13 +129,13 @@ def _rows(
 
 def _response(page: Page, text: str, answer: str | None, marker: str | None) -> dict[str, Any]:
     box = maths.answer_span(text, answer, marker)
-    found = list(maths.spans(text, maths.final_part(text, marker)))
-    if box is not None and not any(s.start < box[1] and s.end > box[0] for s in found):
-        found.append(maths.Span(box[0], box[1], text[box[0] : box[1]], False))
-        found.sort()
+    expressions = list(maths.spans(text, maths.final_part(text, marker)))
+    if box is not None and not any(s.start < box[1] and s.end > box[0] for s in expressions):
+        expressions.append(maths.Span(box[0], box[1], text[box[0] : box[1]], False))
+        expressions.sort()
     return {
         "text": text,
-        "spans": page.spans(text, found),
+        "spans": page.spans(text, expressions),
         "answer": None if box is None else tokens.utf16(text, box),
     }
 
@@ -145,8 +145,8 @@ def _tokens(text: str, token_ids: Any, logprobs: Any, decoder: Any) -> dict[str,
     ids = np.asarray(token_ids, np.int64).tolist()
     if len(logprobs) != len(ids) or not ids:
         return {"lengths": None, "levels": tokens.levels(logprobs) if len(logprobs) else ""}
-    found = None if decoder is None else tokens.lengths(text, ids, decoder)
-    if found is not None:
-        ends = tokens.utf16(text, np.cumsum([0, *found]).tolist())
-        found = np.diff(ends).tolist()
-    return {"lengths": found, "levels": tokens.levels(logprobs)}
+    characters = None if decoder is None else tokens.lengths(text, ids, decoder)
+    if characters is not None:
+        ends = tokens.utf16(text, np.cumsum([0, *characters]).tolist())
+        characters = np.diff(ends).tolist()
+    return {"lengths": characters, "levels": tokens.levels(logprobs)}

@@ -62,7 +62,7 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
     bare = ["" if token in special else singles[token] for token in token_ids]
     if "".join(bare) == text:  # as most do
         return list(map(len, bare))
-    found: list[int] = []
+    characters: list[int] = []
     at = i = 0
     while i < len(plain):
         piece, joined = plain[i], 1
@@ -76,10 +76,10 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
             length, joined = 0, 1
         else:
             return None
-        found += [0] * (joined - 1) + [length]
+        characters += [0] * (joined - 1) + [length]
         at += length
         i += joined
-    return None if text[at:].strip() else found
+    return None if text[at:].strip() else characters
 
 
 def _join(
@@ -152,8 +152,8 @@ def _known(decoder: Any) -> tuple[dict[int, str], set[int]]:
 def _tokenizer_file(model_id: str, revision: str | None) -> Path | None:
     local = find_local(model_id)
     if local is not None:
-        found = local / "tokenizer.json"
-        return found if found.is_file() else None
+        file = local / "tokenizer.json"
+        return file if file.is_file() else None
     if model_id.count("/") != 1 or model_id.startswith(("/", ".", "~")):
         return None
     from huggingface_hub import try_to_load_from_cache
