@@ -631,6 +631,13 @@ def test_hostile_npz(tmp_path: Path) -> None:
     short.write_bytes(short.read_bytes()[:-30])
     with pytest.raises(UserError, match="no NPZ that can be read"):
         bring(tmp_path, short)
+    future = tmp_path / "f.npz"
+    np.savez(future, aime25=np.zeros((2, 3, 4)))
+    data = bytearray(future.read_bytes())
+    data[data.index(b"PK\x01\x02") + 6] = 88  # a version of the format that nobody knows
+    future.write_bytes(data)
+    with pytest.raises(UserError, match="no NPZ that can be read"):
+        bring(tmp_path, future)
     bomb = tmp_path / "b.npz"
     np.savez_compressed(bomb, aime25=np.zeros((30, 1000, 10_000), np.int8))
     with pytest.raises(UserError, match="unpacks to"):

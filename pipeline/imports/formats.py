@@ -83,12 +83,7 @@ def locate(cfg: RecordsConfig) -> Source:
         revision = where.name  # a snapshot is called by its commit
     elif revision is not None:
         raise UserError(f"revision={revision}: is for a hub id; {path} is on this machine")
-    if where.is_dir():
-        kind, files = _folder(where, kind)
-        why = f"{len(files)} files {FORMATS[kind].pattern}"
-    else:
-        kind, why = _file(where, kind)
-        files = [where]
+    kind, why, files = (_folder if where.is_dir() else _file)(where, kind)
     return Source(path, kind, why, files, revision, _fingerprint(files, kind, cfg))
 
 
@@ -111,21 +106,21 @@ def _download(path: str, revision: str | None) -> Path:
     return Path(folder)
 
 
-def _folder(where: Path, kind: str) -> tuple[str, list[Path]]:
+def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     if kind != "auto" and not FORMATS[kind].pattern:
         raise UserError(f"{where}: kind={kind} reads one file; name it")
-    for name, one in FORMATS.items():
-        if one.pattern and kind in ("auto", name):
-            files = sorted(path for path in where.rglob(one.pattern) if path.is_file())
-            if files:
-                return name, files
+    patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
+    for name, pattern in patterns.items():
+        files = sorted(path for path in where.rglob(pattern) if path.is_file())
+        if files and kind in ("auto", name):
+            return name, f"{len(files)} files {pattern}", files
     if packed := next(where.rglob("*.gz"), None):
         raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
-    patterns = " nor ".join(one.pattern for one in FORMATS.values() if one.pattern)
-    raise UserError(f"{where}: holds neither {patterns}; name a single file for other kinds")
+    none = " nor ".join(patterns.values())
+    raise UserError(f"{where}: holds neither {none}; name a single file for other kinds")
 
 
-def _file(path: Path, kind: str) -> tuple[str, str]:
+def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
     if not path.is_file():
         raise UserError(f"{path}: is no ordinary file")
     with path.open("rb") as file:
@@ -135,10 +130,10 @@ def _file(path: Path, kind: str) -> tuple[str, str]:
     if not head.strip():
         raise UserError(f"{path}: is empty")
     if kind != "auto":
-        return kind, f"kind={kind}"
-    for name, one in FORMATS.items():
-        if one.looks(path, head):
-            return name, one.what
+        return kind, f"kind={kind}", [path]
+    for name, form in FORMATS.items():
+        if form.looks(path, head):
+            return name, form.what, [path]
     raise UserError(f"{path}: is neither Parquet, NPZ nor text; name its kind with kind=")
 
 

@@ -37,18 +37,17 @@ def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) ->
         if first and (older := logs.get((path.parent, task))):
             note(f"import: {older[0].name} is older than {path.name} and left out")
         logs[path.parent, task] = (path, task, _model(path, parts["date"] if parts else ""))
-    given = [*cfg.dataset, ""][0], [*cfg.model, ""][0]
-    for i, key in enumerate(("dataset", "model")):
-        names = sorted({str(log[1 + i]) for log in logs.values()})
-        if given[i] and len(names) > 1:
+    for key, given, at in (("dataset", cfg.dataset, 1), ("model", cfg.model, 2)):
+        names = sorted({str(log[at]) for log in logs.values()})
+        if given and len(names) > 1:
             raise UserError(
-                f"{key}={shown(given[i])}: is one name, and {source.path} holds"
+                f"{key}={shown(given[0])}: is one name, and {source.path} holds"
                 f" {', '.join(map(shown, names[:10]))}; leave it out, or import one of them"
             )
     for path, task, model in logs.values():
-        names_of_run = {"task": given[0] or task, "model": given[1] or model}
+        run = {"task": [*cfg.dataset, task][0], "model": [*cfg.model, model][0]}
         for place, attempt in _samples(path, cfg, first, troubles):
-            yield place, attempt | names_of_run
+            yield place, attempt | run
 
 
 def _model(path: Path, date: str) -> str:
@@ -142,8 +141,8 @@ def _attempts(
 
 def _texts(resps: Any) -> list[str]:
     """The completions of the first request, one a repeat; none for log-likelihood requests."""
-    first = _first(resps)
-    texts = [first] if isinstance(first, str) else first if isinstance(first, list) else []
+    texts = _first(resps)
+    texts = texts if isinstance(texts, list) else [texts]
     return texts[:_MOST_REPEATS] if all(isinstance(text, str) for text in texts) else []
 
 

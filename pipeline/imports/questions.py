@@ -25,8 +25,7 @@ def own_questions(where: str | None, plan: Plan) -> dict[str, list[Own]]:
     """
     if where is None:
         return {}
-    matched = {}
-    path = Path(where).expanduser()
+    matched, path = {}, Path(where).expanduser()
     for dataset, asked in plan.questions.items():
         file = path / f"{dataset}.jsonl" if path.is_dir() else path
         if path.is_dir() and not file.is_file():

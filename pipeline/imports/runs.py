@@ -128,46 +128,39 @@ def _config(done: Import, plan: RunPlan, folder: Path) -> Any:
 
 def _questions(done: Import, number: int, run: Run) -> list[dict[str, Any]]:
     dataset = done.plan.runs[number].dataset
-    rows: list[dict[str, Any]] = []
-    for i, question in enumerate(done.plan.questions[dataset]):
-        own = done.own[dataset][i] if dataset in done.own else None
-        problem, gold, hashed = _identity(dataset, question, own)
-        rows.append(
-            {
-                "question_id": question.id,
-                "problem": problem,
-                "gold": gold,
-                "question_hash": hashed,
-                "prompt": question.prompts.get(number, ""),
-                "prompt_token_ids": [],
-                "prompt_logprobs": None,
-                "max_tokens": run.cfg.sampling.max_tokens,
-            }
-        )
-    return rows
+    asked = done.plan.questions[dataset]
+    own = done.own.get(dataset, [None] * len(asked))
+    return [
+        {
+            **_identity(dataset, question, exact),
+            "question_id": question.id,
+            "prompt": question.prompts.get(number, ""),
+            "prompt_token_ids": [],
+            "max_tokens": run.cfg.sampling.max_tokens,
+        }
+        for question, exact in zip(asked, own, strict=True)
+    ]
 
 
-def _identity(dataset: str, question: Question, own: Own | None) -> tuple[str, str, str]:
+def _identity(dataset: str, question: Question, own: Own | None) -> dict[str, str]:
     """Problem, gold answer and hash; without the problem the hash is of number and gold answer."""
     gold = question.gold or ""
     if own is None and question.problem:
         own = Own(question.id, question.problem, gold)
     if own is not None:
-        return own.problem, own.gold, own.hash
+        return {"problem": own.problem, "gold": own.gold, "question_hash": own.hash}
     hashed = runfolder.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
     prompt = next(iter(question.prompts.values()), "")  # any: it holds the problem
-    return prompt, gold, hashed
+    return {"problem": prompt, "gold": gold, "question_hash": hashed}
 
 
 def _outcomes_as_signals(run: Run) -> None:
     """Signals of a run that has outcomes and no attempts: only whether they are correct."""
     grades = rowkeys.streamed(run.grades, GRADES, ["question_id", "trial", "outcome"], "import")
     order = np.argsort(rowkeys.encode(grades, rowkeys.question_ids(run)))
-    rows = [
-        {**row, "is_correct": row["outcome"] == "correct"}
-        for row in grades.take(pa.array(order)).to_pylist()
-    ]
-    table = pa.Table.from_pylist(rows, schema=SIGNALS)
+    rows = grades.take(pa.array(order)).to_pylist()
+    signals = [{**row, "is_correct": row["outcome"] == "correct"} for row in rows]
+    table = pa.Table.from_pylist(signals, schema=SIGNALS)
     signals_table.write(run, table, signals_table.sources(run))
 
 
