@@ -17,7 +17,7 @@ from scoring.numerics.checks import check_confidence, result
 from scoring.numerics.estimate import Summary
 from scoring.numerics.fourier import mean_cdf, mean_quantiles
 from scoring.numerics.inputs import Floats, Outcomes, counts_and_prior
-from scoring.numerics.moments import bayes_from_counts
+from scoring.numerics.moments import bayes_from_counts, merge_equal
 
 # The smallest tail whose quantile is meant: below it numerical error would be a visible part.
 SMALLEST_TAIL = 1e-7
@@ -63,7 +63,7 @@ def bayes_exact_ci(
             f"{SMALLEST_TAIL:g}, so pass at most 1 - {2 * SMALLEST_TAIL:g}"
         )
     nu, weights, mu, sigma = _posterior(R, w, R0)
-    levels, flat = _levels(nu, weights)
+    levels, flat = merge_equal(nu.reshape(-1, *nu.shape[-2:]), weights)
     if levels.size == 1:
         return result(mu), result(sigma), result(mu), result(mu)
     span = levels[-1] - levels[0]
@@ -107,7 +107,7 @@ def posterior_cdf(
             f"x has shape {np.shape(x)}, but the stack has shape {mu.shape}: "
             "pass a number, or an array whose last axes are those of the stack"
         )
-    levels, flat = _levels(nu, weights)
+    levels, flat = merge_equal(nu.reshape(-1, *nu.shape[-2:]), weights)
     if levels.size == 1:
         return result((points >= levels[0]).astype(np.float64))
     columns = (points.reshape(-1, len(flat)).T - levels[0]) / (levels[-1] - levels[0])
@@ -121,10 +121,3 @@ def _posterior(
     """Return nu (..., M, C + 1), the weights, mu and sigma."""
     counts, weights, prior = counts_and_prior(R, w, R0)
     return counts + prior + 1.0, weights, *bayes_from_counts(counts, weights, prior)
-
-
-def _levels(nu: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Add up categories of equal weight: distinct weights (K,) and nu (n, M, K)."""
-    levels, level = np.unique(weights, return_inverse=True)
-    merged = nu @ (level[:, None] == np.arange(levels.size)).astype(np.float64)
-    return levels, merged.reshape(-1, *merged.shape[-2:])

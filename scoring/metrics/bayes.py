@@ -229,17 +229,9 @@ def down_weight(R0: Outcomes, strength: float, categories: int = 2) -> Counts:
     quantised or base model is worth less: with few prior trials the ranking converges faster, with
     many it is held back. By the paper's study a related model is worth D = 1 to 4.
 
-    Args:
-        R0: outcomes of the prior run, shape (..., M, D_a), or counts, as for :func:`bayes`, but a
-            vector is one question. A question without prior trials keeps the uniform prior.
-        strength: D, above 0.
-        categories: C + 1.
-
-    Returns:
-        Counts (..., M, C + 1), to be passed as R0.
-
-    Raises:
-        ValueError: outcomes not in 0..C; a strength of 0 or less.
+    R0 is that of :func:`bayes`, but a vector is one question; one without prior trials keeps the
+    uniform prior. ``strength`` is D, above 0, and ``categories`` C + 1; else a ValueError. The
+    counts (..., M, C + 1) are to be passed as R0.
 
     Source: arXiv 2510.04265, equation 6 and, in the version with twenty models, section 2.8.
 

@@ -39,11 +39,8 @@ def sampling_cost(
         cache_hit: price of an input token that the cache holds, at least 0.
         output: price of an output token, at least 0.
 
-    Returns:
-        The cost, in units of the prices; a float, or an array of the broadcast shape.
-
-    Raises:
-        ValueError: a number below 0 or not finite, n below 1, shapes that cannot be broadcast.
+    Other numbers and shapes are a ValueError. The cost, in units of the prices, is a float, or an
+    array of the broadcast shape.
 
     Source: MaP, appendix C; the default prices are those of its Table 6, where a prompt has 4
     tokens to each token of its completion.

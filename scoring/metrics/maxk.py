@@ -27,6 +27,7 @@ from scoring.numerics.checks import (
 from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
 from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import Floats, Outcomes, counts_and_prior, weighted_counts
+from scoring.numerics.moments import merge_equal
 
 
 def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short = "raise") -> Any:
@@ -46,7 +47,7 @@ def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short =
     kept = enough_trials(counts.sum(axis=-1), k, f"Max@{k}", short)
     if kept is not None:
         counts = np.where(kept[..., None], counts, k)
-    levels, grouped = _by_reward(counts, weights)
+    levels, grouped = merge_equal(counts, weights)
     trials = grouped.sum(axis=-1)
     best = np.full(trials.shape, levels[0])
     for level in range(levels.size - 1):
@@ -78,7 +79,7 @@ def max_at_k_ci(
     k = check_k(k)
     counts, weights, prior = counts_and_prior(R, w, R0)
     nu = 1.0 + counts + prior
-    levels, grouped = _by_reward(nu, weights)
+    levels, grouped = merge_equal(nu, weights)
     # Every row of nu that occurs is computed once.
     states, inverse = np.unique(grouped.reshape(-1, levels.size), axis=0, return_inverse=True)
     means, variances = _best_moments(states, levels, k)
@@ -104,12 +105,3 @@ def _best_moments(nu: Floats, levels: Floats, k: int) -> tuple[Floats, Floats]:
             shared += gaps[lower] * np.exp(ratio)
         variances += gaps[m] * (gaps[m] + 2 * shared) * variance
     return means, variances
-
-
-def _by_reward(counts: Any, weights: Floats) -> tuple[Floats, Any]:
-    """Distinct weights in ascending order (L,), and the counts (..., L) of each."""
-    levels, inverse = np.unique(weights, return_inverse=True)
-    grouped = np.zeros((*counts.shape[:-1], levels.size), dtype=counts.dtype)
-    for category, level in enumerate(inverse):
-        grouped[..., level] += counts[..., category]
-    return levels, grouped

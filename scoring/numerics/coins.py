@@ -41,10 +41,8 @@ def beta_given_mean(
     Given the sum, the density of the first ones is proportional to the product of all the Beta
     densities, the last one included, so a proposal is kept with probability
     f(last) / max f, which needs a bounded density: a and b above 1. No chain, nothing to burn in.
-    Acceptance falls fast for a mean beyond four of its standard deviations.
-
-    Returns:
-        Probabilities in (0, 1), float64, shape (sets, questions), each row with the given mean.
+    Acceptance falls fast for a mean beyond four of its standard deviations. The probabilities, in
+    (0, 1), have shape (sets, questions).
 
     >>> p = beta_given_mean(stream(0), 7.0, 11.0, 0.3642, questions=30, sets=2)
     >>> p.shape, p.mean(axis=1).round(12).tolist()

@@ -60,3 +60,13 @@ def observed_means(counts: Ints, weights: Floats) -> Floats:
     """Return each question's mean weighted outcome, shape (..., M)."""
     means: Floats = weights[0] + (counts @ (weights - weights[0])) / counts.sum(axis=-1)
     return means
+
+
+def merge_equal(counts: Any, weights: Floats) -> tuple[Floats, Any]:
+    """Add up categories of equal weight: distinct weights (L,), ascending, and counts (..., L).
+
+    >>> merge_equal(np.array([[1, 2, 3]]), np.array([0.5, 0.0, 0.5]))[1].tolist()
+    [[2, 4]]
+    """
+    levels, level = np.unique(weights, return_inverse=True)
+    return levels, counts @ (level[:, None] == np.arange(levels.size)).astype(counts.dtype)

@@ -37,10 +37,8 @@ def resample(
 
     A replicate does not depend on how many others are drawn. R is what :func:`scoring.pass_at_k`
     takes, with a trial of each question, and ``trials`` those of every question in a replicate,
-    ``None`` for as many as it has. Errors, a ValueError, come at once.
-
-    Yields:
-        Counts, int64, shape (part, ..., M, 2); the parts add up to ``replicates``, and are small.
+    ``None`` for as many as it has. Errors, a ValueError, come at once. Counts are int64, shape
+    (part, ..., M, 2); the parts add up to ``replicates``, and are small.
 
     Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
 
@@ -82,10 +80,7 @@ def resampled_scores(
 
     Replicates are paired: ``monotone_tau(drawn["a"]) - monotone_tau(drawn["b"])`` are draws of
     the difference of two scores' taus. Arguments and errors are those of
-    :func:`scoring.ranking.trajectory.stability`, with scores by label.
-
-    Returns:
-        By label, float64, shape (replicates, n).
+    :func:`scoring.ranking.trajectory.stability`, with scores by label. Shapes: (replicates, n).
 
     >>> from scoring import pass_at_k
     >>> drawn = resampled_scores([[[0, 1]], [[1, 1]]], {"Pass@2": lambda R: pass_at_k(R, 2)})

@@ -64,10 +64,8 @@ def trials_for_width(
 
     R holds outcomes of the pilot; a question without trials is planned from the prior. The width
     is hi - lo of :func:`scoring.bayes_ci` without bounds, above 0, in units of the weights; one so
-    small that 2^52 trials do not reach it is a ValueError. All else: :func:`scoring.bayes_ci`.
-
-    Returns:
-        N, at least 1: an int for one matrix, an int64 array (...) for stacks.
+    small that 2^52 trials do not reach it is a ValueError. All else: :func:`scoring.bayes_ci`. N is
+    an int for one matrix, an int64 array (...) for stacks.
 
     >>> pilot = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]
     >>> trials_for_width(pilot, 0.2), trials_for_width(pilot, 0.1)

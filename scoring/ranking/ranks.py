@@ -34,7 +34,8 @@ def ranks(
     """Rank models by their scores: 1 is the best, and the highest score.
 
     Models with the same score share a rank. In the order of the scores, the next rank is one more
-    (dense: 1, 2, 2, 3) or one more than the number of models above (competition: 1, 2, 2, 4).
+    (dense: 1, 2, 2, 3) or one more than the number of models above (competition: 1, 2, 2, 4). Ranks
+    are int64, shape (..., K), in the order of the models. An argument not as here is a ValueError.
 
     Args:
         scores: finite, shape (..., K), one score per model.
@@ -42,12 +43,6 @@ def ranks(
         tolerance: consecutive scores at most this far apart, at least 0, share a rank, in a chain.
             ``None`` is 1e-13 of the largest score in size: the same mean summed in another order of
             the questions is the same score. 0 is for scores that are exactly the same only.
-
-    Returns:
-        int64 ranks, shape (..., K), in the order of the models.
-
-    Raises:
-        ValueError: an argument not as above.
 
     >>> ranks([0.61, 0.73, 0.61, 0.23]).tolist()
     [2, 1, 2, 4]
@@ -95,8 +90,7 @@ def ranks_with_uncertainty(
         method: as for :func:`ranks`, which says what is returned.
 
     Raises:
-        ValueError: mu or sigma not finite, sigma below 0, shapes that do not match, an unknown
-            rule or method, z not above 0.
+        ValueError: mu or sigma not finite, an argument not as above.
 
     >>> mu, sigma = [0.70, 0.62, 0.61, 0.55], 0.02
     >>> ranks_with_uncertainty(mu, sigma).tolist()
@@ -134,13 +128,10 @@ def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
     by quadrature, without random numbers; the error is below 1e-8 for up to 100 models. The work
     grows steeply with K: a few milliseconds for 20 models, half a second for 50, six for 100.
 
-    mu and sigma, and their errors, are those of :func:`ranks_with_uncertainty`.
-
-    Returns:
-        P, float64, shape (..., K, K): P[..., i, r] is the probability that model i has rank
-        r + 1. Rows and columns add up to 1. A sigma of 0, or below 1e-8 of the largest distance
-        among scores and sigmas, is a score without uncertainty; models tied in such a score
-        have their places in random order.
+    mu and sigma, and their errors, are those of :func:`ranks_with_uncertainty`. P has shape
+    (..., K, K), and rows and columns that add up to 1. A sigma of 0, or below 1e-8 of the largest
+    distance among scores and sigmas, is a score without uncertainty; models tied in such a score
+    have their places in random order.
 
     >>> rank_distribution([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(4).tolist()
     [[0.9827, 0.015, 0.0023], [0.0123, 0.6268, 0.3609], [0.005, 0.3582, 0.6369]]
@@ -207,11 +198,9 @@ def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
     x or in y, tau_b has no value: that element is masked, and ``tau.mean()`` leaves it out.
     ``tau.mask.sum()`` is the number of such rankings, to be reported beside the mean.
 
-    Numbers are finite and shapes (..., K), K at least 2, and are broadcast; else a ValueError.
-
-    Returns:
-        A float64 ``numpy.ma.MaskedArray`` of shape (...), without axes for two vectors. What
-        lies under the mask is NaN, so that a caller who drops the mask does not get a number.
+    Numbers are finite and shapes (..., K), K at least 2, and are broadcast; else a ValueError. The
+    masked array has shape (...), without axes for two vectors. What lies under the mask is NaN, so
+    that a caller who drops the mask does not get a number.
 
     >>> float(kendall_tau_b([1, 2, 3, 4], [1, 2, 4, 3]).round(4))
     0.6667

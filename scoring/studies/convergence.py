@@ -58,6 +58,9 @@ def convergence_at(
 ) -> list[Convergence]:
     """Distribution of the number of trials from which on the ranking is the gold ranking.
 
+    One for each estimator, in their order. Fewer than two models, an estimator that needs more than
+    N trials, and an argument not as here are a ValueError.
+
     Args:
         stack: outcomes 0 and 1 without missing trials, shape (models, questions, trials).
         estimators: from :mod:`scoring.studies.estimators`; each with at most N trials as its
@@ -69,13 +72,6 @@ def convergence_at(
             estimators and models.
         threads: None for one per processor.
         models: which models to rank, as positions in the stack; None for all.
-
-    Returns:
-        One :class:`Convergence` for each estimator, in their order.
-
-    Raises:
-        ValueError: a stack of another shape or with other outcomes, fewer than two models, an
-            estimator that needs more than N trials, an argument out of range.
 
     Source: arXiv 2510.04265, section 3.3, Figs. 1 and 6 (10^5 replicates).
 
@@ -113,11 +109,8 @@ def tau_curve(
     """Mean Kendall's tau_b between the ranking after n trials and the gold ranking.
 
     tau_b = (concordant - discordant) / sqrt(pairs not tied in one * pairs not tied in the other).
-    Replicates in which it does not exist are counted apart, and enter no mean. Arguments, errors
-    and the replicates are those of :func:`convergence_at`.
-
-    Returns:
-        One :class:`TauCurve` for each estimator, in their order.
+    Replicates in which it does not exist are counted apart, and enter no mean. Arguments, errors,
+    order and the replicates are those of :func:`convergence_at`.
 
     Source: arXiv 2510.04265, sections 2.7 and 3.1, Figs. 2b, 2c and 4 (10^4 replicates).
 
@@ -195,11 +188,9 @@ def rank_trajectory(
     """Rank of every model after each trial of one bootstrap replicate, by its number from 0.
 
     With the number :attr:`Convergence.worst` of :func:`convergence_at`, and the same other
-    arguments, whose errors it has, it is the trajectory that converged last.
-
-    Returns:
-        Competition ranks (1, 2, 2, 4), masked int64, shape (N, models): row n - 1 is from the
-        first n trials; rows below the estimator's first n are masked.
+    arguments, whose errors it has, it is the trajectory that converged last. Competition ranks
+    (1, 2, 2, 4) of shape (N, models): row n - 1 is from the first n trials; rows below the
+    estimator's first n are masked.
 
     Source: arXiv 2510.04265, section 3.3, Fig. 5.
 

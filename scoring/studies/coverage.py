@@ -79,7 +79,7 @@ def coverage(
 
     Every replicate draws the number of correct trials of each question from Binomial(N, p_a). All
     methods are applied to the same counts, and the same seed gives the same result, whichever
-    other methods are asked for.
+    other methods are asked for. The standard error of a coverage of exactly 0 or 1 comes out as 0.
 
     Args:
         methods: names out of ``METHODS``.
@@ -90,10 +90,6 @@ def coverage(
         confidence: nominal coverage, in (0, 1).
         seed: of the random numbers.
         target: the true value; ``None`` is the mean of p, in each replicate its own.
-
-    Returns:
-        :class:`Coverage` by name, in the order of ``methods``. The standard error of a coverage
-        of exactly 0 or 1 comes out as 0.
 
     Thirty easy questions, eighty trials: the prior of Bayes@N is in the way.
 
@@ -129,10 +125,8 @@ def rates(
     """True success probabilities of questions: all the same, or drawn from a Beta distribution.
 
     ``truth`` is one probability, or (a, b) of a Beta distribution, both above 0: (1, 1) is uniform,
-    (0.3, 0.3) has mostly very easy and very hard questions, (8, 2) mostly easy ones.
-
-    Returns:
-        Probabilities, shape (questions,), or (replicates, questions).
+    (0.3, 0.3) has mostly very easy and very hard questions, (8, 2) mostly easy ones. The shape is
+    (questions,), or (replicates, questions).
 
     >>> rates(0.9, 3).tolist(), rates((8, 2), 30, replicates=1000).shape
     ([0.9, 0.9, 0.9], (1000, 30))

@@ -67,10 +67,8 @@ def coin_models(seed: int, sets: int | None = None) -> Floats:
     Read so, the means of LLM7 and LLM8 came out against the order of their shapes, and no mean is
     more than 2.3 standard deviations (of about 0.02) from i/18. LLM4 and LLM5 have identical
     probabilities; all others, LLM11 included, are independent. Given the printed means, taken as
-    exact, the probabilities come from their conditional distribution without approximation.
-
-    Returns:
-        Probabilities, float64, shape (11, 30), or (sets, 11, 30) of independent sets.
+    exact, the probabilities come from their conditional distribution without approximation. They
+    have shape (11, 30), or (sets, 11, 30) for independent sets.
 
     >>> p = coin_models(seed=1)
     >>> p.shape, p.mean(axis=1).round(4).tolist()[-3:], (p[3] == p[4]).all().item()

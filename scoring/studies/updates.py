@@ -78,10 +78,8 @@ def updated_models(shapes: npt.ArrayLike, replicates: int, seed: int) -> Floats:
     ranking (50,000 updates; printed: .88 and about 86 %). Shifts that may be 0 give .91 and 75 %,
     opposite shifts of the two shapes .82 and 96 %: both readings are ruled out.
 
-    ``shapes`` are those of the original models, each above 1, shape (models, 2).
-
-    Returns:
-        Probabilities of independent updates, float64, shape (replicates, models, 30).
+    ``shapes`` are those of the original models, each above 1, shape (models, 2), and the
+    probabilities those of independent updates, shape (replicates, models, 30).
 
     >>> updated_models(ORIGINAL_SHAPES, replicates=2, seed=0).shape
     (2, 8, 30)
