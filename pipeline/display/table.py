@@ -7,6 +7,7 @@ wherever a form gives characters a meaning.
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -210,6 +211,9 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+_FORMS = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
+
+
 def write(
     folder: Path,
     name: str,
@@ -238,18 +242,18 @@ def write(
     Raises:
         OSError: the disk is full, or may not be written.
     """
+    forms = itertools.product(tables.items(), _FORMS.items())
+    pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}
     written: list[Path] = []
-    for stem, table in tables.items():
-        written += save(table, (folder / stem).parent, Path(stem).name)
+    for file, text in {**pages, **(texts or {})}.items():
+        written.append(folder / file)
+        written[-1].parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(written[-1], text)
     if figures:
         from pipeline.display import style  # matplotlib takes half a second
 
         for stem, figure in figures.items():
             written += style.save(figure, folder / stem)
-    for file, text in (texts or {}).items():
-        written.append(folder / file)
-        written[-1].parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(written[-1], text)
     files = sorted(str(path.relative_to(folder)) for path in written)
     text = json.dumps(plain({**record, "files": files}), indent=2, ensure_ascii=False)
     written.append(folder / f"{name}.json")
@@ -282,30 +286,6 @@ def file_stem(text: str) -> str:
     'samples_my_set_2'
     """
     return re.sub(r"[^\w.-]", "_", text)
-
-
-_FORMS = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
-
-
-def save(table: Table, folder: Path, stem: str) -> list[Path]:
-    """Write `stem`.csv, .json, .tex and .md, each of them atomically.
-
-    Returns:
-        The four paths.
-
-    Raises:
-        OSError: the disk is full, or may not be written.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for ending, form in _FORMS.items():
-        atomic.write_text(folder / f"{stem}.{ending}", form(table))
-    return [folder / f"{stem}.{ending}" for ending in _FORMS]
-
-
-def remove(folder: Path, stem: str) -> None:
-    """Remove what `save` wrote, as far as it is there."""
-    for ending in _FORMS:
-        (folder / f"{stem}.{ending}").unlink(missing_ok=True)
 
 
 def plain(value: Any) -> Any:
