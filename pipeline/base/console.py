@@ -135,10 +135,10 @@ class Meter:
     @property
     def time_left(self) -> str:
         """Time left at the mean rate so far."""
-        made = self.done - self.first
-        if not made:
+        since_start = self.done - self.first
+        if not since_start:
             return "time left unknown"
-        left = (time.monotonic() - self.started) * (self.total - self.done) / made
+        left = (time.monotonic() - self.started) * (self.total - self.done) / since_start
         return f"{clock(left)} left"
 
     def _show(self) -> None:

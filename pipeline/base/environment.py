@@ -59,8 +59,8 @@ def commit() -> str | None:
     """The commit of this project, with "-dirty" where files differ; None outside a checkout."""
     if not (ROOT / ".git").exists():  # an installed copy may lie inside somebody else's repository
         return None
-    found = _lines("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12")
-    return found[0] if found else None
+    lines = _lines("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12")
+    return lines[0] if lines else None
 
 
 def _lines(*command: str) -> list[str]:

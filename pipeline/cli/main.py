@@ -72,6 +72,6 @@ def _several(name: str, combinations: list[list[str]], flags: dict[str, Any]) ->
     for settings in combinations:
         configured(settings)  # a misspelt last model is no surprise for tomorrow
     given = {f"--{flag.replace('_', '-')}": value for flag, value in flags.items() if value}
-    if one_file := [flag for flag, value in given.items() if value is not True]:
-        raise UserError(f"{' '.join(one_file)}: for one file; give every setting one value")
+    if of_file := [flag for flag, value in given.items() if value is not True]:
+        raise UserError(f"{' '.join(of_file)}: for one file; give every setting one value")
     return sweep.run_all(name, combinations, list(given))

@@ -42,8 +42,8 @@ class Verb:
     def function(self) -> Callable[..., Any]:
         """The function, imported now."""
         module, _, name = self.call.partition(":")
-        found: Callable[..., Any] = getattr(import_module(module), name)
-        return found
+        function: Callable[..., Any] = getattr(import_module(module), name)
+        return function
 
 
 EXAMPLES = """\

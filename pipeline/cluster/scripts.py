@@ -45,14 +45,14 @@ class Submission:
     def kinds(self) -> list[str]:
         """The jobs that are needed, in order: those of `stages` that have something to do."""
         stages = set(self.runs[0].cfg.stages)
-        wanted = {
+        needed = {
             "generate": "generate" in stages and bool(self.owing),
             "grade": "grade" in stages,
             "verify": "verify" in stages and any(r.cfg.verifier.id for r in self.unscored),
             "score": bool(stages.intersection(_LATER)),
             "report": "score" in stages,
         }
-        return [kind for kind in KINDS if wanted[kind] and self.unscored]
+        return [kind for kind in KINDS if needed[kind] and self.unscored]
 
 
 def render(submission: Submission, kind: str) -> str:

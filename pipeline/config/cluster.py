@@ -30,9 +30,9 @@ def share(memory: str, parts: int) -> str:
     >>> share("1000G", 8), share("0", 8)
     ('128000M', '0')
     """
-    found = _MEMORY.fullmatch(memory)
-    assert found
-    return f"{int(int(found[1]) * _UNITS[found[2]] / parts)}M" if int(found[1]) else memory
+    shape = _MEMORY.fullmatch(memory)
+    assert shape
+    return f"{int(int(shape[1]) * _UNITS[shape[2]] / parts)}M" if int(shape[1]) else memory
 
 
 @dataclass

@@ -107,12 +107,12 @@ def quoted(text: str) -> str:
 
 def keys(kind: Any) -> Mapping[str, Any]:
     """Every key of a dataclass, with dots, and its type; groups before their own keys."""
-    found = {}
+    hints = {}
     for name, hint in get_type_hints(kind).items():
-        found[name] = hint
+        hints[name] = hint
         if is_dataclass(hint):
-            found |= {f"{name}.{key}": inner for key, inner in keys(hint).items()}
-    return found
+            hints |= {f"{name}.{key}": inner for key, inner in keys(hint).items()}
+    return hints
 
 
 def full_key(kind: Any, key: str) -> str | None:
@@ -233,11 +233,11 @@ def typed(node: DictConfig, kind: type[Config]) -> Config:
         UserError: a value is missing, or interpolates what is not there.
     """
     try:
-        found = OmegaConf.to_object(node)
+        cfg = OmegaConf.to_object(node)
     except (OmegaConfBaseException, ValueError) as error:
         raise explained(error, kind) from error
-    assert isinstance(found, kind)
-    return found
+    assert isinstance(cfg, kind)
+    return cfg
 
 
 def explained(error: Exception, kind: Any) -> UserError:

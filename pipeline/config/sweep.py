@@ -44,10 +44,10 @@ def expand(settings: list[str]) -> list[list[str]]:
             choices.append([f"{key}={value}" for value in values])
         else:
             choices.append([setting])
-    combinations = itertools.islice(itertools.product(*choices), MOST + 1)
-    if len(found := [list(combination) for combination in combinations]) > MOST:
+    combinations = list(itertools.islice(itertools.product(*choices), MOST + 1))
+    if len(combinations) > MOST:
         raise UserError(f"these settings make more than {MOST} runs; name fewer values")
-    return found
+    return [list(combination) for combination in combinations]
 
 
 def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
@@ -58,7 +58,7 @@ def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
         combinations: what :func:`expand` returned.
         flags: options that all of them get.
     """
-    sets = [set(one) for one in combinations]
+    sets = [set(combination) for combination in combinations]
     varying = sets[0].union(*sets) - sets[0].intersection(*sets)
     failed: list[str] = []
     status = 0
@@ -66,11 +66,11 @@ def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
         name = " ".join(s for s in settings if s in varying)
         note(f"{verb} {i} of {len(combinations)}: {name}")
         command = [sys.executable, "-m", "pipeline", verb, *settings, *flags]
-        found = subprocess.run(command, check=False).returncode
-        if found in STOPPED:
-            return found if found > 0 else 128 - found
-        if found:
-            status = found
+        code = subprocess.run(command, check=False).returncode
+        if code in STOPPED:
+            return code if code > 0 else 128 - code
+        if code:
+            status = code
             failed.append(name)
     if failed:
         warn(f"{len(failed)} of {len(combinations)} failed: {'; '.join(failed)}")

@@ -138,7 +138,7 @@ def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
         if why := _OWN.get(overrides.full_key(RunConfig, key) or key):
             raise UserError(f"{argument}: leave it out; {why}")
     combinations = sweep.expand(list(arguments))
-    sets = [set(one) for one in combinations]
+    sets = [set(combination) for combination in combinations]
     shared = set.intersection(*sets)
     for setting in set.union(*sets) - shared:
         key, _ = overrides.split(setting)
@@ -149,5 +149,5 @@ def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
             )
         if not re.match(r"dataset\b", key):
             raise UserError(f"{key}: takes one value; only dataset= takes several")
-    varying = [[one for one in combination if one not in shared] for combination in combinations]
-    return [one for one in combinations[0] if one in shared], varying
+    varying = [[a for a in combination if a not in shared] for combination in combinations]
+    return [argument for argument in combinations[0] if argument in shared], varying

@@ -25,9 +25,9 @@ def locate(cfg: ModelConfig) -> str:
             raise UserError(f"model.id={cfg.id}: {local} holds no config.json, so no model")
         return str(local.resolve())
     if cfg.id.startswith(("/", "./", "../", "~")) or cfg.id.count("/") != 1:
-        found = _siblings(Path(cfg.id))
+        siblings = _siblings(Path(cfg.id))
         raise UserError(
-            f"model.id={cfg.id}: no such folder{found}; give a folder with a Hugging Face model,"
+            f"model.id={cfg.id}: no such folder{siblings}; give a folder with a Hugging Face model,"
             " or a hub id OWNER/NAME"
         )
     return cfg.id
@@ -41,13 +41,15 @@ def tokenizer(cfg: ModelConfig) -> Any:
     """
     from transformers import AutoTokenizer
 
-    found = _from_hub(cfg, AutoTokenizer.from_pretrained)
-    if not found("1", add_special_tokens=False)["input_ids"]:  # transformers makes up an empty one
+    tokenizer = _from_hub(cfg, AutoTokenizer.from_pretrained)
+    if not tokenizer("1", add_special_tokens=False)[
+        "input_ids"
+    ]:  # transformers makes up an empty one
         raise UserError(
             f"model.id={cfg.id}: could not be loaded: its tokenizer knows no digits; are"
             " tokenizer.json and its companions missing?"
         )
-    return found
+    return tokenizer
 
 
 def context(cfg: ModelConfig) -> int:
@@ -107,8 +109,8 @@ def _siblings(path: Path) -> str:
 def _own_context(model_id: str, revision: str | None, trust: bool) -> int | None:
     config = _config(model_id, revision, trust)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    found = getattr(text, "max_position_embeddings", None)
-    return int(found) if found else None
+    context = getattr(text, "max_position_embeddings", None)
+    return int(context) if context else None
 
 
 @cache

@@ -20,9 +20,9 @@ def prefetch(run: Run) -> None:
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
     results.print(f"model    {model.id}: {_weights(models.locate(model), model.revision)}")
-    found, _ = questions.load(dataset)
+    loaded, _ = questions.load(dataset)
     where = questions.find_local(dataset.path) or "in the Hugging Face cache"
-    results.print(f"dataset  {dataset.path}: {len(found)} questions, {where}")
+    results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
     if verifier.id is not None:
         name = str(questions.find_local(verifier.id) or verifier.id)
         results.print(f"verifier {verifier.id}: {_weights(name, verifier.revision)}")
@@ -43,7 +43,7 @@ def _weights(name: str, revision: str | None) -> Path:
 def _snapshot(hub_id: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
 
-    found = Path(snapshot_download(hub_id, revision=revision, ignore_patterns=[*_UNUSED, "*.bin"]))
-    if not any(found.glob("*.safetensors")):
-        found = Path(snapshot_download(hub_id, revision=revision, ignore_patterns=_UNUSED))
-    return found
+    lean = snapshot_download(hub_id, revision=revision, ignore_patterns=[*_UNUSED, "*.bin"])
+    if any(Path(lean).glob("*.safetensors")):
+        return Path(lean)
+    return Path(snapshot_download(hub_id, revision=revision, ignore_patterns=_UNUSED))

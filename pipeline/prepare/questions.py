@@ -155,9 +155,9 @@ def _question(
     def text(field: str) -> str:
         name = getattr(cfg.fields, field)
         if name not in row:
-            found = ", ".join(map(str, list(row)[:12])) or "none"
+            names = ", ".join(map(str, list(row)[:12])) or "none"
             raise UserError(
-                f"{place}: no field {name!r} for the {field}; found {found}."
+                f"{place}: no field {name!r} for the {field}; found {names}."
                 f" Set dataset.fields.{field}=NAME"
             )
         value = row[name]

@@ -87,16 +87,14 @@ def identity(cfg: RunConfig) -> dict[str, Any]:
     Resources (batch sizes, GPUs, extra engine arguments) and the number of trials do not count.
     """
     sampling = {k: v for k, v in asdict(cfg.sampling).items() if k not in ("trials", "name")}
-    model = {k: getattr(cfg.model, k) for k in _MODEL_KEYS}
-    found = {f"sampling.{k}": v for k, v in sampling.items()}
-    found |= {f"model.{k}": v for k, v in model.items()}
-    found |= {
+    return {
+        **{f"sampling.{k}": v for k, v in sampling.items()},
+        **{f"model.{k}": getattr(cfg.model, k) for k in _MODEL_KEYS},
         "prompt.template": cfg.prompt.template,
         "dataset.name": cfg.dataset.name,
         "model.name": cfg.model.name,
         "engine.name": cfg.engine.name,
     }
-    return found
 
 
 def short_hash(text: str) -> str:
