@@ -259,12 +259,7 @@ def check_powers(a: float, b: float) -> tuple[float, float]:
 def blend_variance(
     mean: Floats, x: Floats, y: Floats, vx: Floats, vy: Floats, cov: Floats, a: float, b: float
 ) -> Floats:
-    """Variance of x^a y^b, which is ``mean``, to first order; 0 where the blend is 0.
-
-    >>> one, half = np.array(1.0), np.array(0.5)
-    >>> float(blend_variance(half, one, half, 0 * one, half**2, 0 * one, 1.0, 1.0))
-    0.25
-    """
+    """Variance of x^a y^b, which is ``mean``, to first order; 0 where the blend is 0."""
     dx = a * mean / np.where(x > 0, x, 1.0)
     dy = b * mean / np.where(y > 0, y, 1.0)
     # A slope may be as large as a score is small; times the spread it is below the blend's own.

@@ -18,12 +18,7 @@ LARGEST_SCORE = 1e151
 
 
 def holds_mask(values: Any) -> bool:
-    """Whether a masked array, or a masked number, lies anywhere in lists and tuples.
-
-    >>> row = np.ma.masked_equal([1, -1], -1)
-    >>> holds_mask([[row, row]]), holds_mask([[1, 0], [0, 1]])
-    (True, False)
-    """
+    """Whether a masked array, or a masked number, lies anywhere in lists and tuples."""
     if isinstance(values, list | tuple):
         return any(holds_mask(v) for v in values if isinstance(v, list | tuple | np.ma.MaskedArray))
     return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))

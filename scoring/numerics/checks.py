@@ -49,10 +49,8 @@ def check_positive(value: float, name: str, least: float = 0.0, most: float = np
 
 def check_prior(alpha0: float, beta0: float) -> tuple[float, float]:
     """Return the parameters of a Beta prior, within limits that no formula overflows at."""
-    return (
-        check_positive(alpha0, "alpha0", 1e-100, 1e100),
-        check_positive(beta0, "beta0", 1e-100, 1e100),
-    )
+    limits = 1e-100, 1e100
+    return check_positive(alpha0, "alpha0", *limits), check_positive(beta0, "beta0", *limits)
 
 
 def check_finite(value: float, name: str) -> float:
@@ -78,11 +76,7 @@ def _number(value: Any, name: str, allowed: Callable[[Any], Any], advice: str) -
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return z such that a standard normal lies in [-z, z] with this probability.
-
-    >>> round(normal_quantile(0.95), 4)
-    1.96
-    """
+    """Return z such that a standard normal lies in [-z, z] with this probability: 1.96 at 0.95."""
     # The lower tail, since 1/2 + confidence/2 would round to 1 for a confidence close to 1.
     return -NormalDist().inv_cdf((1 - check_confidence(confidence)) / 2)
 

@@ -202,11 +202,7 @@ def _table(
 
 
 def log_power(alpha: Floats, beta: Floats, k: int) -> Floats:
-    """log E p^k = sum_{i<k} log(1 - beta / (alpha + beta + i)).
-
-    >>> np.exp(log_power(np.array([4.0]), np.array([3.0]), 2)).round(6).tolist()
-    [0.357143]
-    """
+    """log E p^k = sum_{i<k} log(1 - beta / (alpha + beta + i))."""
     return _sum_log1p(lambda i, a, b: -b / (a + b + i), alpha, beta, k)
 
 
@@ -231,11 +227,7 @@ def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, 
 
 
 def opposite_covariance(alpha: Floats, beta: Floats, k: int) -> Floats:
-    """Cov(1 - (1 - p)^k, p^k), which is E p^k E q^k (1 - prod_{i<k} (T + i) / (T + k + i)).
-
-    >>> opposite_covariance(np.array([4.0]), np.array([3.0]), 1).round(6).tolist()
-    [0.030612]
-    """
+    """Cov(1 - (1 - p)^k, p^k), which is E p^k E q^k (1 - prod_{i<k} (T + i) / (T + k + i))."""
     both = np.exp(log_power(alpha, beta, k) + log_power(beta, alpha, k))
     shared = _sum_log1p(lambda i, a, b: -k / (a + b + k + i), alpha, beta, k)
     return np.asarray(both * -np.expm1(shared))

@@ -11,7 +11,6 @@ C = 1, and section 2.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,7 +120,7 @@ def reversal_rate_ci(
         [
             # The share that k attempts miss has the reverse order on both sides.
             reversal_rate(*(_misses(rng, c, k, size) for rng, c in zip(rngs, counts, strict=True)))
-            for size in _sizes(draws, step)
+            for size in (min(step, draws - start) for start in range(0, draws, step))
         ]
     )
     lo, hi = np.quantile(rates, [tail, 1 - tail], method="inverted_cdf")
@@ -194,7 +193,3 @@ def _misses(rng: np.random.Generator, counts: Ints, k: int, size: int) -> Floats
     wrong, right = counts[..., 0], counts[..., 1]
     q = rng.beta(1 + wrong, 1 + right, (size, *wrong.shape))
     return np.asarray((q**k).mean(axis=-1))
-
-
-def _sizes(total: int, step: int) -> Iterator[int]:
-    return (min(step, total - start) for start in range(0, total, step))
