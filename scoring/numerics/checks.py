@@ -43,8 +43,10 @@ def check_whole(value: Any, name: str, least: int) -> int:
 
 def check_positive(value: float, name: str, least: float = 0.0, most: float = np.inf) -> float:
     """Return a positive finite number as float, strictly between the limits."""
-    limits = f"above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
-    return _number(value, name, lambda x: least < x < most, f"a finite number {limits}")
+    if isinstance(value, bool) or not isinstance(value, Real) or not least < value < most:
+        limits = f"above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
+        raise ValueError(f"{name} is {value!r}: pass a finite number {limits}")
+    return float(value)
 
 
 def check_prior(alpha0: float, beta0: float) -> tuple[float, float]:

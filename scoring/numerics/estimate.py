@@ -26,8 +26,7 @@ from scoring.numerics.credit import by_state, credit_moments, subset_scores
 from scoring.numerics.inputs import Bools, Floats, Ints, Outcomes, binary_counts
 
 Moments = Callable[..., tuple[Floats, ...]]
-Summary: TypeAlias = tuple[Any, Any, Any, Any]
-"""mu, sigma, lo, hi."""
+Summary: TypeAlias = tuple[Any, Any, Any, Any]  # mu, sigma, lo, hi
 
 
 def enough_binary(R: Outcomes, k: int, what: str, short: Short) -> tuple[Ints, Ints, Bools | None]:
