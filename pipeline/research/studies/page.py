@@ -43,10 +43,6 @@ class Section(NamedTuple):
     figures: list[str]
 
 
-# The other columns are alike in a group.
-_ROW = ("id", "printed", "ours", "spread", "other", "finding")
-
-
 def finding(number: Printed, numbers: Mapping[str, float], skipped: Collection[str] = ()) -> str:
     """One of FINDINGS.
 
@@ -85,6 +81,11 @@ _COLUMNS = (
     shared.text("needs_records", "needs records"),
     shared.text("why", "remark"),
 )
+
+
+# The other columns are alike in a group.
+_IN_GROUP = ("id", "printed", "ours", "spread", "other", "finding")
+_ROW = [column for column in _COLUMNS if column.key in _IN_GROUP]
 
 
 def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> Table:
@@ -157,7 +158,7 @@ def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str])
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"heads": _heads, "shown": tabular.shown, "row_keys": _ROW}
+    environment.globals |= {"heads": _heads, "shown": tabular.shown, "row_columns": _ROW}
     html = environment.get_template("page.html").render(
         sections=sections,
         compared=compared,
@@ -169,9 +170,9 @@ def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str])
     return {"index.html": html, "index.md": "".join(_markdown(sections, compared, left_out))}
 
 
-def _heads(table: Table) -> list[tuple[str, int]]:
+def _heads(columns: Sequence[Column]) -> list[tuple[str, int]]:
     """Groups of columns with how many columns each spans; empty when there is none."""
-    grouped = itertools.groupby(table.columns, key=lambda column: column.group)
+    grouped = itertools.groupby(columns, key=lambda column: column.group)
     spans = [(group, len(list(those))) for group, those in grouped]
     return spans if any(name for name, _ in spans) else []
 
