@@ -199,7 +199,7 @@ def _prepare(folder: Path, questions: int) -> None:
 
 def _work(run: Run, lengths: Floats, barrier: Any) -> None:
     """The project's own worker with an engine that sleeps; saves what both did."""
-    place = {key: position for position, key in enumerate(run.wanted)}
+    place = {key: position for position, key in enumerate(run.keys)}
 
     def seconds(request: Request) -> float:
         return float(lengths[place[request.question_id, request.trial]])

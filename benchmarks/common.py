@@ -192,8 +192,8 @@ class Stage:
             generate(run)
             call = time.perf_counter() - began
         [session] = [json.loads(p.read_text()) for p in (folder / "sessions").glob("*.json")]
-        if session["attempts"] != len(run.wanted):
-            raise UserError(f"{folder}: only {session['attempts']} of {len(run.wanted)} attempts")
+        if session["attempts"] != len(run.keys):
+            raise UserError(f"{folder}: only {session['attempts']} of {len(run.keys)} attempts")
         shutil.rmtree(folder)
         seconds = engine.ended - engine.started
         return {

@@ -54,7 +54,7 @@ def main() -> None:
     with common.workdir(args) as folder:
         base = Run(common.run_config(args, folder / "prepared"))
         prepare(base)
-        wanted = len(base.wanted)
+        expected = len(base.keys)
         sides = {
             name: _side(args, base, folder / "run", replicas) for name, replicas in _SIDES.items()
         }
@@ -65,7 +65,7 @@ def main() -> None:
         [name, *(statistics.median(m[key] for m in ms) for key in ("sampling_s", "seconds"))]
         for name, ms in found.items()
     ]
-    title = f"{wanted} attempts, {len(os.sched_getaffinity(0))} cores in all"
+    title = f"{expected} attempts, {len(os.sched_getaffinity(0))} cores in all"
     common.table(title, ["median s", "sampling", "whole command"], rows)
     record: dict[str, Any] = {"rounds": found, "parts": parts}
     for key, what in (("sampling_s", "sampling"), ("seconds", "whole command")):

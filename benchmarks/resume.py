@@ -64,7 +64,7 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     folder.mkdir()
     runfolder.save_config(run)
     stage.write(folder / "questions.parquet", [_question(i) for i in range(args.questions)])
-    keys = run.wanted
+    keys = run.keys
     rng = np.random.default_rng(0)
     # Eight bytes a token and about three of text; the writer seals a journal at SEAL_AT bytes.
     per_part = max(shards.ROWS_PER_GROUP, writer.SEAL_AT // (11 * tokens + 150))
@@ -133,7 +133,7 @@ def _one(folder: Path) -> None:
     began = time.perf_counter()
     owed = runfolder.owed(run, shards.Damage())
     seconds = time.perf_counter() - began
-    if owed or not run.wanted:
+    if owed or not run.keys:
         raise common.UserError(f"{folder}: {len(owed)} owed where none should be")
     common.out.print(f"OWED {seconds}")
 

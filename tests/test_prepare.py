@@ -153,7 +153,7 @@ def test_resources_and_trials_may_change(setup: Setup) -> None:
     )
     stage.prepare(run)
     assert "trials: 160" in (setup.folder / "config.yaml").read_text()
-    assert len(run.wanted) == 640 and run.wanted[:2] == [("sums-01", 0), ("sums-02", 0)]
+    assert len(run.keys) == 640 and run.keys[:2] == [("sums-01", 0), ("sums-02", 0)]
 
 
 def test_a_changed_question_is_refused(setup: Setup) -> None:

@@ -151,7 +151,7 @@ def _owed(run: Run) -> bool:
 
 def _scored(run: Run) -> bool:
     """Whether `score` has seen every attempt."""
-    return runfolder.read_json(run.path / "scores.json").get("attempts") == len(run.wanted)
+    return runfolder.read_json(run.path / "scores.json").get("attempts") == len(run.keys)
 
 
 def _name_earlier(runs: list[Run]) -> None:

@@ -62,12 +62,12 @@ class _VllmLabels:
             temperature=0.0, max_tokens=1, logprob_token_ids=self.label_ids, detokenize=False
         )
         inputs = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts]
-        found = np.empty((len(prompts), len(self.label_ids)), dtype=np.float32)
+        values = np.empty((len(prompts), len(self.label_ids)), dtype=np.float32)
         outputs = self.engine.llm.generate(inputs, params, use_tqdm=False)
-        for row, output in zip(found, outputs, strict=True):
+        for row, output in zip(values, outputs, strict=True):
             [slot] = output.outputs[0].logprobs
             row[:] = [slot[label].logprob for label in self.label_ids]
-        return found
+        return values
 
     def describe(self) -> dict[str, Any]:
         return self.engine.describe()
@@ -91,10 +91,10 @@ class _TransformersLabels:
         self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
 
     def logprobs(self, prompts: Sequence[list[int]]) -> npt.NDArray[np.float32]:
-        found = np.empty((len(prompts), len(self.label_ids)), dtype=np.float32)
+        values = np.empty((len(prompts), len(self.label_ids)), dtype=np.float32)
         for rows in _batches(prompts, self.cfg.engine.batch_size):
-            found[rows] = self._forward([prompts[row] for row in rows])
-        return found
+            values[rows] = self._forward([prompts[row] for row in rows])
+        return values
 
     def _forward(self, prompts: list[list[int]]) -> npt.NDArray[np.float32]:
         import torch
@@ -110,8 +110,8 @@ class _TransformersLabels:
                 use_cache=False,
                 **self.last_only,
             ).logits[:, -1]
-            found = torch.log_softmax(logits.float(), dim=-1)[:, self.label_ids].cpu().numpy()
-        return np.asarray(found, dtype=np.float32)
+            values = torch.log_softmax(logits.float(), dim=-1)[:, self.label_ids].cpu().numpy()
+        return np.asarray(values, dtype=np.float32)
 
     def describe(self) -> dict[str, Any]:
         return self.engine.describe()

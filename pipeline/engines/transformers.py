@@ -113,8 +113,8 @@ class TransformersEngine:
             targets = ids[0, 1:].to(logits.device)
             for start in range(0, len(targets), _POSITIONS):
                 part = slice(start, start + _POSITIONS)
-                found = _logprobs(logits[part].float(), targets[part])
-                values[1:][part] = found.cpu().numpy()
+                logprobs = _logprobs(logits[part].float(), targets[part])
+                values[1:][part] = logprobs.cpu().numpy()
         return values
 
     def describe(self) -> dict[str, Any]:
@@ -273,8 +273,8 @@ def _generator(seed: int | None, device: torch.device) -> Any:
 
 def _stop_ids(model: Any, tokenizer: Any) -> set[int]:
     """The ids that end an attempt: the generation config's and the tokenizer's, as in vLLM."""
-    found = model.generation_config.eos_token_id
-    ids = found if isinstance(found, list) else [found]
+    ends = model.generation_config.eos_token_id
+    ids = ends if isinstance(ends, list) else [ends]
     return {int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None}
 
 

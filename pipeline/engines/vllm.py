@@ -94,8 +94,8 @@ class VllmEngine:
                 if not flying and not more:
                     return
                 for output in self.engine.step() if flying else ():
-                    [made] = output.outputs
-                    parts.setdefault(output.request_id, []).append((time.time(), made))
+                    [output_part] = output.outputs
+                    parts.setdefault(output.request_id, []).append((time.time(), output_part))
                     if output.finished:
                         request, started = flying.pop(output.request_id)
                         yield self._completion(request, started, parts.pop(output.request_id))
@@ -131,12 +131,12 @@ class VllmEngine:
         self, request: Request, started: float, parts: list[tuple[float, Any]]
     ) -> Completion:
         """One attempt from its parts, each with the tokens and log-probs since the one before."""
-        outputs = [made for _, made in parts]
+        outputs = [part for _, part in parts]
         reason = outputs[-1].finish_reason
-        token_ids = [token for made in outputs for token in made.token_ids]
+        token_ids = [token for part in outputs for token in part.token_ids]
         logprobs = None
         if self.cfg.sampling.logprobs:
-            logprobs = [value for made in outputs for value in made.logprobs.logprobs]
+            logprobs = [value for part in outputs for value in part.logprobs.logprobs]
         return Completion(
             request=request,
             text=text_of(self.tokenizer, token_ids, reason == "stop", self.cfg),
@@ -156,12 +156,12 @@ class VllmEngine:
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0)
         inputs = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts]
-        found = []
+        logprobs = []
         for output in self.llm.generate(inputs, params, use_tqdm=False):
             entries = zip(output.prompt_token_ids, output.prompt_logprobs, strict=True)
             values = [np.nan if entry is None else entry[token].logprob for token, entry in entries]
-            found.append(np.array(values, dtype=np.float32))
-        return found
+            logprobs.append(np.array(values, dtype=np.float32))
+        return logprobs
 
     def describe(self) -> dict[str, Any]:
         return {"engine": "vllm", **self.settings}

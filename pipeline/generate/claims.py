@@ -154,8 +154,8 @@ class Claims:
             if state == DONE:
                 del self._owed[block]
             elif state == SPLIT:
-                made = {p for p in self._owed[block] if states.get(_single(p)) == DONE}
-                self._forget(block, made)
+                done = {p for p in self._owed[block] if states.get(_single(p)) == DONE}
+                self._forget(block, done)
         self._keep_mine()
         self._free = [block for block in self._owed if _block(block) not in states]
         self._open = [
@@ -181,9 +181,9 @@ class Claims:
                 self._mine[block] = set(positions)
                 self._ready.extend(sorted(positions - self._begun))
             elif states.get(_block(block)) == SPLIT:
-                found = {p for p in positions - self._singles if states.get(_single(p)) == me}
-                self._singles |= found
-                self._ready.extend(sorted(found - self._begun))
+                mine = {p for p in positions - self._singles if states.get(_single(p)) == me}
+                self._singles |= mine
+                self._ready.extend(sorted(mine - self._begun))
 
     def reopen(self) -> int:
         """Believe the table where a mark says that an attempt is done; how much is owed after all.
@@ -237,9 +237,9 @@ class Claims:
             if not self.alone and len(self._free) < self.files.workers:
                 if self.files.split_free(_block(block)):
                     # A listing is no snapshot: others may have split it, and claimed parts of it.
-                    found = self._owed.get(block, ())
-                    taken = self._begun.union(p for p in found if _single(p) in self.files.states)
-                    self._open += [p for p in found if p not in taken]
+                    left = self._owed.get(block, ())
+                    taken = self._begun.union(p for p in left if _single(p) in self.files.states)
+                    self._open += [p for p in left if p not in taken]
             elif self.files.win(_block(block)):
                 self._mine[block] = set(self._owed[block])
                 self._ready.extend(sorted(self._owed[block] - self._begun))
@@ -262,8 +262,8 @@ class Claims:
         states = self.files.states
         for block, positions in list(self._owed.items()):
             if states.get(_block(block)) in dead:
-                made = self._made_by_dead(states[_block(block)])
-                self._split(block, positions - made)
+                durable = self._made_by_dead(states[_block(block)])
+                self._split(block, positions - durable)
         for position in [p for positions in self._owed.values() for p in positions]:
             holder = states.get(_single(position))
             if holder in dead and position in self._made_by_dead(holder):

@@ -88,21 +88,21 @@ def visible_gpus(setting: str | None = None, listing: str | None = None) -> list
         setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is not None:
         named = []
-        for one in map(str.strip, setting.split(",")):
-            if not one.isdigit() and not one.startswith(("GPU-", "MIG-")):
+        for name in map(str.strip, setting.split(",")):
+            if not name.isdigit() and not name.startswith(("GPU-", "MIG-")):
                 break  # empty, -1, or Slurm's NoDevFiles
-            named.append(one)
+            named.append(name)
         return named
-    found: list[str] = []
+    gpus: list[str] = []
     whole = ""  # the GPU that the lines are about, unless it is divided
     for line in (_nvidia_smi() if listing is None else listing).splitlines():
         if line.startswith("GPU "):
-            found += [whole] * bool(whole)
+            gpus += [whole] * bool(whole)
             whole = line.split()[1].rstrip(":")
         elif "(UUID: MIG-" in line:
             whole = ""
-            found.append(line.rsplit("UUID: ", 1)[1].rstrip(") "))
-    return found + [whole] * bool(whole)
+            gpus.append(line.rsplit("UUID: ", 1)[1].rstrip(") "))
+    return gpus + [whole] * bool(whole)
 
 
 def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:

@@ -49,7 +49,7 @@ def writable(run: Run) -> Iterator[None]:
 
 def interrupted(run: Run, left: int, signal_number: int) -> Interrupted:
     """What ends a command that was asked to stop while so many attempts are owed."""
-    total = len(run.wanted)
+    total = len(run.keys)
     return Interrupted(
         f"stopped: {total - left} of {total} attempts are kept in {run.path}; the same command"
         f" makes the other {left}",

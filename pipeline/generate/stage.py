@@ -31,7 +31,7 @@ def generate(run: Run) -> bool:
         and not runfolder.missing_prompt_logprobs(run)
     ):
         note(
-            f"generate: nothing owed, all {len(run.wanted)} attempts are there"
+            f"generate: nothing owed, all {len(run.keys)} attempts are there"
             " (sampling.trials=N adds more)"
         )
         if (run.path / heartbeat.FOLDER).exists():

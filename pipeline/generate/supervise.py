@@ -43,7 +43,7 @@ def supervise(run: Run) -> None:
         Replica(number, share, folder / f"{name}-{number}.stderr")
         for number, share in enumerate(devices.shares(run.cfg))
     ]
-    total, owed = len(run.wanted), _owed(run)
+    total, owed = len(run.keys), _owed(run)
     note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ...")
     with (
         writable(run),
@@ -99,13 +99,15 @@ def _generate(run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter:
         if not asked:
             _retry_failed_loads(run, replicas)
             watch.look(replicas)
-        made = sum(replica.total("attempts") for replica in replicas)
-        if not made:
+        attempts = sum(replica.total("attempts") for replica in replicas)
+        if not attempts:
             meter.started = time.monotonic()  # loading tells nothing about the time left
-        others = len(run.wanted) - min(
-            replica.record.get("left", len(run.wanted)) for replica in replicas
+        others = len(run.keys) - min(
+            replica.record.get("left", len(run.keys)) for replica in replicas
         )
-        meter.reach(max(meter.done, first + made, others), lambda: _detail(replicas, meter.started))
+        meter.reach(
+            max(meter.done, first + attempts, others), lambda: _detail(replicas, meter.started)
+        )
 
 
 def _stop(replicas: list[Replica], number: int) -> None:
@@ -211,7 +213,7 @@ def _conclude(run: Run, replicas: list[Replica], left: int) -> None:
         kind = UserError if all(replica.code == 2 for replica in replicas) else TryAgain
         raise kind(
             "; ".join(reasons or ["no replica found anything to do"])
-            + f" ({given_up} of {len(replicas)} replicas were given up; {left} of {len(run.wanted)}"
+            + f" ({given_up} of {len(replicas)} replicas were given up; {left} of {len(run.keys)}"
             " attempts are still owed)"
         )
     for reason in reasons:

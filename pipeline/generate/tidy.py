@@ -57,7 +57,7 @@ def _set_aside(run: Run) -> None:
     runfolder.owed(run, damage)
     parts = {p: lines for p, lines in damage.lines.items() if p.suffix == ".parquet"}
     if parts:
-        found = shards.Damage(parts)
-        warn(f"attempts: {found}; those rows are owed again, the damaged files are set aside")
-        shards.set_aside(found, ATTEMPTS)
+        unreadable = shards.Damage(parts)
+        warn(f"attempts: {unreadable}; those rows are owed again, the damaged files are set aside")
+        shards.set_aside(unreadable, ATTEMPTS)
         runfolder.forget_grades(run)

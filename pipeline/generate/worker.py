@@ -92,8 +92,8 @@ class _Worker:
         self.run, self.session, self.beat, self.stop = run, session, beat, stop
         self.progress, self.reported = progress, 0.0
         self.rows = {row["question_id"]: row for row in run.questions}
-        self.wanted = run.wanted
-        self.place = {key: position for position, key in enumerate(self.wanted)}
+        self.keys = run.keys
+        self.place = {key: position for position, key in enumerate(self.keys)}
         self.claims = Claims(beat, self._owed, self._made_by)
         self.flying: set[int] = set()
         self.unsafe: deque[int] = deque()  # finished, not yet durable, in the writer's order
@@ -134,9 +134,9 @@ class _Worker:
         return (self.place[key] for key in runfolder.owed(self.run))
 
     def _made_by(self, worker: str) -> set[int]:
-        made = shards.keys(self.run.attempts, ATTEMPTS, shards.Damage(), of=worker)
-        self.session.log("took over", worker=worker, attempts=len(made))
-        return {self.place[key] for key in made if key in self.place}
+        durable = shards.keys(self.run.attempts, ATTEMPTS, shards.Damage(), of=worker)
+        self.session.log("took over", worker=worker, attempts=len(durable))
+        return {self.place[key] for key in durable if key in self.place}
 
     def _add_prompt_logprobs(self, engine: engines.Engine) -> None:
         """One request a question, apart from its trials, which the prefix cache then serves."""
@@ -146,9 +146,9 @@ class _Worker:
         if missing := runfolder.missing_prompt_logprobs(run):
             with engine_errors(run, lambda error: bool(self.stop.signal_number)):
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
-                    some = missing[start : start + _PROMPTS_AT_ONCE]
-                    found = engine.prompt_logprobs([row["prompt_token_ids"] for row in some])
-                    for row, logprobs in zip(some, found, strict=True):
+                    rows = missing[start : start + _PROMPTS_AT_ONCE]
+                    values = engine.prompt_logprobs([row["prompt_token_ids"] for row in rows])
+                    for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
                     self.beat.tick()
             if self.stop.signal_number:
@@ -158,7 +158,7 @@ class _Worker:
 
     def _sample(self, engine: engines.Engine) -> None:
         self.writer = AttemptWriter(self.run.attempts, self.session.worker)
-        total = len(self.wanted)
+        total = len(self.keys)
         show = Meter("generate", total, total - self.claims.left) if not self.progress else None
         with show or contextlib.nullcontext():
             try:
@@ -202,7 +202,7 @@ class _Worker:
                 continue
             self.flying.add(position)
             self.busy = time.monotonic()
-            question_id, trial = self.wanted[position]
+            question_id, trial = self.keys[position]
             row = self.rows[question_id]
             yield engines.Request(
                 question_id=question_id,
@@ -261,7 +261,7 @@ class _Worker:
         self.beat.tick()
         self.session.tick(len(self.flying), "sampling" if self.flying else "waiting")
         if show:
-            show.reach(len(self.wanted) - self.claims.left, self.session.detail)
+            show.reach(len(self.keys) - self.claims.left, self.session.detail)
         elif self.progress and time.monotonic() - self.reported > PROGRESS_S:
             self.reported = time.monotonic()
             self.progress(self.session.now() | {"left": self.claims.left})

@@ -20,22 +20,24 @@ def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
     Raises:
         UserError: no such folder, or no run in it; nothing sound among the folders named outright.
     """
-    found: dict[str, list[Path]] = {}
+    by_dataset: dict[str, list[Path]] = {}
     faults = []
     for text in cfg.folders:
         folder = Path(text).expanduser()
         try:
-            found.setdefault(load_folder(folder, []).dataset.name, []).append(folder)
+            by_dataset.setdefault(load_folder(folder, []).dataset.name, []).append(folder)
         except UserError as error:
             faults.append((text, error))
     if cfg.dataset or not cfg.folders:
         for name, runs in _in_root(cfg).items():
-            found.setdefault(name, []).extend(runs)
-    if not found:
+            by_dataset.setdefault(name, []).extend(runs)
+    if not by_dataset:
         raise faults[0][1]
     for text, fault in faults:
         warn(f"{text} is left out: {fault}")
-    return {name: list({p.resolve(): p for p in paths}.values()) for name, paths in found.items()}
+    return {
+        name: list({p.resolve(): p for p in paths}.values()) for name, paths in by_dataset.items()
+    }
 
 
 def _in_root(cfg: AnalysisConfig) -> dict[str, list[Path]]:
@@ -57,11 +59,11 @@ def _in_root(cfg: AnalysisConfig) -> dict[str, list[Path]]:
         if model not in every:
             there = ", ".join(sorted(every))
             raise UserError(f"model={model}: no such run folder in {root}; there are {there}")
-    found = {
+    named = {
         name: [runs[model] for model in cfg.model or runs if model in runs]
         for name, runs in chosen.items()
     }
-    return {name: runs for name, runs in found.items() if runs}
+    return {name: runs for name, runs in named.items() if runs}
 
 
 def within(folder: Path) -> list[Path]:
@@ -72,11 +74,11 @@ def within(folder: Path) -> list[Path]:
     """
     if is_run(folder):
         return [folder]
-    found = list(_runs(folder).values())
-    found = found or [run for part in _folders(folder) for run in _runs(part).values()]
-    if not found:
+    runs = list(_runs(folder).values())
+    runs = runs or [run for part in _folders(folder) for run in _runs(part).values()]
+    if not runs:
         raise UserError(f"{folder} is no run folder, and holds none")
-    return found
+    return runs
 
 
 def is_run(folder: Path) -> bool:

@@ -106,8 +106,8 @@ class Heartbeat:
 
 def is_dead(path: Path, now: float) -> bool:
     """Whether the worker of this heartbeat file is: its process ended, or it fell silent."""
-    found = lease.read(path)
-    return found is None or bool(lease.gone(found)) or lease.silent(path, now)
+    token = lease.read(path)
+    return token is None or bool(lease.gone(token)) or lease.silent(path, now)
 
 
 def clear(folder: Path, now: float) -> None:
@@ -120,11 +120,11 @@ def clear(folder: Path, now: float) -> None:
 def surely_dead(run: Path, worker: str) -> bool:
     """As `is_dead`, with patience: for what would harm a worker that wakes up after all."""
     path = run / FOLDER / f"{worker}{SUFFIX}"
-    found = lease.read(path)
-    if found is None:
+    token = lease.read(path)
+    if token is None:
         return True
-    known = lease.gone(found)
-    return lease.silent(path, lease.now_of(path.parent) - PATIENCE_S) if known is None else known
+    ended = lease.gone(token)
+    return lease.silent(path, lease.now_of(path.parent) - PATIENCE_S) if ended is None else ended
 
 
 def alive(run: Path) -> set[str]:

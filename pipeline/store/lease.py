@@ -74,8 +74,8 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
 
 def holder(path: Path) -> dict[str, object] | None:
     """Who holds the lease now, or None."""
-    found = read(path)
-    return None if found is None or _expired(path, found) else fields(found)
+    theirs = read(path)
+    return None if theirs is None or _expired(path, theirs) else fields(theirs)
 
 
 def token(**more: object) -> str:
@@ -112,17 +112,17 @@ def draft_of(path: Path, token: str) -> Iterator[Path]:
 def _acquire(path: Path, draft: Path) -> str | None:
     """Make `path` a link of `draft`; returns the live holder's token where there is one."""
     while not link(draft, path):
-        found = read(path)
-        if found is None:
+        theirs = read(path)
+        if theirs is None:
             continue  # let go between our two looks
-        if not _expired(path, found):
-            return found
-        claim = _claim(path, found)
+        if not _expired(path, theirs):
+            return theirs
+        claim = _claim(path, theirs)
         if (other := _acquire(claim, draft)) is not None:
-            if read(path) == found:
+            if read(path) == theirs:
                 return other  # about to replace the lost lease
             continue
-        if read(path) == found:  # only the holder of this claim may change that
+        if read(path) == theirs:  # only the holder of this claim may change that
             claim.rename(path)
             return None
         claim.unlink(missing_ok=True)
@@ -169,10 +169,10 @@ def read(path: Path) -> str | None:
 def fields(token: str) -> dict[str, object]:
     """What a lease says; nothing if it is damaged: then only its age tells."""
     try:
-        found = json.loads(token)
+        values = json.loads(token)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def gone(token: str) -> bool | None:

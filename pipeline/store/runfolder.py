@@ -75,7 +75,7 @@ class Run:
             ) from error
 
     @property
-    def wanted(self) -> list[tuple[str, int]]:
+    def keys(self) -> list[tuple[str, int]]:
         """Every (question_id, trial) of the run, trial by trial: M×N keys."""
         ids = [row["question_id"] for row in self.questions]
         return [(qid, trial) for trial in range(self.cfg.sampling.trials) for qid in ids]
@@ -179,22 +179,22 @@ def write_json(path: Path, value: Any, sync: bool = True) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, or an empty one when the file is missing, damaged or holds something else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]:
-    """The keys that `wanted` has and the attempts table lacks, trial by trial.
+    """The keys that the run has and the attempts table lacks, trial by trial.
 
     Args:
         run: the run folder.
         damage: gets what could not be read, where somebody wants to know.
     """
-    found = shards.Damage() if damage is None else damage
-    done = shards.keys(run.attempts, ATTEMPTS, found, verify=True)
-    return [key for key in run.wanted if key not in done]
+    unreadable = shards.Damage() if damage is None else damage
+    done = shards.keys(run.attempts, ATTEMPTS, unreadable, verify=True)
+    return [key for key in run.keys if key not in done]
 
 
 def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:

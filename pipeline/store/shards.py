@@ -72,14 +72,14 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     A part that a crash left beside its journal is merged in: either may have been damaged since.
     A damaged journal is renamed, not removed, for whoever wants to look into it.
     """
-    found, damage = journal.read(path, columns)
+    batches, damage = journal.read(path, columns)
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():
-        found = [*read(part, columns, columns.names, Damage()), *found]
+        batches = [*read(part, columns, columns.names, Damage()), *batches]
         seen: set[tuple[str, int]] = set()
-        found = [_new_rows(batch, seen) for batch in found]
-    if found:
-        write_part(part, pa.Table.from_batches(found, columns))
+        batches = [_new_rows(batch, seen) for batch in batches]
+    if batches:
+        write_part(part, pa.Table.from_batches(batches, columns))
         _mark_sound(part, _fingerprint(part))
     if damage:
         _set_aside(path)
@@ -129,7 +129,7 @@ def batches(
     what that worker wrote is read.
     """
     names = list(names)
-    wanted = list(dict.fromkeys([*KEY, *names]))
+    needed = list(dict.fromkeys([*KEY, *names]))
     seen: set[tuple[str, int]] = set()
     done: set[str] = set()
     while fresh := [path for path in files(folder) if stem(path) not in done]:
@@ -139,7 +139,7 @@ def batches(
                 continue
             try:
                 reader = _verified if verify else read
-                for batch in reader(path, columns, wanted, damage):
+                for batch in reader(path, columns, needed, damage):
                     kept = _new_rows(batch, seen)
                     if kept.num_rows:
                         yield kept.select(names)
@@ -157,10 +157,10 @@ def keys(
     of: str | None = None,
 ) -> set[tuple[str, int]]:
     """The (question_id, trial) of every readable row; for `verify` and `of` see `batches`."""
-    found: set[tuple[str, int]] = set()
+    readable: set[tuple[str, int]] = set()
     for batch in batches(folder, columns, KEY, damage, verify, of):
-        found.update(_keys(batch))
-    return found
+        readable.update(_keys(batch))
+    return readable
 
 
 def _keys(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
@@ -204,8 +204,8 @@ def _verified(
 
 
 def _fingerprint(path: Path) -> str:
-    found = path.stat()
-    return f"{found.st_size} {found.st_mtime_ns}"
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _mark(path: Path) -> Path:
@@ -243,10 +243,10 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Stream columns of one part or journal; what cannot be read is added to `damage`."""
     if path.suffix == ".journal":
-        found, lines = journal.read(path, columns)
+        sound, lines = journal.read(path, columns)
         for line in lines:
             damage.add(path, line)
-        yield from (batch.select(names) for batch in found)
+        yield from (batch.select(names) for batch in sound)
         return
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
@@ -277,13 +277,13 @@ def _subset(columns: pa.Schema, names: list[str]) -> pa.Schema:
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
-    found = list(_keys(batch))
-    fresh = [i for i, key in enumerate(found) if key not in seen]
-    if len(set(found)) < len(found):  # twice within one batch: keep the first
-        first = {key: i for i, key in reversed(list(enumerate(found)))}
-        fresh = [i for i in fresh if first[found[i]] == i]
-    seen.update(found)
-    return batch if len(fresh) == len(found) else batch.take(pa.array(fresh, pa.int64()))
+    row_keys = list(_keys(batch))
+    fresh = [i for i, key in enumerate(row_keys) if key not in seen]
+    if len(set(row_keys)) < len(row_keys):  # twice within one batch: keep the first
+        first = {key: i for i, key in reversed(list(enumerate(row_keys)))}
+        fresh = [i for i in fresh if first[row_keys[i]] == i]
+    seen.update(row_keys)
+    return batch if len(fresh) == len(row_keys) else batch.take(pa.array(fresh, pa.int64()))
 
 
 def first_line(error: BaseException) -> str:

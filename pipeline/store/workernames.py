@@ -25,5 +25,5 @@ def worker_of(path: Path) -> str:
     >>> worker_of(Path(".0000000000000007-n1-42-00003-taken.parquet.0a1b.tmp"))
     '0000000000000007-n1-42'
     """
-    found = re.match(r"[_.]?(\d{16}-.+-\d+)-\d{5}(-[a-z]+)*\.[a-z]", path.name)
-    return found[1] if found else ""
+    named = re.match(r"[_.]?(\d{16}-.+-\d+)-\d{5}(-[a-z]+)*\.[a-z]", path.name)
+    return named[1] if named else ""
