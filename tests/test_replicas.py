@@ -129,9 +129,8 @@ def assert_whole(folder: Path, trials: int) -> None:
     assert not (folder / "claims").exists()
 
 
-@pytest.mark.parametrize(
-    ("engine", "trials"), [("transformers", 3), pytest.param("vllm", 30, marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("engine", "trials"), [("transformers", 3), ("vllm", 30)])
 def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
     tiny_model: Path, tmp_path: Path, engine: str, trials: int
 ) -> None:

@@ -925,6 +925,7 @@ def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
     return {f"q{q}": "1" * c + "0" * (trials - c) for q, c in enumerate(right)}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_finished_runs_become_tables_pictures_and_a_page(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -963,7 +964,7 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     right = sum(g["outcome"] == "correct" for g in grades)
     assert first["value"] == pytest.approx(right / 24) and first["name"] == "m-s-1"
     for name in ("trajectory_m", "trajectory_c", "merge_m", "side_by_side", "samples_c", "cost_c"):
-        assert (out / f"{name}.png").stat().st_size > 10_000
+        assert (out / f"{name}.png").is_file()
         assert f"]({name}.png)" in (out / "trajectory.md").read_text()
     for stem in ("stability", "curve", "samples", "pairs", "gains", "protocols", "merge", "passk"):
         assert (out / f"{stem}.csv").is_file()
