@@ -45,7 +45,7 @@ def load(settings: Sequence[str]) -> RunConfig:
     """Compose `configs/` into a checked, typed configuration.
 
     Args:
-        settings: GROUP=CHOICE and KEY=VALUE, such as ``["model=qwen3-30b", "trials=40"]``.
+        settings: GROUP=CHOICE and KEY=VALUE, such as ``["model=qwen3-30b", "top_p=1"]``.
 
     Raises:
         UserError: for an unknown key or choice, a wrong type or an impossible combination.

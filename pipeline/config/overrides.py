@@ -1,7 +1,7 @@
 """KEY=VALUE settings, of every verb: Hydra's grammar, the dataclasses' keys, one wording of errors.
 
-A key of a group may be written without the group where only one group has it (`trials=8` for
-`sampling.trials=8`), and a group alone is what it is mostly set for (`prior=RUN`). Where a field is
+A key of a group may be written without the group where only one group has it (`top_p=1` for
+`sampling.top_p=1`), and a group alone is what it is mostly set for (`prior=RUN`). Where a field is
 a list, `key=a,b`, `key=[a,b]` and `key=a` all are; elsewhere commas are several runs (`sweep`).
 """
 
@@ -152,9 +152,11 @@ def unknown(key: str, *kinds: Any) -> UserError:
     leaves: dict[str, list[str]] = {}
     for name in known:
         leaves.setdefault(name.rpartition(".")[2], []).append(name)
-    near = difflib.get_close_matches(key, known, n=2)
-    near += leaves.get(key.rpartition(".")[2], [])
-    near += [n for leaf in difflib.get_close_matches(key, leaves, n=2) for n in leaves[leaf][:2]]
+    leaf = key.rpartition(".")[2]
+    near = leaves.get(leaf, [])
+    if not near:
+        near = difflib.get_close_matches(key, known, n=1)
+        near += [n for close in difflib.get_close_matches(leaf, leaves, n=2) for n in leaves[close]]
     beside = [n for n in known if n.rpartition(".")[0] == key.rpartition(".")[0]]
     hint = (
         f"did you mean {' or '.join(dict.fromkeys(near))}?"
