@@ -29,7 +29,7 @@ from pipeline.store import runfolder, shards
 from pipeline.store.columns import ATTEMPTS, SIGNALS
 from pipeline.store.runfolder import Run
 from scoring.metrics.forms import at_least, of_credit
-from scoring.metrics.table import FAMILIES, Family, parse
+from scoring.metrics.table import FAMILIES, MetricFamily, parse
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -99,7 +99,7 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
 def test_every_metric_has_its_interval(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entry = Family("2 of {k}", lambda k: of_credit(at_least(2, k)))
+    entry = MetricFamily("2 of {k}", lambda k: of_credit(at_least(2, k)))
     monkeypatch.setitem(FAMILIES, "two-of@", entry)
     names = ["two-of@3", "pass@8", "pass^4"]
     found = compared(root, f"metrics={','.join(names)}", "confidence=0.9")["datasets"][0]

@@ -11,7 +11,7 @@ from helpers import close, ragged
 import scoring
 from scoring.metrics import table
 from scoring.metrics.forms import at_least, of_credit
-from scoring.metrics.table import FAMILIES, Family, parse, parse_all
+from scoring.metrics.table import FAMILIES, MetricFamily, parse, parse_all
 from scoring.numerics.checks import normal_quantile
 
 ROWS = [[0, 1, 1, 0, 1, 0], [1, 1, 0, 1], [0] * 5, [1] * 7]
@@ -112,7 +112,7 @@ def test_sigma_of_a_blend_is_that_of_repetitions() -> None:
 
 def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        FAMILIES, "two-of@", Family("2 of {k}", lambda k: of_credit(at_least(2, k)))
+        FAMILIES, "two-of@", MetricFamily("2 of {k}", lambda k: of_credit(at_least(2, k)))
     )
     metric = parse("two-of@3")
     R = [[1, 1, 0, 0], [1, 0, 0, 0]]

@@ -15,7 +15,7 @@ G-Pass@4 (0.75) 0.700 ± 0.271, 95 % 0.168 to 1.000
 
 A score that asks only how many of k attempts are correct is a list of credits for j = 0..k:
 
->>> FAMILIES["most@"] = Family("Most@{k}", lambda k: of_credit(at_least(k - 1, k)))
+>>> FAMILIES["most@"] = MetricFamily("Most@{k}", lambda k: of_credit(at_least(k - 1, k)))
 >>> metric = parse("most@3")
 >>> round(metric.estimate(R), 3), [str(score) for score in metric.estimator.tables(4)[0]]
 (0.85, ['0', '0', '1/2', '1', '1'])
@@ -51,7 +51,7 @@ class Summary(NamedTuple):
     high: Any
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """One entry of the table: a label, and the form for k attempts and the arguments."""
 
     label: str  # {k} attempts, {trials} of the outcomes
@@ -138,21 +138,25 @@ def _geo_spectrum(k: int, lam: float = 0.5) -> Form:
 
 
 FAMILIES = {
-    "bayes": Family("Bayes@{trials}", forms.bayes_form, 0),
-    "avg": Family("avg@{trials}", forms.avg_form, 1),
-    "pass@": Family("Pass@{k}", _pass),
-    "pass^": Family("Pass^{k}", lambda k: of_credit(at_least(k, k))),
-    "g-pass@": Family("G-Pass@{k}", lambda k, tau=1.0: of_credit(at_least(needed(tau, k), k))),
-    "mg-pass@": Family("mG-Pass@{k}", lambda k: of_credit(upper_half(k))),
-    "mg-pass-integral@": Family("mG-Pass@{k} (integral)", lambda k: of_credit(forms.upper_ramp(k))),
-    "maj@": Family("Maj@{k}", lambda k: of_credit(at_least(k // 2 + 1, k))),
-    "max@": Family("Max@{k}", _pass),  # of outcomes 0 and 1 the best of k is Pass@k
-    "auc@": Family("AUC@{k}", lambda k: of_credit(forms.area(k))),
-    "naive-pass@": Family("naive Pass@{k}", forms.naive_form),
-    "spectrum@": Family("threshold spectrum@{k}", _spectrum),
-    "geom@": Family("Geom@{k}", forms.geom_form),
-    "geom-ds@": Family("Geom-DS@{k}", _geom_ds),
-    "geo-spectrum@": Family("GeoSpectrum@{k}", _geo_spectrum),
+    "bayes": MetricFamily("Bayes@{trials}", forms.bayes_form, 0),
+    "avg": MetricFamily("avg@{trials}", forms.avg_form, 1),
+    "pass@": MetricFamily("Pass@{k}", _pass),
+    "pass^": MetricFamily("Pass^{k}", lambda k: of_credit(at_least(k, k))),
+    "g-pass@": MetricFamily(
+        "G-Pass@{k}", lambda k, tau=1.0: of_credit(at_least(needed(tau, k), k))
+    ),
+    "mg-pass@": MetricFamily("mG-Pass@{k}", lambda k: of_credit(upper_half(k))),
+    "mg-pass-integral@": MetricFamily(
+        "mG-Pass@{k} (integral)", lambda k: of_credit(forms.upper_ramp(k))
+    ),
+    "maj@": MetricFamily("Maj@{k}", lambda k: of_credit(at_least(k // 2 + 1, k))),
+    "max@": MetricFamily("Max@{k}", _pass),  # of outcomes 0 and 1 the best of k is Pass@k
+    "auc@": MetricFamily("AUC@{k}", lambda k: of_credit(forms.area(k))),
+    "naive-pass@": MetricFamily("naive Pass@{k}", forms.naive_form),
+    "spectrum@": MetricFamily("threshold spectrum@{k}", _spectrum),
+    "geom@": MetricFamily("Geom@{k}", forms.geom_form),
+    "geom-ds@": MetricFamily("Geom-DS@{k}", _geom_ds),
+    "geo-spectrum@": MetricFamily("GeoSpectrum@{k}", _geo_spectrum),
 }
 
 
