@@ -144,15 +144,10 @@ def added(standings: Sequence[RunStanding]) -> RunStanding:
 
 def as_json(standing: RunStanding) -> dict[str, Any]:
     """A standing as plain JSON values."""
-    s = standing
+    s, plain = standing, ("model", "dataset", "done", "total", "owed", "in_flight")
     return {
         "run": s.path,
-        "model": s.model,
-        "dataset": s.dataset,
-        "done": s.done,
-        "total": s.total,
-        "owed": s.owed,
-        "in_flight": s.in_flight,
+        **{name: getattr(s, name) for name in plain},
         "workers_alive": len(s.alive),
         "workers_dead": len(s.dead),
         "tokens": s.tokens,

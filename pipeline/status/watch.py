@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from rich.live import Live
 from rich.text import Text
@@ -45,8 +46,7 @@ class Observer:
         self._runs()
         self._judges: Judges = {}
         self._tallies: dict[Path, Tally] = {}
-        self._configs: dict[Path, tuple[str, RunConfig]] = {}
-        self._questions: dict[Path, tuple[int, int]] = {}
+        self._marks: dict[Path, tuple[Any, ...]] = {}  # what each tally was made from
         self._jobs: dict[Path, list[Job]] = {}
         self._asked = -_JOBS_S
 
@@ -88,20 +88,15 @@ class Observer:
         return runs
 
     def _tally(self, path: Path, cfg: RunConfig | None) -> Tally:
-        cfg = cfg or self._config(path)
-        known, changed = self._tallies.get(path), _changed(path / "questions.parquet")
-        if known is None or known.run.cfg != cfg or self._questions[path] != changed:
-            run = Run(cfg)
-            if known is None or known.run.cfg != cfg or known.run.questions != run.questions:
+        """The tally of a run, a new one where its settings or its questions have changed."""
+        mark = (cfg, _changed(path / "config.yaml"), _changed(path / "questions.parquet"))
+        known = self._tallies.get(path)
+        if known is None or self._marks[path] != mark:  # workers write the same settings again
+            run = Run(cfg or compose.load_folder(path, []))
+            if known is None or (known.run.cfg, known.run.questions) != (run.cfg, run.questions):
                 self._tallies[path] = known = Tally(run, self._judges)
-            self._questions[path] = changed
+            self._marks[path] = mark
         return known
-
-    def _config(self, path: Path) -> RunConfig:
-        text = (path / "config.yaml").read_text(errors="replace")  # workers write the same again
-        if path not in self._configs or self._configs[path][0] != text:
-            self._configs[path] = (text, compose.load_folder(path, []))
-        return self._configs[path][1]
 
 
 def show(sources: Sequence[Path | RunConfig], as_json_lines: bool = False) -> None:
