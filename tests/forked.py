@@ -24,7 +24,7 @@ from pipeline.store.columns import ATTEMPTS
 TRIALS = 5  # 150 attempts: two groups of rows
 BATCH = "engine.batch_size=32"  # of the engine that is loaded
 # Few at a time: sampling takes long enough to be hit.
-IN_FLIGHT = 6
+IN_FLIGHT = 12
 SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none"]
 Key = tuple[str, int]
 Attempts = dict[Key, dict[str, Any]]
