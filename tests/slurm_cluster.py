@@ -228,9 +228,16 @@ def _processes(folder: Path) -> list[psutil.Process]:
         p
         for p in psutil.process_iter()
         if p.pid != os.getpid()
-        and p.status() != psutil.STATUS_ZOMBIE
+        and _runs(p)
         and (_environ(p).get("SLURM_CONF") == conf or folder in (_cwd(p) / "x").parents)
     ]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:  # ended since it was listed
+        return False
 
 
 def _cwd(process: psutil.Process) -> Path:
