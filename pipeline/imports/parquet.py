@@ -1,6 +1,6 @@
 """Parquet with a row an attempt, as in `harimo/scorio-trace`; what is damaged in it is named."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -109,21 +109,21 @@ def _records(batch: pa.RecordBatch | None, number: int) -> Iterator[dict[str, An
     if batch is None:
         yield from repeat(None, number)
         return
-    columns = {name: _cells(batch[name]) for name in batch.schema.names}
-    for i in range(number):
-        yield {name: cells(i) for name, cells in columns.items()}
+    columns = [_values(column) for column in batch.slice(0, number).columns]
+    for values in zip(*columns, strict=True) if columns else repeat((), number):
+        yield dict(zip(batch.schema.names, values, strict=True))
 
 
-def _cells(column: Any) -> Callable[[int], Any]:
-    """The values of a column by row; texts are decoded once however many rows share them."""
+def _values(column: Any) -> list[Any]:
+    """The values of a column; texts are decoded once however many rows share them."""
     if pa.types.is_dictionary(column.type):
         places = column.indices.to_pylist()
         texts = {at: _text(column.dictionary[at]) for at in set(places) - {None}}
-        return lambda i: texts.get(places[i])
+        return [texts.get(at) for at in places]
     if pa.types.is_nested(column.type):
-        return lambda i: column[i].values
+        return [row.values for row in column]
     values: list[Any] = column.to_pylist()
-    return values.__getitem__
+    return values
 
 
 def _text(value: Any) -> Any:

@@ -5,6 +5,7 @@ them. A value that cannot be used costs its row where it says which attempt this
 it, and else only itself; either way it is counted and named.
 """
 
+import functools
 import math
 import re
 import reprlib
@@ -175,6 +176,7 @@ COLUMNS = _FIRST | {
 _NAMES = {name: column.names.split() for name, column in COLUMNS.items()}
 NAMES = [name for names in _NAMES.values() for name in names]
 FIRST_NAMES = [name for column in _FIRST for name in _NAMES[column]]
+_KNOWN = frozenset(NAMES)
 
 
 def check_names(path: str, names: list[str]) -> None:
@@ -221,14 +223,13 @@ def parse(
     row: Row = dict.fromkeys(COLUMNS)
     row["place"] = place
     why = ""
-    for column, names in _NAMES.items():
-        name = next((name for name in names if name in record), None)
-        value = None if name is None else record[name]
-        if value is None or (isinstance(value, str) and not value) or value is math.nan:
+    for column, name, read in _present(_KNOWN.intersection(record)):
+        value = record[name]
+        if value is None or (isinstance(value, str) and not value):
             continue
         if isinstance(value, float) and math.isnan(value):
             continue
-        row[column] = COLUMNS[column].read(value)
+        row[column] = read(value)
         if column == "outcome":
             row["reason"] = name
         if row[column] is None:
@@ -249,6 +250,13 @@ def parse(
     if why:
         troubles.add("damaged rows skipped", f"{place} ({why})")
     return None if why else row
+
+
+@functools.lru_cache
+def _present(names: frozenset[str]) -> list[tuple[str, str, Callable[[Any], Any]]]:
+    """Of records that have these names: every column there, its name and how it is read."""
+    of = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}
+    return [(key, name, COLUMNS[key].read) for key, name in of.items() if name is not None]
 
 
 def _category(value: Any, cfg: ImportConfig) -> int | None:

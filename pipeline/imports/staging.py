@@ -48,8 +48,8 @@ class Staging:
     def add(self, run: str, row: Row) -> None:
         """Take a row of a run (DATASET/MODEL) under its question's id; much is written at once."""
         derive(row, self.troubles)
-        row["prompt"] = row["problem"] = None  # the plan has them
-        size = sum(len(value) for value in row.values() if isinstance(value, str))
+        row["prompt"] = row["problem"] = row["gold"] = None  # the plan has them
+        size = sum(len(row[name]) for name in ("text", "answer", "reason") if row[name])
         size += sum(row[name].nbytes for name in ("token_ids", "logprobs") if row[name] is not None)
         self.waiting.setdefault(run, []).append(row)
         self.sizes[run] = self.sizes.get(run, 0) + _ROW_BYTES + size
