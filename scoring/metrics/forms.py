@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.stats import binom
 
 from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
 from scoring.metrics.geom import blend, blend_variance, geom_at_k
@@ -143,6 +142,8 @@ class Form(NamedTuple):
 
 def _spread(parts: Any, correct: Ints, trials: Ints) -> tuple[Floats, ...]:
     """Variance of each part over repetitions of a question's trials; of two, covariance last."""
+    from scipy.stats import binom  # half a second, which no other metric and no start should pay
+
     pairs = [(0, 0), (1, 1), (0, 1)] if len(parts) > 1 else [(0, 0)]
     spread = np.empty((len(pairs), correct.size))
     for n in np.unique(trials).tolist():
