@@ -86,13 +86,15 @@ def text(value: Any, most: int = MOST_ANSWER) -> str | None:
     >>> text("abc", 4), text("abcde", 4), text(7, 4), text(["abc"], 4), text("\ud800", 4)
     ('abc', None, '7', None, None)
     """
+    if type(value) is str and value.isascii():
+        return value if len(value) <= most else None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
         line = str(value)
     except ValueError:  # an integer of thousands of digits
         return None
-    storable = line.isascii() or not any("\ud800" <= char <= "\udfff" for char in line)
+    storable = not any("\ud800" <= char <= "\udfff" for char in line)
     return line if len(line) <= most and storable else None
 
 
