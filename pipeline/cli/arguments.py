@@ -8,6 +8,7 @@ from typing import Any
 from pipeline.cli.verbs import EXAMPLES, VERBS, Verb
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
+from scoring.metrics.table import FAMILIES
 
 
 def parser() -> argparse.ArgumentParser:
@@ -16,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m pipeline",
         description="Evaluate reasoning models: N trials of every question, graded and scored with"
         " credible intervals.",
-        epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}",
+        epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}\n\n{_metrics_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB SETTING", title="verbs")
@@ -51,7 +52,14 @@ def _epilog(verb: Verb) -> str:
         parts.append(f"examples:\n{EXAMPLES}")
     for kind in verb.settings:
         parts.append(_settings_help() if kind is RunConfig else _keys_help(kind))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, _metrics_help()])
+
+
+def _metrics_help() -> str:
+    """How metrics are named."""
+    names = ", ".join(name + "8" * (name[-1] in "@^") for name in FAMILIES)
+    lines = f"metrics, for [scoring.]metrics=[...], 8 or any k (docs/scoring.md): {names}"
+    return textwrap.fill(lines, 96, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _keys_help(kind: type[Any]) -> str:

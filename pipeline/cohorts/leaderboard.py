@@ -103,10 +103,14 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
     """The columns of a leaderboard that are scores other than Bayes@N and avg; None for none."""
     notes = ["estimate ∓ z σ, σ over repetitions of the trials, of as many as a model has"]
-    if short := [m.title() for m in _others(cfg) if any(row[m.key] is None for row in board.rows)]:
+    blank = {m: [row[m.key] is None for row in board.rows] for m in _others(cfg)}
+    if short := [m.title() for m, rows in blank.items() if any(rows) and not all(rows)]:
         notes.append(f"{', '.join(short)}: blank where a question has too few graded trials")
-    keys = [f"{metric.key}{end}" for metric in _others(cfg) for end in ("", "_low", "_high")]
-    return _part(board, "metrics", keys, notes) if keys else None
+    if left_out := [m.title() for m, rows in blank.items() if all(rows)]:
+        notes.append(f"left out, as no model has so many trials: {', '.join(left_out)}")
+    kept = [m.key for m, rows in blank.items() if not all(rows)]
+    keys = [f"{key}{end}" for key in kept for end in ("", "_low", "_high")]
+    return _part(board, "metrics", keys, notes) if blank else None
 
 
 def attempts(board: Table) -> Table:

@@ -113,11 +113,17 @@ def _contests() -> list[str]:
 
 @functools.cache
 def _aliases() -> dict[str, str]:
-    """Names in configs/model by what records call them: ID@EFFORT, the name, the short name."""
+    """Names in configs/model by what records call them: ID@EFFORT, the name, the short name.
+
+    Of several files with one id that of the paper's Table 6 is meant, the one with a `table_id`.
+    """
     aliases: dict[str, str] = {}
-    for path in sorted((compose.CONFIGS / "model").glob("*.yaml"), reverse=True):
-        model = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if "${" in str(model["id"]) or model["id"] == "???":
+    models = {
+        path: yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        for path in sorted((compose.CONFIGS / "model").glob("*.yaml"), reverse=True)
+    }
+    for path, model in sorted(models.items(), key=lambda item: "table_id" in item[1]):
+        if "${" in str(model.get("id", "${")) or model["id"] == "???":
             continue
         effort = (model.get("chat_template_kwargs") or {}).get("reasoning_effort") or ""
         called = (f"{model['id']}@{effort}", path.stem, model.get("short_name") or path.stem)

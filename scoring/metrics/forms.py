@@ -157,14 +157,23 @@ def _spread(parts: Any, correct: Ints, trials: Ints) -> tuple[Floats, ...]:
     return tuple(spread)
 
 
-def of_credit(*credits: Credit, powers: tuple[float, ...] = (1.0,), sigma: Any = None) -> Form:
-    """The form of a score with these credits; of two, the blend of both over the data set."""
+def of_credit(
+    *credits: Sequence[Value], powers: tuple[float, ...] = (1.0,), sigma: Any = None
+) -> Form:
+    """The form of a score with these credits; of two, the blend of both over the data set.
+
+    Args:
+        credits: k + 1 numbers, what k attempts earn when 0..k of them are correct.
+        powers: of the blend.
+        sigma: a function of outcomes; None: the spread over repetitions of the trials.
+    """
     what = f"a score of {len(credits[0]) - 1} attempts"
+    exact = [[Fraction(str(value)) for value in credit] for credit in credits]
     floats = [np.array([float(value) for value in credit]) for credit in credits]
     parts = tuple(
         partial(subset_mean, what=what, credit=credit, short="raise") for credit in floats
     )
-    return Form(parts, lambda n: tuple(expected(credit, n) for credit in credits), powers, sigma)
+    return Form(parts, lambda n: tuple(expected(credit, n) for credit in exact), powers, sigma)
 
 
 def bayes_form() -> Form:

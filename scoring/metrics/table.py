@@ -54,6 +54,7 @@ class Summary(NamedTuple):
 class MetricFamily(NamedTuple):
     """One entry of the table: a label, and the form for k attempts and the arguments."""
 
+    # Its key in FAMILIES: small letters, digits, - and _; with @ or ^ at its end if it has a k.
     label: str  # {k} attempts, {trials} of the outcomes
     form: Callable[..., Form]
     least: int | None = None  # trials that every question needs; None: k
@@ -172,7 +173,7 @@ def parse(text: str) -> Metric:
     Traceback (most recent call last):
     ValueError: pas@8: no such metric (did you mean pass@8 or g-pass@8?)
     """
-    shape = re.fullmatch(r"([a-z-]+[@^]?)(\d*)((?::[^:]+)*)", text.strip().lower())
+    shape = re.fullmatch(r"([a-z0-9_-]+[@^]?)(\d*)((?::[^:]+)*)", text.strip().lower())
     family, count, rest = shape.groups() if shape else (text, "", "")
     count = count.lstrip("0") or count[-1:]
     if family not in FAMILIES or (family[-1] in "@^") != bool(count):
@@ -199,7 +200,7 @@ def parse_all(names: Iterable[str]) -> list[Metric]:
 
 
 def _nearest(family: str, count: str, rest: str) -> str:
-    known = {name: name + (count or "K" if name[-1] in "@^" else "") for name in FAMILIES}
+    known = {name: name + (count or "8" if name[-1] in "@^" else "") for name in FAMILIES}
     near = difflib.get_close_matches(family, known, n=2, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(known[name] + rest for name in near)}?"
