@@ -156,7 +156,7 @@ def _measure(folder: Path, workers: int, batch: int, lengths: Floats) -> dict[st
     )
     run, barrier = Run(cfg), _FORK.Barrier(workers)
     # This process starts no thread (Arrow has some) before all workers are forked from it.
-    _all_well([_start(_prepare, folder, len(lengths) // TRIALS)])
+    _all_well([_start(_prepare, run, len(lengths) // TRIALS)])
     _all_well([_start(_work, run, lengths, barrier) for _ in range(workers)])
     logs = [dict(np.load(path)) for path in sorted(folder.glob("*.npz"))]
     found = _evaluate(logs, batch, lengths)
@@ -179,7 +179,9 @@ def _all_well(processes: list[Any]) -> None:
         raise common.UserError(f"{len(failed)} processes failed, see above")
 
 
-def _prepare(folder: Path, questions: int) -> None:
+def _prepare(run: Run, questions: int) -> None:
+    run.path.mkdir(parents=True, exist_ok=True)
+    runfolder.save_config(run)
     rows = [
         {
             "question_id": f"q-{i:04d}",
@@ -193,8 +195,8 @@ def _prepare(folder: Path, questions: int) -> None:
         }
         for i in range(questions)
     ]
-    (folder / "attempts").mkdir(parents=True)
-    stage.write(folder / "questions.parquet", rows)
+    (run.path / "attempts").mkdir(parents=True)
+    stage.write(run.path / "questions.parquet", rows)
 
 
 def _work(run: Run, lengths: Floats, barrier: Any) -> None:
