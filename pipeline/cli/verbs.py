@@ -108,6 +108,14 @@ see why a number differs from another harness's, and what to look at:
     "score": Verb(
         "pipeline.score.stage:score",
         "Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
+        examples="""\
+score a run, again and otherwise:
+  python -m pipeline score RUN_FOLDER
+      Bayes@N, avg@N and Pass@k with intervals, and every rubric
+  python -m pipeline score RUN_FOLDER scoring.metrics=[bayes,pass@8,g-pass@8:0.5]
+      these metrics; their names are below
+  python -m pipeline score RUN_FOLDER prior=OTHER_RUN_FOLDER prior.trials=4
+      the first four trials of an earlier run of the same questions as the prior""",
     ),
     "status": Verb(
         "pipeline.cli.runs:status",
