@@ -24,27 +24,80 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import finite_array
 from scoring.numerics.checks import check_whole
-from scoring.studies import bootstrap
-from scoring.studies.convergence_inputs import Convergence as Convergence
-from scoring.studies.convergence_inputs import Resample as Resample
-from scoring.studies.convergence_inputs import TauCurve as TauCurve
-from scoring.studies.convergence_inputs import (
-    best_first,
-    check_estimators,
-    checked_stack,
-    chunks,
-    curves,
-    drawn_columns,
-    study_of,
-)
+from scoring.numerics.inputs import Floats, Ints
+from scoring.studies import bootstrap, loops
+from scoring.studies.bootstrap import Resample as Resample
 from scoring.studies.estimators import BLEND_UNITS, Estimator, scaled
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """Distribution of convergence@n over bootstrap replicates.
+
+    Shares are of all replicates, so that ``pmf`` sums to the share that converged.
+    """
+
+    label: str  # the estimator
+    counts: Ints  # replicates whose convergence@n is n = 1..N, shape (N,)
+    failed: int  # replicates that did not converge: their ranking from N trials is not gold
+    worst: int  # the first replicate with the largest convergence@n; 0 if none converged
+    first_failed: int | None  # the first replicate that did not converge
+
+    @property
+    def replicates(self) -> int:
+        """All replicates, converged or not."""
+        return int(self.counts.sum()) + self.failed
+
+    @property
+    def share_failed(self) -> float:
+        """Share of replicates that did not converge."""
+        return self.failed / self.replicates
+
+    @property
+    def pmf(self) -> Floats:
+        """Share of replicates with convergence@n = n, for n = 1..N."""
+        return np.asarray(self.counts / self.replicates)
+
+    @property
+    def cdf(self) -> Floats:
+        """Share of replicates with convergence@n <= n, for n = 1..N."""
+        return np.asarray(self.counts.cumsum() / self.replicates)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of convergence@n over the replicates that converged; None if none did."""
+        converged = int(self.counts.sum())
+        if not converged:
+            return None
+        return int(self.counts @ np.arange(1, self.counts.size + 1)) / converged
+
+    @property
+    def largest(self) -> int | None:
+        """Largest convergence@n; None if no replicate converged."""
+        reached = self.counts.nonzero()[0]
+        return int(reached[-1]) + 1 if reached.size else None
+
+
+class TauCurve(NamedTuple):
+    """Mean Kendall's tau_b against the gold ranking after n = 1..N trials; all of shape (N,).
+
+    Values are masked where no replicate (for ``stderr``: fewer than two) has a tau_b; it does
+    not exist when one side is all ties, nor below the estimator's first n.
+    """
+
+    label: str
+    tau: Any  # masked float64
+    stderr: Any  # masked float64: standard error of the mean over replicates
+    defined: Ints  # replicates in the mean
+    undefined: Ints  # replicates without a tau_b
 
 
 def convergence_at(
@@ -81,20 +134,31 @@ def convergence_at(
     >>> round(c.mean, 3), c.counts.tolist(), c.failed
     (1.283, [772, 174, 42, 8], 4)
     """
-    data = checked_stack(stack, models)
-    study = study_of(data, data.sum(axis=(1, 2), dtype=np.int64), estimators)
+    data = bootstrap.checked_stack(stack, models)
+    prepared = bootstrap.prepared(data, data.sum(axis=(1, 2), dtype=np.int64), estimators)
+    points = bootstrap.chunks(
+        lambda index: loops.convergence_points(index, *prepared),
+        data.shape,
+        resample,
+        replicates,
+        seed,
+        threads,
+    )
+    by_estimator = zip(estimators, np.concatenate(points, axis=1), strict=True)
+    return [_distribution(e.label, own, data.shape[-1]) for e, own in by_estimator]
 
-    def work(first: int, index: npt.NDArray[Any]) -> list[Convergence]:
-        points = bootstrap.convergence_points(
-            study.source, index, study.questions, study.rank, tuple(study.bank)
-        )
-        return [
-            Convergence.of(estimator.label, own, first, data.shape[-1])
-            for estimator, own in zip(estimators, points, strict=True)
-        ]
 
-    parts = chunks(work, data, resample, replicates, seed, threads)
-    return functools.reduce(lambda a, b: [x + y for x, y in zip(a, b, strict=True)], parts)
+def _distribution(label: str, points: Ints, trials: int) -> Convergence:
+    """Summary of the convergence@n of every replicate, N + 1 for none."""
+    counts = np.bincount(points, minlength=trials + 2)
+    failures = np.flatnonzero(points > trials)
+    return Convergence(
+        label,
+        counts[1 : trials + 1],
+        failures.size,
+        int(np.argmax(np.where(points > trials, 0, points))),
+        int(failures[0]) if failures.size else None,
+    )
 
 
 def tau_curve(
@@ -120,18 +184,16 @@ def tau_curve(
     >>> curve.tau.round(3).tolist(), curve.undefined.tolist()
     ([None, 1.0, 1.0, 1.0], [0, 171, 58, 13])
     """
-    data = checked_stack(stack, models)
-    study = study_of(data, data.sum(axis=(1, 2), dtype=np.int64), estimators)
+    data = bootstrap.checked_stack(stack, models)
+    prepared = bootstrap.prepared(data, data.sum(axis=(1, 2), dtype=np.int64), estimators)
 
-    def work(first: int, index: npt.NDArray[Any]) -> bootstrap.Sums:
+    def work(index: npt.NDArray[Any]) -> bootstrap.Sums:
         sums = bootstrap.no_sums(len(estimators), data.shape[-1])
-        bootstrap.add_taus(
-            study.source, index, study.questions, study.rank, tuple(study.bank), tuple(sums)
-        )
+        loops.add_taus(tuple(sums), index, *prepared)
         return sums
 
-    parts = chunks(work, data, resample, replicates, seed, threads)
-    return curves(estimators, functools.reduce(bootstrap.merged, parts))
+    parts = bootstrap.chunks(work, data.shape, resample, replicates, seed, threads)
+    return _curves(estimators, functools.reduce(bootstrap.merged, parts))
 
 
 def tau_curve_independent(
@@ -154,27 +216,34 @@ def tau_curve_independent(
     >>> curve.tau[[0, -1]].round(3).tolist()  # sqrt(2/3) = 0.816 where no two scores tie
     [0.828, 0.822]
     """
-    given = iter(stacks)
-    data = next((checked_stack(stack, None) for stack in given), None)
-    if data is None:
+    checked = (bootstrap.checked_stack(stack) for stack in stacks)
+    first = next(checked, None)
+    if first is None:
         raise ValueError("stacks is empty: pass at least one stack (models, questions, trials)")
-    shape = data.shape
+    models, _, trials = first.shape
     gold = finite_array(truth, "truth")
-    if gold.shape != shape[:1]:
+    if gold.shape != (models,):
         raise ValueError(
-            f"truth has shape {gold.shape}: pass one number for each of the {shape[0]} models"
+            f"truth has shape {gold.shape}: pass one number for each of the {models} models"
         )
-    study = study_of(data, gold, estimators)
-    sums = bootstrap.no_sums(len(estimators), shape[-1])
-    once = bootstrap.all_trials(shape[-1])
-    for other in itertools.chain([data], (checked_stack(stack, None) for stack in given)):
-        if other.shape != shape:
-            raise ValueError(f"stacks: one has shape {other.shape}, but the first {shape}")
-        source = bootstrap.rows(other[best_first(gold)])
-        bootstrap.add_taus(
-            source, once, study.questions, study.rank, tuple(study.bank), tuple(sums)
-        )
-    return curves(estimators, sums)
+    _, *prepared = bootstrap.prepared(first, gold, estimators)
+    sums = bootstrap.no_sums(len(estimators), trials)
+    for data in itertools.chain([first], checked):
+        if data.shape != first.shape:
+            raise ValueError(f"stacks: one has shape {data.shape}, but the first {first.shape}")
+        source = bootstrap.rows(data[bootstrap.best_first(gold)])
+        loops.add_taus(tuple(sums), bootstrap.all_trials(trials), source, *prepared)
+    return _curves(estimators, sums)
+
+
+def _curves(estimators: Sequence[Estimator], sums: bootstrap.Sums) -> list[TauCurve]:
+    defined, undefined, mean, squares = (part[:, 1:] for part in sums)
+    error = np.sqrt(squares / np.maximum(defined - 1, 1) / np.maximum(defined, 1))
+    tau = np.ma.array(mean, mask=defined == 0)  # type: ignore[no-untyped-call]
+    stderr = np.ma.array(error, mask=defined < 2)  # type: ignore[no-untyped-call]
+    labels = [estimator.label for estimator in estimators]
+    curves = zip(labels, tau, stderr, defined, undefined, strict=True)
+    return [TauCurve(*curve) for curve in curves]
 
 
 def rank_trajectory(
@@ -200,9 +269,10 @@ def rank_trajectory(
     >>> rank_trajectory(stack, *named("bayes"), c.worst).tolist()
     [[1, 1], [1, 1], [1, 1], [1, 2]]
     """
-    data = checked_stack(stack, models)
-    check_estimators([estimator], data.shape[-1])
-    columns, (_, questions, trials) = drawn_columns(resample, data.shape[1]), data.shape
+    data = bootstrap.checked_stack(stack, models)
+    _, questions, trials = data.shape
+    bootstrap.check_estimators([estimator], trials)
+    columns = bootstrap.columns_of(resample, questions)
     size = bootstrap.chunk_size(trials, columns)
     chunk, last = divmod(check_whole(replicate, "replicate", least=0), size)
     seed = check_whole(seed, "seed", least=0)
