@@ -110,14 +110,14 @@ class Handed:
     def __init__(self, engine: Any, longest: int) -> None:
         self.engine, self.longest, self.seconds, self.prompts = engine, longest, 0.0, 0
 
-    def load(self, _cfg: Any, _label_ids: list[int], longest: int) -> "Handed":
+    def load(self, _cfg: Any, longest: int) -> "Handed":
         if longest > self.longest:
             raise UserError(f"the stage wants {longest} tokens, the engine has {self.longest}")
         return self
 
-    def logprobs(self, prompts: Any) -> Any:
+    def next_logprobs(self, prompts: Any, token_ids: list[int]) -> Any:
         began = time.perf_counter()
-        found = self.engine.logprobs(prompts)
+        found = self.engine.next_logprobs(prompts, token_ids)
         self.seconds += time.perf_counter() - began
         self.prompts += len(prompts)
         return found
@@ -183,7 +183,7 @@ def _compare(args: argparse.Namespace, folder: Path, base: Run) -> dict[str, Any
     common.out.print(f"loading {base.cfg.verifier.name}, twice ...")
     plain, most = Plain(base), max(len("".join(c).encode()) for _, c in attempts[DISTINCT])
     longest = min(models.context(as_model(base.cfg).model), -(-(most + 4096) // 1024) * 1024)
-    engine = labels.load(as_model(base.cfg), plain.prompts.label_ids, longest)
+    engine = labels.load(as_model(base.cfg), longest)
     variants, agree = {}, {}
     for name, run in runs.items():
         variants[f"stage, {name}"] = partial(_stage, run, engine, longest)
@@ -202,7 +202,7 @@ def _stage(run: Run, engine: Any, longest: int) -> dict[str, float]:
     for made in run.path.glob("*verdicts*"):
         shutil.rmtree(made)
     with contextlib.suppress(AttributeError):  # only vLLM has one
-        engine.engine.llm.reset_prefix_cache()
+        engine.llm.reset_prefix_cache()
     before, hand = labels.load, Handed(engine, longest)
     labels.load = hand.load
     try:

@@ -254,7 +254,7 @@ def test_closing_early_ends_the_thread_at_its_next_step(
     items = made.generate([request(p, n, 400) for n, p in enumerate(prompts)])
     for _ in range(3):
         assert next(items) is None
-    [thread] = [t for t in threading.enumerate() if t.name == "generate"]
+    [thread] = [t for t in threading.enumerate() if t.name.startswith("generate")]
     items.close()
     assert not thread.is_alive()
     [done] = complete(made, [request(prompts[0], 1, 3)])  # and the engine still works
@@ -264,7 +264,7 @@ def test_closing_early_ends_the_thread_at_its_next_step(
 def test_what_goes_wrong_in_the_thread_reaches_the_caller(folder: Path) -> None:
     with pytest.raises(IndexError):
         complete(engine(folder), [request([10_000], 1)])
-    assert not [t for t in threading.enumerate() if t.name == "generate"]
+    assert not [t for t in threading.enumerate() if t.name.startswith("generate")]
 
 
 def test_describe_and_close(folder: Path) -> None:

@@ -78,8 +78,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
     def load(*arguments: Any) -> Any:
         engine = real(*arguments)
-        ask = engine.logprobs
-        monkeypatch.setattr(engine, "logprobs", lambda p: (prompts.extend(p), ask(p))[1])
+        ask = engine.next_logprobs
+        monkeypatch.setattr(
+            engine, "next_logprobs", lambda p, ids: (prompts.extend(p), ask(p, ids))[1]
+        )
         return engine
 
     monkeypatch.setattr(labels, "load", load)
@@ -302,8 +304,8 @@ import numpy as np
 from pipeline.config import compose
 from pipeline.engines import labels
 from pipeline.verify import asker
-engine = labels.load(asker.as_model(compose.load({overrides})), {label_ids}, 512)
-np.save({file!r}, engine.logprobs({ids}))
+engine = labels.load(asker.as_model(compose.load({overrides})), 512)
+np.save({file!r}, engine.next_logprobs({ids}, {label_ids}))
 assert engine.describe()["engine"] == "vllm"
 engine.close()
 """
@@ -340,10 +342,8 @@ def test_both_engines_give_the_same_log_probs(
             assert forker.python(program, log) == 0, log.read_text()
             found = np.load(file)
         else:
-            engine = labels.load(
-                asker.as_model(compose.load([*overrides, *same])), prompts.label_ids, 512
-            )
-            found = engine.logprobs(ids)
+            engine = labels.load(asker.as_model(compose.load([*overrides, *same])), 512)
+            found = engine.next_logprobs(ids, prompts.label_ids)
             assert engine.describe()["engine"] == name
             engine.close()
         assert found.dtype == np.float32 and found.shape == (len(ids), 3)

@@ -5,7 +5,7 @@ moment it is finished, in any order.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,7 +45,7 @@ class Completion:
 
 
 class Engine(Protocol):
-    """What the generate stage needs of an engine."""
+    """What the stages need of an engine."""
 
     def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
         """Yield completions as they finish, and None after every step, so that the caller can stop.
@@ -56,6 +56,14 @@ class Engine(Protocol):
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
         """Per prompt of n tokens, n log-probs given the tokens before; NaN at position 0."""
+
+    def next_logprobs(
+        self, prompts: Sequence[list[int]], token_ids: list[int]
+    ) -> npt.NDArray[np.float32]:
+        """Log-probs of some tokens as the next one of each prompt: float32 [prompts, tokens].
+
+        Natural, under the full vocabulary, before any temperature; one prefill, nothing sampled.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Version, device and effective settings, for the record."""

@@ -6,10 +6,13 @@ log-probs of what top-p left over, not those of the model.
 """
 
 import gc
+import inspect
 import queue
+import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,8 @@ from pipeline.engines import Completion, Request, load_errors, pull, text_of
 from pipeline.prepare import models
 
 _POSITIONS = 256  # of a prompt whose float32 log-probs of the whole vocabulary are held at once
+_PADDED_TOKENS = 1 << 16  # of one forward pass over prompts, unless one prompt has more
+_END = object()  # the last thing in a batch's queue
 _NOISE_STEP = 2.0**-25  # half a step of the coarsest generator, which can draw 0 exactly
 
 
@@ -67,24 +72,22 @@ class TransformersEngine:
 
     def _run(self, requests: list[Request]) -> Iterator[Completion | None]:
         """One batch: `model.generate` returns only at its end, so it runs in a thread."""
-        batch = _Batch(requests, self.cfg.sampling, self.device, self.stop_ids, self._text)
-        thread = threading.Thread(target=self._decode, args=(batch,), name="generate", daemon=True)
-        thread.start()
-        try:
-            while not isinstance(item := batch.out.get(), _End):
-                yield item
-            if item.error is not None:
-                raise item.error
-        finally:  # also when the caller stops taking: the thread ends with its step
-            batch.cancelled.set()
-            thread.join()
+        batch = _Batch(self, requests)
+        with ThreadPoolExecutor(1, "generate") as pool:
+            decoding = pool.submit(self._decode, batch)
+            decoding.add_done_callback(lambda _: batch.out.put(_END))
+            try:
+                yield from iter(batch.out.get, _END)
+                decoding.result()
+            finally:  # also when the caller stops taking: the thread ends with its step
+                batch.cancelled.set()
 
     def _decode(self, batch: "_Batch") -> None:
+        ids, mask = self._left_padded([r.prompt_token_ids for r in batch.requests])
         try:
-            ids, mask = _left_padded([r.prompt_token_ids for r in batch.requests])
             self.model.generate(
-                input_ids=ids.to(self.device),
-                attention_mask=mask.to(self.device),
+                input_ids=ids,
+                attention_mask=mask,
                 generation_config=GenerationConfig(
                     do_sample=False,  # the arg max, of scores that hold the noise already
                     max_new_tokens=max(r.max_tokens for r in batch.requests),
@@ -92,11 +95,18 @@ class TransformersEngine:
                 logits_processor=_processors(self.cfg.sampling, batch),
                 stopping_criteria=StoppingCriteriaList([batch.step]),
             )
-            batch.out.put(_End(None))
-        except torch.OutOfMemoryError:
-            batch.out.put(_End(_too_large(len(batch.requests))))
-        except BaseException as error:  # raised again in the caller's thread
-            batch.out.put(_End(error))
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"out of memory with {len(batch.requests)} attempts in a batch; lower"
+                " engine.batch_size (or sampling.max_tokens)"
+            ) from error
+
+    def _left_padded(self, prompts: list[list[int]]) -> tuple[Any, Any]:
+        """Token ids and mask, int64 [prompts, longest]; masked ids are 0 and never looked at."""
+        width = max(len(prompt) for prompt in prompts)
+        ids = [[0] * (width - len(prompt)) + prompt for prompt in prompts]
+        mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
 
     def _text(self, token_ids: list[int]) -> str:
         return text_of(self.tokenizer, token_ids, token_ids[-1] in self.stop_ids, self.cfg)
@@ -115,6 +125,28 @@ class TransformersEngine:
                 part = slice(start, start + _POSITIONS)
                 logprobs = _logprobs(logits[part].float(), targets[part])
                 values[1:][part] = logprobs.cpu().numpy()
+        return values
+
+    def next_logprobs(
+        self, prompts: Sequence[list[int]], token_ids: list[int]
+    ) -> npt.NDArray[np.float32]:
+        """In batches of similar length, left-padded: what comes next is at the last position."""
+        # The logits of a whole prompt over a whole vocabulary would take most of the memory.
+        last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
+        options = {"logits_to_keep": 1} if last_only else {}
+        values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
+        for rows in _batches(prompts, self.cfg.engine.batch_size):
+            ids, mask = self._left_padded([prompts[row] for row in rows])
+            with torch.inference_mode():
+                logits = self.model(
+                    input_ids=ids,
+                    attention_mask=mask,
+                    position_ids=(mask.cumsum(-1) - 1).clamp_min(0),
+                    use_cache=False,
+                    **options,
+                ).logits[:, -1]
+                logprobs = torch.log_softmax(logits.float(), dim=-1)
+                values[rows] = logprobs[:, token_ids].cpu().numpy()
         return values
 
     def describe(self) -> dict[str, Any]:
@@ -139,13 +171,6 @@ class TransformersEngine:
             torch.mps.empty_cache()
 
 
-class _End:
-    """The last thing a batch's thread puts out."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
 class _Batch:
     """The requests of one `model.generate`, and what it calls back in every step.
 
@@ -153,26 +178,21 @@ class _Batch:
     arg max a sample of what is left, and `step` books the token of every unfinished row.
     """
 
-    def __init__(
-        self,
-        requests: list[Request],
-        sampling: SamplingConfig,
-        device: torch.device,
-        stop_ids: set[int],
-        to_text: Callable[[list[int]], str],
-    ) -> None:
-        self.requests = requests
-        self.keep_logprobs = sampling.logprobs
-        self.stop_ids = stop_ids
-        self.to_text = to_text
-        self.generators = [_generator(r.seed, device) for r in requests]
+    def __init__(self, engine: TransformersEngine, requests: list[Request]) -> None:
+        self.engine, self.requests = engine, requests
+        self.keep_logprobs = engine.cfg.sampling.logprobs
+        self.generators = [
+            torch.Generator(engine.device).manual_seed(
+                secrets.randbits(63) if request.seed is None else request.seed
+            )
+            for request in requests
+        ]
         self.tokens: list[list[int]] = [[] for _ in requests]
         self.logprobs: list[list[float]] = [[] for _ in requests]
         self.running = list(range(len(requests)))
         self.logits: Any = None  # of this step only
-        self.started = time.time()
-        self.first_token = self.started
-        self.out: queue.SimpleQueue[Completion | _End | None] = queue.SimpleQueue()
+        self.started = self.first_token = time.time()
+        self.out: queue.SimpleQueue[Any] = queue.SimpleQueue()  # as the engine yields it
         self.cancelled = threading.Event()
 
     def observe(self, ids: Any, logits: Any) -> Any:
@@ -206,7 +226,7 @@ class _Batch:
             self.tokens[row].append(tokens[row])
             if self.keep_logprobs:
                 self.logprobs[row].append(logprobs[row])
-            stopped = tokens[row] in self.stop_ids
+            stopped = tokens[row] in self.engine.stop_ids
             if stopped or len(self.tokens[row]) >= self.requests[row].max_tokens:
                 self.running.remove(row)
                 self.out.put(self._completion(row, "stop" if stopped else "length", now))
@@ -219,7 +239,7 @@ class _Batch:
     def _completion(self, row: int, reason: str, now: float) -> Completion:
         return Completion(
             request=self.requests[row],
-            text=self.to_text(self.tokens[row]),
+            text=self.engine._text(self.tokens[row]),
             finish_reason=reason,
             token_ids=self.tokens[row],
             logprobs=self.logprobs[row] if self.keep_logprobs else None,
@@ -227,13 +247,6 @@ class _Batch:
             first_token=self.first_token,
             finished=now,
         )
-
-
-def _too_large(rows: int) -> UserError:
-    return UserError(
-        f"out of memory with {rows} attempts in a batch; lower engine.batch_size (or"
-        " sampling.max_tokens)"
-    )
 
 
 def _processors(s: SamplingConfig, batch: _Batch) -> Any:
@@ -254,21 +267,13 @@ def _logprobs(logits: Any, tokens: Any) -> Any:
     return torch.log_softmax(logits, dim=-1).gather(-1, tokens[:, None])[:, 0]
 
 
-def _left_padded(prompts: list[list[int]]) -> tuple[Any, Any]:
-    """Token ids and mask, int64 [prompts, longest]; masked ids are 0 and never looked at."""
-    width = max(len(prompt) for prompt in prompts)
-    ids = [[0] * (width - len(prompt)) + prompt for prompt in prompts]
-    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    return torch.tensor(ids), torch.tensor(mask)
-
-
-def _generator(seed: int | None, device: torch.device) -> Any:
-    generator = torch.Generator(device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    return generator
+def _batches(prompts: Sequence[list[int]], most: int) -> Iterator[list[int]]:
+    """The prompts' places, the longest first, in batches of at most `most` and so many tokens."""
+    order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
+    while order:
+        size = min(most, max(1, _PADDED_TOKENS // len(prompts[order[0]])))
+        yield order[:size]
+        del order[:size]
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> set[int]:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,8 +80,8 @@ class VllmEngine:
 
     def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
         waiting, more = iter(requests), True
-        flying: dict[str, tuple[Request, float]] = {}
-        parts: dict[str, list[tuple[float, Any]]] = {}  # of each request: when, what
+        # By its name, each request, when it began, and its outputs with their times.
+        flying: dict[str, tuple[Request, float, list[tuple[float, Any]]]] = {}
         params = self._sampling_params()
         most = self.cfg.engine.in_flight or 3 * self.cfg.engine.batch_size
         try:
@@ -90,26 +90,23 @@ class VllmEngine:
                     taken, more = pull(waiting, most - len(flying))
                     for request in taken:
                         name = f"{request.question_id}/{request.trial}"
-                        self._add(name, request, params)
-                        flying[name] = (request, time.time())
+                        params = copy.copy(params)  # a new one costs ten times as much
+                        params.seed, params.max_tokens = request.seed, request.max_tokens
+                        prompt = {"prompt_token_ids": request.prompt_token_ids}
+                        self.engine.add_request(name, prompt, params)
+                        flying[name] = (request, time.time(), [])
                 if not flying and not more:
                     return
                 for output in self.engine.step() if flying else ():
-                    [output_part] = output.outputs
-                    parts.setdefault(output.request_id, []).append((time.time(), output_part))
+                    request, started, outputs = flying[output.request_id]
+                    outputs.append((time.time(), output.outputs[0]))
                     if output.finished:
-                        request, started = flying.pop(output.request_id)
-                        yield self._completion(request, started, parts.pop(output.request_id))
+                        del flying[output.request_id]
+                        yield self._completion(request, started, outputs)
                 yield None
         finally:
             if flying:
-                self._abort(list(flying))
-
-    def _add(self, name: str, request: Request, params: Any) -> None:
-        params = copy.copy(params)  # a new one costs ten times as much
-        params.seed, params.max_tokens = request.seed, request.max_tokens
-        prompt = {"prompt_token_ids": request.prompt_token_ids}
-        self.engine.add_request(name, prompt, params)
+                self.engine.abort_request(list(flying))
 
     def _sampling_params(self) -> Any:
         from vllm import SamplingParams
@@ -129,15 +126,15 @@ class VllmEngine:
         )
 
     def _completion(
-        self, request: Request, started: float, parts: list[tuple[float, Any]]
+        self, request: Request, started: float, outputs: list[tuple[float, Any]]
     ) -> Completion:
-        """One attempt from its parts, each with the tokens and log-probs since the one before."""
-        outputs = [part for _, part in parts]
-        reason = outputs[-1].finish_reason
-        token_ids = [token for part in outputs for token in part.token_ids]
+        """One attempt from its outputs, each with the tokens and log-probs since the one before."""
+        times, parts = zip(*outputs, strict=True)
+        reason = parts[-1].finish_reason
+        token_ids = [token for part in parts for token in part.token_ids]
         logprobs = None
         if self.cfg.sampling.logprobs:
-            logprobs = [value for part in outputs for value in part.logprobs.logprobs]
+            logprobs = [value for part in parts for value in part.logprobs.logprobs]
         return Completion(
             request=request,
             text=text_of(self.tokenizer, token_ids, reason == "stop", self.cfg),
@@ -145,24 +142,35 @@ class VllmEngine:
             token_ids=token_ids,
             logprobs=logprobs,
             started=started,
-            first_token=parts[0][0],
-            finished=parts[-1][0],
+            first_token=times[0],
+            finished=times[-1],
         )
 
-    def _abort(self, names: list[str]) -> None:
-        self.engine.abort_request(names)
-
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
-        from vllm import SamplingParams, TokensPrompt
-
-        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0)
-        inputs = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts]
         logprobs = []
-        for output in self.llm.generate(inputs, params, use_tqdm=False):
+        for output in self._prefill(prompts, prompt_logprobs=0):
             entries = zip(output.prompt_token_ids, output.prompt_logprobs, strict=True)
             values = [np.nan if entry is None else entry[token].logprob for token, entry in entries]
             logprobs.append(np.array(values, dtype=np.float32))
         return logprobs
+
+    def next_logprobs(
+        self, prompts: Sequence[list[int]], token_ids: list[int]
+    ) -> npt.NDArray[np.float32]:
+        values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
+        outputs = self._prefill(prompts, logprob_token_ids=token_ids, detokenize=False)
+        for row, output in zip(values, outputs, strict=True):
+            [logprobs] = output.outputs[0].logprobs
+            row[:] = [logprobs[token].logprob for token in token_ids]
+        return values
+
+    def _prefill(self, prompts: Sequence[list[int]], **options: Any) -> Any:
+        """One greedy token after each prompt, and the log-probs that the options ask for."""
+        from vllm import SamplingParams, TokensPrompt
+
+        params = SamplingParams(temperature=0.0, max_tokens=1, **options)
+        inputs = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts]
+        return self.llm.generate(inputs, params, use_tqdm=False)
 
     def describe(self) -> dict[str, Any]:
         return {"engine": "vllm", **self.settings}

@@ -60,7 +60,7 @@ class Asker:
         most = longest + _most_around(run, template)
         most += len(self.prompts.before) + len(self.prompts.after)
         longest = min(context, -(-most // _SLACK) * _SLACK)
-        self.engine = labels.load(as_model, self.prompts.label_ids, longest)
+        self.engine = labels.load(as_model, longest)
         store.remember(run, loaded=weights, engine=self.engine.describe())
 
     def ask(self, candidates: Sequence[Candidate]) -> list[LabelLogprobs]:
@@ -69,7 +69,8 @@ class Asker:
             return []
         prompts = self.prompts.build(candidates)
         try:
-            logprobs = self.engine.logprobs([prompt.token_ids for prompt in prompts])
+            ids = [prompt.token_ids for prompt in prompts]
+            logprobs = self.engine.next_logprobs(ids, self.prompts.label_ids)
         except Exception as error:  # engines raise whatever their parts raise
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise UserError(
