@@ -65,14 +65,10 @@ def a_heat_map(models: int, questions: int) -> Figure:
     return leaderboard.heat_map(names_of(models), ids, success, "success")
 
 
-def masses_of(models: int) -> tuple[Any, ...]:
+def masses_of(models: int) -> dict[str, Any]:
     labels = ["Bayes@N", "Pass@2", "Pass@4"]
-    found = {label: stats.binom(100, 0.2 + 0.2 * i).pmf(TRIALS) for i, label in enumerate(labels)}
-    found["Pass@8"] = np.zeros(80)
-    means: dict[str, float | None] = {
-        k: float(m @ TRIALS) / m.sum() for k, m in found.items() if m.any()
-    }
-    return found, means | {"Pass@8": None}, {k: float(m.sum()) for k, m in found.items()}
+    masses = {label: stats.binom(100, 0.2 + 0.2 * i).pmf(TRIALS) for i, label in enumerate(labels)}
+    return masses | {"Pass@8": np.zeros(80)}
 
 
 def curves_of(models: int) -> dict[str, Any]:
@@ -136,8 +132,8 @@ FIGURES: dict[str, Callable[[int, int], Figure]] = {
     "rank_lines": some_rank_lines,
     "trajectories": some_trajectories,
     "heat_map": a_heat_map,
-    "pmf": lambda models, _: convergence.pmf(TRIALS, *masses_of(models), "PMF"),
-    "cdf": lambda models, _: convergence.cdf(TRIALS, *masses_of(models), "CDF"),
+    "pmf": lambda models, _: convergence.pmf(TRIALS, masses_of(models), "PMF"),
+    "cdf": lambda models, _: convergence.cdf(TRIALS, masses_of(models), "CDF"),
     "tau": lambda models, _: convergence.tau_curves(TRIALS, curves_of(models), "τ"),
     "subsets": lambda models, _: convergence.subsets([5, 20], SETTLED, "subsets", 80),
     "tokens": some_tokens,
@@ -254,16 +250,17 @@ def test_heat_map_keeps_each_cell_with_its_model_and_question() -> None:
 
 
 def test_pmf_and_cdf_draw_masses_means_and_what_did_not_converge() -> None:
-    masses, means, shares = masses_of(0)
-    figure = convergence.pmf(TRIALS, masses, means, shares)
+    masses = masses_of(0)
+    figure = convergence.pmf(TRIALS, masses)
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 80]
     verticals = [line.get_xdata()[0] for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
-    assert len(lines) == 3 and verticals == [means[key] for key in ("Bayes@N", "Pass@2", "Pass@4")]
+    means = [(mass * TRIALS).sum() / mass.sum() for mass in masses.values() if mass.any()]
+    assert len(lines) == 3 and verticals == pytest.approx(means)
     for line, mass in zip(lines, masses.values(), strict=False):
         np.testing.assert_array_equal(line.get_ydata(), mass)
     assert "Pass@8\ndoes not converge" in texts(figure)
     for line, mass in zip(
-        convergence.cdf(TRIALS, masses, means, shares).axes[0].lines, masses.values(), strict=False
+        convergence.cdf(TRIALS, masses).axes[0].lines, masses.values(), strict=False
     ):
         np.testing.assert_allclose(line.get_ydata(), np.cumsum(mass))
 

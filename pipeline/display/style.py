@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
 from pipeline.base import atomic
@@ -46,6 +45,7 @@ LINE_COLOURS = (BLUE, RED, COLOURS[5], COLOURS[6], COLOURS[1], COLOURS[3], INK)
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", "*", ">")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 HATCHES = ("", "///", "", "--", "", "\\\\\\", "xx", "||")
+GUIDE: dict[str, Any] = {"color": INK, "linewidth": 0.7, "linestyle": (0, (2, 2))}
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so figures are the same everywhere
@@ -127,7 +127,7 @@ def plain(values: npt.ArrayLike) -> Numbers:
 def palette(count: int) -> list[dict[str, Any]]:
     """Colour, marker and line style of each of ``count`` lines; no two alike up to 70.
 
-    >>> len({(one["color"], one["marker"]) for one in palette(20)})
+    >>> len({(look["color"], look["marker"]) for look in palette(20)})
     20
     """
     colours, markers = len(LINE_COLOURS), len(MARKERS)
@@ -197,43 +197,6 @@ def legend(
 
 
 @styled
-def end_labels(
-    axes: Axes, y: Numbers, names: Sequence[str], looks: list[dict[str, Any]], gap: float
-) -> None:
-    """Name lines at the right edge, in their own style, without one name over another.
-
-    Args:
-        axes: where the lines end.
-        y: last values of the L lines; NaN where a line has none, which goes unnamed.
-        names: what the lines are called.
-        looks: styles from ``palette``.
-        gap: least distance of two names, in units of y.
-    """
-    seen = [i for i in range(len(names)) if np.isfinite(y[i])]
-    if not seen:
-        return
-    across = axes.get_yaxis_transform()
-    low, high = sorted(axes.get_ylim())
-    places = spread(y[seen], gap, low + gap / 2, high - gap / 2)
-    for i, place in zip(seen, places, strict=True):
-        look = {key: looks[i][key] for key in ("color", "linestyle")}
-        axes.add_line(
-            Line2D([1.0, 1.03], [y[i], place], transform=across, clip_on=False, lw=1.0, **look)
-        )
-        axes.plot(1.03, place, transform=across, clip_on=False, ls="", scalex=False, scaley=False,
-                  color=look["color"], marker=looks[i]["marker"])  # fmt: skip
-        axes.text(1.045, place, one_line(names[i]), transform=across, va="center", ha="left")
-
-
-@styled
-def headings(axes: Axes, left: str, right: str) -> None:
-    """Words above the names left of the axes, and above the values right of them."""
-    for x, words, side, shift in ((0, left, "right", -5), (1, right, "left", 5)):
-        axes.annotate(words, (x, 1), (shift, 2), xycoords="axes fraction", ha=side, va="bottom",
-                      textcoords="offset points", fontsize=SMALL)  # fmt: skip
-
-
-@styled
 def save(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PDF and as PNG of 200 dots an inch; each appears whole or not at all.
 
@@ -249,9 +212,8 @@ def save(figure: Figure, path: Path) -> list[Path]:
     Raises:
         OSError: when they cannot be written.
     """
-    nothing = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
     files = []
-    for kind, metadata in nothing.items():
+    for kind, metadata in {"pdf": {"CreationDate": None}, "png": {"Software": None}}.items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
         files.append(path.with_name(f"{path.name}.{kind}"))

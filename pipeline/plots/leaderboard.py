@@ -3,6 +3,7 @@
 import itertools
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 
 from pipeline.display import style
 from pipeline.display.style import INK, PAGE, Numbers, one_line, plain
+from pipeline.plots.lines import end_labels, label_rows
 
 ROW = 0.19  # inches that a row with its label takes
 FEWEST = 6  # rows that a figure of ranks is high at least
@@ -47,25 +49,20 @@ def forest(
     figure, (axes,) = style.panels(PAGE, 1.0 + ROW * len(names), title)
     labels = [one_line(names[i]) for i in order]
     if ranks is not None:
-        shown = [ranks[i] for i in order]
+        sorted_ranks = [ranks[i] for i in order]
         # A figure space is as wide as a digit: ranks stand in a column.
-        pairs = zip(labels, shown, strict=True)
-        labels = [f"{name}{f'{rank}'.rjust(4, FIGURE_SPACE)}" for name, rank in pairs]
-        _bands(axes, shown)
+        columns = [f"{rank}".rjust(4, FIGURE_SPACE) for rank in sorted_ranks]
+        labels = [*map("".join, zip(labels, columns, strict=True))]
+        _bands(axes, sorted_ranks)
     axes.errorbar(
         centre, rows, xerr=np.vstack([centre - left, right - centre]).clip(min=0),
         fmt="o", color=style.BLUE, ecolor=INK, elinewidth=1.1, capsize=2.2, markersize=4.5,
     )  # fmt: skip
-    axes.set(xlabel=textwrap.fill(xlabel, 62), ylim=(len(names) - 0.5, -0.5))
-    axes.set_yticks(rows, labels)
-    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(textwrap.fill(xlabel, 62))
     axes.grid(axis="x")
-    words = axes.secondary_yaxis("right")
-    values = zip(centre, left, right, strict=True)
-    words.set_yticks(rows, [_words(*value) for value in values])
-    words.tick_params(length=0)
-    words.spines["right"].set_visible(False)
-    style.headings(axes, "model" if ranks is None else "model   rank", "μ  [interval]")
+    values = [_words(*ends) for ends in zip(centre, left, right, strict=True)]
+    heads = ("model" if ranks is None else "model   rank", "μ  [interval]")
+    label_rows(axes, labels, values, heads)
     return figure
 
 
@@ -98,8 +95,7 @@ def rank_lines(
     labels = [one_line(name, 32) for name in columns]
     letters = max((len(label) for label in labels), default=0)
     figure, axes = _rank_axes(values, title, 0.15 + 0.044 * letters)  # the height of slanted names
-    looks = style.palette(len(names))
-    for row, look in zip(values, looks, strict=True):
+    for row, look in zip(values, style.palette(len(names)), strict=True):
         axes.plot(range(len(columns)), row, **look, markersize=5, clip_on=False)
     axes.set_xlim(-0.15, len(columns) - 1 + 0.15)
     axes.set_xticks(range(len(columns)), labels, rotation=40, ha="right", rotation_mode="anchor")
@@ -133,11 +129,11 @@ def rank_trajectories(
         axes.plot(trials, row, **look, drawstyle="steps-post", markevery=marks, linewidth=1.0)
     axes.set_xlim(trials[0], trials[-1])
     axes.set_xlabel("number of trials n (per question)")
-    said = f"no convergence within {trials[-1]:g} trials"
+    note = f"no convergence within {trials[-1]:g} trials"
     if converged is not None:
-        axes.axvline(converged, color=INK, linewidth=1.0, linestyle=(0, (2, 2)))
-        said = f"converges at n = {converged}"
-    axes.set_title(said, loc="right", fontsize=style.NORMAL)
+        axes.axvline(converged, **style.GUIDE)
+        note = f"converges at n = {converged}"
+    axes.set_title(note, loc="right", fontsize=style.NORMAL)
     _name_ranks(axes, values, names)
     return figure
 
@@ -155,7 +151,8 @@ def _rank_axes(ranks: Numbers, title: str, extra: float = 0) -> tuple[Figure, Ax
 def _name_ranks(axes: Axes, ranks: Numbers, names: Sequence[str]) -> None:
     # A row is higher than a name, and where there are few models it is as high as several.
     gap = 0.85 * len(names) / max(len(names), FEWEST)
-    style.end_labels(axes, ranks[:, -1], names, style.palette(len(names)), gap)
+    labels = [one_line(name) for name in names]
+    end_labels(axes, ranks[:, -1], labels, style.palette(len(names)), gap)
 
 
 @style.styled
@@ -173,8 +170,10 @@ def heat_map(
         title: what is shown.
     """
     shares = plain(success)
-    rows = np.argsort(-_known_mean(shares, 1), kind="stable")
-    columns = np.argsort(-_known_mean(shares, 0), kind="stable")
+    known: Any = np.ma.masked_invalid(shares)  # type: ignore[no-untyped-call]
+    rows, columns = (
+        np.argsort(-known.mean(axis=axis).filled(-1), kind="stable") for axis in (1, 0)
+    )
     shares = shares[np.ix_(rows, columns)]
     models, questions = shares.shape
     figure, (axes,) = style.panels(PAGE, 1.9 + 0.17 * models, title)
@@ -201,9 +200,3 @@ def heat_map(
     bar.set_label("share of correct trials")
     bar.outline.set_visible(False)
     return figure
-
-
-def _known_mean(values: Numbers, axis: int) -> Numbers:
-    """Means of what is not NaN; -1 where nothing is known, which sorts last."""
-    known = np.isfinite(values).sum(axis=axis)
-    return np.where(known > 0, np.nansum(values, axis=axis) / np.maximum(known, 1), -1.0)

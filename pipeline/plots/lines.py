@@ -1,6 +1,5 @@
-"""Lines with intervals, as figures of training runs draw them: bands, bars, axes and the legend."""
+"""Lines with their intervals, and the axes, names and legends that several figures share."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,13 +8,14 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
 
 from pipeline.display import style
 from pipeline.display.style import PAGE, Numbers, one_line, plain
 
 LEGEND_LINE = 0.17  # inches
-Looks = Mapping[str, dict[str, Any]]
+Looks = Mapping[str, dict[str, Any]]  # label -> properties of its line
 
 
 class Curve(NamedTuple):
@@ -27,8 +27,14 @@ class Curve(NamedTuple):
     high: npt.ArrayLike | None = None
 
 
+def looks_of(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """A look of the palette for each label."""
+    names = list(labels)
+    return dict(zip(names, style.palette(len(names)), strict=True))
+
+
 def draw(axes: Axes, lines: Mapping[str, Curve], looks: Looks, marks: int) -> None:
-    """Lines over their bands, with about so many markers each."""
+    """Lines over pale bands with faint edges, with about so many markers each."""
     axes.grid(axis="y")
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     if not any(np.isfinite(plain(line.y)).any() for line in lines.values()):
@@ -38,58 +44,19 @@ def draw(axes: Axes, lines: Mapping[str, Curve], looks: Looks, marks: int) -> No
     for i, (label, look) in enumerate(looks.items()):
         if label not in lines:
             continue
-        x, y = plain(lines[label].x), plain(lines[label].y)
+        line, colour = lines[label], look["color"]
+        x, y = plain(line.x), plain(line.y)
         every = style.every(len(x), i, marks)
         axes.plot(x, y, **look, markevery=every, zorder=3, linewidth=1.0, markersize=3.4)
-        _band(axes, lines[label], look["color"])
-
-
-def _band(axes: Axes, line: Curve, colour: str) -> None:
-    """A pale band with faint edges: where several overlap, edges tell them apart."""
-    if line.low is None or line.high is None:
-        return
-    x, low, high = plain(line.x), plain(line.low), plain(line.high)
-    if len(x) == 1:
-        axes.vlines(x, low, high, color=colour, linewidth=0.8)
-        return
-    axes.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
-    for edge in (low, high):
-        axes.plot(x, edge, color=colour, alpha=0.45, linewidth=0.4, zorder=2)
-
-
-def steps_axis(axes: Axes, lines: Iterable[Curve], ticks: int) -> None:
-    """The axis of training steps: whole numbers, in thousands where they are long."""
-    known = [plain(line.x) for line in lines]
-    steps = np.concatenate(known) if known else np.zeros(1)
-    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda x, _: short(x, float(steps.max(initial=0))))
-    if len(steps) and steps.min() < steps.max():
-        margin = 0.02 * (steps.max() - steps.min())
-        axes.set_xlim(steps.min() - margin, steps.max() + margin)
-
-
-def short(step: float, largest: float) -> str:
-    """A step as ticks have it.
-
-    >>> short(3900, 3900), short(12500, 40000), short(0, 1e7)
-    ('3900', '12.5k', '0')
-    """
-    unit, sign = (1e6, "M") if largest >= 1e6 else (1e3, "k") if largest >= 1e4 else (1, "")
-    return f"{step / unit:g}{sign if step else ''}"
-
-
-def key(figure: Figure, looks: Looks, beside: bool, more: str = "") -> None:
-    """The legend: right of a single panel, below several."""
-    handles = [Line2D([], [], **look) for look in looks.values()]
-    labels = [one_line(label) for label in looks]
-    if more:
-        handles.append(Line2D([], [], color=style.GREY, alpha=0.4, linewidth=5))
-        labels.append(more)
-    if beside:
-        style.legend(figure, handles, labels, loc="outside right upper")
-        return
-    columns = style.legend_columns(labels, PAGE)
-    style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
+        if line.low is None or line.high is None:
+            continue
+        low, high = plain(line.low), plain(line.high)
+        if len(x) == 1:
+            axes.vlines(x, low, high, color=colour, linewidth=0.8)
+            continue
+        axes.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
+        for edge in (low, high):  # where several bands overlap, edges tell them apart
+            axes.plot(x, edge, color=colour, alpha=0.45, linewidth=0.4, zorder=2)
 
 
 def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = False) -> None:
@@ -111,39 +78,122 @@ def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = Fal
                         alpha=0.7)  # fmt: skip
 
 
-def log_ticks(axes: Axes, at: Numbers, words: Sequence[str], least: float = 0.035) -> None:
+def steps_axis(axes: Axes, lines: Iterable[Curve], ticks: int) -> None:
+    """The axis of training steps: whole numbers, in thousands where they are long."""
+    steps = np.concatenate([np.zeros(0), *(plain(line.x) for line in lines)])
+    largest = float(steps.max(initial=0))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(lambda x, _: short(x, largest))
+    if len(steps) and steps.min() < largest:
+        margin = 0.02 * (largest - steps.min())
+        axes.set_xlim(steps.min() - margin, largest + margin)
+
+
+def short(step: float, largest: float) -> str:
+    """A step as ticks have it.
+
+    >>> short(3900, 3900), short(12500, 40000), short(0, 1e7)
+    ('3900', '12.5k', '0')
+    """
+    unit, sign = (1e6, "M") if largest >= 1e6 else (1e3, "k") if largest >= 1e4 else (1, "")
+    return f"{step / unit:g}{sign if step else ''}"
+
+
+def log_ticks(axes: Axes, at: Numbers, words: Sequence[str]) -> None:
     """Ticks on a logarithmic axis, without those that stand too near to the one before."""
-    if not len(at):
-        return
-    logs = np.log(at)
-    width = max(float(np.ptp(logs)), 1e-9)
-    kept = [0]
+    shares = np.log(at) / max(float(np.ptp(np.log(at))), 1e-9)
+    ticks = [0]
     for i in range(1, len(at)):
-        if (logs[i] - logs[kept[-1]]) / width >= least:
-            kept.append(i)
-    axes.set_xticks([float(at[i]) for i in kept], [words[i] for i in kept])
+        if shares[i] - shares[ticks[-1]] >= 0.035:
+            ticks.append(i)
+    axes.set_xticks([float(at[i]) for i in ticks], [words[i] for i in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
 
 
 def money_axis(axes: Axes) -> None:
-    """Ticks of costs: 1, 2, 3 and 5 times powers of ten, as plain numbers."""
+    """Ticks of costs: 1, 2, 3 and 5 times powers of ten, or fewer of them, as plain numbers."""
     low, high = axes.get_xlim()
-    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    at = [m * 10.0**e for e, m in itertools.product(powers, (1, 2, 3, 5))]
-    inside = [value for value in at if low <= value <= high]
-    if len(inside) > 8:
-        inside = [value for value in inside if not f"{value:e}".startswith("3")]
-    if len(inside) > 8:
-        inside = [value for value in inside if f"{value:e}".startswith("1")]
-    axes.xaxis.set_major_locator(FixedLocator(inside))
+    for digits in ((1, 2, 3, 5), (1, 2, 5), (1,)):
+        ticks = np.asarray(LogLocator(subs=digits).tick_values(low, high))
+        ticks = ticks[(low <= ticks) & (ticks <= high)]
+        if len(ticks) <= 8:
+            break
+    axes.set_xticks(ticks, [f"{tick:,.12g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.12g}")
     axes.set_xlim(low, high)
 
 
-def banded(panels: Iterable[Mapping[str, Curve]]) -> bool:
-    """Whether any line has an interval."""
-    return any(line.low is not None for lines in panels for line in lines.values())
+def key(
+    figure: Figure,
+    looks: Looks,
+    beside: bool = True,
+    words: Mapping[str, str] | None = None,
+    band: str = "",
+) -> None:
+    """The legend of lines: right of a single panel, or below several.
+
+    Args:
+        figure: that holds them.
+        looks: by label, in their order.
+        beside: right of the panel.
+        words: what stands under each label.
+        band: what pale bands are, if there are any.
+    """
+    handles = [Line2D([], [], **look) for look in looks.values()]
+    labels = [one_line(label) for label in looks]
+    if words:
+        labels = [f"{one_line(label)}\n{words[label]}" for label in looks]
+    if band:
+        handles.append(Line2D([], [], color=style.GREY, alpha=0.4, linewidth=5))
+        labels.append(band)
+    if beside:
+        style.legend(figure, handles, labels, loc="outside right upper")
+    else:
+        columns = style.legend_columns(labels, PAGE)
+        style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
+
+
+def end_labels(
+    axes: Axes, y: Numbers, names: Sequence[str], looks: Sequence[Mapping[str, Any]], gap: float
+) -> None:
+    """Name lines or points at the right edge, without one name over another.
+
+    Args:
+        axes: where the lines end.
+        y: last values of the L lines; NaN where a line has none, which goes unnamed.
+        names: what the lines are called.
+        looks: of the markers and of the lines that lead to them.
+        gap: least distance of two names, in units of y.
+    """
+    named = np.flatnonzero(np.isfinite(y))
+    if not named.size:
+        return
+    # Points right of the axes, at the height of the data: panels may be too narrow for shares.
+    corner = ScaledTranslation(1, 0, axes.transAxes)  # type: ignore[arg-type]
+    points = Affine2D().scale(style.POINT) + axes.figure.dpi_scale_trans + corner
+    beside: dict[str, Any] = {"transform": blended_transform_factory(points, axes.transData)}
+    low, high = sorted(axes.get_ylim())
+    places = style.spread(y[named], gap, low + gap / 2, high - gap / 2)
+    for i, place in zip(named, places, strict=True):
+        axes.plot([0, 9], [y[i], place], **{"linewidth": 1.0, **looks[i]}, **beside,
+                  markevery=[1], clip_on=False, scalex=False, scaley=False)  # fmt: skip
+        axes.text(15, place, names[i], **beside, va="center")
+
+
+def label_rows(
+    axes: Axes, names: Sequence[str], values: Sequence[str], heads: tuple[str, str]
+) -> None:
+    """Rows 0, 1, … from the top: names left of the axes, values right of them, under two heads."""
+    rows = range(len(names))
+    right = axes.secondary_yaxis("right")
+    for axis, words in ((axes, names), (right, values)):
+        axis.set_yticks(rows, words)
+        axis.tick_params(axis="y", length=0)
+    right.spines["right"].set_visible(False)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    for x, head, side, shift in ((0, heads[0], "right", -5), (1, heads[1], "left", 5)):
+        axes.annotate(head, (x, 1), (shift, 2), xycoords="axes fraction", ha=side, va="bottom",
+                      textcoords="offset points", fontsize=style.SMALL)  # fmt: skip
 
 
 def legend_rows(labels: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """Figure of what results of an older model are worth as a prior for its update."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,8 @@ from matplotlib.lines import Line2D
 
 from pipeline.display import style
 from pipeline.display.style import BLUE, INK, PAGE, plain
+
+UNIFORM: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2))}
 
 
 @style.styled
@@ -39,15 +42,14 @@ def prior_gain(
     values, counts = np.unique(sample, return_counts=True)
     width = 0.8 * np.min(np.diff(values), initial=0.1)
     shares.bar(values, counts / len(sample), width=width, color=BLUE)
-    shares.axvline(sample.mean(), color=INK, linestyle=(0, (4, 2)), linewidth=1)
+    shares.axvline(sample.mean(), **UNIFORM, linewidth=1)
     shares.set_title(f"(a)  mean {sample.mean():.2f}", loc="left")
     shares.set(xlabel="Kendall's τ, before and after", ylabel="share of updates")
     looks = style.palette(len(tau) + 1)
     handles, labels = [], []
     for i, (d, curve) in enumerate(sorted(tau.items())):
         y = plain(curve)
-        look = looks[i] if d else {"color": INK, "linestyle": (0, (4, 2)), "marker": ""}
-        look = look | ({"linestyle": "-"} if d else {})
+        look = looks[i] | {"linestyle": "-"} if d else {**UNIFORM, "marker": ""}
         marks = style.every(len(trials), i, 5)
         curves.plot(trials, y, **look, markevery=marks)
         if bands and d in bands:
@@ -57,7 +59,7 @@ def prior_gain(
             gains.plot(trials, y - uniform, **look, markevery=marks)
         handles.append(Line2D([], [], **look))
         labels.append(f"D = {d}" if d else "uniform prior (D = 0)")
-    gains.axhline(0, color=INK, linestyle=(0, (4, 2)), linewidth=1)
+    gains.axhline(0, **UNIFORM, linewidth=1)
     for axes, letter, ylabel in (
         (curves, "b", "mean Kendall's τ to the true order"),
         (gains, "c", "gain in mean τ by the prior"),

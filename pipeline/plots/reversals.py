@@ -8,12 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
-from matplotlib.transforms import ScaledTranslation, Transform
 
 from pipeline.display import style
-from pipeline.display.style import BLUE, INK, NORMAL, PAGE, RED, Numbers, one_line, plain
-from pipeline.plots.lines import key
+from pipeline.display.style import BLUE, NORMAL, PAGE, RED, Numbers, one_line, plain
+from pipeline.plots.lines import end_labels, key, log_ticks
 
 ROW = 0.17  # inches that a name takes
 FEWEST = 10  # names that a panel is high enough for, at least
@@ -40,40 +38,28 @@ def rank_scatter(names: Sequence[str], panels: Mapping[str, Panel], title: str =
     looks = style.palette(last)
     across = range(1, last + 1, -(-last * len(panels) // 20))
     up = range(1, last + 1, -(-last // 20))
-    for one, (label, (before, after, rate)) in zip(axes, panels.items(), strict=True):
+    labels = [one_line(name, 44 // len(panels) - 4) for name in names]
+    # A grey line leads from a row to the name of a model that moved, beside its marker.
+    leaders = [
+        {"color": style.GREY, "linewidth": 0.6, "marker": look["marker"],
+         "markerfacecolor": look["color"], "markeredgecolor": look["color"]}
+        for look in looks
+    ]  # fmt: skip
+    for panel, (label, (before, after, rate)) in zip(axes, panels.items(), strict=True):
         x, y = plain(before), plain(after)
-        _scatter(one, x, y, looks)
-        one.set(xlim=(0.4, last + 0.6), ylim=(0.4, last + 0.6), xticks=across, yticks=up)
-        one.set_title(f"{one_line(label, 30)}: PRR {percent(rate)}", fontsize=NORMAL, loc="left")
-        one.set(xlabel="rank before (1 is best)", ylabel="rank after (1 is best)")
-        _name(one, y, [one_line(name, 44 // len(panels) - 4) for name in names], looks)
+        _scatter(panel, x, y, looks)
+        panel.set(xlim=(0.4, last + 0.6), ylim=(0.4, last + 0.6), xticks=across, yticks=up)
+        head = f"{one_line(label, 30)}: PRR {round(100 * rate, 2):g} %"
+        panel.set_title(head, fontsize=NORMAL, loc="left")
+        panel.set(xlabel="rank before (1 is best)", ylabel="rank after (1 is best)")
+        end_labels(panel, y, labels, leaders, 0.95 * last / max(last, FEWEST))
     return figure
-
-
-def _name(axes: Axes, y: Numbers, names: Sequence[str], looks: Sequence[Mapping[str, Any]]) -> None:
-    """Names with their markers right of the rows, with a line to the row of a name that moved."""
-    last = len(names)
-    places = style.spread(y, 0.95 * last / max(last, FEWEST), 0.6, last + 0.4)
-    for at, place, name, look in zip(y, places, names, looks, strict=True):
-        axes.annotate(
-            "", (1, at), (1, place), xycoords=_beside(axes, 0), textcoords=_beside(axes, 9),
-            arrowprops={"arrowstyle": "-", "color": style.GREY, "linewidth": 0.6, "shrinkB": 0},
-        )  # fmt: skip
-        axes.plot(1, place, color=look["color"], marker=look["marker"], clip_on=False,
-                  transform=_beside(axes, 9), markersize=4, scalex=False, scaley=False)  # fmt: skip
-        axes.text(1, place, name, transform=_beside(axes, 15), va="center")
-
-
-def _beside(axes: Axes, points: float) -> Transform:
-    """Rows of the data, so many points right of it: panels are too narrow for shares of them."""
-    shift = ScaledTranslation(points * style.POINT, 0, axes.figure.dpi_scale_trans)
-    return axes.get_yaxis_transform() + shift
 
 
 def _scatter(axes: Axes, x: Numbers, y: Numbers, looks: Sequence[Mapping[str, Any]]) -> None:
     """Models at their ranks; of several at one place the later ones are rings around the first."""
     last = len(x)
-    axes.plot([1, last], [1, last], color=INK, linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
+    axes.plot([1, last], [1, last], **style.GUIDE, zorder=1)
     axes.grid()
     here: Counter[tuple[float, float]] = Counter()
     for at_x, at_y, look in zip(x, y, looks, strict=True):
@@ -84,15 +70,6 @@ def _scatter(axes: Axes, x: Numbers, y: Numbers, looks: Sequence[Mapping[str, An
             markersize=5 + 4 * times, markerfacecolor="none" if times else look["color"],
             zorder=3 - 0.1 * times,
         )  # fmt: skip
-
-
-def percent(share: float) -> str:
-    """A share as MaP prints it.
-
-    >>> percent(15 / 66), percent(0.5), percent(0)
-    ('22.73 %', '50 %', '0 %')
-    """
-    return f"{round(100 * share, 2):g} %"
 
 
 @style.styled
@@ -123,7 +100,6 @@ def trend(
     figure, (axes,) = style.panels(PAGE, 2.9, title)
     rates: dict[str, Any] = {"color": BLUE, "marker": "o", "linestyle": "-"}
     bars: dict[str, Any] = {"color": BLUE, "linewidth": 5, "alpha": 0.3}
-    chance: dict[str, Any] = {"color": INK, "linewidth": 0.8, "linestyle": (0, (2, 2))}
     means = {**rates, "marker": "_", "linestyle": "", "markersize": 9, "markeredgewidth": 1.4}
     looks = {"PRR of the scores": rates, f"posterior, {interval}": bars}
     axes.vlines(at, plain(low), plain(high), **bars)
@@ -131,23 +107,22 @@ def trend(
     if mean is not None:
         axes.plot(at, plain(mean), **means, zorder=3)
         looks["posterior mean"] = means
-    axes.axhline(CHANCE, **chance)
-    looks["chance"] = chance
+    axes.axhline(CHANCE, **style.GUIDE)
+    looks["chance"] = style.GUIDE
     axes.set_xscale("log", base=2)
-    axes.set_xticks(at, [f"{value:g}" for value in at])
-    axes.xaxis.set_minor_locator(NullLocator())
+    log_ticks(axes, at, [f"{value:g}" for value in at])
     top = max(0.55, float(np.nanmax(plain(high), initial=0)) * 1.06)
     axes.set(xlabel="k of Pass@k", ylabel="pairs that reverse (share)", ylim=(-0.02, top))
     axes.grid(axis="y")
     if cost is not None:
         looks["cost of k attempts (right)"] = _cost(axes, at, plain(cost))
-    key(figure, looks, True)
+    key(figure, looks)
     return figure
 
 
 def _cost(axes: Axes, k: Numbers, cost: Numbers) -> dict[str, Any]:
     """The line of costs, from zero, on a second axis; its look."""
-    look: dict[str, Any] = {"color": RED, "marker": "s", "linestyle": (0, (5, 1.5))}
+    look: dict[str, Any] = {"color": RED, "marker": "s", "linestyle": style.DASHES[1]}
     look["markerfacecolor"] = "white"
     other = axes.twinx()
     other.plot(k, cost, **look, zorder=2)

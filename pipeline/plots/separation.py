@@ -9,9 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pipeline.display import style
-from pipeline.display.style import BLUE, INK, PAGE, Numbers, plain
-
-Band = tuple[npt.ArrayLike, npt.ArrayLike]
+from pipeline.display.style import BLUE, INK, NORMAL, PAGE, Numbers, plain
 
 
 @style.styled
@@ -19,9 +17,9 @@ def separation(
     trials: npt.ArrayLike,
     probability: npt.ArrayLike,
     z: npt.ArrayLike,
-    bands: Mapping[str, Band] | None = None,
-    marks: Sequence[int] = (),
-    title: str = "",
+    bands: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]],
+    marks: Sequence[int],
+    title: str,
     thresholds: Sequence[float] = (1.645, 1.96),
 ) -> Figure:
     """Probability of the correct order of two models, and their |z|, by trials (Figure 3).
@@ -40,14 +38,12 @@ def separation(
     drawn = (("probability", plain(probability), "probability of the correct order"),
              ("z", plain(z), "mean absolute z-score, |z|"))  # fmt: skip
     for axes, letter, (key, y, ylabel) in zip(both, "ab", drawn, strict=True):
-        if bands and key in bands:
-            low, high = plain(bands[key][0]), plain(bands[key][1])
-            axes.fill_between(n, low, high, color=BLUE, alpha=0.18, linewidth=0)
+        low, high = (plain(end) for end in bands[key])
+        axes.fill_between(n, low, high, color=BLUE, alpha=0.18, linewidth=0)
         axes.plot(n, y, color=BLUE)
         axes.set(xlabel="number of trials N (per question)", ylabel=ylabel)
         axes.set_xlim(n[0], n[-1])
-        said = _mark(axes, n, y, marks)
-        axes.set_title(f"({letter})  {said}", loc="left", fontsize=style.NORMAL)
+        axes.set_title(f"({letter})  {_mark(axes, n, y, marks)}", loc="left", fontsize=NORMAL)
     for value in thresholds:
         both[1].axhline(value, color=INK, linewidth=0.7, linestyle=(0, (1, 2)))
         both[1].annotate(f"z = {value:g}", (0, value), (3, 2), textcoords="offset points",
@@ -57,12 +53,12 @@ def separation(
 
 def _mark(axes: Axes, n: Numbers, y: Numbers, marks: Sequence[int]) -> str:
     """Drop a line from the curve at each mark; returns N and the values in words."""
-    said, range_of_y = [], axes.get_ylim()
+    values, range_of_y = [], axes.get_ylim()
     for mark in marks:
         value = float(np.interp(mark, n, y))
         drop = ((mark, mark), (range_of_y[0], value))
         axes.plot(*drop, color=INK, linewidth=0.7, linestyle=(0, (1, 2)))
         axes.plot([mark], [value], color=INK, marker="o", ls="")
-        said.append(f"{value:.3g} at {mark}")
+        values.append(f"{value:.3g} at {mark}")
     axes.set_ylim(range_of_y)
-    return "\n".join(textwrap.wrap(", ".join(said), 48))
+    return "\n".join(textwrap.wrap(", ".join(values), 48))

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from pipeline.display import style
-from pipeline.display.style import COLOURS, HATCHES, INK, PAGE, Numbers, one_line, plain
+from pipeline.display.style import BLUE, COLOURS, HATCHES, PAGE, RED, Numbers, one_line, plain
+from pipeline.plots.lines import key, label_rows
 
 ROW = 0.2  # inches
 
@@ -30,32 +31,27 @@ def tokens_against_correctness(
     share = plain(accuracy)
     order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
     figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), "")
-    rows, handles = np.arange(len(names)), []
+    looks: dict[str, dict[str, Any]] = {
+        "correct attempts": {"color": BLUE, "marker": "o", "linestyle": ""},
+        "wrong attempts": {
+            "color": RED,
+            "marker": "s",
+            "linestyle": "",
+            "markerfacecolor": "white",
+        },
+    }
     # One row holds both, a little apart, so that neither point hides the other.
-    for means, colour, marker, shift in (
-        (correct, COLOURS[4], "o", -0.12), (wrong, COLOURS[0], "s", 0.12)
-    ):  # fmt: skip
-        inside = colour if marker == "o" else "white"
-        look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": inside}
-        handles += axes.plot(plain(means)[order], rows + shift, **look, linestyle="")
-    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="completion tokens per attempt, mean")
+    for means, shift, look in zip((correct, wrong), (-0.12, 0.12), looks.values(), strict=True):
+        axes.plot(plain(means)[order], np.arange(len(names)) + shift, **look)
+    axes.set_xlabel("completion tokens per attempt, mean")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-    axes.set_yticks(rows, [one_line(names[i]) for i in order])
     axes.grid(axis="both")
-    words = axes.secondary_yaxis("right")
-    words.set_yticks(rows, [_percent(share[i]) for i in order])
-    for one in (axes, words):
-        one.tick_params(axis="y", length=0)
-    words.spines["right"].set_visible(False)
-    style.headings(axes, "model", "correct")
-    labels = ["correct attempts", "wrong attempts"]
-    style.legend(figure, handles, labels, loc="outside lower center", ncols=2)
+    models = [one_line(names[i]) for i in order]
+    shares = [f"{100 * share[i]:.1f} %" if np.isfinite(share[i]) else "no value" for i in order]
+    label_rows(axes, models, shares, ("model", "correct"))
+    key(figure, looks, beside=False)
     return figure
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if np.isfinite(share) else "no value"
 
 
 @style.styled
@@ -119,14 +115,13 @@ def _stack(axes: Axes, values: Numbers, xlabel: str) -> None:
         axes.barh(rows, part, left=left, height=0.75, **_fill(k))
         left += part
     for row, total, known in zip(rows, left, np.isfinite(values), strict=True):
-        said = f"{'' if known.all() else '≥ '}{_short(total)}" if known.any() else "not known"
-        axes.annotate(said, (total, row), (3, 0), textcoords="offset points", va="center")
+        value = f"{'' if known.all() else '≥ '}{_short(total)}" if known.any() else "not known"
+        axes.annotate(value, (total, row), (3, 0), textcoords="offset points", va="center",
+                      fontsize=style.SMALL)  # fmt: skip
     axes.set(xlabel=xlabel, ylim=(len(values) - 0.5, -0.5))
     axes.set_xlim(0, (left.max(initial=0) or 1) * 1.22)  # room for the sum
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    for text in axes.texts:
-        text.set(color=INK, fontsize=style.SMALL)
 
 
 def _short(value: float) -> str:

@@ -13,12 +13,12 @@ from pipeline.display import style
 from pipeline.display.style import INK, PAGE, one_line, plain
 from pipeline.plots.lines import (
     LEGEND_LINE,
-    banded,
     bars,
     draw,
     key,
     legend_rows,
     log_ticks,
+    looks_of,
     money_axis,
     steps_axis,
 )
@@ -27,7 +27,9 @@ from pipeline.plots.lines import Curve as Curve
 ACROSS = 4  # panels beside each other, at most
 STEP = "training step"
 TAU = "Kendall's τ with training"
+COST = "cost of one checkpoint's evaluation, in units of the prices"
 CHANCE = 0.5
+NEAR = 0.1  # a ratio of variances so far from 1 counts as good
 Panels = Mapping[str, Mapping[str, Curve]]  # head -> label -> line
 
 
@@ -43,7 +45,7 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
         ylabel: what the scores are.
         interval: what the bands are, such as "95 % interval".
     """
-    looks = _looks(_labels(panels))
+    looks = looks_of(_labels(panels))
     rows = -(-len(panels) // ACROSS)
     columns = -(-len(panels) // rows)
     beside = len(panels) == 1
@@ -52,7 +54,8 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
     figure, places = style.panels(PAGE, 0.6 + below + high * rows, title, columns, rows)
     for axes in places[len(panels) :]:
         axes.remove()
-    for k, (axes, (name, lines)) in enumerate(zip(places, panels.items(), strict=False)):
+    for k, (name, lines) in enumerate(panels.items()):
+        axes = places[k]
         if not beside:
             axes.set_title(one_line(name, 96 // columns), fontsize=style.NORMAL, loc="left")
         draw(axes, lines, looks, 24 // columns)
@@ -61,7 +64,7 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
             axes.set_ylabel(ylabel)
         if k + columns >= len(panels):
             axes.set_xlabel(STEP)
-    key(figure, looks, beside, _said("bands", interval, panels.values()))
+    key(figure, looks, beside, band=_interval("bands", interval, panels.values()))
     return figure
 
 
@@ -87,27 +90,28 @@ def side_by_side(
     """
     below = ahead or {}
     pairs = _labels(below)
-    looks = _looks([*_labels(panels), *pairs])
+    looks = looks_of([*_labels(panels), *pairs])
     size = 3.0 + 1.35 * bool(pairs) + LEGEND_LINE * legend_rows([*looks])
     figure, axes = style.panels(PAGE, size, title, 2, 2 if pairs else 1)
     steps = [line for lines in panels.values() for line in lines.values()]
     if pairs:
         axes[0].get_gridspec().set_height_ratios([1.7, 1])  # type: ignore[union-attr]
-    for one, lines in zip(axes[2:], below.values(), strict=False):
-        one.axhline(CHANCE, color=INK, linewidth=0.7, linestyle=(0, (2, 2)))
-        one.set(ylim=(-0.03, 1.03), ylabel="P(ahead)" if one is axes[2] else "")
-        draw(one, lines, {label: looks[label] for label in pairs}, 10)
-        one.set_yticks([0, 0.5, 1])
-    for one, (head, lines) in zip(axes, panels.items(), strict=False):
-        one.set_title(one_line(head), fontsize=style.NORMAL, loc="left")
-        draw(one, lines, {label: looks[label] for label in looks if label not in pairs}, 10)
-    for i, one in enumerate(axes):
-        steps_axis(one, steps, 6)
-        one.set_xlabel(STEP if i >= len(axes) - 2 else "")
+    for panel, lines in zip(axes[2:], below.values(), strict=False):
+        panel.axhline(CHANCE, **style.GUIDE)
+        panel.set(ylim=(-0.03, 1.03), ylabel="P(ahead)" if panel is axes[2] else "")
+        draw(panel, lines, {label: looks[label] for label in pairs}, 10)
+        panel.set_yticks([0, 0.5, 1])
+    for panel, (head, lines) in zip(axes, panels.items(), strict=False):
+        panel.set_title(one_line(head), fontsize=style.NORMAL, loc="left")
+        draw(panel, lines, {label: looks[label] for label in looks if label not in pairs}, 10)
+    for i, panel in enumerate(axes):
+        steps_axis(panel, steps, 6)
+        panel.set_xlabel(STEP if i >= len(axes) - 2 else "")
     axes[0].set_ylabel(ylabel)
     axes[1].sharey(axes[0])
     axes[0].autoscale(axis="y")
-    key(figure, looks, False, _said("bands", interval, [*panels.values(), *below.values()]))
+    band = _interval("bands", interval, [*panels.values(), *below.values()])
+    key(figure, looks, beside=False, band=band)
     return figure
 
 
@@ -127,7 +131,7 @@ def stability_by_samples(
     axes.set_xscale("log", base=2)
     log_ticks(axes, plain(n), [f"{value:g}" for value in plain(n)])
     axes.grid(axis="y")
-    more = _said("; lines", interval, [tau])
+    more = _interval("; lines", interval, [tau])
     axes.set(xlabel=f"number of trials n (per question){more}", ylabel=TAU)
     return figure
 
@@ -143,7 +147,6 @@ class Priced(NamedTuple):
 def cost_stability(
     points: Mapping[str, Priced],
     title: str = "",
-    xlabel: str = "cost of one checkpoint's evaluation, in units of the prices",
     interval: str = "",
 ) -> Figure:
     """What an evaluation costs against how steady it is: up and to the left is better.
@@ -154,22 +157,22 @@ def cost_stability(
     Args:
         points: protocol -> its points.
         title: what is shown.
-        xlabel: what the costs are.
         interval: what the vertical lines are.
     """
-    lines = {label: one.line for label, one in points.items()}
+    lines = {label: priced.line for label, priced in points.items()}
     figure, axes = _barred(lines, title, max(3.1, 0.9 + LEGEND_LINE * len(points)))
     costs: dict[str, list[float]] = {}
-    for one in points.values():
-        for word, value in zip(one.n, plain(one.line.x), strict=True):
+    for priced in points.values():
+        for word, value in zip(priced.n, plain(priced.line.x), strict=True):
             costs.setdefault(str(word), []).append(float(value))
     axes.set_xscale("log")
     axes.grid(axis="both")
-    axes.set(xlabel=f"{xlabel}{_said('; lines', interval, [lines])}", ylabel=TAU)
+    more = _interval("; lines", interval, [lines])
+    axes.set(xlabel=f"{COST}{more}", ylabel=TAU)
     money_axis(axes)
-    middle = sorted((float(np.median(of)), word) for word, of in costs.items())
-    top = axes.secondary_xaxis("top")
-    log_ticks(top, np.array([cost for cost, _ in middle]), [word for _, word in middle])  # type: ignore[arg-type]
+    medians = sorted((float(np.median(of)), word) for word, of in costs.items())
+    top: Any = axes.secondary_xaxis("top")
+    log_ticks(top, np.array([cost for cost, _ in medians]), [word for _, word in medians])
     top.set_xlabel("number of trials n (per question)")
     top.spines["top"].set_visible(True)
     return figure
@@ -180,7 +183,6 @@ def variance(
     p: npt.ArrayLike,
     ratios: Mapping[str, npt.ArrayLike],
     title: str = "",
-    near: float = 0.1,
     expected: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Figure:
     """The delta method's variance of Pass@k over the exact one, by the success rate.
@@ -191,31 +193,31 @@ def variance(
         p: success rates of a question, shape (P,).
         ratios: label ("k = 4") -> delta / exact, shape (P,), masked where the exact one is 0.
         title: what is shown.
-        near: half the width of the band around 1 that counts as good.
         expected: label -> expected posterior variance / exact, likewise; drawn dashed.
     """
-    rates, looks = plain(p), _looks(ratios)
+    rates, looks = plain(p), looks_of(ratios)
     figure, (axes,) = style.panels(PAGE, 2.9, title)
-    axes.axhspan(1 - near, 1 + near, color=style.GREY, alpha=0.25, linewidth=0)
+    axes.axhspan(1 - NEAR, 1 + NEAR, color=style.GREY, alpha=0.25, linewidth=0)
     axes.axhline(1, color=INK, linewidth=0.7)
     for i, (label, look) in enumerate(looks.items()):
-        look |= {"linestyle": "-"}
-        for lines, way in ((ratios, "-"), (expected or {}, "--")):
-            if label in lines:
-                marks = style.every(len(rates), i)
-                axes.plot(rates, plain(lines[label]), **look | {"linestyle": way}, markevery=marks)
+        look["linestyle"] = "-"
+        marks = style.every(len(rates), i)
+        axes.plot(rates, plain(ratios[label]), **look, markevery=marks)
+        if expected and label in expected:
+            dashed = look | {"linestyle": "--"}
+            axes.plot(rates, plain(expected[label]), **dashed, markevery=marks)
     axes.grid(axis="y")
     axes.set(xlim=(0, 1), yscale="log", ylim=(0.1, 10))
     ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set(
-        xlabel=f"success rate p of a question; grey: within {100 * near:g} %",
+        xlabel=f"success rate p of a question; grey: within {100 * NEAR:g} %",
         ylabel="variance / exact variance",
     )
     ways = {"delta method": "-"} | ({"posterior, expected": "--"} if expected else {})
     looks |= {way: {"color": INK, "linestyle": line} for way, line in ways.items()}
-    key(figure, looks, True)
+    key(figure, looks)
     return figure
 
 
@@ -223,13 +225,10 @@ def _labels(panels: Panels) -> list[str]:
     return list(dict.fromkeys(label for lines in panels.values() for label in lines))
 
 
-def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    names = [*labels]
-    return dict(zip(names, style.palette(len(names)), strict=True))
-
-
-def _said(what: str, interval: str, panels: Iterable[Mapping[str, Curve]]) -> str:
-    return f"{what}: {interval}" if interval and banded(panels) else ""
+def _interval(what: str, interval: str, panels: Iterable[Mapping[str, Curve]]) -> str:
+    """What the intervals are, in words, if any line has one."""
+    banded = any(line.low is not None for lines in panels for line in lines.values())
+    return f"{what}: {interval}" if interval and banded else ""
 
 
 def _barred(
@@ -237,6 +236,6 @@ def _barred(
 ) -> tuple[Figure, Axes]:
     """One panel of lines with vertical intervals, and their legend."""
     figure, (axes,) = style.panels(PAGE, size, title)
-    bars(axes, lines, looks := _looks(lines), dodge)
-    key(figure, looks, True)
+    bars(axes, lines, looks := looks_of(lines), dodge)
+    key(figure, looks)
     return figure, axes

@@ -77,16 +77,10 @@ def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
     gold = "the ranking by Bayes@N of all trials"
     yield _figure(drawn, f"Kendall's tau of rankings by n trials with {gold}; {many}.")
     at = convergence.convergence_at(stack, estimators, REPLICATES)
-    parts = (
-        n,
-        {c.label: c.pmf for c in at},
-        {c.label: c.mean for c in at},
-        {c.label: 1 - c.share_failed for c in at},
-    )
-    yield _figure(
-        convergence_plots.pmf(*parts), f"Trials from which on the ranking is {gold}; {many}."
-    )
-    yield _figure(convergence_plots.cdf(*parts), "The same, cumulated.")
+    masses = {c.label: c.pmf for c in at}
+    drawn = convergence_plots.pmf(n, masses)
+    yield _figure(drawn, f"Trials from which on the ranking is {gold}; {many}.")
+    yield _figure(convergence_plots.cdf(n, masses), "The same, cumulated.")
 
 
 def _verifier(cohort: Cohort) -> Figures:

@@ -58,15 +58,10 @@ def _one(plan: StudyPlan, cohort: Cohort, data: Bits, group: Group) -> Result:
     title = f"{cohort.dataset}, {group.label}"
     end = f"{cohort.dataset}_{len(group.models)}"
     by_columns, n = by_scheme["columns"], np.arange(1, trials + 1)
-    drawn = (
-        n,
-        {c.label: c.pmf for c in by_columns},
-        {c.label: c.mean for c in by_columns},
-        {c.label: 1 - c.share_failed for c in by_columns},
-    )
+    masses = {c.label: c.pmf for c in by_columns}
     figures = {
-        f"fig1_{end}": plots.pmf(*drawn, f"PMF of convergence@n: {title}"),
-        f"fig9_{end}": plots.cdf(*drawn, f"CDF of convergence@n: {title}"),
+        f"fig1_{end}": plots.pmf(n, masses, f"PMF of convergence@n: {title}"),
+        f"fig9_{end}": plots.cdf(n, masses, f"CDF of convergence@n: {title}"),
     }
     names = [cohort.names[i] for i in group.models]
 
