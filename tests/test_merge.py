@@ -327,18 +327,18 @@ def test_whose_mean_it_is(tmp_path: Path, three: list[Path]) -> None:
     assert merging.why_not(out, three) is None
     for others in (three[1:], three[::-1]):
         why = f"is the mean of other checkpoints: {', '.join(map(str, three))}"
-        assert merging.why_not(out, others) == why
-    assert merging.why_not(three[0], three) == "has no merge.yaml"
-    assert merging.why_not(tmp_path / "none", three) == "does not exist"
+        assert merging.why_not(out, others) == (why, True)
+    assert merging.why_not(three[0], three) == ("has no merge.yaml", False)
+    assert merging.why_not(tmp_path / "none", three) == ("does not exist", False)
     moved = [Path(shutil.move(path, tmp_path / f"moved-{path.name}")) for path in three]
     assert "step-1" in str(merging.why_not(out, three))  # gone
     assert merging.why_not(out, moved) is None  # the same bytes
     raw = bytearray((moved[0] / WEIGHTS).read_bytes())
     raw[-1] ^= 1
     (moved[0] / WEIGHTS).write_bytes(raw)
-    assert str(merging.why_not(out, moved)).startswith("is the mean of other checkpoints")
+    assert (doubt := merging.why_not(out, moved)) and doubt.others
     back = [Path(shutil.move(path, old)) for path, old in zip(moved, three, strict=True)]
-    assert merging.why_not(out, back) == f"was made before {back[0]} changed"
+    assert merging.why_not(out, back) == (f"was made before {back[0]} changed", False)
     raw[-1] ^= 1
     (back[0] / WEIGHTS).write_bytes(raw)
     assert merging.why_not(out, back) is None
@@ -355,10 +355,10 @@ def test_a_mean_that_was_changed(tmp_path: Path) -> None:
     path.write_bytes(plain)  # copied, say: another time, the same bytes
     assert merging.why_not(out, two) is None
     path.write_bytes(plain[:-1] + bytes([plain[-1] ^ 1]))
-    assert merging.why_not(out, two) == "was changed after merging"
+    assert merging.why_not(out, two) == ("was changed after merging", False)
     path.write_bytes(plain)
     (out / "tokenizer.json").write_text("{}")
-    assert merging.why_not(out, two) == "was changed after merging"
+    assert merging.why_not(out, two) == ("was changed after merging", False)
 
 
 # What cannot be averaged: how the second of three checkpoints differs, and words of the error.
@@ -510,9 +510,24 @@ def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
     refused(three, tmp_path / "other", "step-1/tokenizer.model: another vocabulary")
 
 
+def test_a_newest_without_a_tokenizer_is_told(
+    tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    merging.merge(three, tmp_path / "none")
+    assert "tokenizer" not in capsys.readouterr().err
+    (three[0] / "tokenizer.json").write_text("{}")
+    merging.merge(three, tmp_path / "mean")
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{three[2]}: the newest has no tokenizer" in told and f"from {three[0]}" in told
+    merging.merge(three[::-1], tmp_path / "other")
+    assert "tokenizer" not in capsys.readouterr().err
+
+
 def test_what_is_wrong_with_the_command(tmp_path: Path, three: list[Path]) -> None:
-    for sources in (three[:1], [three[0], three[1] / ".." / "step-1"]):
-        refused(sources, tmp_path / "mean", "one checkpoint", "a mean needs at least two")
+    refused(three[:1], tmp_path / "mean", "one checkpoint", "a mean needs at least two")
+    twice = [*three, three[1] / ".." / "step-1"]
+    refused(twice, tmp_path / "mean", "checkpoints: ", "step-1 is named twice")
+    refused(three, three[1] / "mean", "out=", "lies in the checkpoint", "step-2")
     (tmp_path / "there").mkdir()
     refused(three, tmp_path / "there", "exists already")
     (tmp_path / "file").write_text("")

@@ -47,7 +47,7 @@ def random_sides(root: Path, models: int = 4, questions: int = 5, trials: int = 
 def told(root: Path, *settings: str, endings: tuple[str, str] = ("base", "tuned")) -> Any:
     before, after = (f"{root}/sums/*-{ending}" for ending in endings)
     more = [f"out={root / 'out'}", "draws=500", *settings]
-    verb.run([f"before={before}", f"after={after}", *more])
+    verb.run(load([f"before={before}", f"after={after}", *more]))
     return json.loads((root / "out" / "prr.json").read_text())
 
 
@@ -224,13 +224,13 @@ def test_twins_are_no_models_and_count_only_when_all_are_there(tmp_path: Path) -
             run_of(tmp_path, f"{name}-greedy", {"a": "1", "b": "0", "c": "0"}, *GREEDY)
     folder, out = f"{tmp_path}/sums", tmp_path / "out"
     patterns = [f"before={folder}/[ab]-base*", f"after={folder}/?-tuned*", f"out={out}"]
-    verb.run(patterns)
+    verb.run(load(patterns))
     found = json.loads((out / "prr.json").read_text())
     assert [len(found["pairs_of_runs"]), found["protocols"][0]["protocol"]] == [2, "avg@4"]
     assert "greedy is left out" in (out / "prr.md").read_text()
     # Sampled, so it is no greedy run either.
     run_of(tmp_path, "b-tuned-greedy", {"a": "1", "b": "0", "c": "0"})
-    verb.run(patterns)
+    verb.run(load(patterns))
     assert "greedy is left out" in (out / "prr.md").read_text()
 
 
@@ -311,7 +311,7 @@ def test_runs_that_cannot_be_compared_are_refused_in_one_line(
         (base, f"{runs}/a-tuned,{tmp_path}/products/a-far", "several data sets .sums, products"),
     ):
         with pytest.raises(UserError, match=said) as error:
-            verb.run([f"before={before}", f"after={after}", f"out={tmp_path / 'out'}"])
+            verb.run(load([f"before={before}", f"after={after}", f"out={tmp_path / 'out'}"]))
         assert "\n" not in str(error.value)
         assert capsys.readouterr() == ("", "")
     (tmp_path / "file").write_text("")

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from pipeline.config import analysis, imports
+from pipeline.config import analysis, imports, merge, prr, trajectory
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.imports import RecordsConfig
-from pipeline.config.merge import MergeConfig
-from pipeline.config.prr import ReversalConfig
 from pipeline.config.settings import RunConfig
-from pipeline.config.trajectory import TrajectoryConfig
 
 
 @dataclass(frozen=True)
@@ -223,8 +220,8 @@ examples:
     "merge": Verb(
         "pipeline.research.checkpoints.merging:run",
         "the mean of the weights of a training's last checkpoints, as a checkpoint of its own",
-        settings=(MergeConfig,),
-        load=list,
+        settings=(merge.MergeConfig,),
+        load=merge.load,
         examples="""\
 examples:
   python -m pipeline merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
@@ -238,8 +235,8 @@ sources. Nothing is overwritten, and `out` appears whole or not at all.""",
     "trajectory": Verb(
         "pipeline.research.trajectory.verb:run",
         "how steadily scores follow a training: every checkpoint, merged window and protocol",
-        settings=(TrajectoryConfig, RunConfig),
-        load=list,
+        settings=(trajectory.TrajectoryConfig, RunConfig),
+        load=trajectory.load,
         flags=(Flag("--dry-run", "show the runs; write nothing"),),
         examples="""\
 examples:
@@ -261,8 +258,8 @@ prices.*       per million tokens: a prompt the first time, the same prompt agai
     "prr": Verb(
         "pipeline.research.prr.verb:run",
         "how often the order of two models reverses from one set of runs to another, as by tuning",
-        settings=(ReversalConfig,),
-        load=list,
+        settings=(prr.ReversalConfig,),
+        load=prr.load,
         examples="""\
 examples:
   python -m pipeline prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'

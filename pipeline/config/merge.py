@@ -14,7 +14,7 @@ class MergeConfig:
 
     checkpoints: list[str] = field(default_factory=list)  # folders, folders of them, or globs
     last: int | None = limited(None, "[2, inf)")  # the mean of the last so many; default: of all
-    out: str | None = None  # the folder to make; must not exist
+    out: str = ""  # the folder to make; must not exist
 
     def problems(self) -> Iterator[str]:
         """What nobody can guess."""
@@ -23,7 +23,7 @@ class MergeConfig:
                 "checkpoints: name what to average, such as checkpoints=[a,b,c] or"
                 " checkpoints=training (a folder that holds checkpoints)"
             )
-        if not (self.out or "").strip():
+        if not self.out.strip():
             yield "out: name the folder to make, such as out=mean"
 
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
+from pipeline.config.settings import ModelConfig
+from pipeline.prepare import models
 from pipeline.prepare.questions import find_local
 from pipeline.store.find import natural
 
@@ -104,6 +106,11 @@ def index(folder: Path) -> dict[str, str]:
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise UserError(f"{folder / INDEX}: damaged: no weight_map of file names; copy it again")
     return files
+
+
+def fingerprint(folder: Path) -> str:
+    """The fingerprint of a folder's weights, as manifests of runs have it."""
+    return models.fingerprint(ModelConfig(name="", id=str(folder)))
 
 
 def side_files(folder: Path) -> list[Path]:

@@ -9,19 +9,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 
 from pipeline.base.errors import UserError
 from pipeline.research.checkpoints.weights import Tensor, Weights
 
-_AHEAD = 3  # blocks on their way
+_AHEAD = 3  # blocks in memory: one in work, two on their way
 _BLOCK = 1 << 22  # elements of a block in all checkpoints together
 _CHUNK = 1 << 15  # elements in float64 fit a core's cache; and torch starts no threads for so few
 _LOW = (1 << 29) - 1  # the bits of a float64 that a float32 has no place for
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def write(sources: Sequence[Weights], file: Path, out: Path) -> Iterator[int]:
@@ -39,9 +38,13 @@ def write(sources: Sequence[Weights], file: Path, out: Path) -> Iterator[int]:
         mean.write(length := newest.read(8))
         mean.write(newest.read(int.from_bytes(length, "little")))
         with ThreadPoolExecutor(len(sources)) as threads:
-            for name, parts in _ahead(_blocks(sources, file, threads)):
+            blocks = _blocks(sources, file, threads)
+            pending = deque(itertools.islice(blocks, _AHEAD))
+            while pending:
+                name, parts = pending.popleft()
                 block = _mean(name, [part.result() for part in parts], sources)
                 yield mean.write(block.view(torch.uint8).numpy())
+                pending.extend(itertools.islice(blocks, 1))
 
 
 def average(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
@@ -60,12 +63,19 @@ def average(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     tensor([1.5000, 3.0000], dtype=torch.float16)
     """
     out = torch.empty(len(parts[0]), dtype=dtype)
+    sums, spares = torch.empty(2, _CHUNK, dtype=torch.float64)
     for start in range(0, len(out), _CHUNK):
-        chunks = [part[start : start + _CHUNK].double() for part in parts]
-        total = sum(chunks[1:], chunks[0]) / len(parts)
+        first, *others = (part[start : start + _CHUNK] for part in parts)
+        total, spare = sums[: len(first)].copy_(first), spares[: len(first)]
+        for part in others:
+            total += spare.copy_(part)  # faster than adding unlike dtypes
+        total /= len(parts)
         if dtype.itemsize == 2:
-            bits = total.numpy().view(np.int64)  # NumPy adds whole numbers faster than torch
-            bits |= (bits & _LOW) + _LOW
+            # NumPy adds whole numbers faster than torch.
+            bits, sticky = total.numpy().view(np.int64), spare.numpy().view(np.int64)
+            np.bitwise_and(bits, _LOW, out=sticky)
+            sticky += _LOW
+            bits |= sticky
             bits &= ~_LOW
         out[start : start + _CHUNK] = total
     return out
@@ -75,34 +85,31 @@ def _blocks(
     sources: Sequence[Weights], file: Path, threads: ThreadPoolExecutor
 ) -> "Iterator[tuple[str, list[Future[torch.Tensor]]]]":
     """Name and parts of every block, in the order of a file of the newest checkpoint."""
-    for name, tensor in sources[-1].tensors.items():
-        if tensor.file != file or 0 in tensor.shape:
-            continue
-        rows, *row = tensor.shape or (1,)
-        step = max(1, _BLOCK // len(sources) // math.prod(row))
+    length = max(1, _BLOCK // len(sources))
+    # Bytes of 64-bit numbers, in turn; of shorter ones the rest is never touched.
+    buffers = itertools.cycle(torch.empty(_AHEAD, len(sources), 8 * length, dtype=torch.uint8))
+    for name, newest in sources[-1].tensors.items():
+        count = math.prod(newest.shape) if newest.file == file else 0
         tensors = [source.tensors[name] for source in sources]
-        for first in range(0, rows, step):
-            yield name, [threads.submit(_read, t, name, first, first + step) for t in tensors]
+        for first in range(0, count, length):
+            places = zip(tensors, next(buffers), strict=True)
+            last = min(first + length, count)
+            yield name, [threads.submit(_read, t, first, last, buffer) for t, buffer in places]
 
 
-def _ahead(items: Iterator[Any]) -> Iterator[Any]:
-    """The same items, with the next ones begun."""
-    pending = deque(itertools.islice(items, _AHEAD))
-    while pending:
-        yield pending.popleft()
-        pending.extend(itertools.islice(items, 1))
-
-
-def _read(tensor: Tensor, name: str, first: int, last: int) -> torch.Tensor:
-    """Rows of a tensor, flat; the file is mapped for as long as it takes to copy them."""
-    with safe_open(tensor.file, framework="pt") as file:
-        part = file.get_slice(name)[first:last] if tensor.shape else file.get_tensor(name)
-        return torch.clone(part).reshape(-1)
+def _read(tensor: Tensor, first: int, last: int, buffer: torch.Tensor) -> torch.Tensor:
+    """Elements of a tensor, in a buffer of bytes; those that are no floats stay bytes."""
+    width = tensor.size // math.prod(tensor.shape)
+    part = buffer[: (last - first) * width]
+    with tensor.file.open("rb", buffering=0) as file:
+        file.seek(tensor.start + first * width)
+        file.readinto(part.numpy())  # of a file that shrinks meanwhile the fingerprint changes
+    return part.view(_DTYPES[tensor.dtype]) if tensor.dtype in _DTYPES else part
 
 
 def _mean(name: str, parts: Sequence[torch.Tensor], sources: Sequence[Weights]) -> torch.Tensor:
     newest, dtype = parts[-1], sources[-1].tensors[name].dtype
-    if not newest.is_floating_point():
+    if dtype not in _DTYPES:
         for part, source in zip(parts, sources, strict=True):
             if not torch.equal(part, newest):
                 raise UserError(
@@ -111,7 +118,7 @@ def _mean(name: str, parts: Sequence[torch.Tensor], sources: Sequence[Weights]) 
                 )
         return newest
     out = average(parts, newest.dtype)
-    if dtype != "F64" and math.isfinite(out.sum(dtype=torch.float64).item()):
+    if dtype != "F64" and math.isfinite(out.sum(dtype=torch.float32).item()):
         return out
     # What is the same everywhere stays: NaN and infinity, as in masks; and only in float64 n times
     # x, divided by n, may not be x.

@@ -9,27 +9,31 @@ Source: Li et al., "Model merging in pre-training of large language models" (202
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
 from pipeline.base import environment, interrupts, journal
 from pipeline.base.console import Meter, clock, count, note
 from pipeline.base.errors import Interrupted, UserError
-from pipeline.config import merge as settings
-from pipeline.config.settings import ModelConfig
-from pipeline.prepare import models
+from pipeline.config.merge import MergeConfig
 from pipeline.research.checkpoints import folders, weights
-from pipeline.research.checkpoints.folders import MANIFEST
+from pipeline.research.checkpoints.folders import MANIFEST, fingerprint
 from pipeline.research.checkpoints.weights import Weights
 from pipeline.store import lease
 
 
-def run(arguments: list[str]) -> None:
+class Doubt(NamedTuple):
+    """Why weights are not, or not surely, the mean of some checkpoints as these are now."""
+
+    clause: str  # to follow the name of the weights, such as "was made before PATH changed"
+    others: bool = False  # they are the mean of other checkpoints
+
+
+def run(cfg: MergeConfig) -> None:
     """the mean of the weights of a training's last checkpoints, as a checkpoint of its own"""
-    cfg = settings.load(arguments)
-    assert cfg.out is not None
     out = Path(cfg.out).expanduser()
     sources = [checkpoint.path for checkpoint in folders.find(cfg.checkpoints, cfg.last)]
     if why_not(out, sources) is None:
@@ -50,19 +54,12 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
         OSError: the disk fails; nothing is left.
     """
     began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))
-    for source in sources:
-        if reason := folders.problem(source):
-            raise UserError(f"{source}: {reason}")
+    _check_sources(sources, out)
     before = _fingerprints(sources)
-    if len(before) < 2:
-        raise UserError(
-            f"checkpoints: {sources[0]} is one checkpoint, and a mean needs at least two: name"
-            f" several, or those inside as '{sources[0]}/*'"
-        )
     checkpoints = [weights.read(source) for source in sources]
     weights.check_alike(checkpoints)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.merging")
+    temporary = _temporary(out)
     work = lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
     with interrupts.remembered() as signals, work:
         _check_room(out, checkpoints[-1].size)
@@ -87,40 +84,75 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def why_not(out: Path, sources: Sequence[Path]) -> str | None:
+def why_not(out: Path, sources: Sequence[Path]) -> Doubt | None:
     """Why `out` is not, or not surely, the mean of these checkpoints as they are now; or None.
 
     Args:
         out: a folder that may be a merged checkpoint, or not exist.
         sources: folders of checkpoints, oldest first.
-
-    Returns:
-        A clause to follow the name of `out`: "has no merge.yaml", "is the mean of other
-        checkpoints: PATHS", "was made before PATH changed", "was changed after merging".
     """
     if not (out / MANIFEST).is_file():
-        return f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist"
+        return Doubt(f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist")
     try:
-        content = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))
-        recorded = {source["path"]: source["weights"] for source in content["sources"]}
-        own = {os.path.realpath(out): content["weights"]}
-        present = _fingerprints(sources)
-        if [*recorded.values()] == [*present.values()]:
-            return None if _fingerprints([out]) == own else "was changed after merging"
+        manifest = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))
+        own, doubt = manifest["weights"], differing(manifest, sources)
+        if doubt or fingerprint(out) == own:
+            return doubt
+        return Doubt("was changed after merging")
     except (TypeError, KeyError, ValueError, yaml.YAMLError):
-        return f"its {MANIFEST} is damaged"
+        return Doubt(f"its {MANIFEST} is damaged")
     except (OSError, UserError) as error:
-        return f"cannot be compared: {error}"
+        return Doubt(f"cannot be compared: {error}")
+
+
+def differing(record: Mapping[str, Any], sources: Sequence[Path]) -> Doubt | None:
+    """How the sources of a mean, as `merge.yaml` names them, are not these, oldest first; or None.
+
+    The same bytes in other places are the same sources.
+    """
+    recorded = {source["path"]: source["weights"] for source in record["sources"]}
+    present = _fingerprints(sources)
+    if [*recorded.values()] == [*present.values()]:
+        return None
     if [*recorded] != [*present]:
-        return f"is the mean of other checkpoints: {', '.join(recorded)}"
+        return Doubt(f"is the mean of other checkpoints: {', '.join(recorded)}", others=True)
     changed = next(path for path in present if present[path] != recorded[path])
-    return f"was made before {changed} changed"
+    return Doubt(f"was made before {changed} changed")
+
+
+def remove(out: Path) -> None:
+    """Delete a merged checkpoint; its name goes first, so that it is never there by half."""
+    temporary = _temporary(out)
+    shutil.rmtree(temporary, ignore_errors=True)
+    out.rename(temporary)
+    shutil.rmtree(temporary)
+
+
+def _temporary(out: Path) -> Path:
+    """Where a mean is written, and what is left of one that was stopped; the next one clears it."""
+    return out.with_name(f".{out.name}.merging")
 
 
 def _fingerprints(sources: Sequence[Path]) -> dict[str, str]:
-    """What the weights in some folders are now, by real path; as runs know their models."""
-    paths = [os.path.realpath(source) for source in sources]
-    return {path: models.fingerprint(ModelConfig(name="", id=path)) for path in paths}
+    """What the weights in some folders are now, by real path."""
+    return {path: fingerprint(Path(path)) for path in map(os.path.realpath, sources)}
+
+
+def _check_sources(sources: Sequence[Path], out: Path) -> None:
+    for source in sources:
+        if reason := folders.problem(source):
+            raise UserError(f"{source}: {reason}")
+    if len(sources) < 2:
+        raise UserError(
+            f"checkpoints: {sources[0]} is one checkpoint, and a mean needs at least two: name"
+            f" several, or those inside as '{sources[0]}/*'"
+        )
+    real = [source.resolve() for source in sources]
+    for path in real:
+        if real.count(path) > 1:
+            raise UserError(f"checkpoints: {path} is named twice; name each checkpoint once")
+        if out.resolve().is_relative_to(path):
+            raise UserError(f"out={out}: lies in the checkpoint {path}; name a folder elsewhere")
 
 
 def _check_room(out: Path, needed: int) -> None:
@@ -151,11 +183,10 @@ def _write(checkpoints: Sequence[Weights], folder: Path, signals: Sequence[int])
 
 def _finish(folder: Path, sources: dict[str, str]) -> None:
     """Write what the mean is and was made from, `merge.yaml`; make all survive a power cut."""
-    [own] = _fingerprints([folder]).values()
     content = {
         "made_by": f"bayes-at-n {environment.version('bayes-at-n')}, {environment.commit()}",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "weights": own,
+        "weights": fingerprint(folder),
         "sources": [{"path": path, "weights": weights} for path, weights in sources.items()],
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
+from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.research.checkpoints.folders import INDEX, WEIGHTS, index, read_json
 
@@ -26,7 +27,9 @@ class Tensor(NamedTuple):
 
     file: Path
     dtype: str  # as safetensors spells it: BF16, F32, I64, ...
-    shape: tuple[int, ...]
+    shape: list[int]
+    start: int  # its first byte in the file
+    size: int  # bytes
 
 
 class Weights(NamedTuple):
@@ -46,30 +49,42 @@ class Weights(NamedTuple):
 
 
 def read(folder: Path) -> Weights:
-    """What the headers of a checkpoint's files say; the library checks that they can be true.
+    """What the headers of a checkpoint's files say.
 
     Raises:
         UserError: a file is damaged, or the index and the files do not agree.
     """
     places, tensors = index(folder), dict[str, Tensor]()
-    for file in sorted({*places.values()}) or [WEIGHTS]:
-        of_file: dict[str, Tensor] = {}
-        try:
-            with safe_open(folder / file, framework="pt") as content:
-                for name in content.offset_keys():
-                    part = content.get_slice(name)
-                    of_file[name] = Tensor(folder / file, part.get_dtype(), (*part.get_shape(),))
-        except (SafetensorError, ValueError) as error:
+    for name in sorted({*places.values()}) or [WEIGHTS]:
+        header = _header(folder / name)
+        misplaced = [t for t, file in places.items() if (file == name) != (t in header)]
+        if misplaced := [*misplaced, *(tensors.keys() & header.keys())]:
             raise UserError(
-                f"{folder / file}: damaged ({error}); copy it again, or run `git lfs pull`"
-            ) from error
-        wrong = [name for name, place in places.items() if (place == file) != (name in of_file)]
-        if wrong := [*wrong, *(tensors.keys() & of_file.keys())]:
-            raise UserError(
-                f"{folder / file}: {wrong[0]} is not where {INDEX} says; copy the checkpoint again"
+                f"{folder / name}: {misplaced[0]} is not where {INDEX} says; copy the checkpoint"
+                " again"
             )
-        tensors |= of_file
+        tensors |= header
     return Weights(folder, tensors)
+
+
+def _header(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file in the order of their bytes."""
+    try:
+        with safe_open(path, framework="pt"), path.open("rb") as file:  # checks the header
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+    except (SafetensorError, ValueError) as error:
+        raise UserError(
+            f"{path}: damaged ({error}); copy it again, or run `git lfs pull`"
+        ) from error
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        first, last = entry["data_offsets"]
+        tensors[name] = Tensor(
+            path, entry["dtype"], entry["shape"], 8 + length + first, last - first
+        )
+    return tensors
 
 
 def check_alike(sources: Sequence[Weights]) -> None:
@@ -103,6 +118,12 @@ def check_alike(sources: Sequence[Weights]) -> None:
                     f"{paths[1]}: another vocabulary than {paths[0]}: a token means another thing"
                     " there, so these are not checkpoints of one model"
                 )
+    having = [s.folder for s in sources if any((s.folder / name).is_file() for name in _TOKENIZERS)]
+    if having and newest.folder not in having:
+        warn(
+            f"{newest.folder}: the newest has no tokenizer, so the mean has none; copy its files"
+            f" from {having[-1]} into the mean, if the model has not changed"
+        )
 
 
 def _same_config(newest: Path, older: Path) -> None:

@@ -1,13 +1,12 @@
 """prr: the pairwise ranking reversal rate between two sets of runs, in tables and pictures."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.base.console import note, percent, results, warn
 from pipeline.cohorts.cohort import Cohort
-from pipeline.config.prr import ReversalConfig, load
+from pipeline.config.prr import ReversalConfig
 from pipeline.display import table as tabular
 from pipeline.research import protocols
 from pipeline.research.protocols import PASS
@@ -22,14 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def run(settings: Sequence[str]) -> None:
+def run(cfg: ReversalConfig) -> None:
     """Compare the order of models before and after; print tables, save them with pictures.
 
     Raises:
-        UserError: settings or runs that cannot be compared.
+        UserError: runs that cannot be compared.
         OSError: the folder may not be written.
     """
-    cfg = load(settings)
     pairs = pairing.pair(cfg)
     measured = measure(pairs, cfg)
     rates, ranks = tables.protocol_rows(measured, cfg), tables.rank_rows(measured)

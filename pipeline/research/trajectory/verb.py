@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline.base.console import collected, note, results
-from pipeline.config.trajectory import Settings, load
+from pipeline.config.trajectory import Settings
 from pipeline.display import table as tabular
 from pipeline.display.table import file_stem
 from pipeline.research.tables import Row, page
@@ -17,18 +17,17 @@ from pipeline.research.trajectory.tracks import Track
 _PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # behind stability
 
 
-def run(settings: Sequence[str], dry_run: bool = False) -> None:
+def run(asked: Settings, dry_run: bool = False) -> None:
     """Evaluate checkpoints and merged windows, and say how steadily scores follow training.
 
     Args:
-        settings: KEY=VALUE, as `config.trajectory.load` takes them.
+        asked: what to evaluate, and how to judge it.
         dry_run: show what would be evaluated, and write nothing.
 
     Raises:
         UserError: a setting, a checkpoint or a run folder cannot work; or runs were not finished,
             with the exit status of the last of them.
     """
-    asked = load(settings)
     with collected() as warnings:
         planned = plan.make(asked)
         preview.check_out(planned.out)

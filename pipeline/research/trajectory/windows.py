@@ -8,16 +8,13 @@ finished run is known to be of these very checkpoints although the weights are g
 """
 
 import os
-import secrets
-import shutil
-from functools import cache
-from glob import escape
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
+
 from pipeline.base.errors import UserError
-from pipeline.config.settings import ModelConfig
-from pipeline.prepare import models
 from pipeline.research.checkpoints import merging
+from pipeline.research.checkpoints.folders import MANIFEST, fingerprint
 from pipeline.research.trajectory.plan import Window
 from pipeline.store import runfolder
 
@@ -25,6 +22,8 @@ _RENAME = (
     "the runs would have the same names, too: call this training otherwise with"
     " checkpoints.NAME=FOLDER, or delete that, if nobody needs it"
 )
+_DELETE = "delete this folder only: it is merged again, and its runs stay if the bytes are the same"
+_BRING_BACK = "bring back what it was, or delete this file and its runs to make them anew"
 
 
 def make(window: Window) -> None:
@@ -34,45 +33,34 @@ def make(window: Window) -> None:
         UserError: they cannot be merged; something else is in their place.
         OSError: they cannot be written.
     """
-    if present(window):
-        return
-    if os.path.lexists(window.path):
-        raise UserError(_doubt(window))
-    window.path.parent.mkdir(parents=True, exist_ok=True)
-    _tidy(window)
-    merging.merge(window.sources, window.path)
+    if not present(window):
+        merging.merge(window.sources, window.path)
 
 
 def remember(window: Window) -> None:
     """Write down what the weights of a window are, whose runs are complete.
 
     Raises:
+        UserError: something else is in their place.
         OSError: it cannot be written.
     """
-    if window.size == 1 or not present(window):
-        return
-    sources = [{"path": str(path), "weights": fingerprint(path)} for path in window.sources]
-    record = {"weights": fingerprint(window.path), "sources": sources}
-    if runfolder.read_json(_record(window)) != record:
-        runfolder.write_json(_record(window), record)
+    if window.size > 1 and present(window):
+        manifest = yaml.safe_load((window.path / MANIFEST).read_text(encoding="utf-8"))
+        record = {key: manifest[key] for key in ("weights", "sources")}
+        if runfolder.read_json(_record(window)) != record:
+            runfolder.write_json(_record(window), record)
 
 
 def remove(window: Window) -> None:
     """Delete the weights of a window whose runs are complete, and leave what they were.
 
-    Their name goes first: a folder half deleted is never taken for a checkpoint.
-
     Raises:
+        UserError: something else is in their place.
         OSError: the folder cannot be written.
     """
-    if window.size == 1:
-        return
-    _tidy(window)
-    if present(window):
+    if window.size > 1 and present(window):
         remember(window)
-        hidden = window.path.with_name(f".{window.path.name}.removing-{secrets.token_hex(4)}")
-        window.path.rename(hidden)
-        shutil.rmtree(hidden)
+        merging.remove(window.path)
 
 
 def known(window: Window) -> str | None:
@@ -84,56 +72,26 @@ def known(window: Window) -> str | None:
     """
     if present(window):
         return fingerprint(window.path)
-    if os.path.lexists(window.path):
-        raise UserError(_doubt(window))
-    return _remembered(window)
-
-
-def _remembered(window: Window) -> str | None:
-    """The fingerprint that was written down, if it is of these sources."""
-    path = _record(window)
-    if not (record := runfolder.read_json(path)):
+    if not (record := runfolder.read_json(_record(window))):
         return None
-    before = {source["path"]: source["weights"] for source in record["sources"]}
-    now = {str(source): fingerprint(source) for source in window.sources}
-    if [*before.values()] == [*now.values()]:
-        return str(record["weights"])
-    if [*before] != [*now]:
-        others = f"{next(iter(before))} to {[*before][-1]}"
-        raise UserError(f"{path}: is of the mean of other checkpoints, {others}; {_RENAME}")
-    changed = ", ".join(Path(source).name for source in now if before[source] != now[source])
-    raise UserError(
-        f"{path}: {changed} had other weights when the runs of {window.name} were made; bring"
-        " them back, or delete this file and those runs to make them anew"
-    )
-
-
-@cache
-def fingerprint(path: Path) -> str:
-    """The fingerprint of a folder's weights, as manifests of runs have it."""
-    return models.fingerprint(ModelConfig(name=path.name, id=str(path)))
+    if doubt := merging.differing(record, window.sources):
+        remedy = _RENAME if doubt.others else _BRING_BACK
+        raise UserError(f"{_record(window)}: {doubt.clause}; {remedy}")
+    return str(record["weights"])
 
 
 def present(window: Window) -> bool:
-    """Whether a model can be loaded: a checkpoint, or a window that is merged already."""
-    return window.size == 1 or merging.why_not(window.path, window.sources) is None
+    """Whether a model can be loaded: a checkpoint, or a window that is merged already.
 
-
-def _tidy(window: Window) -> None:
-    """Delete what a removal that was stopped has left."""
-    for left in window.path.parent.glob(f".{escape(window.path.name)}.removing-*"):
-        shutil.rmtree(left, ignore_errors=True)
+    Raises:
+        UserError: something else is in the place of merged weights.
+    """
+    doubt = merging.why_not(window.path, window.sources) if window.size > 1 else None
+    if doubt and os.path.lexists(window.path):
+        remedy = _RENAME if doubt.others else _DELETE
+        raise UserError(f"{window.path}: {doubt.clause}; {remedy}")
+    return doubt is None
 
 
 def _record(window: Window) -> Path:
     return window.path.with_name(f"{window.path.name}.json")
-
-
-def _doubt(window: Window) -> str:
-    why = merging.why_not(window.path, window.sources) or "changed just now"
-    if why.startswith("is the mean of other checkpoints"):
-        return f"{window.path}: {why}; {_RENAME}"
-    return (
-        f"{window.path}: {why}; delete this folder only: it is merged again, and its runs stay if"
-        " the bytes are the same"
-    )
