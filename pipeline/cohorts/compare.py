@@ -59,7 +59,7 @@ def compare(cfg: AnalysisConfig) -> None:
         tables["rankings"] = rankings(cohorts, cfg, stack)
         record["rankings"] = [dict(row) for row in tables["rankings"].rows]
     # Of several data sets there is too much to read: the rest is in the files.
-    ends = ("leaderboard", "rankings") if several else ("",)
+    ends = ("leaderboard", "metrics", "rankings") if several else ("",)
     display.show(*(table for stem, table in tables.items() if stem.endswith(ends)))
     results.print()
     written = display.write(_folder(cfg, cohorts), "compare", record, tables, figures)

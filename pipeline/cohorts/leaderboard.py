@@ -16,15 +16,14 @@ import scoring
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.store import outcomes
 from pipeline.store.outcomes import NO_ANSWER, OWED, UNDECIDED
 from scoring.metrics.table import Metric, Summary, parse, parse_all
 from scoring.ranking.ranks import Rule
 
 _FOUR = "{:.4f}"
-_ENDS = ("sigma", "low", "high")
-_SHARES = ("truncated", "no_answer", "undecided")
+_GENERATED = Column("generated", "attempts that say their tokens")  # for sums; never shown
 
 
 class ModelScores(NamedTuple):
@@ -76,28 +75,42 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     Raises:
         UserError: as for :func:`scores`.
     """
-    of, matrix = scores(cohort, cfg), cohort.matrix()
+    of, matrix, level = scores(cohort, cfg), cohort.matrix(), f"{cfg.scoring.confidence:.0%}"
     places = ranks(of, cfg)
     trials = (cohort.outcomes != OWED).sum(axis=2)  # (L, M)
-    stderr = scoring.question_stderr(matrix) if matrix.shape[1] > 1 else None
-    chosen = {m: _summaries(m, cohort, cfg.scoring.confidence) for m in _others(cfg)}
-    rows = []
-    for i in of.order.tolist():
-        row = {
-            "model": cohort.names[i],
-            "rank": int(places["none"][i]),
-            **{f"rank_{rule}": int(places[rule][i]) for rule in get_args(Rule)},
-            "trials": int(trials[i].max()),
-            "attempts": int(trials[i].sum()),
-            **_named("", "mu", of.bayes, i),
-            **_named("avg_", "avg", of.avg, i),
-            "shrinkage": float(of.shrinkage[i]),
-            "stderr_questions": None if stderr is None else float(stderr[i]),
-        }
-        for metric, summary in chosen.items():
-            row |= _named(f"{metric.key}_", metric.key, summary, i)
-        rows.append(row | _answers(cohort, i) | _usage(cohort, i))
-    return Table(title("leaderboard", cohort), _columns(cfg), rows, _notes(cohort, cfg, of))
+    mu, sigma, low, high = _summary(of.bayes)
+    avg, avg_sigma, avg_low, avg_high = _summary(of.avg)
+    several = matrix.shape[1] > 1
+    columns: dict[Column, npt.ArrayLike] = {
+        Column("model", "model", align="left"): cohort.names,
+        Column("rank", "rank"): places["none"],
+        Column("rank_consecutive_z", "rank z"): places["consecutive_z"],
+        Column("rank_overlap", "rank o"): places["overlap"],
+        Column("attempts", "attempts", wide=True): trials.sum(axis=1),
+        Column("mu", "μ", r"$\mu$", _FOUR): mu,
+        Column("sigma", "σ", r"$\sigma$", _FOUR): sigma,
+        Column("low", f"low {level}", None, _FOUR, short="low"): low,
+        Column("high", f"high {level}", None, _FOUR, short="high"): high,
+        Column("trials", "N", "$N$"): trials.max(axis=1),
+        Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"): of.shrinkage,
+        Column("avg", "avg", None, _FOUR): avg,
+        Column("avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, wide=True): avg_sigma,
+        Column("avg_low", f"avg low {level}", None, _FOUR, short="avg low"): avg_low,
+        Column("avg_high", f"avg high {level}", None, _FOUR, short="avg high"): avg_high,
+        Column("stderr_questions", "s.e. over questions", None, _FOUR, short="s.e. q"): (
+            scoring.question_stderr(matrix) if several else np.full(len(mu), np.nan)
+        ),
+    }
+    heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
+    for metric in _others(cfg):
+        parts = _summary(_scored(metric, cohort, cfg.scoring.confidence))
+        for (end, head), part in zip(heads.items(), parts, strict=True):
+            key, group = f"{metric.key}{end}", metric.title()
+            columns[Column(key, head, None, _FOUR, group=group, wide=True)] = part
+    columns |= _answers(cohort) | _usage(cohort)
+    ordered = {column: np.asarray(values)[of.order] for column, values in columns.items()}
+    board = of_columns(title("leaderboard", cohort), ordered, _notes(cohort, cfg, of))
+    return replace(board, columns=[column for column in board.columns if column != _GENERATED])
 
 
 def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
@@ -119,7 +132,8 @@ def attempts(board: Table) -> Table:
         "truncated: cut off before a final box; undecided: the grader could not say",
         "GPU-hours are wall time × GPUs of the machine at hand, not comparable across machines",
     ]
-    return _part(board, "attempts", (*_SHARES, "tokens_per_attempt", "tokens", "gpu_hours"), notes)
+    keys = ("truncated", "no_answer", "undecided", "tokens_per_attempt", "tokens", "gpu_hours")
+    return _part(board, "attempts", keys, notes)
 
 
 def _part(board: Table, what: str, keys: Sequence[str], notes: Sequence[str]) -> Table:
@@ -142,15 +156,6 @@ def pooled_usage(board: Table, boards: Sequence[Table]) -> Table:
     return replace(board, rows=rows)
 
 
-def share(value: Any) -> float:
-    """A probability or share as tables have it: rounding may have carried it past 0 or 1.
-
-    >>> share(1.0000000000000002), share(-1e-17), share(0.25)
-    (1.0, 0.0, 0.25)
-    """
-    return float(np.clip(value, 0.0, 1.0))
-
-
 def title(what: str, cohort: Cohort) -> str:
     """A table's title: what it shows, of which data set, and how much of it."""
     models, questions, trials = cohort.outcomes.shape
@@ -165,7 +170,7 @@ def _others(cfg: AnalysisConfig) -> list[Metric]:
     return [m for m in parse_all(cfg.scoring.metrics) if m.name not in ("bayes", "avg")]
 
 
-def _summaries(metric: Metric, cohort: Cohort, confidence: float) -> Summary:
+def _scored(metric: Metric, cohort: Cohort, confidence: float) -> Summary:
     """A metric of every model, (L,); NaN where some question has too few trials."""
     enough = (cohort.outcomes != OWED).sum(axis=2).min(axis=1) >= metric.k
     summary = np.full((4, len(enough)), np.nan)
@@ -174,49 +179,10 @@ def _summaries(metric: Metric, cohort: Cohort, confidence: float) -> Summary:
     return Summary(*summary)
 
 
-def _named(prefix: str, key: str, summary: Summary, i: int) -> dict[str, float | None]:
-    """Model i of a summary, under the keys of a leaderboard's row."""
-    value, sigma, low, high = (part[i] for part in summary)
-    if np.isnan(value):
-        return dict.fromkeys((key, *(f"{prefix}{end}" for end in _ENDS)))
-    ends = {"sigma": float(sigma), "low": share(low), "high": share(high)}
-    return {key: share(value), **{f"{prefix}{end}": of_end for end, of_end in ends.items()}}
-
-
-def _columns(cfg: AnalysisConfig) -> list[Column]:
-    level = f"{cfg.scoring.confidence:.0%}"
-    columns = [
-        Column("model", "model", align="left"),
-        Column("rank", "rank"),
-        Column("rank_consecutive_z", "rank z"),
-        Column("rank_overlap", "rank o"),
-        Column("attempts", "attempts", wide=True),
-        Column("mu", "μ", r"$\mu$", _FOUR),
-        Column("sigma", "σ", r"$\sigma$", _FOUR),
-        Column("low", f"low {level}", None, _FOUR, short="low"),
-        Column("high", f"high {level}", None, _FOUR, short="high"),
-        Column("trials", "N", "$N$"),
-        Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"),
-        Column("avg", "avg", None, _FOUR),
-        Column("avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, wide=True),
-        Column("avg_low", f"avg low {level}", None, _FOUR, short="avg low"),
-        Column("avg_high", f"avg high {level}", None, _FOUR, short="avg high"),
-        Column("stderr_questions", "s.e. over questions", None, _FOUR, short="s.e. q"),
-    ]
-    for metric in _others(cfg):
-        heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
-        for end, head in heads.items():
-            key, group = f"{metric.key}{end}", metric.title()
-            columns.append(Column(key, head, None, _FOUR, group=group, wide=True))
-    return [
-        *columns,
-        *(Column(key, key.replace("_", " "), None, "{:.1%}", wide=True) for key in _SHARES),
-        Column(
-            "tokens_per_attempt", "tokens/attempt", None, "{:,.0f}", short="per attempt", wide=True
-        ),
-        Column("tokens", "tokens", None, "{:,.0f}", wide=True),
-        Column("gpu_hours", "GPU-hours", None, "{:.2f}", wide=True),
-    ]
+def _summary(summary: Summary) -> list[npt.NDArray[np.float64]]:
+    """Value, sigma and ends; rounding may have carried a share past 0 or 1."""
+    value, sigma, low, high = summary
+    return [np.clip(value, 0, 1), sigma, np.clip(low, 0, 1), np.clip(high, 0, 1)]
 
 
 def _notes(cohort: Cohort, cfg: AnalysisConfig, of: ModelScores) -> list[str]:
@@ -244,25 +210,36 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, of: ModelScores) -> list[str]:
     return notes + [f"not alike: {line}" for line in cohort.differences]
 
 
-def _answers(cohort: Cohort, i: int) -> dict[str, float | None]:
-    """Shares of graded attempts that gave no answer to judge; None where that is not known."""
-    cut, codes = cohort.truncated[i], cohort.outcomes[i]
-    if not (cut >= 0).any():
-        return dict.fromkeys(_SHARES)
-    of_kind = ((cut == 1), (codes == NO_ANSWER), np.isin(codes, UNDECIDED))
-    graded = int((codes != OWED).sum())
-    return {key: int(kind.sum()) / graded for key, kind in zip(_SHARES, of_kind, strict=True)}
-
-
-def _usage(cohort: Cohort, i: int) -> dict[str, Any]:
-    """Completion tokens of the attempts that are scored, and GPU-hours of the whole run."""
-    if not cohort.members:
-        return {"tokens_per_attempt": None, "tokens": None, "generated": 0, "gpu_hours": None}
-    usage = outcomes.usage(cohort.members[i].run, cohort.members[i].question_ids)
-    seconds = usage.spent.gpu_s
-    return {
-        "tokens_per_attempt": usage.completion_mean,
-        "tokens": usage.completion_tokens if usage.completions_known else None,
-        "generated": usage.completions_known,
-        "gpu_hours": None if seconds is None else seconds / 3600,
+def _answers(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
+    """Shares of graded attempts that gave no answer to judge; NaN where that is not known."""
+    kinds = {
+        "truncated": cohort.truncated == 1,
+        "no_answer": cohort.outcomes == NO_ANSWER,
+        "undecided": np.isin(cohort.outcomes, UNDECIDED),
     }
+    known = (cohort.truncated >= 0).any(axis=(1, 2))
+    graded = (cohort.outcomes != OWED).sum(axis=(1, 2))
+    return {
+        Column(key, key.replace("_", " "), None, "{:.1%}", wide=True): np.where(
+            known, kind.sum(axis=(1, 2)) / graded, np.nan
+        )
+        for key, kind in kinds.items()
+    }
+
+
+def _usage(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
+    """Completion tokens of the attempts that are scored, and GPU-hours of the whole run."""
+    head = "tokens/attempt"
+    columns = (
+        Column("tokens_per_attempt", head, None, "{:,.0f}", short="per attempt", wide=True),
+        Column("tokens", "tokens", None, "{:,.0f}", wide=True),
+        _GENERATED,
+        Column("gpu_hours", "GPU-hours", None, "{:.2f}", wide=True),
+    )
+    cells: list[tuple[Any, ...]] = [(None, None, 0, None)] * len(cohort.names)
+    for i, member in enumerate(cohort.members):
+        usage = outcomes.usage(member.run, member.question_ids)
+        known, seconds = usage.completions_known, usage.spent.gpu_s
+        tokens, hours = usage.completion_tokens, None if seconds is None else seconds / 3600
+        cells[i] = (usage.completion_mean, tokens if known else None, known, hours)
+    return dict(zip(columns, zip(*cells, strict=True), strict=True))

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 from rich import box
 from rich.console import Group
 from rich.table import Table as RichTable
@@ -76,6 +78,23 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
     notes: Sequence[str] = field(default_factory=tuple)
     boxed: bool = False  # on the terminal: lines around it, and names in one line
+
+
+def of_columns(
+    title: str, columns: Mapping[Column, npt.ArrayLike], notes: Sequence[str] = ()
+) -> Table:
+    """A table from the values of each column, one a row; NaN becomes None, NumPy's Python's.
+
+    >>> of_columns("scores", {Column("mu", "μ"): np.array([0.5, np.nan])}).rows
+    [{'mu': 0.5}, {'mu': None}]
+    """
+    keys = [column.key for column in columns]
+    cells = [np.asarray(values).tolist() for values in columns.values()]
+    rows = [
+        {key: None if cell != cell else cell for key, cell in zip(keys, row, strict=True)}
+        for row in zip(*cells, strict=True)
+    ]
+    return Table(title, list(columns), rows, notes)
 
 
 def shown(column: Column, value: Any) -> str:

@@ -55,16 +55,15 @@ def categorize(run: Run) -> None:
     mapped: dict[str, Mapped] = {}
     left_out: dict[str, str] = {}
     for name, rubric in rubrics.items():
-        lacking = _lacking(rubric, signals, values)
-        if lacking is None:
-            category = _assign(name, rubric, values, table)
-            rows = table.select(KEY).append_column("category", category)
-            labels = {"labels": _labels(rubric, signals)}
-            mapped[name] = Mapped(rows, _definition(rubric) | origin | labels)
-        elif run.cfg.rubric.names:
-            raise UserError(f"rubric={name}: needs {lacking}")
-        else:
+        if lacking := _lacking(rubric, signals, values):
+            if run.cfg.rubric.names:
+                raise UserError(f"rubric={name}: needs {lacking}")
             left_out[name] = lacking
+            continue
+        category = _assign(name, rubric, values, table)
+        rows = table.select(KEY).append_column("category", category)
+        labels = {"labels": _labels(rubric, signals)}
+        mapped[name] = Mapped(rows, rubric.definition() | origin | labels)
     runfolder.write_json(run.path / "thresholds.json", limits)
     for name in mapped:
         categories.save(run, name, mapped[name])
@@ -86,30 +85,30 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
         UserError: no signals, or old ones; no graded attempt.
     """
     table = signals_table.current(run)
-    graded = table["is_correct"].is_valid().to_numpy()
-    kept = (table["trial"].to_numpy() < run.cfg.sampling.trials) & graded
-    judged = table["c"].is_valid().to_numpy()
-    ended = table["repeated_pattern"].is_valid().to_numpy()
-    for known, lack, needed in (
-        (judged, "have no verdict and are left out; run `verify`", bool((judged & kept).any())),
-        (ended, "do not say how they ended and are left out", True),
-    ):
-        if needed and (kept & ~known).any():
-            warn(f"{run.path}: {int((kept & ~known).sum())} attempts {lack}")
-        kept &= known | (not needed)
-    if not kept.any() and graded.any():
+    graded, judged, ended = (
+        table[name].is_valid().to_numpy() for name in ("is_correct", "c", "repeated_pattern")
+    )
+    scored = graded & (table["trial"].to_numpy() < run.cfg.sampling.trials)
+    required = [("do not say how they ended and are left out", ended)]
+    if (scored & judged).any():
+        required.insert(0, ("have no verdict and are left out; run `verify`", judged))
+    for lack, known in required:
+        if lacking := int((scored & ~known).sum()):
+            warn(f"{run.path}: {lacking} attempts {lack}")
+        scored &= known
+    if not graded.any():
+        raise UserError(f"{run.path}: no graded attempts; run `grade`, then `signals`")
+    if not scored.any():
         raise UserError(
             f"{run.path}: does not record how attempts ended (finish_reason), which every rubric"
             " asks; `score` needs no rubric"
         )
-    table = table.filter(pa.array(kept)).combine_chunks()
-    if not table.num_rows:
-        raise UserError(f"{run.path}: no graded attempts; run `grade`, then `signals`")
-    signals: dict[str, Any] = {}
-    for name in table.column_names[2:]:
-        column = table[name]
-        if column.null_count < table.num_rows:  # else nothing of it is known
-            signals[_COLUMNS.get(name, name)] = column.to_numpy().astype(np.float64)
+    table = table.filter(pa.array(scored)).combine_chunks()
+    signals = {
+        _COLUMNS.get(name, name): table[name].to_numpy().astype(np.float64)
+        for name in table.column_names[2:]
+        if table[name].null_count < table.num_rows  # else nothing of it is known
+    }
     return table, signals
 
 
@@ -122,14 +121,14 @@ def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
     Source: arXiv 2510.04265, Table 4; the pooling of models is our reading (docs/rubrics.md).
     """
     cfg = run.cfg.thresholds
-    own = {
+    population = {
         "dataset": run.cfg.dataset.name,
         "questions": signals_table.question_set(run),
         "verifier": "C" in signals,
     }
     if cfg.file is not None:
-        return _frozen(Path(cfg.file).expanduser(), own)
-    pool = {str(run.path): signals, **(_siblings(run, own) if cfg.scope == "cohort" else {})}
+        return _frozen(Path(cfg.file).expanduser(), population)
+    pool = {str(run.path): signals, **(_siblings(run, population) if cfg.scope == "cohort" else {})}
     pooled = {
         name: np.concatenate(
             [part.get(name, np.full(part["is_correct"].size, np.nan)) for part in pool.values()]
@@ -137,7 +136,7 @@ def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
         for name in signals  # what is not known enters no quantile
     }
     return {
-        **own,
+        **population,
         "scope": "cohort" if len(pool) > 1 else "model",
         "runs": sorted(pool),
         "attempts": int(pooled["is_correct"].size),
@@ -147,7 +146,7 @@ def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _siblings(run: Run, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Signals of the other runs of the same questions, beside this one."""
     siblings: dict[str, dict[str, Any]] = {}
     here = run.path.resolve()
@@ -157,21 +156,21 @@ def _siblings(run: Run, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         try:
             other = Run(load_folder(folder, []))
             theirs = (other.cfg.dataset.name, signals_table.question_set(other))
-            if theirs != (own["dataset"], own["questions"]):
+            if theirs != (population["dataset"], population["questions"]):
                 note(f"thresholds: {folder.name} has other questions and does not count")
                 continue
             _, signals = scored(other)
         except UserError as error:
             warn(f"thresholds: {folder.name} does not count ({error})")
             continue
-        if ("C" in signals) != own["verifier"] and not run.cfg.thresholds.include_invalid:
+        if ("C" in signals) != population["verifier"] and not run.cfg.thresholds.include_invalid:
             warn(f"thresholds: {folder.name} does not count: only one of the two has verdicts")
             continue
         siblings[str(run.path.parent / folder.name)] = signals
     return siblings
 
 
-def _frozen(path: Path, own: Mapping[str, Any]) -> dict[str, Any]:
+def _frozen(path: Path, population: Mapping[str, Any]) -> dict[str, Any]:
     try:
         frozen = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -190,31 +189,29 @@ def _frozen(path: Path, own: Mapping[str, Any]) -> dict[str, Any]:
         if None not in (values[low], values[high]) and values[low] > values[high]:
             raise UserError(f"thresholds={path}: {low} is above {high}; mend the file")
     for key, what in (("dataset", "data set"), ("questions", "set of questions")):
-        if frozen.get(key) != own[key]:
+        if frozen.get(key) != population[key]:
             raise UserError(
-                f"thresholds={path}: is of another {what}, {frozen.get(key)} and not {own[key]};"
+                f"thresholds={path}: is of another {what}, {frozen.get(key)} and not {population[key]};"
                 " leave thresholds out to compute them from this run"
             )
     known = {key: frozen.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
-    return {**own, **known, "frozen": str(path), "values": values}
+    return {**population, **known, "frozen": str(path), "values": values}
 
 
 def _lacking(rubric: Rubric, signals: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
     """What a rubric needs and the run has not; None when it has all."""
     for name in sorted(rubric.names - set(values)):
-        parts = [name, *(variables.VARIABLES[name][0] if name in variables.VARIABLES else ())]
-        limits = [part for part in parts if part in variables.THRESHOLDS]
-        parts += [variables.THRESHOLDS[limit][0] for limit in limits]
-        for part in parts:
-            if part in variables.SIGNALS and part not in signals:
-                return _MISSING.get(part, part)
-        for limit in limits:
-            if limit not in values:
-                group = variables.THRESHOLDS[limit][2] or "fitting"
-                return (
-                    f"the threshold {limit}, which is null: no {group} attempt was there to"
-                    " compute it from; leave thresholds out, or name another file"
-                )
+        needs = {name}.union(variables.VARIABLES[name].names if name in variables.VARIABLES else ())
+        limits = sorted(needs & variables.THRESHOLDS.keys())
+        needs |= {variables.THRESHOLDS[limit][0] for limit in limits}
+        for signal in sorted(needs & set(variables.SIGNALS) - set(signals)):
+            return _MISSING.get(signal, signal)
+        limit = next(limit for limit in limits if limit not in values)
+        return (
+            f"the threshold {limit}, which is null: no"
+            f" {variables.THRESHOLDS[limit][2] or 'fitting'} attempt was there to compute it from;"
+            " leave thresholds out, or name another file"
+        )
     return None
 
 
@@ -243,27 +240,14 @@ def _labels(rubric: Rubric, signals: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _definition(rubric: Rubric) -> dict[str, Any]:
-    return {
-        "name": rubric.name,
-        "description": rubric.description,
-        "order": list(rubric.order),
-        "categories": [
-            {"index": c.index, "name": c.name, "when": c.when.text, "weight": c.weight}
-            for c in rubric.categories
-        ],
-    }
-
-
 def _show(limits: Mapping[str, Any]) -> None:
     values = ", ".join(
-        f"{name} {value:.4g}" if value is not None else f"{name} none"
+        f"{name} none" if value is None else f"{name} {value:.4g}"
         for name, value in limits["values"].items()
     )
-    if limits["frozen"]:
-        basis = f"frozen in {limits['frozen']}"
-    else:
-        number, kinds = len(limits["runs"]), "" if limits["include_invalid"] else ", valid ones"
-        basis = "this run alone" if number == 1 else f"{number} runs of the data set"
+    basis = f"frozen in {limits['frozen']}"
+    if not limits["frozen"]:
+        runs, kinds = len(limits["runs"]), "" if limits["include_invalid"] else ", valid ones"
+        basis = "this run alone" if runs == 1 else f"{runs} runs of the data set"
         basis += f", {limits['attempts']} attempts{kinds}"
     results.print(f"thresholds ({basis}): {values}")

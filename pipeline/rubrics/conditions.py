@@ -7,17 +7,19 @@ text of a user is ever evaluated, and there is nothing to call, index or compute
 
 import ast
 import difflib
-import functools
 import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Bools = npt.NDArray[np.bool_]
+Read = Callable[[Mapping[str, Any]], Any]  # the value of a part, from those of the names
 
 LONGEST = 500  # characters of a condition
 MOST_NODES = 200  # of its tree: enough for forty comparisons
@@ -34,11 +36,11 @@ _ALLOWED = "names, numbers, comparisons, and, or, not and parentheses"
 
 @dataclass(frozen=True)
 class Condition:
-    """A checked condition: its text, its tree and the names in it."""
+    """A checked condition: its text, the names in it, and how it is read from their values."""
 
     text: str
-    tree: ast.expr
     names: frozenset[str]
+    read: Read
 
     def evaluate(self, values: Mapping[str, Any]) -> Bools:
         """Where the condition holds.
@@ -47,7 +49,7 @@ class Condition:
             values: per name of `names` a boolean array, a number or an array of numbers; all
                 broadcast together.
         """
-        return np.asarray(_evaluate(self.tree, values), dtype=np.bool_)
+        return np.asarray(self.read(values), dtype=np.bool_)
 
 
 def compile_condition(
@@ -81,12 +83,15 @@ bits?
     if "#" in line:  # Python would take the rest of the line for a comment
         raise _error(line, line.index("#"), f"# is not understood; only {_ALLOWED} are")
     tree = _parse(line)
-    if sum(1 for _ in ast.walk(tree)) > MOST_NODES:
+    nodes = list(ast.walk(tree))
+    if len(nodes) > MOST_NODES:
         raise ValueError(f"condition `{line[:40]}...` has too many parts; write several categories")
-    if not _check(tree, line, frozenset(booleans), frozenset(numbers)):
+    known = dict.fromkeys(numbers, False) | dict.fromkeys(booleans, True)
+    is_condition, read = _compiled(tree, line, known)
+    if not is_condition:
         raise _error(line, tree, "a number where a condition is needed; compare it with something")
-    names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return Condition(line, tree, names)
+    names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
+    return Condition(line, names, read)
 
 
 def _parse(line: str) -> ast.expr:
@@ -109,67 +114,61 @@ def _error(line: str, at: ast.expr | int, why: str) -> ValueError:
     return ValueError(f"condition `{line}`, character {at + 1}: {why}")
 
 
-def _check(node: ast.expr, line: str, booleans: frozenset[str], numbers: frozenset[str]) -> bool:
-    """Whether the node is a condition (True) or a number (False); an error for anything else."""
+def _compiled(node: ast.expr, line: str, known: Mapping[str, bool]) -> tuple[bool, Read]:
+    """Whether a node is a condition (else a number), and how it is read; anything else raises.
 
-    def is_condition(part: ast.expr) -> bool:
-        return _check(part, line, booleans, numbers)
+    `known` says of every name whether it is true or false, and no number.
+    """
 
-    if isinstance(node, ast.Name):
-        if node.id not in booleans | numbers:
-            known = sorted(booleans | numbers)
-            close = difflib.get_close_matches(node.id, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(known)
-            raise _error(line, node, f"unknown name {node.id}, {hint}")
-        return node.id in booleans
-    if isinstance(node, ast.Constant | ast.UnaryOp) and _number(node) is not None:
-        return False
-    if isinstance(node, ast.BoolOp):
-        parts, word = node.values, "and" if isinstance(node.op, ast.And) else "or"
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        parts, word = [node.operand], "not"
-    elif isinstance(node, ast.Compare):
-        if any(type(op) not in _COMPARE for op in node.ops):
-            raise _error(line, node, "only < <= > >= == and != compare")
-        for part in (node.left, *node.comparators):
-            if is_condition(part):
-                raise _error(line, part, "is true or false, no number; leave the comparison out")
-        return True
-    else:
-        raise _error(line, node, f"not allowed here; a condition is {_ALLOWED}")
-    for part in parts:
-        if not is_condition(part):
-            raise _error(line, part, f"a number, where `{word}` needs a condition")
-    return True
+    def parts(nodes: list[ast.expr], conditions: bool, problem: str) -> list[Read]:
+        compiled = [_compiled(part, line, known) for part in nodes]
+        for part, (is_condition, _) in zip(nodes, compiled, strict=True):
+            if is_condition != conditions:
+                raise _error(line, part, problem)
+        return [read for _, read in compiled]
+
+    if (number := _number(node)) is not None:
+        return False, lambda values: number
+    match node:
+        case ast.Name(id=name):
+            if name not in known:
+                close = difflib.get_close_matches(name, sorted(known), n=1)
+                hint = (
+                    f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+                )
+                raise _error(line, node, f"unknown name {name}, {hint}")
+            return known[name], operator.itemgetter(name)
+        case ast.BoolOp(op=op, values=nodes):
+            word, join = ("and", operator.and_) if isinstance(op, ast.And) else ("or", operator.or_)
+            reads = parts(nodes, True, f"a number, where `{word}` needs a condition")
+            return True, lambda values: reduce(join, (read(values) for read in reads))
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            [read] = parts([part], True, "a number, where `not` needs a condition")
+            return True, lambda values: np.logical_not(read(values))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            if any(type(op) not in _COMPARE for op in ops):
+                raise _error(line, node, "only < <= > >= == and != compare")
+            sides = parts(
+                [left, *others], False, "is true or false, no number; leave the comparison out"
+            )
+            steps = [
+                (_COMPARE[type(op)], *pair) for op, pair in zip(ops, pairwise(sides), strict=True)
+            ]
+            return True, lambda values: reduce(
+                operator.and_, (compare(a(values), b(values)) for compare, a, b in steps)
+            )
+    raise _error(line, node, f"not allowed here; a condition is {_ALLOWED}")
 
 
-def _number(node: ast.expr) -> float | None:
+def _number(node: ast.expr) -> np.float64 | None:
     """The value of a number that is written out, with or without a sign."""
     sign = 1.0
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         sign, node = -1.0 if isinstance(node.op, ast.USub) else 1.0, node.operand
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         try:
-            value = sign * float(node.value)  # type: ignore[arg-type]
+            value = sign * np.float64(node.value)  # type: ignore[arg-type]
         except OverflowError:
             return None
         return value if np.isfinite(value) else None
     return None
-
-
-def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    if isinstance(node, ast.Name):
-        return values[node.id]
-    if isinstance(node, ast.BoolOp):
-        join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-        return functools.reduce(join, (_evaluate(part, values) for part in node.values))
-    if isinstance(node, ast.Compare):
-        sides = [_evaluate(part, values) for part in (node.left, *node.comparators)]
-        steps = zip(node.ops, sides[:-1], sides[1:], strict=True)
-        compared = (_COMPARE[type(op)](left, right) for op, left, right in steps)
-        return functools.reduce(operator.and_, compared)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return np.logical_not(_evaluate(node.operand, values))
-    number = _number(node)
-    assert number is not None, "compile_condition lets nothing else through"
-    return np.float64(number)

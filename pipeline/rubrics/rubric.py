@@ -59,6 +59,18 @@ class Rubric:
         """The names that the conditions need."""
         return frozenset[str]().union(*(category.when.names for category in self.categories))
 
+    def definition(self) -> dict[str, Any]:
+        """What :func:`parse` makes the rubric of, as JSON has it."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "order": list(self.order),
+            "categories": [
+                {"index": c.index, "name": c.name, "when": c.when.text, "weight": c.weight}
+                for c in self.categories
+            ],
+        }
+
 
 class Unsound(ValueError):
     """An attempt that has no category, or several; `example` is its position."""
@@ -149,40 +161,32 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
         raise ValueError(f"{rubric.name}: there is no {', '.join(missing)} for these attempts")
     shapes = {np.shape(value) for value in values.values()} - {()}
     (n,) = np.broadcast_shapes(*shapes) if shapes else (1,)
-    holds = {c.name: np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories}
+    holds = np.array([np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories])
+    index = {category.name: category.index for category in rubric.categories}
+    first = [index.pop(name) for name in rubric.order]
     categories = np.full(n, -1, np.int8)
-    index = {c.name: c.index for c in rubric.categories}
-    for name in rubric.order:
-        categories[holds[name] & (categories < 0)] = index[name]
+    for i in first:
+        categories[holds[i] & (categories < 0)] = i
     left = categories < 0
-    rest = [name for name in holds if name not in rubric.order]
-    claims = np.zeros(n, np.int8)
-    for name in rest:
-        mine = holds[name] & left
-        claims += mine
-        categories[mine] = index[name]
-    for bad, what in ((left & (claims > 1), "overlap"), (left & (claims == 0), "hole")):
-        if bad.any():
-            raise _unsound(rubric, bad, what, {name: holds[name] for name in rest}, values)
-    return categories
-
-
-def _unsound(
-    rubric: Rubric, bad: Any, what: str, holds: Mapping[str, Any], values: Mapping[str, Any]
-) -> Unsound:
-    i, count = int(np.flatnonzero(bad)[0]), int(bad.sum())
-    arrays = {name: values[name] for name in sorted(rubric.names) if np.shape(values[name])}
-    facts = [
-        f"{name} {str(bool(v)).lower() if isinstance(v := array[i], np.bool_) else f'{v:.6g}'}"
-        for name, array in arrays.items()
-    ]
-    problem = f"{count} attempts have no category: no condition holds"
-    if what == "overlap":
-        names = " and ".join(name for name, array in holds.items() if array[i])
-        problem = (
-            f"{count} attempts are in several categories that `order` does not settle: {names}"
-        )
-    return Unsound(f"{problem} (the first has {', '.join(facts)})", i)
+    claims = holds[list(index.values())].sum(axis=0)
+    for i in index.values():
+        categories[holds[i] & left] = i
+    if (bad := left & (claims > 1)).any():
+        example = int(np.argmax(bad))
+        names = " and ".join(name for name, i in index.items() if holds[i, example])
+        problem = f"are in several categories that `order` does not settle: {names}"
+    elif (bad := left & (claims == 0)).any():
+        example, problem = int(np.argmax(bad)), "have no category: no condition holds"
+    else:
+        return categories
+    example_values = {
+        name: values[name][example] for name in sorted(rubric.names) if np.shape(values[name])
+    }
+    facts = ", ".join(
+        f"{name} {str(value).lower() if isinstance(value, np.bool_) else f'{value:.6g}'}"
+        for name, value in example_values.items()
+    )
+    raise Unsound(f"{bad.sum()} attempts {problem} (the first has {facts})", example)
 
 
 def _category(row: Any, position: int) -> Category:

@@ -7,7 +7,6 @@ means of log-probs in place of lists: those count where an attempt, or a prompt,
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,22 +19,15 @@ from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
 from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY, MEANS, SIGNALS, VERDICTS
-from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 
 LONGEST = 32_768  # tokens that token_ratio is a share of, whatever the run allowed
-_MEASURED = ("token_ratio", "repeated_pattern", "completion_bpt")  # from attempts alone
+# What attempts alone tell; null where a record does not say it.
+_MEASURED = pa.schema(
+    [SIGNALS.field(name) for name in (*KEY, "token_ratio", "repeated_pattern", "completion_bpt")]
+)
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass
-class _Measured:
-    """What attempts alone tell: one entry a row."""
-
-    keys: Ints
-    columns: dict[str, Any]
-    left_out: int = 0  # log-probs that are not finite
 
 
 def signals(run: Run) -> None:
@@ -63,12 +55,12 @@ def signals(run: Run) -> None:
         note(f"signals: nothing owed, {before[0].num_rows} attempts")
         return
     if before is not None and all(before[1].get(k) == now[k] for k in ("attempts", "questions")):
-        measured = _known(before[0], ids)
+        measured = before[0].select(_MEASURED.names)
     else:
         measured = _measured(run, ids)
     table = _joined(run, ids, measured)
     signals_table.write(run, table, now)
-    _report(table, measured)
+    _report(table)
 
 
 def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Floats, int]:
@@ -107,104 +99,84 @@ def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Fl
     return bits, left_out
 
 
-def _measured(run: Run, ids: pa.Array) -> _Measured:
-    """Stream the attempts."""
+def _measured(run: Run, ids: pa.Array) -> pa.Table:
+    """Stream the attempts: columns _MEASURED, in the order of questions and trials."""
     damage = shards.Damage()
-    parts: list[_Measured] = []
+    parts: list[pa.Table] = []
+    infinite = 0
     columns = [*KEY, "finish_reason", "completion_tokens", "logprobs"]
-    total = len(ids) * run.cfg.sampling.trials
-    with Meter("signals", total) as meter:
+    with Meter("signals", len(ids) * run.cfg.sampling.trials) as meter:
         for batch in shards.batches(run.attempts, ATTEMPTS, columns, damage):
             bits, left_out = bits_per_token(batch["logprobs"])
-            ended = pc.equal(batch["finish_reason"], "stop")
-            measured = {  # NaN where a record does not say it
-                "token_ratio": _floats(batch["completion_tokens"]) / LONGEST,
-                "repeated_pattern": 1 - _floats(ended),
-                "completion_bpt": bits,
+            infinite += left_out
+            measured = {
+                **{name: batch[name] for name in KEY},
+                "token_ratio": pc.divide(batch["completion_tokens"].cast(pa.float64()), LONGEST),
+                "repeated_pattern": pc.not_equal(batch["finish_reason"], "stop"),
+                "completion_bpt": _nullable(bits),
             }
-            parts.append(_Measured(rowkeys.encode(batch, ids), measured, left_out))
+            parts.append(pa.table(measured, schema=_MEASURED))
             meter.advance(batch.num_rows)
     runfolder.set_aside_attempts(run, damage)
     if not parts:
         raise UserError(f"{run.path}: no attempts yet; run `python -m pipeline generate`")
-    keys = np.concatenate([part.keys for part in parts])
+    if infinite:
+        note(f"signals: {infinite} log-probs are not finite and left out of the means")
+    table = pa.concat_tables(parts)
+    keys = rowkeys.encode(table, ids)
     order = np.argsort(keys)
-    order = order[keys[order] >= 0]  # attempts at questions that the run no longer has
-    arrays = {
-        name: np.concatenate([part.columns[name] for part in parts])[order] for name in _MEASURED
-    }
-    return _Measured(keys[order], arrays, sum(part.left_out for part in parts))
+    return table.take(order[keys[order] >= 0])  # not of questions that the run no longer has
 
 
-def _known(table: pa.Table, ids: pa.Array) -> _Measured:
-    """What stored signals tell of attempts that have not changed."""
-    columns = {name: _floats(table[name].combine_chunks()) for name in _MEASURED}
-    return _Measured(rowkeys.encode(table.combine_chunks(), ids), columns)
-
-
-def _joined(run: Run, ids: pa.Array, measured: _Measured) -> pa.Table:
-    keys, columns = measured.keys, measured.columns
+def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
+    measured = measured.combine_chunks()
+    keys = rowkeys.encode(measured, ids)
     prompts = pa.array([q["prompt_logprobs"] for q in run.questions], pa.list_(pa.float32()))
     prompt_bits, left_out = bits_per_token(prompts, skip_first=True)
     if left_out:
         note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
-    question = keys >> 32
-    means = _means(run, ids, keys)
+    names = MEANS.names[len(KEY) :]
+    means = rowkeys.aligned(run.path / "means", MEANS, names, keys, ids, "import")
+    bits = {name: _nullable(_bits(mean)) for name, mean in means.items()}
     grade = rowkeys.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
     folder = run.path / "verdicts"
     verdict = rowkeys.aligned(folder, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
-    prompt_bpt = _or(prompt_bits[question], means["prompt_mean_logprob"])
-    completion_bpt = _or(columns["completion_bpt"], means["completion_mean_logprob"])
-    return pa.table(
-        {
-            "question_id": ids.take(pa.array(question)),
-            "trial": pa.array((keys & 0xFFFFFFFF).astype(np.int32)),
-            "has_box": grade["has_box"],
-            "is_correct": pc.equal(grade["outcome"], "correct"),
-            "token_ratio": _nullable(columns["token_ratio"]),
-            "repeated_pattern": pc.cast(_nullable(columns["repeated_pattern"]), pa.bool_()),
-            "prompt_bpt": _nullable(prompt_bpt),
-            "completion_bpt": _nullable(completion_bpt),
-            **verdict,
-        },
-        schema=SIGNALS,
+    return (
+        pa.table(
+            {
+                **{name: measured[name] for name in _MEASURED.names},
+                "has_box": grade["has_box"],
+                "is_correct": pc.equal(grade["outcome"], "correct"),
+                "prompt_bpt": pc.coalesce(
+                    _nullable(prompt_bits[keys >> 32]), bits["prompt_mean_logprob"]
+                ),
+                "completion_bpt": pc.coalesce(
+                    measured["completion_bpt"], bits["completion_mean_logprob"]
+                ),
+                **verdict,
+            }
+        )
+        .select(SIGNALS.names)
+        .cast(SIGNALS)
     )
 
 
-def _means(run: Run, ids: pa.Array, keys: Ints) -> dict[str, Floats]:
-    """Bits per token from the means of imported records, in the order of `keys`; else NaN."""
-    names = MEANS.names[len(KEY) :]
-    logprobs = rowkeys.aligned(run.path / "means", MEANS, names, keys, ids, "import")
+def _bits(logprobs: pa.Array) -> Floats:
+    """Bits of natural log-probs, NaN where there is no finite one."""
+    values = logprobs.cast(pa.float64()).to_numpy(zero_copy_only=False)
     with np.errstate(invalid="ignore"):
-        bits = {name: -_floats(logprobs[name]) / math.log(2) + 0.0 for name in names}
-    return {name: np.where(np.isfinite(mean), mean, np.nan) for name, mean in bits.items()}
+        bits = -values / math.log(2) + 0.0
+    return np.where(np.isfinite(bits), bits, np.nan)
 
 
-def _or(first: Floats, second: Floats) -> Floats:
-    return np.where(np.isnan(first), second, first)
-
-
-def _floats(column: pa.Array) -> Floats:
-    """As float64, NaN for null.
-
-    >>> _floats(pa.array([True, None])).tolist()
-    [1.0, nan]
-    """
-    numbers: Floats = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-    return numbers
-
-
-def _nullable(values: npt.NDArray[Any]) -> pa.Array:
+def _nullable(values: Floats) -> pa.Array:
     return pa.array(values.astype(np.float32), mask=np.isnan(values))
 
 
-def _report(table: pa.Table, measured: _Measured) -> None:
+def _report(table: pa.Table) -> None:
     n = table.num_rows
     note(f"signals: {n} attempts")
-    if measured.left_out:
-        note(f"signals: {measured.left_out} log-probs are not finite and left out of the means")
-    ungraded = table["is_correct"].null_count
-    if ungraded:
+    if ungraded := table["is_correct"].null_count:
         warn(f"{ungraded} of {n} attempts are not graded; run `grade`, until then they count not")
     unjudged = table["c"].null_count
     if unjudged == n:

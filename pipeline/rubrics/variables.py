@@ -9,15 +9,18 @@ finite log-prob, shows no confidence and so is `low_conf`. Such values enter no 
 Source: arXiv 2510.04265, appendix D and Table 4.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.rubrics.conditions import compile_condition
+
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+VERIFIER = ("A", "B", "C")
 SIGNALS = (
     "has_box",
     "is_correct",
@@ -25,11 +28,8 @@ SIGNALS = (
     "repeated_pattern",
     "prompt_bpt",
     "completion_bpt",
-    "A",
-    "B",
-    "C",
+    *VERIFIER,
 )
-VERIFIER = ("A", "B", "C")
 
 THRESHOLDS = {
     "tau_high": ("completion_bpt", 0.40, None),
@@ -42,34 +42,27 @@ THRESHOLDS = {
 }
 """Per threshold its signal, the quantile, and the attempts it is of (None: all of them)."""
 
-Values = Mapping[str, Any]
-VARIABLES: dict[str, tuple[tuple[str, ...], Callable[[Values], Any]]] = {
-    "invalid": (("repeated_pattern",), lambda v: _invalid(v)),
-    "correct": (("is_correct",), lambda v: v["is_correct"] >= 0.5),
-    "wrong": (("is_correct",), lambda v: ~(v["is_correct"] >= 0.5)),
-    "high_conf": (("completion_bpt", "tau_high"), lambda v: v["completion_bpt"] <= v["tau_high"]),
-    "low_conf": (("completion_bpt", "tau_high"), lambda v: ~(v["completion_bpt"] <= v["tau_high"])),
-    "wrong_high_conf": (
-        ("is_correct", "completion_bpt", "tau_low_wrong"),
-        lambda v: ~(v["is_correct"] >= 0.5) & (v["completion_bpt"] <= v["tau_low_wrong"]),
-    ),
-    "ood": (("prompt_bpt", "tau_prompt"), lambda v: v["prompt_bpt"] >= v["tau_prompt"]),
-    "ind": (("prompt_bpt", "tau_prompt"), lambda v: ~(v["prompt_bpt"] >= v["tau_prompt"])),
-    "economical": (("token_ratio", "len_p33"), lambda v: v["token_ratio"] <= v["len_p33"]),
-    "moderate": (
-        ("token_ratio", "len_p33", "len_p66"),
-        lambda v: (v["token_ratio"] > v["len_p33"]) & (v["token_ratio"] <= v["len_p66"]),
-    ),
-    "verbose": (("token_ratio", "len_p66"), lambda v: ~(v["token_ratio"] <= v["len_p66"])),
-    "boxed": (("has_box",), lambda v: v["has_box"] >= 0.5),
-    "unboxed": (("has_box",), lambda v: ~(v["has_box"] >= 0.5)),
-    "A_high": (("A",), lambda v: v["A"] >= HIGH_A),
-}
-"""Per variable the signals and thresholds that it is made of (`invalid` asks C, too, where there is
-a verifier), and the comparison."""
-
-INVALID_C = 0.50
 HIGH_A = 0.60
+VARIABLES = {
+    name: compile_condition(text, (), (*SIGNALS, *THRESHOLDS))
+    for name, text in {
+        "invalid": "repeated_pattern >= 0.5 or C >= 0.5",
+        "correct": "is_correct >= 0.5",
+        "wrong": "not is_correct >= 0.5",
+        "high_conf": "completion_bpt <= tau_high",
+        "low_conf": "not completion_bpt <= tau_high",
+        "wrong_high_conf": "not is_correct >= 0.5 and completion_bpt <= tau_low_wrong",
+        "ood": "prompt_bpt >= tau_prompt",
+        "ind": "not prompt_bpt >= tau_prompt",
+        "economical": "token_ratio <= len_p33",
+        "moderate": "token_ratio > len_p33 and token_ratio <= len_p66",
+        "verbose": "not token_ratio <= len_p66",
+        "boxed": "has_box >= 0.5",
+        "unboxed": "not has_box >= 0.5",
+        "A_high": f"A >= {HIGH_A}",
+    }.items()
+}
+"""Every variable as a condition on signals and thresholds; without a verifier C counts as 0."""
 
 
 def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict[str, float | None]:
@@ -140,16 +133,16 @@ def variables(
         elif signal in s and not kinds[group].any():
             t[name] = np.nan  # nobody is compared with it but invalid attempts
     known: dict[str, Any] = {**s, **t}
-    return known | {
-        name: compare(known)
-        for name, (needs, compare) in VARIABLES.items()
-        if all(needed in known for needed in needs)
+    computed = {
+        name: condition.evaluate(known)
+        for name, condition in VARIABLES.items()
+        if condition.names <= known.keys()
     }
+    return known | computed | {"invalid": invalid}
 
 
 def _invalid(signals: Mapping[str, Floats]) -> Bools:
-    repeated = signals["repeated_pattern"] >= 0.5
-    return repeated | (signals["C"] >= INVALID_C) if "C" in signals else repeated
+    return VARIABLES["invalid"].evaluate({"C": 0.0, **signals})
 
 
 def _arrays(signals: Mapping[str, Any]) -> dict[str, Floats]:
