@@ -1,11 +1,10 @@
-"""One of several replicas on a node: a worker in a process of its own, watched by `replicas.py`.
+"""One of several replicas on a node: a worker in a process of its own, watched by `supervise.py`.
 
-The order to work comes pickled on standard input. What the worker is at goes, one JSON object a
-line, to where standard output was; whatever a library prints goes to standard error, a file of its
-own. A line that the parent has no time for is left out: nothing here ever waits for a reader.
+The order to work comes pickled on standard input. What the worker is at goes into a pipe, whatever
+a library prints into a file. A message that the parent has no time for is left out: nothing here
+ever waits for a reader.
 """
 
-import json
 import os
 import pickle
 import signal
@@ -14,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
 
@@ -24,7 +24,9 @@ from pipeline.config.settings import RunConfig
 from pipeline.engines import children
 from pipeline.generate.stopping import StopFlag
 
-LONGEST = 600  # characters of a text: a line of up to 4096 bytes enters a pipe whole or not at all
+COUNTS = ("attempts", "completion_tokens", "boxed", "truncated")
+_MESSAGE = ("worker", "state", "left", "tokens_per_s", "exit", "error", *COUNTS)
+_LONGEST = 600  # characters: what has at most 4096 bytes enters a pipe whole or not at all
 
 
 @dataclass(frozen=True)
@@ -34,39 +36,38 @@ class Order:
     cfg: RunConfig
     number: int
     parent: int  # process id
+    pipe: int  # file descriptor
     cores: tuple[int, ...]
 
 
 def main() -> int:
     """Work until nothing is left; returns the exit status, as the command line has it."""
-    wire = os.dup(1)
-    os.dup2(2, 1)
-    os.set_blocking(wire, False)
     stop = _stoppable()
-    order = pickle.load(sys.stdin.buffer)
+    order: Order = pickle.load(sys.stdin.buffer)
     children.die_with(order.parent)
     if order.cores:
         os.sched_setaffinity(0, order.cores)  # before torch counts them
+    os.set_blocking(order.pipe, False)
+    pipe = Connection(order.pipe, readable=False)
     with collected() as warnings:
 
         def tell(record: dict[str, Any]) -> None:
-            while warnings:
-                _tell(wire, {"warning": warnings.pop(0)})
-            _tell(wire, record)
+            with suppress(BlockingIOError, BrokenPipeError):
+                while warnings:
+                    pipe.send({"warning": warnings.pop(0)[:_LONGEST]})
+                pipe.send({key: record[key] for key in _MESSAGE if key in record})
 
         try:
             code, error = _work(order, stop, tell)
         except Exception as unexpected:
             traceback.print_exc()
             code, error = 1, f"{type(unexpected).__name__}: {unexpected}"
-        os.set_blocking(wire, True)  # nobody waits for this process any more
-        tell({"exit": code, "error": error})
+        os.set_blocking(order.pipe, True)  # nobody waits for this process any more
+        tell({"exit": code, "error": error[:_LONGEST]})
     return code
 
 
-def _work(
-    order: Order, stop: StopFlag, tell: Callable[[dict[str, Any]], None]
-) -> tuple[int, str | None]:
+def _work(order: Order, stop: StopFlag, tell: Callable[[dict[str, Any]], None]) -> tuple[int, str]:
     # Late: with torch, these take seconds, and the cores must be known before.
     from pipeline.generate.worker import work
     from pipeline.store.runfolder import Run
@@ -77,7 +78,7 @@ def _work(
         return error.exit_code, str(error)
     except (DamagedData, OSError) as error:
         return 1, str(error)
-    return 0, None
+    return 0, ""
 
 
 def _stoppable() -> StopFlag:
@@ -90,13 +91,6 @@ def _stoppable() -> StopFlag:
     for number in SIGNALS:
         signal.signal(number, stop)
     return flag
-
-
-def _tell(wire: int, said: dict[str, Any]) -> None:
-    said = {k: v[:LONGEST] if isinstance(v, str) else v for k, v in said.items()}
-    line = json.dumps({k: v for k, v in said.items() if not isinstance(v, dict | list)})
-    with suppress(BlockingIOError, BrokenPipeError):
-        os.write(wire, line.encode() + b"\n")
 
 
 if __name__ == "__main__":

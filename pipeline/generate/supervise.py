@@ -9,16 +9,15 @@ process groups of their own; Slurm's signals reach everyone. So a replica takes 
 requests to stop for one, and only this process quits at the second, and then kills.
 """
 
-import contextlib
 import time
-from collections.abc import Iterator
 
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate import devices, stopping
 from pipeline.generate.failures import interrupted, writable
 from pipeline.generate.record import rate_and_shares
-from pipeline.generate.replica_process import COUNTS, Replica, wait
+from pipeline.generate.replica import COUNTS
+from pipeline.generate.replica_process import Replica, wait
 from pipeline.store import heartbeat, runfolder, workernames
 from pipeline.store.runfolder import Run
 
@@ -43,21 +42,20 @@ def supervise(run: Run) -> None:
         Replica(number, share, folder / f"{name}-{number}.stderr")
         for number, share in enumerate(devices.shares(run.cfg))
     ]
-    total, owed = len(run.keys), _owed(run)
+    total, left = len(run.keys), len(runfolder.owed(run))
     note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ...")
     with (
         writable(run),
         stopping.requests() as stop,
-        _logs(replicas),
-        Meter("generate", total, total - owed) as meter,
+        Meter("generate", total, total - left) as meter,
     ):
         try:
-            left, before = owed, None
+            before = None
             while left != before and not stop.signal_number:  # once more if a healthy one had left
                 before = left
                 _generate(run, replicas, stop, meter)
-                left = _owed(run)
-                meter.reach(total - left, lambda: _detail(replicas, meter.started))
+                left = len(runfolder.owed(run))
+                meter.reach(total - left, lambda: _detail(replicas, meter))
                 if not left or heartbeat.alive(run.path):
                     break
         finally:
@@ -68,67 +66,53 @@ def supervise(run: Run) -> None:
     _conclude(run, replicas, left)
 
 
-def _owed(run: Run) -> int:
-    return len(runfolder.owed(run))
-
-
 def _generate(run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter: Meter) -> None:
     """Let every replica work that is not given up, until all have ended."""
     watch = _Watch(run)
-    first = meter.done - sum(replica.total("attempts") for replica in replicas)
+    total, first = len(run.keys), meter.done - sum(r.total("attempts") for r in replicas)
     for replica in replicas:
-        if replica.failed is None:
+        if not replica.failed:
             replica.start(run)
-    asked = 0.0
-    while any(replica.running for replica in replicas):
+    asked = 0.0  # when they were asked to stop
+    while any(replica.process for replica in replicas):
         wait(replicas, LOOK_S)
         if stop.signal_number and not asked:
             asked = time.monotonic()
-            _stop(replicas, stop.signal_number)
+            for replica in replicas:
+                if replica.state == "loading":
+                    replica.kill("nothing to save yet")
+                else:
+                    replica.signal(stop.signal_number)
         for replica in replicas:
             code = replica.ended()
-            if code is None:
-                continue
             if asked and code == UserError.exit_code:
                 warn(f"replica {replica.number}: {replica.error}")
-            elif not asked and code != 0:
+            elif code and not asked:
                 _restart(run, replica, code)
-        if asked and time.monotonic() - asked > STOP_S:
-            for replica in replicas:
-                replica.kill("it did not stop")
         if not asked:
             _retry_failed_loads(run, replicas)
             watch.look(replicas)
+        elif time.monotonic() - asked > STOP_S:
+            for replica in replicas:
+                replica.kill("it did not stop")
         attempts = sum(replica.total("attempts") for replica in replicas)
         if not attempts:
             meter.started = time.monotonic()  # loading tells nothing about the time left
-        others = len(run.keys) - min(
-            replica.record.get("left", len(run.keys)) for replica in replicas
-        )
-        meter.reach(
-            max(meter.done, first + attempts, others), lambda: _detail(replicas, meter.started)
-        )
-
-
-def _stop(replicas: list[Replica], number: int) -> None:
-    for replica in replicas:
-        if replica.state == "loading":
-            replica.kill("nothing to save yet")
-        else:
-            replica.signal(number)
+        known = total - min(replica.record.get("left", total) for replica in replicas)
+        meter.reach(max(meter.done, first + attempts, known), lambda: _detail(replicas, meter))
 
 
 def _restart(run: Run, replica: Replica, code: int) -> None:
     """Start it again, unless that has been in vain before or the user must do something."""
     replica.code = code
+    ending = replica.how_it_ended(code)
     if code == UserError.exit_code or (replica.lost_while == "loading" and replica.error):
         replica.failed = replica.error or "a user error"
         return
     if replica.starts_in_vain >= MOST_IN_VAIN:
-        why = f"given up after {MOST_IN_VAIN} times without an attempt"
-        replica.failed = f"{replica.how_it_ended(code)}\n  {why}"
+        replica.failed = f"{ending}\n  given up after {MOST_IN_VAIN} times without an attempt"
         return
-    warn(f"{replica.how_it_ended(code)}\n  starting it again")
+    warn(f"{ending}\n  starting it again")
     replica.start(run)
 
 
@@ -137,7 +121,6 @@ class _Watch:
 
     def __init__(self, run: Run) -> None:
         self.run, self.looked = run, time.monotonic()
-        self.seen: set[str] = set()
 
     def look(self, replicas: list[Replica]) -> None:
         """Kill those that were silent too long; looks as often as hearts beat."""
@@ -145,10 +128,9 @@ class _Watch:
         if now - self.looked < heartbeat.HEARTBEAT_S:
             return
         self.looked, alive = now, heartbeat.alive(self.run.path)
-        self.seen |= alive
         for replica in replicas:
-            beats = replica.of(self.seen)
-            if not beats or beats <= alive or replica.exit is not None:
+            worker = replica.record.get("worker")
+            if worker is None or worker in alive or replica.exit is not None:
                 replica.silent_since = None
             elif replica.silent_since is None:
                 # A whole machine may have slept: then the heartbeat is back in a moment. And a
@@ -163,51 +145,35 @@ def _retry_failed_loads(run: Run, replicas: list[Replica]) -> None:
 
     Memory of a GPU that is not free yet, two processes that met in a cache: worth another try.
     """
-    if all(replica.state in ("loading", "ended") for replica in replicas):
-        return
-    for replica in replicas:
-        if (
-            replica.failed
-            and replica.lost_while == "loading"
-            and 0 < replica.starts_in_vain < MOST_IN_VAIN
-        ):
+    loaded = any(replica.state not in ("loading", "ended") for replica in replicas)
+    for replica in replicas if loaded else ():
+        again = 0 < replica.starts_in_vain < MOST_IN_VAIN
+        if replica.failed and replica.lost_while == "loading" and again:
             warn(f"replica {replica.number}: {replica.failed}\n  others could load: once more")
             replica.start(run)
 
 
-def _detail(replicas: list[Replica], since: float) -> str:
+def _detail(replicas: list[Replica], meter: Meter) -> str:
     """Rates and shares for the progress line."""
     attempts, tokens, boxed, truncated = (
-        sum(replica.total(what) for replica in replicas) for what in COUNTS
+        sum(replica.total(count) for replica in replicas) for count in COUNTS
     )
-    running = [replica for replica in replicas if replica.running]
+    running = [replica for replica in replicas if replica.process]
     loading = sum(replica.state == "loading" for replica in running)
     parts = []
     if attempts:
         rate = sum(replica.record.get("tokens_per_s", 0.0) for replica in running)
-        rate = rate if running else tokens / max(time.monotonic() - since, 1e-9)
+        rate = rate if running else tokens / max(time.monotonic() - meter.started, 1e-9)
         parts = [rate_and_shares(rate, attempts, boxed, truncated)]
     if running:
         parts.append(f"{len(running) - loading} of {len(replicas)} replicas")
     return ", ".join(parts + [f"{loading} loading"] * bool(loading))
 
 
-@contextlib.contextmanager
-def _logs(replicas: list[Replica]) -> Iterator[None]:
-    """Logs in which nothing was written are taken away at the end."""
-    try:
-        yield
-    finally:
-        for replica in replicas:
-            with contextlib.suppress(OSError):
-                if not replica.log.stat().st_size:
-                    replica.log.unlink()
-
-
 def _conclude(run: Run, replicas: list[Replica], left: int) -> None:
     """Say what was not in order; an error where attempts are owed that nobody makes."""
-    reasons = list(dict.fromkeys(replica.failed for replica in replicas if replica.failed))
-    given_up = sum(replica.failed is not None for replica in replicas)
+    failures = [replica.failed for replica in replicas if replica.failed]
+    reasons, given_up = list(dict.fromkeys(failures)), len(failures)
     others = heartbeat.alive(run.path)
     if left and (given_up == len(replicas) or not others):
         kind = UserError if all(replica.code == 2 for replica in replicas) else TryAgain

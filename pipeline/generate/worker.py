@@ -112,6 +112,8 @@ class _Worker:
             return
         if self.progress is None:
             note(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
+        else:
+            self.progress(self.session.now())
         longest = max(len(r["prompt_token_ids"]) + r["max_tokens"] for r in self.rows.values())
         try:
             with stopping.at_once(self.stop):
