@@ -8,6 +8,7 @@ Claims save time and nothing else: what is made is what `attempts/` holds. Two w
 same attempt, one of them thought dead, cost that attempt's time.
 """
 
+import functools
 import random
 import time
 from collections import deque
@@ -37,15 +38,12 @@ class Claims:
         made_by: Callable[[str], set[int]],
     ) -> None:
         self.files = ClaimFiles(heartbeat)
-        self._owed_now, self._made_by = owed, made_by
-        self._made: dict[str, set[int]] = {}  # by dead workers
-        self._nobody = (DONE, SPLIT, self.files.me)  # who is no other worker
-        self._owed: dict[int, set[int]] = {}  # by block: positions not known to be durable
-        self._mine: dict[int, set[int]] = {}  # by block that is mine: what is not durable yet
-        self._singles: set[int] = set()  # positions claimed one by one
+        self._owed_now, self._made_by = owed, functools.cache(made_by)
+        self._owed: dict[str, set[int]] = {}  # by block: positions not known to be durable
+        self._mine: dict[str, set[int]] = {}  # by block or attempt that is mine: not durable yet
         self._ready: deque[int] = deque()  # mine and not begun
         self._begun: set[int] = set()  # taken, and neither durable nor lost
-        self._free: list[int] = []  # blocks that nobody has claimed
+        self._free: list[str] = []  # blocks that nobody has claimed
         self._open: list[int] = []  # positions of split blocks that nobody has claimed
         self._filling = True
         self._looked = time.monotonic()
@@ -87,8 +85,9 @@ class Claims:
             self._claim()
         if not self._ready:
             return None
-        self._begun.add(self._ready[0])
-        return self._ready.popleft()
+        position = self._ready.popleft()
+        self._begun.add(position)
+        return position
 
     def lost(self, position: int) -> bool:
         """Whether somebody else makes what this worker took; then its own attempt must not count.
@@ -96,10 +95,10 @@ class Claims:
         Readers of the table may have seen the other one by now.
         """
         self._look()
-        if self._holds(position):
+        if self._claimed(position):
             return False
-        block = position // BLOCK
-        holder = self.files.states.get(_block(block))
+        block = _block(position)
+        holder = self.files.states.get(block)
         if holder in (None, SPLIT):
             holder = self.files.states.get(_single(position))
         gone = holder is not None or position not in self._owed.get(block, ())
@@ -109,16 +108,12 @@ class Claims:
 
     def durable(self, position: int) -> None:
         """An attempt that this worker took is safe on the disk."""
-        block = position // BLOCK
-        if position in self._singles:
-            self._singles.remove(position)
-            self.files.mark(_single(position), DONE)
-        elif block in self._mine:
-            self._mine[block].discard(position)
-            if not self._mine[block]:
-                del self._mine[block]
-                self.files.mark(_block(block), DONE)
-        self._forget(block, {position})
+        if piece := self._claimed(position):
+            self._mine[piece].discard(position)
+            if not self._mine[piece]:
+                del self._mine[piece]
+                self.files.mark(piece, DONE)
+        self._forget({position})
         self._begun.discard(position)
 
     def seize(self, piece: str) -> bool:
@@ -131,11 +126,12 @@ class Claims:
 
     def release(self) -> None:
         """Leave what is not finished to others."""
-        for block in list(self._mine):
-            self._split(block, self._mine.pop(block))
-        for position in self._singles:
-            self.files.drop(_single(position))
-        self._singles, self._ready = set(), deque()
+        for piece, missing in self._mine.items():
+            if "." in piece:
+                self.files.drop(piece)
+            else:
+                self._split(piece, missing)
+        self._mine, self._ready = {}, deque()
 
     def _look(self, now: bool = False) -> None:
         """See what others have claimed and made, unless that was done just now."""
@@ -144,46 +140,47 @@ class Claims:
         if not now and silence < pause:
             return
         self.files.look()
-        states, names = self.files.states, self._names()
-        if any(name not in states for name in names):  # thought dead, and cleared away
-            self._mine, self._singles, self._ready = {}, set(), deque()
-        if silence > lease.EXPIRE_S or any(name not in states for name in names):
+        states = self.files.states
+        cleared = any(piece not in states for piece in self._mine)  # this worker was thought dead
+        if cleared:
+            self._mine, self._ready = {}, deque()
+        if cleared or silence > lease.EXPIRE_S:
             self._read_table()
-        for block in list(self._owed):
-            state = states.get(_block(block))
-            if state == DONE:
-                del self._owed[block]
-            elif state == SPLIT:
-                done = {p for p in self._owed[block] if states.get(_single(p)) == DONE}
-                self._forget(block, done)
+        for piece, positions in list(self._pieces()):
+            if states.get(piece) == DONE:
+                self._forget(positions)
         self._keep_mine()
-        self._free = [block for block in self._owed if _block(block) not in states]
+        self._free = [block for block in self._owed if block not in states]
         self._open = [
             position
             for block, positions in self._owed.items()
-            if states.get(_block(block)) == SPLIT
+            if states.get(block) == SPLIT
             for position in positions
             if _single(position) not in states and position not in self._begun
         ]
         self._looked = time.monotonic()
 
+    def _pieces(self) -> Iterator[tuple[str, set[int]]]:
+        """What is owed as it is claimed: by block, and where that is split by attempt."""
+        for block, positions in self._owed.items():
+            if self.files.states.get(block) == SPLIT:
+                yield from ((_single(position), {position}) for position in positions)
+            else:
+                yield block, positions
+
     def _keep_mine(self) -> None:
         """Lose what somebody else has by now, and take up what a listing had left out."""
-        states, me = (
-            self.files.states,
-            self.files.me,
-        )  # where another is: this worker was thought dead
-        self._mine = {b: left for b, left in self._mine.items() if states.get(_block(b)) == me}
-        self._singles = {p for p in self._singles if states.get(_single(p)) == me}
-        self._ready = deque(filter(self._holds, self._ready))
-        for block, positions in self._owed.items():
-            if states.get(_block(block)) == me and block not in self._mine:
-                self._mine[block] = set(positions)
-                self._ready.extend(sorted(positions - self._begun))
-            elif states.get(_block(block)) == SPLIT:
-                mine = {p for p in positions - self._singles if states.get(_single(p)) == me}
-                self._singles |= mine
-                self._ready.extend(sorted(mine - self._begun))
+        states, me = self.files.states, self.files.me
+        self._mine = {piece: left for piece, left in self._mine.items() if states.get(piece) == me}
+        self._ready = deque(filter(self._claimed, self._ready))
+        for piece, positions in self._pieces():
+            if states.get(piece) == me and piece not in self._mine:
+                self._hold(piece, positions)
+
+    def _hold(self, piece: str, positions: set[int]) -> None:
+        """A block or an attempt is this worker's."""
+        self._mine[piece] = set(positions)
+        self._ready.extend(sorted(positions - self._begun))
 
     def reopen(self) -> int:
         """Believe the table where a mark says that an attempt is done; how much is owed after all.
@@ -195,7 +192,7 @@ class Claims:
         states = self.files.states
         self._read_table()  # after the look: attempts are durable before they are marked
         for block, missing in self._owed.items():
-            state = states.get(_block(block))
+            state = states.get(block)
             if state not in (DONE, SPLIT):
                 continue
             for position in missing:
@@ -209,22 +206,23 @@ class Claims:
     def steady(self) -> bool:
         """Whether those who are at what is left have shown a sign of life just now."""
         late = lease.EXPIRE_S - 3 * HEARTBEAT_S
-        return not any(self.files.is_silent(who, late) for who in set(self._holders()))
+        return not any(self.files.is_silent(worker, late) for worker in self._holders())
 
     def _read_table(self) -> None:
         self._owed = {}
         for position in self._owed_now():
-            self._owed.setdefault(position // BLOCK, set()).add(position)
+            self._owed.setdefault(_block(position), set()).add(position)
 
-    def _names(self) -> list[str]:
-        return [*map(_block, self._mine), *map(_single, self._singles)]
+    def _claimed(self, position: int) -> str | None:
+        """What of this worker's an attempt belongs to: a claim on itself, or on its block."""
+        pieces = (_single(position), _block(position))
+        return next((piece for piece in pieces if piece in self._mine), None)
 
-    def _holds(self, position: int) -> bool:
-        return position in self._singles or position // BLOCK in self._mine
-
-    def _forget(self, block: int, positions: set[int]) -> None:
+    def _forget(self, durable: set[int]) -> None:
+        """Attempts of one block are not owed any more."""
+        block = _block(min(durable))
         if block in self._owed:
-            self._owed[block] -= positions
+            self._owed[block] -= durable
             if not self._owed[block]:
                 del self._owed[block]
 
@@ -235,82 +233,70 @@ class Claims:
             spread = 1 if self.alone else 2 * self.files.workers
             block = self._free.pop(random.randrange(min(len(self._free), spread)))
             if not self.alone and len(self._free) < self.files.workers:
-                if self.files.split_free(_block(block)):
+                if self.files.split_free(block):
                     # A listing is no snapshot: others may have split it, and claimed parts of it.
                     left = self._owed.get(block, ())
                     taken = self._begun.union(p for p in left if _single(p) in self.files.states)
                     self._open += [p for p in left if p not in taken]
-            elif self.files.win(_block(block)):
-                self._mine[block] = set(self._owed[block])
-                self._ready.extend(sorted(self._owed[block] - self._begun))
+            elif self.files.win(block):
+                self._hold(block, self._owed[block])
                 if self._ready:
                     return
         while self._open:
             position = self._open.pop(random.randrange(len(self._open)))
             if self.files.win(_single(position)):
-                self._singles.add(position)
-                self._ready.append(position)
+                self._hold(_single(position), {position})
                 return
         self._take_over()
 
     def _take_over(self) -> None:
         """Take over what dead workers had claimed, once nothing else is left."""
-        dead = {who for who in set(self._holders()) if self.files.is_dead(who)}
+        dead = {worker for worker in self._holders() if self.files.is_dead(worker)}
         if not dead:
             return
         self._look(now=True)  # what they marked before they died is to be seen by now
-        states = self.files.states
-        for block, positions in list(self._owed.items()):
-            if states.get(_block(block)) in dead:
-                durable = self._made_by_dead(states[_block(block)])
-                self._split(block, positions - durable)
-        for position in [p for positions in self._owed.values() for p in positions]:
-            holder = states.get(_single(position))
-            if holder in dead and position in self._made_by_dead(holder):
-                self.files.mark(_single(position), DONE)
-            elif holder in dead and self.files.supersede(_single(position)):
-                self._singles.add(position)
-                self._ready.append(position)
+        for piece, positions in list(self._pieces()):
+            holder = self.files.states.get(piece)
+            if holder not in dead:
+                continue
+            missing = positions - self._made_by(holder)
+            if piece in self._owed:
+                self._split(piece, missing)
+            elif not missing:
+                self.files.mark(piece, DONE)
+            elif self.files.supersede(piece):
+                self._hold(piece, positions)
                 break
         self._look(now=True)
 
-    def _holders(self) -> Iterator[str]:
-        """Who has claimed something that this worker waits for."""
-        states = self.files.states
-        for block, positions in self._owed.items():
-            holder = states.get(_block(block), DONE)
-            of_singles = (
-                (states.get(_single(p), DONE) for p in positions) if holder == SPLIT else ()
-            )
-            yield from (who for who in (holder, *of_singles) if who not in self._nobody)
-
-    def _made_by_dead(self, worker: str) -> set[int]:
-        if worker not in self._made:
-            self._made[worker] = self._made_by(worker)
-        return self._made[worker]
+    def _holders(self) -> set[str]:
+        """Who else has claimed something that is owed."""
+        holders = {self.files.states.get(piece, DONE) for piece, _ in self._pieces()}
+        return holders - {DONE, self.files.me}
 
     def _share(self) -> None:
         """Let others have what is claimed and not begun, but for the next attempt."""
         first = self._ready.popleft()
-        waiting = set(self._ready) - self._singles
-        for block in {position // BLOCK for position in waiting}:
+        waiting = {position for position in self._ready if _single(position) not in self._mine}
+        for block in set(map(_block, waiting)):
             missing = self._mine.pop(block)
             for position in missing - waiting:  # they are under way, or about to be
                 if self.files.win(_single(position)):
-                    self._singles.add(position)
+                    self._mine[_single(position)] = {position}
             self._split(block, missing)
-        self._ready = deque([first, *(p for p in self._ready if p in self._singles)])
+        self._ready = deque([first, *(p for p in self._ready if _single(p) in self._mine)])
 
-    def _split(self, block: int, missing: set[int]) -> None:
+    def _split(self, block: str, missing: set[int]) -> None:
         """Open a block to all; what is not missing is marked done before."""
-        for position in range(block * BLOCK, (block + 1) * BLOCK):
+        start = int(block) * BLOCK
+        for position in range(start, start + BLOCK):
             if position not in missing:
                 self.files.mark(_single(position), DONE)
-        self.files.mark(_block(block), SPLIT)
+        self.files.mark(block, SPLIT)
 
 
-def _block(block: int) -> str:
-    return f"{block:06d}"
+def _block(position: int) -> str:
+    return f"{position // BLOCK:06d}"
 
 
 def _single(position: int) -> str:
@@ -319,4 +305,4 @@ def _single(position: int) -> str:
     >>> _single(12 * BLOCK + 5)
     '000012.05'
     """
-    return f"{_block(position // BLOCK)}.{position % BLOCK:02d}"
+    return f"{_block(position)}.{position % BLOCK:02d}"
