@@ -147,8 +147,9 @@ def test_names_are_read_generously_and_written_one_way() -> None:
         ("g-pass@8:x", "x"),
         ("geom@2:-1:1", "0 or more"),
         ("geo-spectrum@2:7", "from 0 to 1"),
-        ("spectrum@3:0.5", "write 3"),
-        ("spectrum@1:2", "at most 1"),
+        ("spectrum@3:0.5", "3 numbers"),
+        ("spectrum@1:2", "between 0 and 1"),
+        ("spectrum@2:0.6:0.6", "at most 1"),
     ],
 )
 def test_what_is_no_metric(name: str, said: str) -> None:

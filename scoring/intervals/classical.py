@@ -15,13 +15,15 @@ import numpy.typing as npt
 
 from scoring.metrics.bayes import question_stderr
 from scoring.numerics.checks import (
+    Summary,
     check_confidence,
     check_whole,
-    normal_interval,
     normal_quantile,
+    normal_summary,
+    question_mean,
+    question_sigma,
     result,
 )
-from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import (
     Floats,
     Ints,
@@ -69,8 +71,7 @@ def wald_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.9
     means = observed_means(counts, weights)
     squares = (counts * (weights - means[..., None]) ** 2).sum(axis=-1)
     variances = squares / (trials - 1) / trials
-    a, stderr = means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / means.shape[-1]
-    return result(a), result(stderr), *map(result, normal_interval(a, stderr, confidence, None))
+    return normal_summary(question_mean(means, None), question_sigma(variances, None), confidence)
 
 
 def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
@@ -103,7 +104,7 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
     lo, hi = (end / (1 + z**2 / n) for end in (middle - reach, middle + reach))
     # At 0 and 1 they are exact but for rounding, which must not put them inside of a.
     lo, hi = np.clip(np.minimum(lo, a), 0.0, 1.0), np.clip(np.maximum(hi, a), 0.0, 1.0)
-    return result(a), result(np.sqrt(variance)), result(lo), result(hi)
+    return Summary(*map(result, (a, np.sqrt(variance), lo, hi)))
 
 
 def clustered_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95) -> Summary:
@@ -118,9 +119,8 @@ def clustered_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float 
     >>> [round(x, 4) for x in clustered_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1, 0.504, 0.896]
     """
-    stderr = question_stderr(R, w)
-    a = result(observed_means(*weighted_counts(R, w)).mean(axis=-1))
-    return a, stderr, *map(result, normal_interval(a, stderr, confidence, None))
+    a = observed_means(*weighted_counts(R, w)).mean(axis=-1)
+    return normal_summary(a, question_stderr(R, w), confidence)
 
 
 def bootstrap_ci(
@@ -159,7 +159,7 @@ def bootstrap_ci(
         ends = np.quantile(averages, [tail, 1 - tail])
         summary[(slice(None), *at)] = averages.std(ddof=1), *ends
     a = observed_means(counts, weights).mean(axis=-1)
-    return result(a), *map(result, summary)
+    return Summary(*map(result, (a, *summary)))
 
 
 def _replicates(counts: Ints, weights: Floats, replicates: int, seed: int, trials: bool) -> Floats:

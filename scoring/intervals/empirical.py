@@ -35,13 +35,13 @@ from scipy import special
 
 from scoring.numerics.checks import (
     Bounds,
+    Summary,
     check_confidence,
     check_whole,
     normal_quantile,
     result,
     within,
 )
-from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import Floats, Ints, Outcomes, outcome_counts, weighted_counts
 from scoring.numerics.moments import posterior_moments
 from scoring.numerics.shared_prior import blocks, posterior
@@ -116,7 +116,7 @@ def empirical_bayes_ci(
     low, span = weights.min(), np.ptp(weights)
     ends = [low + span * end for end in _beta_ends(mu, sigma, confidence)]
     lo, hi = (within(end, bounds) for end in ends)
-    return result(low + span * mu), result(span * sigma), lo, hi
+    return Summary(result(low + span * mu), result(span * sigma), lo, hi)
 
 
 def fit_prior(R: Outcomes, categories: int = 2) -> Prior:

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import number_array
-from scoring.numerics.checks import check_confidence, result
-from scoring.numerics.estimate import Summary
+from scoring.numerics.checks import Summary, check_confidence, result
 from scoring.numerics.fourier import mean_cdf, mean_quantiles
 from scoring.numerics.inputs import Floats, Outcomes, counts_and_prior
 from scoring.numerics.moments import bayes_from_counts, merge_equal
@@ -65,11 +64,11 @@ def bayes_exact_ci(
     nu, weights, mu, sigma = _posterior(R, w, R0)
     levels, flat = merge_equal(nu.reshape(-1, *nu.shape[-2:]), weights)
     if levels.size == 1:
-        return result(mu), result(sigma), result(mu), result(mu)
+        return Summary(*map(result, (mu, sigma, mu, mu)))
     span = levels[-1] - levels[0]
     ends = mean_quantiles(flat, (levels - levels[0]) / span, np.array([tail, 1 - tail]))
     lo, hi = (levels[0] + span * ends[:, i].reshape(mu.shape) for i in (0, 1))
-    return result(mu), result(sigma), result(lo), result(hi)
+    return Summary(*map(result, (mu, sigma, lo, hi)))
 
 
 def posterior_cdf(

@@ -25,15 +25,15 @@ from scoring.numerics.arrays import broadcast, check_sigma, finite_array
 from scoring.numerics.checks import (
     Bounds,
     Short,
+    Summary,
     check_positive,
     check_whole,
     enough_trials,
-    normal_interval,
+    normal_summary,
     question_mean,
     question_sigma,
     result,
 )
-from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import (
     Counts,
     Floats,
@@ -119,8 +119,7 @@ def bayes_ci(
     >>> [round(x, 4) for x in bayes_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))]
     [0.6429, 0.1185, 0.4107, 0.875]
     """
-    mu, sigma = bayes(R, w, R0)
-    return mu, sigma, *normal_interval(mu, sigma, confidence, bounds)
+    return normal_summary(*bayes(R, w, R0), confidence, bounds)
 
 
 def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> tuple[Any, Any]:
@@ -162,8 +161,7 @@ def avg_ci(
     >>> [round(x, 4) for x in avg_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))]
     [0.7, 0.1658, 0.375, 1.0]
     """
-    a, sigma = avg(R, w, short)
-    return a, sigma, *normal_interval(a, sigma, confidence, bounds)
+    return normal_summary(*avg(R, w, short), confidence, bounds)
 
 
 def question_stderr(R: Outcomes, w: npt.ArrayLike | None = None) -> Any:

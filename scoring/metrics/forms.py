@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
-from scoring.metrics.geom import blend, blend_variance, geom_at_k
+from scoring.metrics.geom import blend, blend_sigma, check_powers, geom_at_k
 from scoring.metrics.passk import naive_pass_at_k
-from scoring.numerics.checks import check_finite, question_sigma, result
+from scoring.metrics.thresholds import check_spectrum
+from scoring.numerics.checks import Summary, question_sigma, result
 from scoring.numerics.credit import by_state
 from scoring.numerics.estimate import subset_mean
 from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
@@ -98,16 +99,10 @@ def area(k: int) -> Credit:
     return [Fraction(1) - miss for miss in misses]
 
 
-def spectrum(weights: Sequence[float]) -> Credit:
-    """Credits w_1 + ... + w_j of weights 0 or more, of sum at most 1.
-
-    Each is taken as the shortest decimal number that prints like it: 0.1 is one tenth.
-    """
-    exact = [Fraction(repr(check_finite(weight, "a weight"))) for weight in weights]
-    # Decimal weights such as ten times 0.1 sum to 1; the slack is for thirds and the like.
-    if not exact or min(exact) < 0 or sum(exact) > 1 + Fraction(1, 10**12):
-        raise ValueError(f"weights is {list(weights)!r}: pass numbers, 0 or more, of sum at most 1")
-    return [sum(exact[:j], Fraction(0)) for j in range(len(exact) + 1)]
+def spectrum(weights: Sequence[float], k: int) -> Credit:
+    """Credits w_1 + ... + w_j; a weight is the shortest decimal number that prints like it."""
+    exact = [Fraction(repr(weight)) for weight in check_spectrum(weights, k).tolist()]
+    return [sum(exact[:j], Fraction(0)) for j in range(k + 1)]
 
 
 class Form(NamedTuple):
@@ -117,7 +112,7 @@ class Form(NamedTuple):
     tables: Callable[[int], tuple[list[Value], ...]]  # the parts exactly, as `Estimator` has them
     powers: tuple[float, ...] = (1.0,)
     sigma: Callable[[Outcomes], Any] | None = None  # None: `sampling_sigma`
-    interval: Callable[..., tuple[Any, Any, Any, Any]] | None = None  # a posterior's own
+    interval: Callable[..., Summary] | None = None  # a posterior's own
 
     def estimate(self, R: Outcomes) -> Any:
         """The score, of shape (...)."""
@@ -134,10 +129,7 @@ class Form(NamedTuple):
         if len(spread) == 1:
             return result(question_sigma(spread[0], None))
         x, y = (np.asarray(part(R)) for part in self.parts)
-        vx, vy, covariance = (part.sum(axis=-1) / part.shape[-1] ** 2 for part in spread)
-        a, b = self.powers
-        variance = blend_variance(blend(x, y, a, b), x, y, vx, vy, covariance, a, b)
-        return result(np.sqrt(variance))
+        return result(blend_sigma(x, y, spread, *self.powers))
 
 
 def _spread(parts: Any, correct: Ints, trials: Ints) -> tuple[Floats, ...]:
@@ -176,31 +168,26 @@ def of_credit(
     return Form(parts, lambda n: tuple(expected(credit, n) for credit in exact), powers, sigma)
 
 
+def of_count(
+    score: Callable[[Outcomes], Any], value: Callable[[int, int], Value], interval: Any = None
+) -> Form:
+    """The form of a score that is the mean over questions of ``value(c, n)``."""
+    return Form((score,), lambda n: ([value(c, n) for c in range(n + 1)],), interval=interval)
+
+
 def bayes_form() -> Form:
     """Bayes@N under the uniform prior; equation 14. avg@N ranks in the same way."""
-
-    def tables(n: int) -> tuple[list[Value], ...]:
-        return ([Fraction(c + 1, n + 2) for c in range(n + 1)],)
-
-    return Form((lambda R: bayes(R)[0],), tables, interval=bayes_ci)
+    return of_count(lambda R: bayes(R)[0], lambda c, n: Fraction(c + 1, n + 2), bayes_ci)
 
 
 def avg_form() -> Form:
     """avg@N, the share of correct trials."""
-
-    def tables(n: int) -> tuple[list[Value], ...]:
-        return ([Fraction(c, n) for c in range(n + 1)],)
-
-    return Form((lambda R: avg(R)[0],), tables, interval=avg_ci)
+    return of_count(lambda R: avg(R)[0], Fraction, avg_ci)
 
 
 def naive_form(k: int) -> Form:
     """The plug-in 1 - (1 - c/n)^k, which section 2.7 calls naive Pass^k; from n = k, as Pass@k."""
-
-    def tables(n: int) -> tuple[list[Value], ...]:
-        return ([Fraction(n**k - (n - c) ** k, n**k) for c in range(n + 1)],)
-
-    return Form((partial(naive_pass_at_k, k=k),), tables)
+    return of_count(partial(naive_pass_at_k, k=k), lambda c, n: 1 - Fraction(n - c, n) ** k)
 
 
 def geom_form(k: int, a: float = 0.5, b: float = 0.5) -> Form:
@@ -210,12 +197,12 @@ def geom_form(k: int, a: float = 0.5, b: float = 0.5) -> Form:
         some, every = expected(at_least(1, k), n), expected(at_least(k, k), n)
         return ([float(x) ** a * float(y) ** b for x, y in zip(some, every, strict=True)],)
 
-    check_powers(a, b)
+    nonnegative_powers(a, b)
     return Form((partial(geom_at_k, k=k, pass_power=a, unanimous_power=b),), tables)
 
 
-def check_powers(a: float, b: float) -> tuple[float, float]:
-    """Return the powers of a blend that may be 0 but not negative, and not both 0."""
-    if min(check_finite(a, "a"), check_finite(b, "b")) < 0 or a == b == 0:
-        raise ValueError(f"the powers are {a:g} and {b:g}: pass two of 0 or more, and one above 0")
+def nonnegative_powers(a: float, b: float) -> tuple[float, float]:
+    """Return the powers of a blend, which may be 0 but not negative, and not both 0."""
+    if min(check_powers(a, b)) < 0:
+        raise ValueError(f"the powers are {a:g} and {b:g}: pass two of 0 or more")
     return a, b

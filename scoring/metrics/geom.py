@@ -8,38 +8,32 @@ and :func:`scoring.pass_at_k_ci`, where a function does not name more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from scoring.metrics.passk import pass_at_k
 from scoring.metrics.thresholds import spectrum, upper_half
 from scoring.numerics.checks import (
     UNIT,
     Bounds,
     Short,
+    Summary,
     check_finite,
     check_k,
     check_share,
-    normal_interval,
+    normal_summary,
     question_mean,
     result,
 )
-from scoring.numerics.credit import (
-    at_least,
-    beta_binomial,
-    credit_moments,
-    opposite_covariance,
-    power_moments,
-    subset_scores,
-)
+from scoring.numerics.credit import at_least, opposite_moments, spectrum_moments, subset_scores
 from scoring.numerics.estimate import (
-    Summary,
     beta_moments,
-    credit_summary,
+    beta_summary,
     enough_binary,
-    summary,
+    of_credit,
+    subset_mean,
 )
 from scoring.numerics.inputs import Bools, Floats, Outcomes
 
@@ -59,10 +53,8 @@ def geom_at_k(
     >>> round(geom_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.647106
     """
-    k = check_k(k)
-    correct, trials, kept = enough_binary(R, k, f"Geom@{k}", short)
-    any_ = subset_scores(at_least(1, k), correct, trials)
-    all_ = subset_scores(at_least(k, k), correct, trials)
+    correct, trials, kept = enough_binary(R, check_k(k), f"Geom@{k}", short)
+    any_, all_ = (subset_scores(at_least(least, k), correct, trials) for least in (1, k))
     return result(question_mean(blend(any_, all_, pass_power, unanimous_power, kept), kept))
 
 
@@ -86,9 +78,8 @@ def geom_at_k_ci(
     [0.6107, 0.1331, 0.3498, 0.8716]
     """
     k, prior = check_k(k), (alpha0, beta0)
-    arguments = (k, *check_powers(pass_power, unanimous_power))
-    moments, _ = beta_moments(R, f"Geom@{k}", k, _blended_moments, arguments, prior)
-    return summary(moments, None, confidence, bounds)
+    posterior = (_blended_moments, k, *check_powers(pass_power, unanimous_power))
+    return beta_summary(R, f"Geom@{k}", k, posterior, prior, confidence, bounds)
 
 
 def geom_ds_at_k(
@@ -103,11 +94,8 @@ def geom_ds_at_k(
     >>> round(geom_ds_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.653835
     """
-    k = check_k(k)
-    correct, trials, kept = enough_binary(R, k, f"Geom@{k}", short)
-    any_ = question_mean(subset_scores(at_least(1, k), correct, trials), kept)
-    all_ = question_mean(subset_scores(at_least(k, k), correct, trials), kept)
-    return result(blend(any_, all_, pass_power, unanimous_power))
+    credit = at_least(check_k(k), k)
+    return _blended_mean(R, f"Geom@{k}", credit, pass_power, unanimous_power, short)
 
 
 def geom_ds_at_k_ci(
@@ -126,7 +114,7 @@ def geom_ds_at_k_ci(
     [0.6121, 0.1328, 0.3519, 0.8723]
     """
     k, prior = check_k(k), (alpha0, beta0)
-    moments, _ = beta_moments(R, f"Geom@{k}", k, _both_moments, (k,), prior)
+    moments, _ = beta_moments(R, f"Geom@{k}", k, (opposite_moments, k), prior)
     return _blended_summary(moments, pass_power, unanimous_power, confidence, bounds)
 
 
@@ -141,24 +129,19 @@ def geo_spectrum_at_k(
     """GeoSpectrum: Pass@k to the power lambda times S_{w,k} to the power 1 - lambda.
 
     Both are averaged over questions first. ``lam`` (or ``lambda_``; both are a TypeError) is
-    lambda, from 0 (only S) to 1 (only Pass@k). S is :func:`scoring.threshold_spectrum_at_k` with
-    ``weights``, or without them mG-Pass@k, which with lambda 1/2 is GeoSpectrum*@k,
-    :func:`geo_spectrum_star_at_k`. All else: :func:`scoring.pass_at_k`.
+    lambda, from 0 (only S) to 1 (only Pass@k, whatever the weights). S is
+    :func:`scoring.threshold_spectrum_at_k` with ``weights``, or without them mG-Pass@k, which with
+    lambda 1/2 is GeoSpectrum*@k, :func:`geo_spectrum_star_at_k`. All else:
+    :func:`scoring.pass_at_k`.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(geo_spectrum_at_k(R, 3), 6), round(geo_spectrum_at_k(R, 3, lam=1.0), 6)
     (0.408248, 1.0)
     """
-    lam, k = _one_lambda(lam, lambda_), check_k(k)
-    if lam == 1.0:
-        return pass_at_k(R, k, short)
-    credit = upper_half(k) if weights is None else spectrum(weights, k)
-    correct, trials, kept = enough_binary(R, k, f"GeoSpectrum@{k}", short)
-    upper = question_mean(subset_scores(credit, correct, trials), kept)
-    if lam == 0.0:
-        return result(upper)
-    any_ = question_mean(subset_scores(at_least(1, k), correct, trials), kept)
-    return result(blend(any_, upper, lam, 1.0 - lam))
+    lam, credit = _lambda_and_credit(k, lam, weights, lambda_)
+    if lam in (0.0, 1.0):
+        return subset_mean(R, f"GeoSpectrum@{k}", credit, short)
+    return _blended_mean(R, f"GeoSpectrum@{k}", credit, lam, 1.0 - lam, short)
 
 
 def geo_spectrum_at_k_ci(
@@ -175,20 +158,16 @@ def geo_spectrum_at_k_ci(
     """Approximate posterior summary of :func:`geo_spectrum_at_k`.
 
     mu is the blend of the posterior means of Pass@k and S, and sigma follows from their variances
-    and covariance to first order (delta method). With lambda 1 the weights are not looked at. All
-    else: :func:`scoring.pass_at_k_ci`.
+    and covariance to first order (delta method). All else: :func:`scoring.pass_at_k_ci`.
 
     >>> [round(x, 4) for x in geo_spectrum_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
     [0.6121, 0.1328, 0.3519, 0.8723]
     """
-    lam, k = _one_lambda(lam, lambda_), check_k(k)
+    lam, credit = _lambda_and_credit(k, lam, weights, lambda_)
     what, prior = f"GeoSpectrum@{k}", (alpha0, beta0)
-    if lam == 1.0:
-        return credit_summary(R, what, at_least(1, k), confidence, bounds, prior)
-    credit = upper_half(k) if weights is None else spectrum(weights, k)
-    if lam == 0.0:
-        return credit_summary(R, what, credit, confidence, bounds, prior)
-    moments, _ = beta_moments(R, what, k, _spectrum_moments, (credit.tobytes(),), prior)
+    if lam in (0.0, 1.0):
+        return beta_summary(R, what, k, of_credit(credit), prior, confidence, bounds)
+    moments, _ = beta_moments(R, what, k, (spectrum_moments, credit.tobytes()), prior)
     return _blended_summary(moments, lam, 1.0 - lam, confidence, bounds)
 
 
@@ -209,12 +188,7 @@ def geo_spectrum_star_at_k_ci(
     alpha0: float = 1.0,
     beta0: float = 1.0,
 ) -> Summary:
-    """Approximate posterior summary of GeoSpectrum*@k: :func:`geo_spectrum_at_k_ci`.
-
-    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
-    >>> geo_spectrum_star_at_k_ci(R, 2) == geo_spectrum_at_k_ci(R, 2)
-    True
-    """
+    """Approximate posterior summary of GeoSpectrum*@k: :func:`geo_spectrum_at_k_ci`."""
     return geo_spectrum_at_k_ci(R, k, 0.5, None, None, confidence, bounds, alpha0, beta0)
 
 
@@ -231,19 +205,12 @@ def blend(x: Any, y: Any, a: float, b: float, kept: Bools | None = None) -> Floa
     if a >= 0 and b >= 0:
         return np.asarray(x**a * y**b)
     zero = ((x == 0) & (a > 0)) | ((y == 0) & (b > 0))
-    undefined = (((x == 0) & (a < 0)) | ((y == 0) & (b < 0))) & ~zero
-    if kept is not None:
-        undefined &= kept
-    if undefined.any():
-        raise ValueError(
-            f"a score is 0 and its power negative (pass_power = {a}, unanimous_power = {b}): "
-            "pass powers of 0 or more"
-        )
     with np.errstate(all="ignore"):
         blended = np.where(zero, 0.0, x**a * y**b)
     if not np.isfinite(blended if kept is None else blended[kept]).all():
         raise ValueError(
-            f"pass_power = {a} and unanimous_power = {b} overflow: pass powers nearer to 0"
+            f"a score is 0 and its power negative, or the powers overflow (pass_power = {a}, "
+            f"unanimous_power = {b}): pass powers of 0 or more, or nearer to 0"
         )
     return blended
 
@@ -257,9 +224,10 @@ def check_powers(a: float, b: float) -> tuple[float, float]:
 
 
 def blend_variance(
-    mean: Floats, x: Floats, y: Floats, vx: Floats, vy: Floats, cov: Floats, a: float, b: float
+    x: Floats, y: Floats, vx: Floats, vy: Floats, cov: Floats, a: float, b: float
 ) -> Floats:
-    """Variance of x^a y^b, which is ``mean``, to first order; 0 where the blend is 0."""
+    """Variance of x^a y^b to first order; 0 where the blend is 0."""
+    mean = blend(x, y, a, b)
     dx = a * mean / np.where(x > 0, x, 1.0)
     dy = b * mean / np.where(y > 0, y, 1.0)
     # A slope may be as large as a score is small; times the spread it is below the blend's own.
@@ -267,8 +235,25 @@ def blend_variance(
         parts = (dx * np.sqrt(vx)) ** 2 + (dy * np.sqrt(vy)) ** 2 + 2 * (dx * cov * dy)
     if not np.isfinite(parts).all():
         raise ValueError(f"powers {a} and {b} overflow: pass powers nearer to 0")
-    variance: Floats = np.maximum(parts, 0.0)
-    return variance
+    return np.asarray(np.maximum(parts, 0.0))
+
+
+def blend_sigma(x: Floats, y: Floats, spread: Sequence[Floats], a: float, b: float) -> Floats:
+    """Standard deviation of the blend of two means over questions.
+
+    ``spread`` holds the variances of the questions' scores and their covariance, each (..., M).
+    """
+    vx, vy, cov = (part.sum(axis=-1) / part.shape[-1] ** 2 for part in spread)
+    return np.sqrt(blend_variance(x, y, vx, vy, cov, a, b))
+
+
+def _blended_mean(R: Outcomes, what: str, credit: Floats, a: float, b: float, short: Short) -> Any:
+    """The blend of Pass@k and the score of a credit, both averaged over questions first."""
+    k = credit.size - 1
+    correct, trials, kept = enough_binary(R, k, what, short)
+    scores = (subset_scores(part, correct, trials) for part in (at_least(1, k), credit))
+    x, y = (question_mean(score, kept) for score in scores)
+    return result(blend(x, y, a, b))
 
 
 def _blended_summary(
@@ -276,39 +261,24 @@ def _blended_summary(
 ) -> Summary:
     """Summary of a blend of two means over questions: their means, variances and covariance."""
     x, y = (question_mean(means, None) for means in moments[:2])
-    vx, vy, cov = (part.sum(axis=-1) / part.shape[-1] ** 2 for part in moments[2:])
-    mu = blend(x, y, a, b)
-    sigma = np.sqrt(blend_variance(mu, x, y, vx, vy, cov, a, b))
-    return result(mu), result(sigma), *normal_interval(mu, sigma, confidence, bounds)
+    sigma = blend_sigma(x, y, moments[2:], a, b)
+    return normal_summary(blend(x, y, a, b), sigma, confidence, bounds)
 
 
 def _blended_moments(
     k: int, a: float, b: float, alpha: Floats, beta: Floats
 ) -> tuple[Floats, Floats]:
-    x, y, vx, vy, cov = _both_moments(k, alpha, beta)
-    means = blend(x, y, a, b)
-    return means, blend_variance(means, x, y, vx, vy, cov, a, b)
+    x, y, vx, vy, cov = opposite_moments(k, alpha, beta)
+    return blend(x, y, a, b), blend_variance(x, y, vx, vy, cov, a, b)
 
 
-def _both_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
-    """Posterior means, variances and covariance of Pass@k and Pass^k."""
-    _, any_, any_variance = power_moments(beta, alpha, k)
-    all_, _, all_variance = power_moments(alpha, beta, k)
-    return any_, all_, any_variance, all_variance, opposite_covariance(alpha, beta, k)
-
-
-def _spectrum_moments(spectrum: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
-    """The same of Pass@k and of the spectrum with these credits."""
-    credit = np.frombuffer(spectrum)
-    k = credit.size - 1
-    none, any_, any_variance = power_moments(beta, alpha, k)
-    mean, variance = credit_moments(credit, alpha, beta)
-    # E q^k S(p) is E q^k times the mean of S under Beta(alpha, beta + k).
-    covariance = none * (mean - beta_binomial(k, alpha, beta + k) @ credit)
-    return any_, mean, any_variance, variance, covariance
-
-
-def _one_lambda(lam: float, lambda_: float | None) -> float:
+def _lambda_and_credit(
+    k: int, lam: float, weights: npt.ArrayLike | None, lambda_: float | None
+) -> tuple[float, Floats]:
+    """Lambda, and the credit of S, or where lambda is 1 that of Pass@k."""
     if lambda_ is not None and lam != 0.5:
         raise TypeError(f"lam is {lam!r} and lambda_ is {lambda_!r}: pass one of them")
-    return check_share(lam if lambda_ is None else lambda_, "lam")
+    lam, k = check_share(lam if lambda_ is None else lambda_, "lam"), check_k(k)
+    if lam == 1.0:
+        return lam, at_least(1, k)
+    return lam, upper_half(k) if weights is None else spectrum(weights, k)

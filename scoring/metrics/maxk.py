@@ -17,15 +17,15 @@ import numpy.typing as npt
 from scoring.numerics.checks import (
     Bounds,
     Short,
+    Summary,
     check_k,
     enough_trials,
-    normal_interval,
+    normal_summary,
     question_mean,
     question_sigma,
     result,
 )
 from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
-from scoring.numerics.estimate import Summary
 from scoring.numerics.inputs import Floats, Outcomes, counts_and_prior, weighted_counts
 from scoring.numerics.moments import merge_equal
 
@@ -86,7 +86,7 @@ def max_at_k_ci(
     means, variances = (x[inverse.ravel()].reshape(nu.shape[:-1]) for x in (means, variances))
     mu, sigma = question_mean(means, None), question_sigma(variances, None)
     bounds = (float(levels[0]), float(levels[-1])) if bounds is None else bounds
-    return result(mu), result(sigma), *normal_interval(mu, sigma, confidence, bounds)
+    return normal_summary(mu, sigma, confidence, bounds)
 
 
 def _best_moments(nu: Floats, levels: Floats, k: int) -> tuple[Floats, Floats]:

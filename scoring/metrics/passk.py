@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from scoring.numerics.checks import UNIT, Bounds, Short, check_k, question_mean, result
+from scoring.numerics.checks import UNIT, Bounds, Short, Summary, check_k, question_mean, result
 from scoring.numerics.credit import at_least, power_moments
-from scoring.numerics.estimate import Summary, beta_moments, enough_binary, subset_mean, summary
+from scoring.numerics.estimate import beta_summary, enough_binary, interval_of, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
 
 
@@ -90,83 +90,35 @@ def pass_at_k_ci(
     >>> [round(x, 4) for x in pass_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
     [0.8393, 0.0973, 0.6487, 1.0]
     """
-    k, prior = check_k(k), (alpha0, beta0)
-    moments, kept = beta_moments(R, f"Pass@{k}", k, _any_moments, (k,), prior, short, k)
-    return summary(moments, kept, confidence, bounds)
+    k, posterior, prior = check_k(k), (_any_moments, k), (alpha0, beta0)
+    return beta_summary(R, f"Pass@{k}", k, posterior, prior, confidence, bounds, short, k)
 
 
 def _any_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
-    _, mean, variance = power_moments(beta, alpha, k)
-    return mean, variance
+    return power_moments(beta, alpha, k)[1:]
 
 
 def pass_hat_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     """Pass^k, the unbiased estimator 1/M sum_a C(c_a, k) / C(N_a, k): all of k are correct.
 
-    Also known as Unanimous@k (``unanimous_at_k``) and as G-Pass@k with threshold 1. Arguments,
-    returns and errors: :func:`pass_at_k`. Source: arXiv 2510.04265, equation 22.
+    Also known as Unanimous@k (``unanimous_at_k``), and as G-Pass@k with threshold 1
+    (``g_pass_at_k``, Liu et al., arXiv 2412.13147). ``pass_hat_k_ci`` has g(p) = p^k. Arguments,
+    returns and errors: :func:`pass_at_k`. Source: arXiv 2510.04265, equations 22 and 23.
 
-    >>> round(pass_hat_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
-    0.45
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(pass_hat_k(R, 2), 6), [round(x, 4) for x in pass_hat_k_ci(R, 2)]
+    (0.45, [0.4464, 0.1462, 0.1599, 0.7329])
     """
     return subset_mean(R, f"Pass^{k}", at_least(check_k(k), k), short)
 
 
-def pass_hat_k_ci(
-    R: Outcomes,
-    k: int,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-    short: Short = "raise",
-) -> Summary:
-    """Posterior summary of Pass^k, g(p) = p^k; all else: :func:`pass_at_k_ci`.
-
-    >>> [round(x, 4) for x in pass_hat_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
-    [0.4464, 0.1462, 0.1599, 0.7329]
-    """
-    k, prior = check_k(k), (alpha0, beta0)
-    moments, kept = beta_moments(R, f"Pass^{k}", k, _all_moments, (k,), prior, short, k)
-    return summary(moments, kept, confidence, bounds)
-
-
 def _all_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
-    mean, _, variance = power_moments(alpha, beta, k)
-    return mean, variance
+    return power_moments(alpha, beta, k)[::2]
 
 
-def g_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
-    """G-Pass@k with threshold 1: :func:`pass_hat_k` under the name that Liu et al. use.
-
-    Source: arXiv 2510.04265, equation 23 with threshold 1; Liu et al., arXiv 2412.13147.
-
-    >>> round(g_pass_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
-    0.45
-    """
-    return pass_hat_k(R, k, short)
-
-
-def g_pass_at_k_ci(
-    R: Outcomes,
-    k: int,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-    short: Short = "raise",
-) -> Summary:
-    """Posterior summary of G-Pass@k with threshold 1: :func:`pass_hat_k_ci`.
-
-    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
-    >>> g_pass_at_k_ci(R, 2) == pass_hat_k_ci(R, 2)
-    True
-    """
-    return pass_hat_k_ci(R, k, confidence, bounds, alpha0, beta0, short)
-
-
-unanimous_at_k = pass_hat_k
-unanimous_at_k_ci = pass_hat_k_ci
+pass_hat_k_ci = interval_of(pass_hat_k, "Pass^{k}", lambda k: (_all_moments, k))
+g_pass_at_k = unanimous_at_k = pass_hat_k
+g_pass_at_k_ci = unanimous_at_k_ci = pass_hat_k_ci
 
 
 def naive_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:

@@ -1,10 +1,9 @@
 """The variance of Pass@k: MaP's formula by the delta method, the exact one, and the posterior's.
 
 MaP is Wang et al., "A Unified Framework for Reliable Evaluation of Pre-training Dynamics", 2025,
-section 2.3 and appendix D. Arguments of all functions of p, k and n are whole numbers k and n, at
-least 1, and rates p from 0 to 1; they are broadcast, and the variance is a float, or an array of
-that shape. Anything else, or k above n, is a ValueError. Of functions of R they are those of
-:func:`scoring.pass_at_k`, and sigma is a float, or an array of shape (...) for a stack.
+section 2.3 and appendix D. k and n are whole numbers, at least 1, and rates p lie from 0 to 1; they
+are broadcast, and a variance is a float, or an array of that shape. Anything else, or k above n, is
+a ValueError. R is that of :func:`scoring.pass_at_k`, and sigma a float, or an array (...).
 
 Of one question with success rate p, q = 1 - p, and n trials. MaP's formula is the Cramer-Rao
 bound: no unbiased estimator of Pass@k has less variance, and with x = k^2 p / (n q)::
@@ -33,15 +32,12 @@ k=16      0.99     0.93     0.85     0.53     0.22    0.029  2.7e-05
 That is with the true p. The observed share in its place adds another fault: a question never, or
 always, solved has variance 0. At p = 0.01 and n = 16 that is 85 % of all runs.
 
-Pass@k is no steadier for being a smaller number. To first order its standard deviation is k q^(k-1)
-times that of Pass@1, and so is what it gains when p rises: signal and noise are scaled alike, and
-what the formula leaves out is noise. Where k q^(k-1) is above 1 (p below 0.5, 0.37, 0.26, 0.17 for
-k = 2, 4, 8, 16) the variance is larger than that of Pass@1, not smaller.
+To first order the standard deviation of Pass@k is k q^(k-1) times that of Pass@1, and so is what
+it gains when p rises: signal and noise are scaled alike. Where k q^(k-1) is above 1 (p below 0.5,
+0.37, 0.26, 0.17 for k = 2, 4, 8, 16) the variance is larger than that of Pass@1.
 
-The variance of the posterior says something else: how far p is left open, not how much the estimate
-would change in another run. Averaged over runs and over p uniform in (0, 1) it is the smaller one,
-as the posterior mean is then the better estimate. At a single p it may be either: see
-:func:`posterior_variance`. Whether Pass@k changed is judged by :func:`pass_at_k_sigma`.
+The variance of the posterior says how far p is left open, not how much the estimate would change
+in another run. Whether Pass@k changed is judged by :func:`pass_at_k_sigma`.
 """
 
 from __future__ import annotations
@@ -97,12 +93,11 @@ def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> A
 def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> Any:
     """Variance of Pass@k under the posterior of a question, p ~ Beta(1 + c, 1 + n - c).
 
-    What :func:`scoring.pass_at_k_ci` adds up. Its mean over runs of n = 16 trials, as a share of
-    :func:`sampling_variance`: for k = 1 it is 5.1 at p = 0.01, 1.1 at 0.1, 0.8 at 0.5; for k = 16
-    it is 0.6, 0.25 and 18. So it is the narrower where p is about 1 / k and k is near n, as the
-    unbiased estimator jumps between 0 and 1 there, and by far the wider where k attempts hardly
-    ever miss. c of n trials are correct; here n may be 0, and k above n. Source: moments of the
-    Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
+    What :func:`scoring.pass_at_k_ci` adds up. c of n trials are correct; here n may be 0, and k
+    above n. Averaged over runs and over p uniform in (0, 1) it is below :func:`sampling_variance`.
+    At a single p it is the smaller where p is about 1 / k and k near n, as the unbiased estimator
+    jumps between 0 and 1 there, and by far the larger where k attempts hardly ever miss. Source:
+    moments of the Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
 
     >>> posterior_variance([0, 5, 12], 16, 4).round(6).tolist()
     [0.024671, 0.017865, 0.000321]

@@ -36,19 +36,11 @@ from scoring.metrics import forms
 from scoring.metrics.forms import Estimator, Form, at_least, of_credit, upper_half
 from scoring.metrics.passk_variance import pass_at_k_sigma
 from scoring.metrics.thresholds import needed
-from scoring.numerics.checks import UNIT, check_k, check_share, normal_interval
+from scoring.numerics.checks import UNIT, check_k, check_share, normal_summary
+from scoring.numerics.checks import Summary as Summary
 from scoring.numerics.inputs import Outcomes
 
 DEFAULT = ("bayes", "avg", "pass@1", "pass@2", "pass@4", "pass@8")
-
-
-class Summary(NamedTuple):
-    """A score with its interval; floats, or arrays of shape (...) for a stack."""
-
-    value: Any
-    sigma: Any
-    low: Any
-    high: Any
 
 
 class MetricFamily(NamedTuple):
@@ -108,10 +100,9 @@ class Metric:
             ValueError: as for :meth:`estimate`; confidence out of range.
         """
         if self.form.interval is not None:
-            return Summary(*self.form.interval(R, confidence=confidence, bounds=UNIT))
-        value = self.estimate(R)
+            return self.form.interval(R, confidence=confidence, bounds=UNIT)
         sigma = (self.form.sigma or self.form.sampling_sigma)(R)
-        return Summary(value, sigma, *normal_interval(value, sigma, confidence, UNIT))
+        return normal_summary(self.estimate(R), sigma, confidence, UNIT)
 
     @property
     def estimator(self) -> Estimator:
@@ -124,13 +115,11 @@ def _pass(k: int) -> Form:
 
 
 def _spectrum(k: int, *weights: float) -> Form:
-    if len(weights) != k:
-        raise ValueError(f"has {len(weights)} weights; write {k}, as in spectrum@2:0.5:0.5")
-    return of_credit(forms.spectrum(weights))
+    return of_credit(forms.spectrum(weights, k))
 
 
 def _geom_ds(k: int, a: float = 0.5, b: float = 0.5) -> Form:
-    return of_credit(at_least(1, k), at_least(k, k), powers=forms.check_powers(a, b))
+    return of_credit(at_least(1, k), at_least(k, k), powers=forms.nonnegative_powers(a, b))
 
 
 def _geo_spectrum(k: int, lam: float = 0.5) -> Form:

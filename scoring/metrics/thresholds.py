@@ -1,11 +1,9 @@
 """Scores by how many of k attempts are correct: G-Pass@k, mG-Pass@k, Maj@k, AUC@k, spectra.
 
-Each is a name and a vector of credits (``scoring.numerics.credit``) for j of k correct attempts,
-taken over k-subsets of the observed trials, and, with a credible interval, over k new attempts:
-the moments of the Beta posterior, arXiv 2510.04265, equation 9. Arguments, returns and errors are
-those of :func:`scoring.pass_at_k` and :func:`scoring.pass_at_k_ci`, where a function does not name
-more. Formulas from Hariri et al., "Don't Pass@k", arXiv 2510.04265 (equations 23 and 24), after
-Liu et al., arXiv 2412.13147.
+Each is a vector of credits (``scoring.numerics.credit``) for j of k correct attempts, taken over
+k-subsets of the observed trials, and in its ``_ci`` over k new attempts: the moments of the Beta
+posterior, equation 9. Equations are those of Hariri et al., "Don't Pass@k", arXiv 2510.04265; 23
+and 24 after Liu et al., arXiv 2412.13147.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import number_array
-from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_share
+from scoring.numerics.checks import UNIT, Bounds, Short, Summary, check_k, check_share
 from scoring.numerics.credit import at_least
-from scoring.numerics.estimate import Summary, credit_summary, subset_mean
+from scoring.numerics.estimate import beta_summary, interval_of, of_credit, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
 
 
@@ -30,9 +28,9 @@ def g_pass_at_k_tau(R: Outcomes, k: int, tau: float, short: Short = "raise") -> 
 
         1/M sum_a sum_{j = j0..k} C(c_a, j) C(N_a - c_a, k - j) / C(N_a, k),  j0 = ceil(tau k)
 
-    tau is a share, from 0 to 1. With tau = 0 (j0 = 1, at least one) it is Pass@k and with tau = 1
-    Pass^k; at tau = 0.5 and k = 2 it *is* Pass@2. A tau of j/k, as floats divide, asks for exactly
-    j. All else: :func:`scoring.pass_at_k`. Source: equation 23.
+    tau is a share, from 0 to 1: 0 is Pass@k (j0 = 1) and 1 Pass^k, and 0.5 at k = 2 *is* Pass@2. A
+    tau of j/k, as floats divide, asks for exactly j. All else: :func:`scoring.pass_at_k`. Source:
+    equation 23.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(g_pass_at_k_tau(R, 2, 0.5), 6), round(g_pass_at_k_tau(R, 2, 1.0), 6)
@@ -56,49 +54,35 @@ def g_pass_at_k_tau_ci(
     >>> [round(x, 4) for x in g_pass_at_k_tau_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2, 0.5)]
     [0.8393, 0.0973, 0.6487, 1.0]
     """
-    credit, prior = at_least(needed(tau, k), k), (alpha0, beta0)
-    return credit_summary(R, f"G-Pass@{k}", credit, confidence, bounds, prior, short, k)
+    posterior, prior = of_credit(at_least(needed(tau, k), k)), (alpha0, beta0)
+    return beta_summary(R, f"G-Pass@{k}", k, posterior, prior, confidence, bounds, short, k)
 
 
 def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     """mG-Pass@k in its published closed form, with credits 2/k max(j - ceil(k/2), 0).
 
     The closed form is meant as 2 int_{0.5}^{1} G-Pass@k(tau) d tau, and is that for even k. For
-    odd k it is lower, and 0 for k = 1: use :func:`mg_pass_at_k_integral` for the integral.
-    Arguments, returns and errors: :func:`scoring.pass_at_k`. Source: equation 24, as the authors'
-    library sums it.
+    odd k it is lower, and 0 for k = 1: :func:`mg_pass_at_k_integral` is the integral. All else:
+    :func:`scoring.pass_at_k`. Source: equation 24, as the authors' library sums it.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(mg_pass_at_k(R, 2), 6), round(mg_pass_at_k(R, 3), 6)
     (0.45, 0.166667)
+    >>> [round(x, 4) for x in mg_pass_at_k_ci(R, 2)]
+    [0.4464, 0.1462, 0.1599, 0.7329]
     """
     return subset_mean(R, f"mG-Pass@{k}", upper_half(check_k(k)), short)
 
 
-def mg_pass_at_k_ci(
-    R: Outcomes,
-    k: int,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-    short: Short = "raise",
-) -> Summary:
-    """Posterior summary of :func:`mg_pass_at_k`; all else: :func:`scoring.pass_at_k_ci`.
-
-    >>> [round(x, 4) for x in mg_pass_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
-    [0.4464, 0.1462, 0.1599, 0.7329]
-    """
-    credit, prior = upper_half(check_k(k)), (alpha0, beta0)
-    return credit_summary(R, f"mG-Pass@{k}", credit, confidence, bounds, prior, short, k)
+mg_pass_at_k_ci = interval_of(mg_pass_at_k, "mG-Pass@{k}", lambda k: of_credit(upper_half(k)))
 
 
 def mg_pass_at_k_integral(R: Outcomes, k: int, short: Short = "raise") -> Any:
     """2 int_{0.5}^{1} G-Pass@k(tau) d tau, exactly: credits max(2 j/k - 1, 0).
 
     j of k correct attempts pass every threshold up to j/k, which is 2 (j/k - 1/2) of the range.
-    Equal to :func:`mg_pass_at_k` for even k only; at k = 1 it is Pass@1. Arguments, returns and
-    errors: :func:`scoring.pass_at_k`. Source: the integral in equation 24.
+    Equal to :func:`mg_pass_at_k` for even k only; at k = 1 it is Pass@1. All else:
+    :func:`scoring.pass_at_k`. Source: the integral in equation 24.
 
     >>> round(mg_pass_at_k_integral([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.45
@@ -112,32 +96,19 @@ def maj_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
     This is :func:`g_pass_at_k_tau` with at least floor(k/2) + 1 correct, and not a vote over
     answers (majority vote, cons@k), which needs the answers and may do better, since wrong ones
-    can disagree. Arguments, returns and errors: :func:`scoring.pass_at_k`. Source: equation 23,
-    with the threshold of a strict majority.
+    can disagree. All else: :func:`scoring.pass_at_k`. Source: equation 23, with the threshold of a
+    strict majority.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> [round(maj_at_k(R, k), 6) for k in (1, 2, 3)]
     [0.7, 0.45, 0.85]
+    >>> [round(x, 4) for x in maj_at_k_ci(R, 3)]
+    [0.6845, 0.152, 0.3867, 0.9824]
     """
     return subset_mean(R, f"Maj@{k}", at_least(check_k(k) // 2 + 1, k), short)
 
 
-def maj_at_k_ci(
-    R: Outcomes,
-    k: int,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-    short: Short = "raise",
-) -> Summary:
-    """Posterior summary of :func:`maj_at_k`; all else: :func:`scoring.pass_at_k_ci`.
-
-    >>> [round(x, 4) for x in maj_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3)]
-    [0.6845, 0.152, 0.3867, 0.9824]
-    """
-    credit, prior = at_least(check_k(k) // 2 + 1, k), (alpha0, beta0)
-    return credit_summary(R, f"Maj@{k}", credit, confidence, bounds, prior, short, k)
+maj_at_k_ci = interval_of(maj_at_k, "Maj@{k}", lambda k: of_credit(at_least(k // 2 + 1, k)))
 
 
 def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
@@ -147,32 +118,18 @@ def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
 
         1/(k - 1) sum_{j = 1..k-1} (Pass@j + Pass@(j + 1)) / 2,    Pass@1 for k = 1
 
-    Arguments, returns and errors: :func:`scoring.pass_at_k`. Source: Hu et al., arXiv 2601.08763,
-    with Pass@j of equation 21.
+    All else: :func:`scoring.pass_at_k`. Source: Hu et al., arXiv 2601.08763, with equation 21.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> [round(auc_at_k(R, k), 6) for k in (1, 2, 3)]
     [0.7, 0.825, 0.9]
+    >>> [round(x, 4) for x in auc_at_k_ci(R, 3)]
+    [0.8095, 0.0951, 0.6232, 0.9958]
     """
     return subset_mean(R, f"AUC@{k}", _area(check_k(k)), short)
 
 
-def auc_at_k_ci(
-    R: Outcomes,
-    k: int,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-    short: Short = "raise",
-) -> Summary:
-    """Posterior summary of :func:`auc_at_k`; all else: :func:`scoring.pass_at_k_ci`.
-
-    >>> [round(x, 4) for x in auc_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3)]
-    [0.8095, 0.0951, 0.6232, 0.9958]
-    """
-    credit, prior = _area(check_k(k)), (alpha0, beta0)
-    return credit_summary(R, f"AUC@{k}", credit, confidence, bounds, prior, short, k)
+auc_at_k_ci = interval_of(auc_at_k, "AUC@{k}", lambda k: of_credit(_area(k)))
 
 
 def threshold_spectrum_at_k(
@@ -182,7 +139,7 @@ def threshold_spectrum_at_k(
 
     As a credit for exactly j correct attempts this is w_1 + ... + w_j. ``weights`` are w_1..w_k,
     not negative, with a sum of at most 1, shape (k,); others are a ValueError. All else:
-    :func:`scoring.pass_at_k`. Source: threshold spectrum of the authors' library; equation 23.
+    :func:`scoring.pass_at_k`. Source: the authors' library; equation 23.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(threshold_spectrum_at_k(R, 2, [0.5, 0.5]), 6)
@@ -206,8 +163,8 @@ def threshold_spectrum_at_k_ci(
     >>> [round(x, 4) for x in threshold_spectrum_at_k_ci(R, 2, [0.5, 0.5])]
     [0.6429, 0.1185, 0.4107, 0.875]
     """
-    credit, prior = spectrum(weights, check_k(k)), (alpha0, beta0)
-    return credit_summary(R, f"the spectrum at k = {k}", credit, confidence, bounds, prior)
+    posterior, prior = of_credit(spectrum(weights, check_k(k))), (alpha0, beta0)
+    return beta_summary(R, f"the spectrum at k = {k}", k, posterior, prior, confidence, bounds)
 
 
 def needed(tau: float, k: int) -> int:
@@ -230,17 +187,21 @@ def upper_half(k: int) -> Floats:
 
 
 def spectrum(weights: npt.ArrayLike, k: int) -> Floats:
-    """Credits w_1 + ... + w_j, j = 0..k, of weights w_1..w_k, which are checked."""
-    w = number_array(weights, "weights")
-    if w.ndim != 1 or w.size != k:
+    """Credits w_1 + ... + w_j, j = 0..k, of weights w_1..w_k."""
+    return np.concatenate([[0.0], np.cumsum(check_spectrum(weights, k))])
+
+
+def check_spectrum(weights: npt.ArrayLike, k: int) -> Floats:
+    """Return w_1..w_k, of sum at most 1; the slack is for ten times 0.1, thirds and the like."""
+    w = number_array(weights, "weights").astype(np.float64)
+    if w.shape != (k,):
         raise ValueError(f"weights has shape {w.shape}: pass {k} numbers, for k = {k}")
-    w = w.astype(np.float64)
     bad = np.flatnonzero(~((w >= 0) & (w <= 1)))
     if bad.size:
         raise ValueError(f"weights[{bad[0]}] is {w[bad[0]]}: weights lie between 0 and 1")
     if w.sum() > 1 + 1e-12:
         raise ValueError(f"weights sum to {w.sum()}: the sum may be at most 1")
-    return np.concatenate([[0.0], np.cumsum(w)])
+    return w
 
 
 def _area(k: int) -> Floats:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,15 @@ UNIT = (0.0, 1.0)
 
 # More attempts than anyone samples: what depends on k has k numbers in memory.
 MOST_ATTEMPTS = 1_000_000
+
+
+class Summary(NamedTuple):
+    """A score with its interval; floats, or arrays of shape (...) for a stack."""
+
+    value: Any
+    sigma: Any
+    low: Any
+    high: Any
 
 
 def result(values: Any) -> Any:
@@ -43,10 +52,8 @@ def check_whole(value: Any, name: str, least: int) -> int:
 
 def check_positive(value: float, name: str, least: float = 0.0, most: float = np.inf) -> float:
     """Return a positive finite number as float, strictly between the limits."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not least < value < most:
-        limits = f"above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
-        raise ValueError(f"{name} is {value!r}: pass a finite number {limits}")
-    return float(value)
+    limits = f"above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
+    return _number(value, name, lambda x: least < x < most, f"a finite number {limits}")
 
 
 def check_prior(alpha0: float, beta0: float) -> tuple[float, float]:
@@ -83,29 +90,27 @@ def normal_quantile(confidence: float) -> float:
     return -NormalDist().inv_cdf((1 - check_confidence(confidence)) / 2)
 
 
-def normal_interval(mu: Any, sigma: Any, confidence: float, bounds: Bounds) -> tuple[Any, Any]:
-    """Return mu - z sigma and mu + z sigma, each moved into ``bounds`` (if any).
+def normal_summary(mu: Any, sigma: Any, confidence: float, bounds: Bounds = None) -> Summary:
+    """Return mu, sigma, and mu -/+ z sigma moved into ``bounds`` (if any).
 
     mu and sigma are numbers or arrays of one shape; z is :func:`normal_quantile`.
 
-    >>> lo, hi = normal_interval(0.9, 0.1, 0.95, (0.0, 1.0))
-    >>> round(lo, 4), hi
-    (0.704, 1.0)
+    >>> [round(x, 4) for x in normal_summary(0.9, 0.1, 0.95, (0.0, 1.0))]
+    [0.9, 0.1, 0.704, 1.0]
     """
     z = normal_quantile(confidence)
-    lo, hi = mu - z * sigma, mu + z * sigma
-    return within(lo, bounds), within(hi, bounds)
+    lo, hi = (within(end, bounds) for end in (mu - z * sigma, mu + z * sigma))
+    return Summary(result(mu), result(sigma), lo, hi)
 
 
 def within(ends: Any, bounds: Bounds) -> Any:
     """Return the ends of intervals moved into bounds (if any)."""
     if bounds is None:
         return result(ends)
-    numbers = isinstance(bounds, tuple | list) and len(bounds) == 2
-    if not numbers or not all(isinstance(end, Real) for end in bounds) or bounds[0] > bounds[1]:
+    pair = isinstance(bounds, tuple | list) and len(bounds) == 2
+    numbers = pair and all(isinstance(end, Real) for end in bounds)
+    if not numbers or not bounds[0] <= bounds[1]:  # also for NaN
         raise ValueError(f"bounds is {bounds!r}: pass (lowest, highest), or None for no limits")
-    if np.isnan(bounds).any():
-        raise ValueError(f"bounds is {bounds!r}: pass numbers")
     # Three times as fast as numpy.clip on numbers.
     return result(np.minimum(np.maximum(ends, bounds[0]), bounds[1]))
 

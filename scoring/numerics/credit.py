@@ -63,22 +63,24 @@ def _mean_credit(credit: bytes, correct: Ints, trials: Ints) -> tuple[Floats]:
     return (np.clip(mean, values.min(), values.max()),)  # rounding may lead just outside
 
 
-def credit_moments(credit: Floats, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
+def credit_moments(credit: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
     """Mean and variance of g(p) = sum_j A_j C(k, j) p^j (1 - p)^(k - j) for p ~ Beta.
 
-    >>> mean, variance = credit_moments(np.array([0.0, 1.0]), np.array([4.0]), np.array([3.0]))
+    >>> credit = np.array([0.0, 1.0]).tobytes()
+    >>> mean, variance = credit_moments(credit, np.array([4.0]), np.array([3.0]))
     >>> mean.round(6).tolist(), variance.round(6).tolist()
     ([0.571429], [0.030612])
     """
-    if (credit == credit[0]).all():
-        return np.full(alpha.shape, credit[0]), np.zeros(alpha.shape)
-    k = credit.size - 1
-    means = beta_binomial(k, alpha, beta) @ credit
+    values = np.frombuffer(credit)
+    if (values == values[0]).all():
+        return np.full(alpha.shape, values[0]), np.zeros(alpha.shape)
+    k = values.size - 1
+    means = beta_binomial(k, alpha, beta) @ values
     pmf = beta_binomial(2 * k, alpha, beta)
-    variances = pmf @ _square(k, credit[None, :])[0] - means**2
+    variances = pmf @ _square(k, values[None, :])[0] - means**2
     small = variances < SMALL_VARIANCE
     if small.any():
-        centred = _square(k, credit - means[small, None])
+        centred = _square(k, values - means[small, None])
         variances[small] = np.maximum((pmf[small] * centred).sum(axis=-1), 0.0)
     return means, variances
 
@@ -226,11 +228,27 @@ def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, 
     return np.exp(log_mean), -np.expm1(log_mean), variance
 
 
-def opposite_covariance(alpha: Floats, beta: Floats, k: int) -> Floats:
-    """Cov(1 - (1 - p)^k, p^k), which is E p^k E q^k (1 - prod_{i<k} (T + i) / (T + k + i))."""
+def opposite_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
+    """Means, variances and covariance of 1 - q^k and p^k, q = 1 - p: Pass@k and Pass^k.
+
+    Cov(1 - q^k, p^k) = E p^k E q^k (1 - prod_{i<k} (T + i) / (T + k + i)).
+    """
+    _, any_, any_variance = power_moments(beta, alpha, k)
+    all_, _, all_variance = power_moments(alpha, beta, k)
     both = np.exp(log_power(alpha, beta, k) + log_power(beta, alpha, k))
     shared = _sum_log1p(lambda i, a, b: -k / (a + b + k + i), alpha, beta, k)
-    return np.asarray(both * -np.expm1(shared))
+    return any_, all_, any_variance, all_variance, both * -np.expm1(shared)
+
+
+def spectrum_moments(credit: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
+    """Means, variances and covariance of Pass@k and of the score S with these credits."""
+    values = np.frombuffer(credit)
+    k = values.size - 1
+    none, any_, any_variance = power_moments(beta, alpha, k)
+    mean, variance = credit_moments(credit, alpha, beta)
+    # E q^k S(p) is E q^k times the mean of S under Beta(alpha, beta + k).
+    covariance = none * (mean - beta_binomial(k, alpha, beta + k) @ values)
+    return any_, mean, any_variance, variance, covariance
 
 
 def _sum_log1p(factor, alpha: Floats, beta: Floats, k: int) -> Floats:  # type: ignore[no-untyped-def]

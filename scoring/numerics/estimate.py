@@ -1,23 +1,26 @@
 """The one path of the Pass@k family: from outcomes and a score to an estimate or a posterior.
 
-A score is a name, for messages, and its credits A_0..A_k for j of k correct attempts
-(``credit.py``). Where moments of the posterior have a closed form, a function of those takes the
-place of the credits.
+A score has a name, for messages, and credits A_0..A_k for j of k correct attempts (``credit.py``).
+Its posterior is a tuple: a function of module level, and its first arguments, hashable as they are
+part of the key of a table; Beta parameters, vectors, follow, and it returns vectors of moments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from scoring.numerics.checks import (
+    UNIT,
     Bounds,
     Short,
+    Summary,
+    check_k,
     check_prior,
     enough_trials,
-    normal_interval,
+    normal_summary,
     question_mean,
     question_sigma,
     result,
@@ -25,8 +28,7 @@ from scoring.numerics.checks import (
 from scoring.numerics.credit import by_state, credit_moments, subset_scores
 from scoring.numerics.inputs import Bools, Floats, Ints, Outcomes, binary_counts
 
-Moments = Callable[..., tuple[Floats, ...]]
-Summary: TypeAlias = tuple[Any, Any, Any, Any]  # mu, sigma, lo, hi
+Posterior: TypeAlias = tuple[Any, ...]
 
 
 def enough_binary(R: Outcomes, k: int, what: str, short: Short) -> tuple[Ints, Ints, Bools | None]:
@@ -47,57 +49,94 @@ def subset_mean(R: Outcomes, what: str, credit: Floats, short: Short) -> Any:
     return result(question_mean(subset_scores(credit, correct, trials), kept))
 
 
-def credit_summary(
-    R: Outcomes,
-    what: str,
-    credit: Floats,
-    confidence: float,
-    bounds: Bounds,
-    prior: tuple[float, float],
-    short: Short = "raise",
-    least: int = 0,
-) -> Summary:
-    """Posterior summary of a credit over k new attempts; last arguments: :func:`beta_moments`."""
-    k, key = credit.size - 1, (credit.tobytes(),)
-    moments, kept = beta_moments(R, what, k, _credit_moments, key, prior, short, least)
-    return summary(moments, kept, confidence, bounds)
+def of_credit(credit: Floats) -> Posterior:
+    """The posterior of a score with these credits."""
+    return credit_moments, credit.tobytes()
 
 
 def beta_moments(
     R: Outcomes,
     what: str,
     k: int,
-    moments: Moments,
-    arguments: tuple[Any, ...],
+    posterior: Posterior,
     prior: tuple[float, float],
     short: Short = "raise",
     least: int = 0,
 ) -> tuple[tuple[Floats, ...], Bools | None]:
     """Posterior moments of each question, each of shape (..., M), and which questions are kept.
 
-    ``moments`` is a function, of module level, of ``arguments``, which are hashable, and of Beta
-    parameters, vectors; ``prior`` is alpha0 and beta0. ``short`` says what to do about questions
-    with fewer than ``least`` trials.
+    ``prior`` is alpha0 and beta0; ``short`` is about questions with fewer than ``least`` trials.
     """
-    start = check_prior(*prior)
+    arguments = posterior, *check_prior(*prior)
     correct, trials, kept = enough_binary(R, least, what, short)
-    return by_state(_at_posterior, (moments, arguments, *start), correct, trials, 2 * k + 1), kept
+    return by_state(_at_posterior, arguments, correct, trials, 2 * k + 1), kept
 
 
 def _at_posterior(
-    moments: Moments, arguments: Any, alpha0: float, beta0: float, correct: Ints, trials: Ints
+    posterior: Posterior, alpha0: float, beta0: float, correct: Ints, trials: Ints
 ) -> tuple[Floats, ...]:
-    return moments(*arguments, alpha0 + correct, beta0 + (trials - correct))
+    function, *arguments = posterior
+    alpha, beta = alpha0 + correct, beta0 + (trials - correct)
+    moments: tuple[Floats, ...] = function(*arguments, alpha, beta)
+    return moments
 
 
-def _credit_moments(credit: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
-    return credit_moments(np.frombuffer(credit), alpha, beta)
-
-
-def summary(
-    moments: tuple[Floats, ...], kept: Bools | None, confidence: float, bounds: Bounds
+def beta_summary(
+    R: Outcomes,
+    what: str,
+    k: int,
+    posterior: Posterior,
+    prior: tuple[float, float],
+    confidence: float,
+    bounds: Bounds,
+    short: Short = "raise",
+    least: int = 0,
 ) -> Summary:
-    """Summary of means and variances of independent questions, both (..., M)."""
-    means, variances = moments
+    """Summary of the mean over questions; arguments as for :func:`beta_moments`."""
+    (means, variances), kept = beta_moments(R, what, k, posterior, prior, short, least)
     mu, sigma = question_mean(means, kept), question_sigma(variances, kept)
-    return result(mu), result(sigma), *normal_interval(mu, sigma, confidence, bounds)
+    return normal_summary(mu, sigma, confidence, bounds)
+
+
+class Interval(Protocol):
+    """A function that :func:`interval_of` makes."""
+
+    def __call__(
+        self,
+        R: Outcomes,
+        k: int,
+        confidence: float = 0.95,
+        bounds: Bounds = UNIT,
+        alpha0: float = 1.0,
+        beta0: float = 1.0,
+        short: Short = "raise",
+    ) -> Summary: ...
+
+
+def interval_of(
+    score: Callable[..., Any], what: str, posterior: Callable[[int], Posterior]
+) -> Interval:
+    """The posterior summary of a score, as :func:`scoring.pass_at_k_ci` is that of Pass@k.
+
+    ``score`` is the estimate, and ``what`` its name with {k}; ``posterior`` takes k.
+    """
+
+    def interval(
+        R: Outcomes,
+        k: int,
+        confidence: float = 0.95,
+        bounds: Bounds = UNIT,
+        alpha0: float = 1.0,
+        beta0: float = 1.0,
+        short: Short = "raise",
+    ) -> Summary:
+        k, prior = check_k(k), (alpha0, beta0)
+        name = what.format(k=k)
+        return beta_summary(R, name, k, posterior(k), prior, confidence, bounds, short, k)
+
+    interval.__module__ = score.__module__
+    interval.__name__ = interval.__qualname__ = f"{score.__name__}_ci"
+    interval.__doc__ = (
+        f"Posterior summary of :func:`{score.__name__}`; all else: :func:`scoring.pass_at_k_ci`."
+    )
+    return interval

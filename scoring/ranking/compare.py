@@ -18,7 +18,7 @@ from scipy.special import ndtr
 
 from scoring.metrics.bayes import avg
 from scoring.numerics.arrays import broadcast_shape, check_scores, check_sigma, finite_array
-from scoring.numerics.checks import normal_interval, result
+from scoring.numerics.checks import normal_summary, result
 from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, weighted_counts
 from scoring.numerics.moments import observed_means
 
@@ -103,14 +103,10 @@ def compare_scores(
     mean_a, mean_b = finite_array(mu_a, "mu_a"), finite_array(mu_b, "mu_b")
     sd_a, sd_b = check_sigma(sigma_a, "sigma_a"), check_sigma(sigma_b, "sigma_b")
     broadcast_shape(mu_a=mean_a, sigma_a=sd_a, mu_b=mean_b, sigma_b=sd_b)
-    difference = mean_a - mean_b
-    sigma = np.hypot(sd_a, sd_b)
-    difference, sigma = np.broadcast_arrays(difference, sigma)
+    difference, sigma = np.broadcast_arrays(mean_a - mean_b, np.hypot(sd_a, sd_b))
     z = signed_z(difference, sigma)
-    rho: Floats = ndtr(np.abs(z))
-    probability: Floats = ndtr(z)
-    lo, hi = normal_interval(difference, sigma, confidence, None)
-    parts = (difference, sigma, np.abs(z), rho, probability, lo, hi)
+    _, _, lo, hi = normal_summary(difference, sigma, confidence)
+    parts = (difference, sigma, np.abs(z), ndtr(np.abs(z)), ndtr(z), lo, hi)
     return Comparison(*(result(np.array(part)) for part in parts))
 
 
