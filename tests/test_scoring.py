@@ -239,7 +239,7 @@ def test_stacks_of_counts_equal_one_call_each() -> None:
         close(moved[index], (mu[index] - a[index]) / sigma[index])
 
 
-def test_more_categories_than_are_compared_one_by_one() -> None:
+def test_many_categories() -> None:
     rng = np.random.default_rng(6)
     R = np.ma.masked_greater(rng.integers(0, 16, size=(3, 5, 20)), 12)
     w = rng.normal(size=13)
@@ -365,14 +365,14 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.bayes([[2**63]]), r"R\[0, 0\].* is 9223372036854775808"),
     (lambda: scoring.bayes([[0, 3]], [0, 1, 2]), r"is 3: w has 3 weights, for 0\.\.2"),
     (lambda: scoring.bayes([[1], [1, 0]]), "not a rectangular matrix"),
-    (lambda: scoring.bayes([]), r"R is empty, shape \(1, 0\)"),
-    (lambda: scoring.bayes(np.zeros((0, 4))), r"R is empty, shape \(0, 4\)"),
-    (lambda: scoring.bayes(np.zeros((2, 0, 4))), r"R is empty, shape \(2, 0, 4\)"),
+    (lambda: scoring.bayes([]), r"R has shape \(1, 0\)"),
+    (lambda: scoring.bayes(np.zeros((0, 4))), r"R has shape \(0, 4\)"),
+    (lambda: scoring.bayes(np.zeros((2, 0, 4))), r"R has shape \(2, 0, 4\)"),
     (
         lambda: scoring.bayes(np.full((2, 3, 4), 2)),
         r"R\[0, 0, 0\] \(\.\.\., question, trial",
     ),
-    (lambda: scoring.bayes(1), "R is a single number"),
+    (lambda: scoring.bayes(1), r"R has shape \(\)"),
     (lambda: scoring.bayes([["1"]]), "R has dtype <U1"),
     (lambda: scoring.bayes([[1, None]]), "R has dtype object"),
     (lambda: scoring.bayes([[1]], []), r"w has shape \(0,\)"),
@@ -383,7 +383,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.bayes([[1], [0]], None, [[1]]), "R0 has 1 questions, but R has 2"),
     (
         lambda: scoring.bayes([[1], [0]], None, [1, 0, 1]),
-        "R0 is a vector of 3 outcomes for 2",
+        r"R0 has shape \(3,\)",
     ),
     (lambda: scoring.bayes([[1]], None, [[2]]), r"R0\[0, 0\].* is 2"),
     (lambda: scoring.bayes_ci([[1]], confidence=95), "confidence is 95"),
@@ -401,7 +401,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.pass_at_k_ci([[1]], 1, beta0=np.nan), "beta0 is nan"),
     (lambda: scoring.shrinkage(0.5, 0.0, 0.4), "no shrinkage"),
     (lambda: scoring.shrinkage("0.5", 0.1, 0.4), "mu has dtype"),
-    (lambda: scoring.shrinkage([0.5, 0.4], 0.1, [0.4] * 3), "shapes .* broadcast"),
+    (lambda: scoring.shrinkage([0.5, 0.4], 0.1, [0.4] * 3), "broadcast"),
     (lambda: scoring.shrinkage(1e10, 1e-300, 0.0), "no shrinkage"),
     (lambda: scoring.bayes([[1]], np.ma.masked_less([0, -1], 0)), "w has masked entries"),
     (lambda: scoring.bayes([[1]], [0, 1e-170]), "w differs by 1e-170: too little"),

@@ -10,8 +10,7 @@ nu_ak = 1 + (prior counts) + (counts), whose sum is T_a = 1 + C + D_a + N_a, and
 variance of the metric have closed forms (equation 15). The paper prints them for one T; here
 T_a belongs to the question, so that questions may have different numbers of trials.
 
-A missing trial is an entry masked by ``numpy.ma``: the matrix keeps its integers, nothing in it
-can be mistaken for an outcome, and -1 and NaN stay what they usually are, errors.
+A missing trial is an entry masked by ``numpy.ma``; -1 and NaN are errors.
 """
 
 from __future__ import annotations
@@ -105,12 +104,11 @@ def bayes_ci(
     confidence: float = 0.95,
     bounds: Bounds = None,
 ) -> Summary:
-    """Bayes@N with its credible interval: mu, sigma, lo, hi, of which lo, hi = mu -/+ z sigma.
+    """Bayes@N with its credible interval mu -/+ z sigma: the named tuple value, sigma, low, high.
 
     The interval is central and uses the normal approximation to the posterior, which suits many
-    questions (paper, section 2.5). It is not a promise of coverage: when nearly all questions
-    are easy, or hard, the uniform prior pulls every one of them towards the same value and mu
-    misses by more than its sigma. Look at :func:`shrinkage` too.
+    questions (paper, section 2.5). When nearly all questions are easy, or hard, the uniform prior
+    pulls mu by more than its sigma and the interval misses: look at :func:`shrinkage` too.
 
     ``confidence`` is the posterior probability of the interval, in (0, 1); both ends are moved into
     ``bounds``, (lowest, highest), unless those are ``None``; others are a ValueError. Other
@@ -221,11 +219,9 @@ def down_weight(R0: Outcomes, strength: float, categories: int = 2) -> Counts:
     """Prior counts that keep the proportions of a prior run but weigh only ``strength`` trials.
 
     The counts n_ak of a question with D_a prior trials become n_ak min(1, D / D_a), where D is
-    the strength: all of the run is used, so its proportions are known better than from D trials,
-    and it weighs no more than D trials. A run is never made to weigh more than it has trials.
-    :func:`bayes` gives each prior outcome the weight of a new trial, but a run of an older,
-    quantised or base model is worth less: with few prior trials the ranking converges faster, with
-    many it is held back. By the paper's study a related model is worth D = 1 to 4.
+    the strength. :func:`bayes` gives each prior outcome the weight of a new trial, but a run of an
+    older, quantised or base model is worth less: with few prior trials the ranking converges
+    faster, with many it is held back. By the paper's study a related model is worth D = 1 to 4.
 
     R0 is that of :func:`bayes`, but a vector is one question; one without prior trials keeps the
     uniform prior. ``strength`` is D, above 0, and ``categories`` C + 1; else a ValueError. The

@@ -40,10 +40,8 @@ def sampling_cost(
         output: price of an output token, at least 0.
 
     Other numbers and shapes are a ValueError. The cost, in units of the prices, is a float, or an
-    array of the broadcast shape.
-
-    Source: MaP, appendix C; the default prices are those of its Table 6, where a prompt has 4
-    tokens to each token of its completion.
+    array of the broadcast shape. The default prices are those of MaP's Table 6, where a prompt has
+    4 tokens to each token of its completion.
 
     >>> sampling_cost(4, 1, [1, 2, 4, 8, 16]).tolist()
     [15.0, 25.5, 46.5, 88.5, 172.5]

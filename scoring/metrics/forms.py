@@ -88,15 +88,16 @@ def area(k: int) -> Credit:
     ['0', '3/4', '1']
     """
     end = Fraction(1, 2 * (k - 1)) if k > 1 else Fraction(1)
-    shares = [end if j in (1, k) else 2 * end for j in range(1, k + 1)]
-    misses = (
-        sum(
-            share * Fraction(math.comb(k - right, j), math.comb(k, j))
-            for j, share in enumerate(shares, 1)
-        )
-        for right in range(k + 1)
-    )
-    return [Fraction(1) - miss for miss in misses]
+    weights = [end if j in (1, k) else 2 * end for j in range(1, k + 1)]
+
+    def miss(j: int, correct: int) -> Fraction:
+        """The chance that none of j of the k attempts is correct."""
+        return Fraction(math.comb(k - correct, j), math.comb(k, j))
+
+    return [
+        1 - sum((w * miss(j, correct) for j, w in enumerate(weights, 1)), Fraction(0))
+        for correct in range(k + 1)
+    ]
 
 
 def spectrum(weights: Sequence[float], k: int) -> Credit:
@@ -152,19 +153,15 @@ def _spread(parts: Any, correct: Ints, trials: Ints) -> tuple[Floats, ...]:
 def of_credit(
     *credits: Sequence[Value], powers: tuple[float, ...] = (1.0,), sigma: Any = None
 ) -> Form:
-    """The form of a score with these credits; of two, the blend of both over the data set.
+    """The form of a score with these credits; of two, the blend with these powers of both means.
 
-    Args:
-        credits: k + 1 numbers, what k attempts earn when 0..k of them are correct.
-        powers: of the blend.
-        sigma: a function of outcomes; None: the spread over repetitions of the trials.
+    A credit is k + 1 numbers, what k attempts earn when 0..k of them are correct. ``sigma`` is a
+    function of outcomes, None for the spread over repetitions of the trials.
     """
     what = f"a score of {len(credits[0]) - 1} attempts"
     exact = [[Fraction(str(value)) for value in credit] for credit in credits]
-    floats = [np.array([float(value) for value in credit]) for credit in credits]
-    parts = tuple(
-        partial(subset_mean, what=what, credit=credit, short="raise") for credit in floats
-    )
+    floats = [np.array(credit, dtype=np.float64) for credit in credits]
+    parts = tuple(partial(subset_mean, what=what, credit=x, short="raise") for x in floats)
     return Form(parts, lambda n: tuple(expected(credit, n) for credit in exact), powers, sigma)
 
 

@@ -82,8 +82,8 @@ def max_at_k_ci(
     levels, grouped = merge_equal(nu, weights)
     # Every row of nu that occurs is computed once.
     states, inverse = np.unique(grouped.reshape(-1, levels.size), axis=0, return_inverse=True)
-    means, variances = _best_moments(states, levels, k)
-    means, variances = (x[inverse.ravel()].reshape(nu.shape[:-1]) for x in (means, variances))
+    moments = _best_moments(states, levels, k)
+    means, variances = (moment[inverse.ravel()].reshape(nu.shape[:-1]) for moment in moments)
     mu, sigma = question_mean(means, None), question_sigma(variances, None)
     bounds = (float(levels[0]), float(levels[-1])) if bounds is None else bounds
     return normal_summary(mu, sigma, confidence, bounds)

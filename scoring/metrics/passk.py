@@ -79,8 +79,8 @@ def pass_at_k_ci(
         short: as for :func:`pass_at_k`.
 
     Returns:
-        mu, sigma, lo, hi, with lo and hi = mu -/+ z sigma; each a float, or an array of shape
-        (...) for a stack.
+        mu (``value``), sigma, and mu -/+ z sigma (``low``, ``high``), a named tuple; each a float,
+        or an array of shape (...) for a stack.
 
     Raises:
         ValueError: as for :func:`pass_at_k`; alpha0, beta0, confidence or bounds out of range.

@@ -75,29 +75,15 @@ class Metric:
         return self.label.format(trials=trials)
 
     def estimate(self, R: Outcomes) -> Any:
-        """The score: a float, or an array of shape (...) for a stack.
-
-        Args:
-            R: as for :func:`scoring.pass_at_k`, with ``k`` trials of every question.
-
-        Raises:
-            ValueError: as for :func:`scoring.pass_at_k`.
-        """
+        """The score, a float or an array (...); R and errors: :func:`scoring.pass_at_k`."""
         return self.form.estimate(R)
 
     def summary(self, R: Outcomes, confidence: float = 0.95) -> Summary:
-        """The score with its sigma and interval, moved into 0 to 1.
+        """The score with its sigma and interval, at a confidence in (0, 1), moved into 0 to 1.
 
         Bayes@N and avg@N have the posterior's. All else is the unbiased estimate -/+ z times its
         standard deviation over repetitions of the trials, at the rates (c + 1/2) / (N + 1), as in
-        :func:`scoring.pass_at_k_sigma`; of a blend to first order.
-
-        Args:
-            R: as for :meth:`estimate`.
-            confidence: of the interval, in (0, 1).
-
-        Raises:
-            ValueError: as for :meth:`estimate`; confidence out of range.
+        :func:`scoring.pass_at_k_sigma`; of a blend to first order. R and errors: :meth:`estimate`.
         """
         if self.form.interval is not None:
             return self.form.interval(R, confidence=confidence, bounds=UNIT)

@@ -45,23 +45,24 @@ def number_array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     return array
 
 
+def _in_range(values: npt.ArrayLike, name: str, low: float, high: float, advice: str) -> Floats:
+    array = number_array(values, name).astype(np.float64)
+    bad = ~((array >= low) & (array <= high))
+    if bad.any():
+        raise ValueError(f"{name} holds {array[bad][0]}: {advice}")
+    return array
+
+
 def finite_array(values: npt.ArrayLike, name: str) -> Floats:
     """Return the values as float64, all finite."""
-    array = number_array(values, name).astype(np.float64)
-    bad = ~(np.abs(array) <= LARGEST_SCORE)
-    if bad.any():
-        raise ValueError(
-            f"{name} holds {array[bad][0]}: pass finite numbers up to {LARGEST_SCORE:g} in size"
-        )
-    return array
+    advice = f"pass finite numbers up to {LARGEST_SCORE:g} in size"
+    return _in_range(values, name, -LARGEST_SCORE, LARGEST_SCORE, advice)
 
 
 def check_sigma(values: npt.ArrayLike, name: str = "sigma") -> Floats:
     """Return standard deviations as float64, finite and at least 0."""
-    array = finite_array(values, name)
-    if (array < 0).any():
-        raise ValueError(f"{name} holds {array[array < 0][0]}: pass numbers of at least 0")
-    return array
+    advice = f"pass numbers of at least 0, up to {LARGEST_SCORE:g}"
+    return _in_range(values, name, 0.0, LARGEST_SCORE, advice)
 
 
 def check_models(scores: npt.ArrayLike, name: str) -> Floats:
@@ -85,12 +86,9 @@ def check_scores(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> tuple[Floats, Float
 
 def check_probabilities(p: npt.ArrayLike, name: str) -> Floats:
     """Return probabilities as float64, shape (..., M), each from 0 to 1."""
-    array = number_array(p, name).astype(np.float64)
+    array = _in_range(p, name, 0.0, 1.0, "probabilities lie between 0 and 1")
     if array.ndim == 0 or array.size == 0:
         raise ValueError(f"{name} has shape {array.shape}: pass one probability per question")
-    bad = ~((array >= 0) & (array <= 1))
-    if bad.any():
-        raise ValueError(f"{name} holds {array[bad][0]}: probabilities lie between 0 and 1")
     return array
 
 
@@ -106,5 +104,4 @@ def broadcast_shape(**arrays: npt.NDArray[Any]) -> tuple[int, ...]:
         return np.broadcast_shapes(*(array.shape for array in arrays.values()))
     except ValueError:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        advice = "pass shapes whose leading axes can be broadcast"
-        raise ValueError(f"the shapes are {shapes}: {advice}") from None
+        raise ValueError(f"{shapes}: pass shapes whose leading axes can be broadcast") from None

@@ -63,7 +63,7 @@ def mean_cdf(nu: Floats, levels: Floats, x: Floats) -> Floats:
     cdf = np.empty(x.shape)
     for rows, series in _all_series(nu, levels):
         u = np.clip((inside[rows] - series.lower[:, None]) / series.length, 0.0, 1.0)
-        cdf[rows] = _integrate(series, _integral(series), u)
+        cdf[rows] = _integrate(_integral(series), u)
     return np.where(inside == 1, 1.0, np.clip(cdf, 0.0, 1.0))
 
 
@@ -80,10 +80,10 @@ def mean_quantiles(nu: Floats, levels: Floats, probabilities: Floats) -> Floats:
 def _all_series(nu: Floats, levels: Floats) -> Iterator[tuple[Ints, Series]]:
     """Yield matrices, by number, and their densities; arguments as for :func:`mean_cdf`."""
     n, questions, _ = nu.shape
-    states, which = _distinct_rows(nu.reshape(n * questions, -1))
+    states, state = np.unique(nu.reshape(n * questions, -1), axis=0, return_inverse=True)
     # Row i counts in how many of its questions matrix i is in each state.
-    pairs = (np.ones(which.size), (np.arange(n).repeat(questions), which))
-    members = sparse.csr_array(pairs, shape=(n, len(states)))
+    entries = (np.ones(state.size), (np.arange(n).repeat(questions), state.ravel()))
+    members = sparse.csr_array(entries, shape=(n, len(states)))
     lower, upper = _window(states, levels, members, questions)
     # Matrices that share their frequencies share the work, but a length made for a wide posterior
     # would be coarse for a narrow one: they share if their lengths are within a quarter octave.
@@ -96,7 +96,10 @@ def _all_series(nu: Floats, levels: Floats) -> Iterator[tuple[Ints, Series]]:
             length = float((upper - lower)[rows].max())
             start = np.clip((lower + upper)[rows] / 2 - length / 2, 0.0, 1.0 - length)
             terms = _terms(states[used], levels, part, questions, start, length)
-            yield rows, Series(start, length, terms)
+            step = max(1, MOST_TERMS * 16 // terms.shape[1])
+            for i in range(0, rows.size, step):
+                few = slice(i, i + step)
+                yield rows[few], Series(start[few], length, terms[few])
 
 
 def _terms(
@@ -119,15 +122,9 @@ def _terms(
 
 def _series_quantiles(series: Series, probabilities: Floats) -> Floats:
     """Return quantiles, shape (n, q)."""
-    n, terms = series.terms.shape
-    most = max(1, MOST_TERMS * 16 // terms)
-    if n > most:
-        rows = [slice(i, i + most) for i in range(0, n, most)]
-        parts = [Series(series.lower[i], series.length, series.terms[i]) for i in rows]
-        return np.concatenate([_series_quantiles(part, probabilities) for part in parts])
     integral = _integral(series)
     # The sums on a grid fine enough for the last term give brackets.
-    size = 4 * terms
+    size = 4 * series.terms.shape[1]
     grid = np.arange(size + 1) / size
     waves = np.fft.irfft(np.pad(integral.conj(), ((0, 0), (1, 0))), n=size, axis=1) * size
     values = grid[:-1] + 2 * integral.real.sum(axis=1)[:, None] - waves
@@ -138,13 +135,12 @@ def _series_quantiles(series: Series, probabilities: Floats) -> Floats:
     u = (low + high) / 2
     # Newton, and halving where Newton would leave the bracket.
     for _ in range(8):
-        error = _integrate(series, integral, u) - probabilities
+        error = _integrate(integral, u) - probabilities
         low, high = np.where(error < 0, u, low), np.where(error < 0, high, u)
         slope = 1 + 2 * _sum(series.terms, u).real
         step = u - error / np.where(slope > 0, slope, 1.0)
         u = np.where((slope > 0) & (step >= low) & (step <= high), step, (low + high) / 2)
-    quantiles: Floats = series.lower[:, None] + series.length * u
-    return quantiles
+    return np.asarray(series.lower[:, None] + series.length * u)
 
 
 def characteristic(nu: Floats, levels: Floats, v: Floats) -> Complexes:
@@ -154,20 +150,19 @@ def characteristic(nu: Floats, levels: Floats, v: Floats) -> Complexes:
     like the square root of T.
     """
     totals = nu.sum(axis=1)
-    result = np.empty((len(nu), v.size), dtype=np.complex128)
-    everything = slice(0, levels.size)
+    phi = np.empty((len(nu), v.size), dtype=np.complex128)
     for total in np.unique(totals):
-        rows = np.flatnonzero(totals == total)
+        states = np.flatnonzero(totals == total)
         # All constant factors, Gamma(T) among them, are what makes the value at v = 0 equal 1.
-        factor = _loop(nu[rows[:1]], levels, np.zeros(1), total, everything)[0, 0].real
-        for some in np.split(rows, range(MOST_STATES, rows.size, MOST_STATES)):
-            result[some] = _same_total(nu[some], levels, v, total) / factor
-    return result
+        factor = _loop(nu[states[:1]], levels, np.zeros(1), total)[0, 0].real
+        for block in np.split(states, range(MOST_STATES, states.size, MOST_STATES)):
+            phi[block] = _same_total(nu[block], levels, v, total) / factor
+    return phi
 
 
 def _same_total(nu: Floats, levels: Floats, v: Floats, total: float) -> Complexes:
     """Return the integrals, without their common factor, for states of one T."""
-    result = np.zeros((len(nu), v.size), dtype=np.complex128)
+    integrals = np.zeros((len(nu), v.size), dtype=np.complex128)
     # Points that are far from each other get a loop each, which costs the same for every v; one
     # contour around both would need nodes in proportion to v. Which points those are depends on v.
     apart, gaps = 2 * _reach(total), np.diff(levels)
@@ -177,9 +172,9 @@ def _same_total(nu: Floats, levels: Floats, v: Floats, total: float) -> Complexe
     for start, stop in pairwise(edges):
         cuts = np.flatnonzero(v[start] * gaps >= apart) + 1
         for first, last in pairwise([0, *cuts, levels.size]):
-            part = _loop(nu, levels, v[start:stop], total, slice(first, last))
-            result[:, start:stop] += part
-    return result
+            part = _loop(nu, levels, v[start:stop], total, first, last)
+            integrals[:, start:stop] += part
+    return integrals
 
 
 # Contours are s = x(u) + i (centre + u) with x(u) = T + 3 - cosh(u / width) / cosh(half / width),
@@ -202,10 +197,12 @@ def _reach(total: float) -> float:
     return float(u[np.argmax(size < -40)])
 
 
-def _loop(nu: Floats, levels: Floats, v: Floats, total: float, inside: slice) -> Complexes:
-    """Integrate around the points of the levels ``inside``, for all states and v."""
+def _loop(
+    nu: Floats, levels: Floats, v: Floats, total: float, first: int = 0, last: int | None = None
+) -> Complexes:
+    """Integrate around the points of ``levels[first:last]``, for all states and v."""
     width, reach = _width(total), _reach(total)
-    bottom, top = v * levels[inside][0], v * levels[inside][-1]
+    bottom, top = v * levels[first:last][0], v * levels[first:last][-1]
     half = ((top - bottom) / 2)[:, None]
     nodes = 2 * int(np.ceil((half.max() + reach) / (0.4 * np.sqrt(total)))) + 1
     u = (half + reach) * np.linspace(-1, 1, nodes)
@@ -255,7 +252,7 @@ def _integral(series: Series) -> Complexes:
     return series.terms / turns
 
 
-def _integrate(series: Series, integral: Complexes, u: Floats) -> Floats:
+def _integrate(integral: Complexes, u: Floats) -> Floats:
     """Return the integral from 0 to u, in units of the length; u has shape (n, q)."""
     at_zero = integral.real.sum(axis=1)[:, None]
     return np.asarray(u + 2 * (at_zero - _sum(integral, u).real))
@@ -271,13 +268,3 @@ def _sum(coefficients: Complexes, u: Floats) -> Complexes:
     inner = np.exp(turn * np.arange(FEWEST_TERMS)) @ blocks.transpose(0, 2, 1)
     starts = np.exp(turn * (1 + FEWEST_TERMS * np.arange(blocks.shape[1])))
     return np.asarray((inner * starts).sum(axis=-1))
-
-
-def _distinct_rows(rows: Floats) -> tuple[Floats, Ints]:
-    """Return the distinct rows and which of them each row is; faster than np.unique(axis=0)."""
-    code = np.zeros(len(rows), dtype=np.int64)
-    for column in rows.T:
-        _, value = np.unique(column, return_inverse=True)
-        _, code = np.unique(code * (value.max() + 1) + value, return_inverse=True)
-    _, first = np.unique(code, return_index=True)
-    return rows[first], code

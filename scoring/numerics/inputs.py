@@ -24,9 +24,6 @@ BINARY_WEIGHTS: Floats = np.array([0.0, 1.0])
 # The square of twice this is still a float64, so that no variance overflows.
 LARGEST_WEIGHT = 1e150
 
-# Up to here one pass over the outcomes per category is faster than one bincount.
-FEW_CATEGORIES = 8
-
 
 @dataclass(frozen=True, eq=False)
 class Counts:
@@ -79,7 +76,23 @@ def counts_and_prior(
 ) -> tuple[Ints, Floats, Any]:
     """Return the counts, the weights, and the counts of a prior run of the same questions, or 0."""
     counts, weights = weighted_counts(R, w)
-    return counts, weights, _prior_counts(R0, counts, _category_advice(w, weights))
+    if R0 is None:
+        return counts, weights, 0
+    questions, remedy = counts.shape[-2], _category_advice(w, weights)
+    prior = outcome_counts(R0, weights.size, remedy=remedy, name="R0", rows=questions, prior=True)
+    if prior.shape[-2] != questions:
+        raise ValueError(
+            f"R0 has {prior.shape[-2]} questions, but R has {questions}: "
+            "pass prior outcomes of the same questions in the same order"
+        )
+    try:
+        np.broadcast_to(prior, counts.shape)
+    except ValueError:
+        raise ValueError(
+            f"R0 has leading axes {prior.shape[:-2]}, but R has {counts.shape[:-2]}: "
+            "pass one prior run for all, or one for each"
+        ) from None
+    return counts, weights, prior
 
 
 def binary_counts(R: Outcomes, what: str) -> tuple[Ints, Ints]:
@@ -87,18 +100,8 @@ def binary_counts(R: Outcomes, what: str) -> tuple[Ints, Ints]:
 
     R holds outcomes 0 and 1, or counts of wrong and right; ``what`` names the estimator.
     """
-    remedy = f"{what} takes outcomes 1 (correct) and 0 (not)"
-    if isinstance(R, Counts):
-        counts = _given_counts(R, 2, remedy, "R", fractions=False)
-        return counts[..., 1], counts.sum(axis=-1)
-    data, missing = _as_array(R, "R", 1, False)
-    _check_outcomes(data, missing, 2, "R", remedy)
-    solved = data != 0
-    if missing is None:
-        right = np.count_nonzero(solved, axis=-1)
-        return right, np.full(right.shape, data.shape[-1])
-    trials = np.count_nonzero(~missing, axis=-1)
-    return np.count_nonzero(solved & ~missing, axis=-1), trials
+    counts = outcome_counts(R, 2, remedy=f"{what} takes outcomes 1 (correct) and 0 (not)")
+    return counts[..., 1], counts.sum(axis=-1)
 
 
 def _category_advice(w: npt.ArrayLike | None, weights: Floats) -> str:
@@ -131,18 +134,11 @@ def outcome_counts(
         return _given_counts(R, categories, remedy, name, fractions=prior)
     data, missing = _as_array(R, name, rows, prior)
     _check_outcomes(data, missing, categories, name, remedy)
-    if categories == 2 and missing is None:
-        right = np.count_nonzero(data, axis=-1)
-        return np.stack([data.shape[-1] - right, right], axis=-1)
-    if categories <= FEW_CATEGORIES:
-        hits = [data == k if missing is None else (data == k) & ~missing for k in range(categories)]
-        return np.stack([np.count_nonzero(hit, axis=-1) for hit in hits], axis=-1)
-    questions = int(np.prod(data.shape[:-1]))
-    data = data if missing is None else np.where(missing, 0, data)
-    cell = data.astype(np.int64) + categories * np.arange(questions).reshape((*data.shape[:-1], 1))
-    present = cell.ravel() if missing is None else cell[~missing]
-    counts = np.bincount(present, minlength=questions * categories)
-    return counts.reshape((*data.shape[:-1], categories))
+    if categories == 2 and missing is None:  # one pass for the commonest case
+        correct = np.count_nonzero(data, axis=-1)
+        return np.stack([data.shape[-1] - correct, correct], axis=-1)
+    hits = (data == k if missing is None else (data == k) & ~missing for k in range(categories))
+    return np.stack([np.count_nonzero(hit, axis=-1) for hit in hits], axis=-1)
 
 
 def _given_counts(R: Counts, categories: int, remedy: str, name: str, fractions: bool) -> Any:
@@ -158,9 +154,8 @@ def _given_counts(R: Counts, categories: int, remedy: str, name: str, fractions:
             f"pass (..., questions, {categories}), one count per category ({remedy})"
         )
     bad = ~((values >= 0) & (values < 2**53))
-    if not fractions and values.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
-            bad |= values != np.trunc(values)
+    if not fractions:
+        bad |= values != np.trunc(values)
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
         kind = "numbers" if fractions else "whole numbers"
@@ -194,22 +189,13 @@ def _as_array(
             f"{name} has dtype {data.dtype}: "
             "pass whole numbers 0..C, and mask the trials that are missing (numpy.ma)"
         )
-    if data.ndim == 1 and data.size % rows:
-        raise ValueError(
-            f"{name} is a vector of {data.size} outcomes for {rows} questions: "
-            "pass a (questions, trials) matrix"
-        )
-    if data.ndim == 1:
+    if data.ndim == 1 and data.size % rows == 0:
         data = data.reshape(rows, -1)
         missing = None if missing is None else missing.reshape(rows, -1)
-    if data.ndim == 0:
+    if data.ndim < 2 or 0 in data.shape[:-1] or (data.shape[-1] == 0 and not empty_ok):
         raise ValueError(
-            f"{name} is a single number: pass a (questions, trials) matrix, a stack of them, "
-            "or a vector of trials for one question"
-        )
-    if 0 in data.shape[:-1] or (data.shape[-1] == 0 and not empty_ok):
-        raise ValueError(
-            f"{name} is empty, shape {data.shape}: pass at least one question and one trial"
+            f"{name} has shape {data.shape}: pass a (questions, trials) matrix of at least one "
+            "question and one trial, a stack of them, or a vector of trials for one question"
         )
     return data, missing
 
@@ -218,16 +204,11 @@ def _check_outcomes(
     data: npt.NDArray[Any], missing: Bools | None, categories: int, name: str, remedy: str
 ) -> None:
     """Raise on the first outcome that is not one of the categories 0..C."""
-    whole = data.dtype.kind != "f"
-    if data.size == 0:
-        return
+    whole = missing is None and data.dtype.kind != "f"
     # One pass for the largest and one for the smallest, where that settles it.
-    if missing is None and whole and data.max() < categories and data.min() >= 0:
+    if data.size == 0 or (whole and data.max() < categories and data.min() >= 0):
         return
-    bad = ~((data >= 0) & (data < categories))
-    if not whole:
-        with np.errstate(invalid="ignore"):
-            bad |= data != np.trunc(data)
+    bad = ~((data >= 0) & (data < categories)) | (data != np.trunc(data))
     if missing is not None:
         bad &= ~missing
     if not bad.any():
@@ -244,27 +225,6 @@ def _check_outcomes(
         advice = remedy
     axes = "question, trial" if len(at) == 2 else "..., question, trial"
     raise ValueError(f"{name}{list(at)} ({axes} from 0) is {value}: {advice}")
-
-
-def _prior_counts(R0: Outcomes | None, counts: Ints, remedy: str) -> Any:
-    """Count a prior run of the same M questions as ``counts``; 0 where there is none."""
-    if R0 is None:
-        return 0
-    questions, categories = counts.shape[-2:]
-    prior = outcome_counts(R0, categories, remedy=remedy, name="R0", rows=questions, prior=True)
-    if prior.shape[-2] != questions:
-        raise ValueError(
-            f"R0 has {prior.shape[-2]} questions, but R has {questions}: "
-            "pass prior outcomes of the same questions in the same order"
-        )
-    try:
-        np.broadcast_to(prior, counts.shape)
-    except ValueError:
-        raise ValueError(
-            f"R0 has leading axes {prior.shape[:-2]}, but R has {counts.shape[:-2]}: "
-            "pass one prior run for all, or one for each"
-        ) from None
-    return prior
 
 
 def check_trials(trials: Ints, least: int, what: str, option: str = "") -> None:
