@@ -4,13 +4,10 @@ The paper is Hariri et al., "Don't Pass@k: A Bayesian Framework for Large Langua
 Evaluation", arXiv 2510.04265.
 
 The outcomes of question a (of M) are N_a draws from C + 1 categories with unknown
-probabilities pi_a. The metric is the mean over questions of w . pi_a (equation 1). A uniform
-Dirichlet prior makes the posterior of pi_a a Dirichlet with parameters
-nu_ak = 1 + (prior counts) + (counts), whose sum is T_a = 1 + C + D_a + N_a, and mean and
-variance of the metric have closed forms (equation 15). The paper prints them for one T; here
-T_a belongs to the question, so that questions may have different numbers of trials.
-
-A missing trial is an entry masked by ``numpy.ma``; -1 and NaN are errors.
+probabilities pi_a. The metric is the mean over questions of w . pi_a (equation 1). Under a uniform
+Dirichlet prior the posterior of pi_a is a Dirichlet with parameters
+nu_ak = 1 + (prior counts) + (counts), whose sum is T_a = 1 + C + D_a + N_a: the paper prints one T,
+here questions may have different numbers of trials.
 """
 
 from __future__ import annotations
@@ -63,9 +60,9 @@ def bayes(
 
     Args:
         R: outcomes 0..C, shape (M, N), (N,) for one question or (..., M, N) for a stack of
-            models or data sets; bool, integer or integer-valued float. Masked entries are missing
-            trials and count as nothing; a question without any trial has its prior as posterior.
-            Or :class:`scoring.Counts`, shape (..., M, C + 1).
+            models or data sets; bool, integer or integer-valued float. Entries masked by
+            ``numpy.ma`` are missing trials and count as nothing; a question without any has its
+            prior as posterior. Or :class:`scoring.Counts`, shape (..., M, C + 1).
         w: weights, shape (C + 1,); ``None`` means outcomes 0 and 1 with weights (0, 1).
         R0: outcomes of a prior run, shape (M, D), rows matching R, or one for each matrix of a
             stack, (..., M, D); may be masked. A vector is cut into M rows. Or prior counts,
@@ -111,8 +108,7 @@ def bayes_ci(
     pulls mu by more than its sigma and the interval misses: look at :func:`shrinkage` too.
 
     ``confidence`` is the posterior probability of the interval, in (0, 1); both ends are moved into
-    ``bounds``, (lowest, highest), unless those are ``None``; others are a ValueError. Other
-    arguments, shapes and errors: :func:`bayes`.
+    ``bounds``, (lowest, highest), if any; others are a ValueError. All else: :func:`bayes`.
 
     >>> [round(x, 4) for x in bayes_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))]
     [0.6429, 0.1185, 0.4107, 0.875]
@@ -129,11 +125,11 @@ def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> 
         a       = 1/M   sum_a ( sum_k n_ak w_k ) / N_a
         sigma^2 = 1/M^2 sum_a (T_a / N_a)^2 Var_a
 
-    With the same N everywhere these are a = (mu - A) (1 + C + N) / N and sigma = (1 + C + N) / N
-    times the sigma of :func:`bayes` (equations 18 to 20), and both rank models alike.
+    With the same N everywhere sigma is (1 + C + N) / N times that of :func:`bayes`, and both rank
+    models alike (equations 18 to 20).
 
     ``short`` says what to do about questions without trials: "raise" a ValueError that names one,
-    or "drop" them and warn. Other arguments, returns and errors: :func:`bayes`.
+    or "drop" them and warn. All else: :func:`bayes`.
 
     >>> a, sigma = avg([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
     >>> round(a, 6), round(sigma, 6)
@@ -154,7 +150,7 @@ def avg_ci(
     bounds: Bounds = None,
     short: Short = "raise",
 ) -> Summary:
-    """avg@N with the interval a -/+ z sigma; arguments, returns, errors: avg and bayes_ci.
+    """avg@N with the interval a -/+ z sigma; all else: :func:`avg` and :func:`bayes_ci`.
 
     >>> [round(x, 4) for x in avg_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))]
     [0.7, 0.1658, 0.375, 1.0]
@@ -187,12 +183,10 @@ def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
     """How far the prior has moved the score, in units of sigma: (mu - a) / sigma.
 
     mu and sigma are from :func:`bayes`, and a from :func:`avg` of the same outcomes: numbers, or
-    arrays of one shape. It is negative when the prior lowers the score. Where its absolute value is
-    above ``SHRINKAGE_LIMIT`` (0.5) the interval of :func:`bayes_ci` may cover much less than it
-    says: report :func:`avg_ci` beside it. A sigma that is negative, or zero with mu and a apart,
-    and a number that is not finite are a ValueError. It follows from equation 19.
-
-    Thirty questions, 78 of 80 trials correct in each, and the prior's pull is three sigma:
+    arrays of one shape. Where its absolute value is above ``SHRINKAGE_LIMIT`` (0.5) the interval of
+    :func:`bayes_ci` may cover much less than it says: report :func:`avg_ci` beside it. A sigma that
+    is negative, or zero with mu and a apart, and a number that is not finite are a ValueError. It
+    follows from equation 19.
 
     >>> R = [[1] * 78 + [0] * 2] * 30
     >>> mu, sigma = bayes(R)
@@ -225,9 +219,8 @@ def down_weight(R0: Outcomes, strength: float, categories: int = 2) -> Counts:
 
     R0 is that of :func:`bayes`, but a vector is one question; one without prior trials keeps the
     uniform prior. ``strength`` is D, above 0, and ``categories`` C + 1; else a ValueError. The
-    counts (..., M, C + 1) are to be passed as R0.
-
-    Source: arXiv 2510.04265, equation 6 and, in the version with twenty models, section 2.8.
+    counts (..., M, C + 1) are to be passed as R0. Source: arXiv 2510.04265, equation 6 and, in the
+    version with twenty models, section 2.8.
 
     >>> import scoring
     >>> prior = scoring.down_weight([[1, 1, 1, 1, 1, 1, 0, 0], [0] * 8], strength=4)

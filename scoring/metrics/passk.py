@@ -24,9 +24,8 @@ def pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
         1/M sum_a [ 1 - C(N_a - c_a, k) / C(N_a, k) ]
 
     Args:
-        R: outcomes, 1 correct and 0 not, shape (M, N), (N,) for one question or (..., M, N) for a
-            stack; bool, integer or integer-valued float. Masked entries are missing trials and
-            count as nothing. Or :class:`scoring.Counts` of wrong and right, shape (..., M, 2).
+        R: outcomes 1 (correct) and 0, else as for :func:`scoring.bayes`: shape (M, N), (N,) or
+            (..., M, N), possibly masked, or :class:`scoring.Counts`, shape (..., M, 2).
         k: number of attempts, at least 1 and at most the number of trials of every question.
         short: what to do about questions with fewer than k trials: "raise", or "drop", which
             leaves them out of the mean and warns.
@@ -64,10 +63,9 @@ def pass_at_k_ci(
         mu      = 1/M   sum_a E g(p_a)
         sigma^2 = 1/M^2 sum_a Var g(p_a)
 
-    mu is not :func:`pass_at_k`: it is a posterior mean, drawn towards the prior, and like
-    every Bayes estimate here it treats questions as fixed. For k = 1 and the default prior mu and
-    sigma are those of Bayes@N. The other functions of the family have another g. Those without
-    ``short`` take any number of trials, also none, and any k.
+    mu is a posterior mean, drawn towards the prior, and questions are fixed. For k = 1 and the
+    default prior mu and sigma are those of Bayes@N. The other functions of the family have another
+    g. Those without ``short`` take any number of trials, also none, and any k.
 
     Args:
         R: as for :func:`pass_at_k`.
@@ -124,9 +122,8 @@ g_pass_at_k_ci = unanimous_at_k_ci = pass_hat_k_ci
 def naive_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     """Plug-in Pass@k, 1/M sum_a [ 1 - (1 - c_a / N_a)^k ]: biased, for comparison only.
 
-    This is what section 2.7 of the paper writes as the naive variant of Pass^k and cites as
-    equation 22, which is :func:`pass_hat_k`; it is a Pass@k with the observed rate in place of p.
-    k may be above the number of trials; ``short`` is about questions without any. All else:
+    What section 2.7 of the paper calls the naive variant of Pass^k: Pass@k at the observed rate. k
+    may be above the number of trials; ``short`` is about questions without any. All else:
     :func:`pass_at_k`.
 
     >>> round(naive_pass_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)

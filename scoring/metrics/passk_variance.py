@@ -75,9 +75,8 @@ def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> A
 
         sum_j P(J = j) ( q^(2k - j) - q^2k ),    P(J = j) = C(k, j) C(n - k, k - j) / C(n, k)
 
-    in which nothing cancels. For k = 1 it is p q / n, and for k = n that of one coin,
-    q^k (1 - q^k). Source: Hoeffding, "A class of statistics with asymptotically normal
-    distribution", Ann. Math. Statist. 19 (1948), section 5.
+    For k = 1 it is p q / n, and for k = n q^k (1 - q^k). Source: Hoeffding, "A class of statistics
+    with asymptotically normal distribution", Ann. Math. Statist. 19 (1948), section 5.
 
     >>> sampling_variance(0.3, [1, 2, 4], 16).round(6).tolist()
     [0.013125, 0.026093, 0.028014]
@@ -119,15 +118,14 @@ def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> 
 def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
     """Standard deviation of the unbiased Pass@k over repetitions of the trials.
 
-    The exact variance at a rate that is shrunk a little, by half a trial of each kind (the mean of
-    Jeffreys' prior), so that questions never or always solved count, too::
+    The exact variance at a rate that is shrunk by half a trial of each kind (the posterior mean of
+    Jeffreys' prior; not in MaP), so that questions never or always solved count, too::
 
         sigma^2 = 1/M^2 sum_a sampling_variance((c_a + 1/2) / (N_a + 1), k, N_a)
 
     It is for "did it change": the difference of two checkpoints over the root of the sum of both
-    sigma^2, as measured in ``docs/scoring.md``. Where k attempts hardly ever miss it is small, but
-    many times the true one. For k = 1 it is a little below sigma of :func:`scoring.avg`. The shrunk
-    rate is not in MaP.
+    sigma^2 (``docs/scoring.md``). Where k attempts hardly ever miss it is small, but many times the
+    true one.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_at_k_sigma(R, 1), 6), round(pass_at_k_sigma(R, 2), 6)
