@@ -123,10 +123,8 @@ def decide_reduced(gold: str, answer: str, conventions: Conventions = STRICT) ->
     scalar = _decide_scalar(gold, answer, conventions)
     if scalar is not None:
         return scalar
-    if "=" in answer and "=" not in gold:
-        chain = _decide_chain(gold, answer, conventions)
-        if chain is not None and chain.equal:
-            return chain
+    if "=" in answer and "=" not in gold and _chain_agrees(gold, answer, conventions):
+        return Decision(True, "list")
 
     def same(a: str, b: str) -> bool | None:
         item = _decide_scalar(a, b, conventions)
@@ -140,43 +138,43 @@ def decide_reduced(gold: str, answer: str, conventions: Conventions = STRICT) ->
 
 def _several_against_one(gold: str, answer: str, same: Same) -> bool:
     """Whether one side lists several things and the other is an expression unlike one of them."""
-    sides = [_expand_list(text) for text in (gold, answer)]
-    items = [side[1] if side else [text] for side, text in zip(sides, (gold, answer), strict=True)]
-    if any(_GROUPS.search(text) for text in (gold, answer)):
-        return False  # 10,000\pi
-    if [len(part) > 1 for part in items] not in ([True, False], [False, True]):
+    gold_list, answer_list = _expand_list(gold), _expand_list(answer)
+    gold_items = gold_list[1] if gold_list else [gold]
+    answer_items = answer_list[1] if answer_list else [answer]
+    if (len(gold_items) > 1) == (len(answer_items) > 1):
         return False
-    single = gold if sides[0] is None else answer
-    return read_expression(single) is not None and compare_sets(items[0], items[1], same) is False
+    if _GROUPS.search(gold) or _GROUPS.search(answer):
+        return False  # 10,000\pi
+    single = answer if gold_list else gold
+    return read_expression(single) is not None and (
+        compare_sets(gold_items, answer_items, same) is False
+    )
 
 
-def _decide_chain(gold: str, answer: str, conventions: Conventions) -> Decision | None:
-    """An answer such as `A = B = C`: right if every part is."""
+def _chain_agrees(gold: str, answer: str, conventions: Conventions) -> bool:
+    """Whether every part of an answer such as `A = B = C` equals the gold answer."""
     parts = [part.strip() for part in answer.split("=")]
     if not all(parts) or len(parts) > MAX_ITEMS or re.search(r"[<>]|\\n?eq|\\[lg]e", answer):
-        return None
-    decisions = [decide_reduced(gold, part, conventions) for part in parts]
-    if None in decisions:
-        return None
-    return Decision(all(decision.equal for decision in decisions if decision), "list")
+        return False
+    decisions = (decide_reduced(gold, part, conventions) for part in parts)
+    return all(decision is not None and decision.equal for decision in decisions)
 
 
 def _decide_scalar(gold: str, answer: str, conventions: Conventions) -> Decision | None:
     if gold == answer and gold:
         return Decision(True, "text")
     gold_number, answer_number = read_number(gold), read_number(answer)
+    sure = all(number.sure for number in (gold_number, answer_number) if number)
     if gold_number and answer_number:
         if gold_number.value == answer_number.value or (
             conventions.percent == "either" and _same_percent(gold, answer)
         ):
             return Decision(True, "number")
-        sure = gold_number.sure and answer_number.sure
-        if sure and conventions.decimals == "exact":
-            return Decision(False, "number")
         if not sure:
             return None
-    grouped = [side for side in (gold_number, answer_number) if side and not side.sure]
-    if grouped:
+        if conventions.decimals == "exact":
+            return Decision(False, "number")
+    if not sure:
         plain = [_GROUPS.sub(lambda m: m[0].replace(",", ""), text) for text in (gold, answer)]
         return Decision(True, "number") if compare_expressions(*plain) else None
     word = _compare_words(gold, answer)

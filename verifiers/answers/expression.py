@@ -26,9 +26,15 @@ _OTHERS = ["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "exp"]
 _FUNCTIONS = {f"\\{name}": name for name in [*TRIGONOMETRIC, *_OTHERS]}
 _OF_LISTS = {r"\gcd": "gcd", r"\lcm": "lcm", r"\max": "max", r"\min": "min"}
 _CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i"}
-_ROUNDING = {r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}
-_OPENS = {"(", "{", r"\frac", r"\sqrt", r"\binom", r"\log"}  # a factor, as do these
-_OPENS |= _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | _ROUNDING.keys()
+_BRACKETS = {  # what closes them, and what they stand for
+    "(": (")", ""),
+    "{": ("}", ""),
+    "|": ("|", "abs"),
+    r"\lfloor": (r"\rfloor", "floor"),
+    r"\lceil": (r"\rceil", "ceil"),
+}
+_OPENS = {r"\frac", r"\sqrt", r"\binom", r"\log"}  # a factor that stands behind another, as do:
+_OPENS |= _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | (_BRACKETS.keys() - {"|"})
 _TIMES = frozenset([r"\times", r"\cdot", "*"])
 _FUNCTION_NAMES = frozenset("fghFGHPQW")  # before a bracket: applied, not multiplied
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
@@ -82,6 +88,10 @@ class _Parser:
         self.at += 1
         return self.tokens[self.at - 1]
 
+    def accept(self, *tokens: str) -> str:
+        """Take the next token if it is one of these; else ""."""
+        return self.take() if self.next in tokens else ""
+
     def expect(self, token: str) -> None:
         if self.take() != token:
             raise _Refused
@@ -91,21 +101,20 @@ class _Parser:
         if self.depth > MAX_DEPTH:
             raise _Refused
         negative = False
-        while self.next in ("+", "-"):
-            negative ^= self.take() == "-"
+        while sign := self.accept("+", "-"):
+            negative ^= sign == "-"
         tree = self.product()
         tree = ("neg", tree) if negative else tree
-        while self.next in ("+", "-"):
-            operation = "add" if self.take() == "+" else "sub"
-            tree = (operation, tree, self.product())
+        while sign := self.accept("+", "-"):
+            tree = ("add" if sign == "+" else "sub", tree, self.product())
         self.depth -= 1
         return tree
 
     def product(self) -> Tree:
         tree, divided = self.factor(), False
         while True:
-            if self.next in (*_TIMES, "/", r"\div"):
-                times = self.take() in _TIMES
+            if operator := self.accept(*_TIMES, "/", r"\div"):
+                times = operator in _TIMES
                 if divided and not times:
                     raise _Refused  # a/b/c
                 tree, divided = ("mul" if times else "div", tree, self.signed()), not times
@@ -117,28 +126,24 @@ class _Parser:
                 return tree
 
     def juxtaposed(self, left: Tree) -> Tree:
-        before, begins_fraction = self.tokens[self.at - 1], self.next == r"\frac"
+        after_digits = self.tokens[self.at - 1].isdigit() and self.next == r"\frac"
         right = self.factor()
-        if not (begins_fraction and before.isdigit()):
-            return ("mul", left, right)
-        if left[0] == "mul":
+        if after_digits and left[0] == "mul":
             raise _Refused  # 2\cdot1\frac12
         # A whole number before a fraction of two whole numbers is a mixed number.
-        if left[0] == "num" and right[0] == "div" and right[1][0] == right[2][0] == "num":
-            if not 0 < right[1][1] < right[2][1]:
-                raise _Refused  # 3\frac{5}{2}: as likely a product
-            return ("add", left, right)
+        if after_digits and left[0] == "num" and right[0] == "div":
+            top, bottom = right[1:]
+            if top[0] == bottom[0] == "num":
+                if not 0 < top[1] < bottom[1]:
+                    raise _Refused  # 3\frac{5}{2}: as likely a product
+                return ("add", left, right)
         return ("mul", left, right)
 
     def signed(self) -> Tree:
-        if self.next == "-":
-            self.take()
-            return ("neg", self.factor())
-        return self.factor()
+        return ("neg", self.factor()) if self.accept("-") else self.factor()
 
     def starts_factor(self) -> bool:
-        token = self.next
-        return token != "" and (token[0] in ".0123456789" or token in _OPENS or _is_name(token))
+        return self.next in _OPENS or _is_number(self.next) or _is_name(self.next)
 
     def factor(self) -> Tree:
         tree = self.primary()
@@ -146,13 +151,11 @@ class _Parser:
             if tuple(self.tokens[self.at : self.at + 4]) == _DEGREE:
                 self.at += 4
                 tree = ("degree", tree)
-            elif self.next == "!":
-                self.take()
+            elif self.accept("!"):
                 if self.next == "!":
                     raise _Refused  # a double factorial, or twice
                 tree = ("factorial", tree)
-            elif self.next == "^":
-                self.take()
+            elif self.accept("^"):
                 tree = ("pow", tree, self.argument())
                 if self.next == "^":
                     raise _Refused
@@ -161,14 +164,12 @@ class _Parser:
 
     def argument(self) -> Tree:
         """A braced expression or a single token."""
-        if self.next == "{":
-            return self.group("}")
-        token = self.next
-        if len(token) == 1 and token.isalnum():
+        if self.next == "{" or (len(self.next) == 1 and self.next.isalnum()):
             return self.primary()
         raise _Refused
 
     def group(self, closing: str) -> Tree:
+        """What stands between the next token and `closing`."""
         self.take()
         tree = self.sum()
         self.expect(closing)
@@ -176,29 +177,20 @@ class _Parser:
 
     def primary(self) -> Tree:
         token = self.next
-        if token and token[0] in ".0123456789":
+        if _is_number(token):
             return ("num", decimal(self.take()))
-        if token in ("(", "{"):
-            return self.group(")" if token == "(" else "}")
-        if token == "|":
-            return ("abs", self.group("|"))
+        if token in _BRACKETS:
+            closing, name = _BRACKETS[token]
+            tree = self.group(closing)
+            return (name, tree) if name else tree
         if token in _CONSTANTS:
             return ("const", _CONSTANTS[self.take()])
-        if token in _ROUNDING:
-            closing, name = _ROUNDING[token]
-            return (name, self.group(closing))
-        if token in (r"\frac", r"\binom"):
-            self.take()
-            name = "div" if token == r"\frac" else "binom"
-            return (name, self.braced(), self.braced())
-        if token == r"\sqrt":
-            self.take()
-            degree: Tree = ("num", Fraction(2))
-            if self.next == "[":
-                degree = self.group("]")
+        if self.accept(r"\frac", r"\binom"):
+            return ("div" if token == r"\frac" else "binom", self.braced(), self.braced())
+        if self.accept(r"\sqrt"):
+            degree = self.group("]") if self.next == "[" else ("num", Fraction(2))
             return ("root", self.braced(), degree)
-        if token == r"\log":
-            self.take()
+        if self.accept(r"\log"):
             self.expect("_")
             base = self.argument()
             return ("div", ("ln", self.applied()), ("ln", base))
@@ -212,11 +204,10 @@ class _Parser:
 
     def variable(self) -> Tree:
         name = self.take()
-        if self.next == "_":
-            self.take()
+        if self.accept("_"):
+            braced = self.accept("{")
             subscript = self.take()
-            if subscript == "{":
-                subscript = self.take()
+            if braced:
                 self.expect("}")
             if not subscript.isalnum():
                 raise _Refused
@@ -232,31 +223,25 @@ class _Parser:
 
     def of_list(self) -> Tree:
         name = _OF_LISTS[self.take()]
-        if self.next != "(":
-            raise _Refused
-        self.take()
+        self.expect("(")
         items = [self.sum()]
-        while self.next == ",":
-            self.take()
+        while self.accept(","):
             items.append(self.sum())
         self.expect(")")
         return (name, *items)
 
     def function(self) -> Tree:
         name = _FUNCTIONS[self.take()]
-        power = None
-        if self.next == "^":
-            self.take()
-            power = self.argument()
-            if power[0] != "num" or power[1] < 1:
-                raise _Refused  # \sin^{-1}: the inverse or the reciprocal
+        power = self.argument() if self.accept("^") else None
+        if power is not None and (power[0] != "num" or power[1] < 1):
+            raise _Refused  # \sin^{-1}: the inverse or the reciprocal
         tree: Tree = (name, self.applied())
         return tree if power is None else ("pow", tree, power)
 
     def applied(self) -> Tree:
         """What a function stands before: brackets, or numbers and constants side by side."""
         if self.next in ("(", "{"):
-            tree = self.group(")" if self.next == "(" else "}")
+            tree = self.primary()
             if self.next in ("!", "^"):
                 raise _Refused  # \sin(x)^2: which comes first?
             return tree
@@ -266,6 +251,10 @@ class _Parser:
         if self.next == "/" or self.starts_factor():
             raise _Refused  # \sin\pi/6; \sin 2(3)
         return tree
+
+
+def _is_number(token: str) -> bool:
+    return token[:1] in set(".0123456789")
 
 
 def _is_name(token: str) -> bool:

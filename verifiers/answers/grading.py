@@ -11,7 +11,7 @@ work starts. If every pair is decided cheaply, no process is started.
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
@@ -46,29 +46,28 @@ class Grade(NamedTuple):
 
 
 NO_ANSWER = Grade("no_answer", "none", "there is no closed box in the final part")
-
-
-_SAME = {
-    "text": "the same text",
-    "number": "the same number",
-    "word": "the same word",
-    "expression": "the same value, exactly or to more digits than any number in it has",
-    "list": "the same items",
+_REASONS: dict[str, dict[Outcome, str]] = {
+    "text": {"correct": "the same text"},
+    "number": {"correct": "the same number", "wrong": "another number"},
+    "word": {"correct": "the same word", "wrong": "another word"},
+    "expression": {
+        "correct": "the same value, exactly or to more digits than any number in it has",
+        "wrong": "another value",
+    },
+    "list": {"correct": "the same items", "wrong": "other items"},
+    "unit": {"wrong": "another unit"},
+    "algebra": {
+        "correct": "equal by algebra",
+        "wrong": "not equal by algebra",
+        "unparsable": "math_verify cannot read or compare it",
+    },
+    "plain": {
+        "correct": "math_verify accepts the text",
+        "wrong": "math_verify rejects the text",
+        "unparsable": "math_verify cannot read or compare it",
+    },
 }
-_OTHER = {
-    "number": "another number",
-    "word": "another word",
-    "expression": "another value",
-    "list": "other items",
-    "unit": "another unit",
-}
-_UNREADABLE = {"unparsable": "math_verify cannot read or compare it"}
-_ALGEBRA = {"correct": "equal by algebra", "wrong": "not equal by algebra", **_UNREADABLE}
-_PLAIN = {
-    "correct": "math_verify accepts the text",
-    "wrong": "math_verify rejects the text",
-    **_UNREADABLE,
-}
+_STOPPED = Grade("timeout", "limits", "the comparison ran out of time or memory")
 
 
 def grade(
@@ -82,23 +81,20 @@ def grade(
 ) -> dict[Pair, Grade]:
     """Grade every unique (gold, answer) pair; the grades are in the order of first appearance.
 
-    Outcomes: "correct" and "wrong". "unparsable": the gold or the answer is blank,
-    longer than 1,000 characters (unless both are the same text), or cannot be read or compared
-    as mathematics. "timeout": the comparison ran out of its time or memory, or its worker
-    died. "no_answer" is never returned; it is for callers whose extraction found no box.
+    "unparsable": the gold or the answer is blank, longer than 1,000 characters (unless both are the
+    same text), or cannot be read or compared as mathematics. "timeout": the comparison ran out of
+    its time or memory, or its worker died. "no_answer" is for callers that found no box.
 
     Workers are fresh interpreters (fork server), safe beside threads of torch or vLLM; a script
     needs the `if __name__ == "__main__"` guard.
 
     Args:
-        pairs: (gold, answer) texts; duplicates are graded once. The order of comparison
-            matters: gold first.
+        pairs: (gold, answer) texts, in this order.
         conventions: what counts as the same where mathematics leaves it open.
         plain: take the second text for a whole completion and ask math_verify alone, with its
             defaults, as other harnesses do: to see why a number moved.
-        workers: processes at most; default: the CPUs this process may use.
-        timeout_s: seconds of processor time for one pair, counted from the start of its work;
-            several times as many seconds of the clock end it, too.
+        workers: processes at most; default: one a CPU.
+        timeout_s: seconds of processor time for one pair; ten times as many of the clock end it.
         memory_mb: address space of one worker in MiB; at least about 512 is needed.
 
     Raises:
@@ -106,20 +102,18 @@ def grade(
     """
     unique = dict.fromkeys(pairs)
     cheap = {pair: None if plain else _grade_cheaply(*pair, conventions) for pair in unique}
-    owed = [pair for pair, graded in cheap.items() if graded is None]
+    owed = [pair for pair, decided in cheap.items() if decided is None]
     if plain:
-        tasks: list[Any] = list(owed)
+        kind, tasks = "plain", list[Any](owed)
     else:
+        kind = "algebra"
         tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in owed]
-    layer, reasons = ("plain", _PLAIN) if plain else ("algebra", _ALGEBRA)
-    results = _run("plain" if plain else "judge", tasks, workers, timeout_s, memory_mb)
+    outcomes = _run(kind, tasks, workers, timeout_s, memory_mb)
     dear = {
-        pair: Grade(result, layer, reasons[result])
-        if result
-        else Grade("timeout", "limits", "the comparison ran out of time or memory")
-        for pair, result in zip(owed, results, strict=True)
+        pair: Grade(outcome, kind, _REASONS[kind][outcome]) if outcome else _STOPPED
+        for pair, outcome in zip(owed, outcomes, strict=True)
     }
-    return {pair: graded or dear[pair] for pair, graded in cheap.items()}
+    return {pair: decided or dear[pair] for pair, decided in cheap.items()}
 
 
 def grade_answer(
@@ -158,11 +152,12 @@ def check_golds(
     ]
     results = _run("check", [(unboxed(gold),) for gold in owed], workers, timeout_s, 1024)
     for gold, result in zip(owed, results, strict=True):
-        reasons[gold] = "reading it takes too long" if result is None else result[0]
+        reasons[gold] = "reading it takes too long" if result is None else result or None
     return reasons
 
 
 def _refuse(text: str) -> str | None:
+    """Why a text is not read, or None if it is."""
     if len(text.strip()) > MAX_CHARS:
         return f"it has more than {MAX_CHARS} characters"
     cleaned = clean(text)
@@ -172,9 +167,8 @@ def _refuse(text: str) -> str | None:
 def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Grade | None:
     decision = decide(gold, answer, conventions)
     if decision is not None:
-        reasons = _SAME if decision.equal else _OTHER
         outcome: Outcome = "correct" if decision.equal else "wrong"
-        return Grade(outcome, decision.layer, reasons[decision.layer])
+        return Grade(outcome, decision.layer, _REASONS[decision.layer][outcome])
     # A refused text can still be the same text; anything else about it is unknown.
     for side, text in (("gold answer", unboxed(gold)), ("answer", answer)):
         if reason := _refuse(text):
@@ -183,32 +177,21 @@ def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Grade | 
 
 
 def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
-    """Run one task in a worker: an outcome, a 1-tuple with a reason, or None for out of memory."""
+    """Run one task in a worker: an outcome, for "check" a reason or "", None for out of memory."""
     from verifiers.answers import symbolic  # heavy, and only ever wanted in a worker
 
+    functions: dict[str, Callable[..., Any]] = {
+        "algebra": symbolic.judge,
+        "plain": symbolic.plain,
+        "check": symbolic.why_unreadable,
+    }
     try:
         with symbolic.cpu_limit(cpu_s):
-            if kind == "check":
-                return (symbolic.why_unreadable(task[0]),)
-            if kind == "plain":
-                return symbolic.plain(*task)
-            return symbolic.judge(*task)
+            return functions[kind](*task)
     except MemoryError:
         return None
     except Exception as error:  # whatever a parser may raise on hostile text
-        return (f"reading it fails: {type(error).__name__}",) if kind == "check" else "unparsable"
-
-
-def _await_start(pool: ProcessPool) -> None:
-    """Fail with a readable error where workers cannot start, instead of replacing them for ever."""
-    try:
-        pool.schedule(os.getpid).result(timeout=START_S)
-    except (FutureTimeout, ProcessExpired, BrokenProcessPool) as error:
-        raise RuntimeError(
-            f"grading: worker processes do not start ({type(error).__name__}); a script that "
-            'grades needs an `if __name__ == "__main__":` guard and cannot be read from standard '
-            "input, and memory_mb must leave room for SymPy (about 512)"
-        ) from error
+        return f"reading it fails: {type(error).__name__}" if kind == "check" else "unparsable"
 
 
 def _start(memory_mb: int, plain: bool) -> None:
@@ -220,7 +203,7 @@ def _start(memory_mb: int, plain: bool) -> None:
 def _run(
     kind: str, tasks: Sequence[Any], workers: int | None, timeout_s: float, memory_mb: int
 ) -> list[Any]:
-    """The result of each task, from killable workers; None for one that was killed."""
+    """What `_work` returns for each task, from killable workers; None for one that was killed."""
     if not tasks:
         return []
     context = multiprocessing.get_context("forkserver")
@@ -246,6 +229,18 @@ def _run(
     finally:
         pool.stop()  # on Ctrl-C no worker outlives the call
         pool.join()
+
+
+def _await_start(pool: ProcessPool) -> None:
+    """Fail with a readable error where workers cannot start, instead of replacing them for ever."""
+    try:
+        pool.schedule(os.getpid).result(timeout=START_S)
+    except (FutureTimeout, ProcessExpired, BrokenProcessPool) as error:
+        raise RuntimeError(
+            f"grading: worker processes do not start ({type(error).__name__}); a script that "
+            'grades needs an `if __name__ == "__main__":` guard and cannot be read from standard '
+            "input, and memory_mb must leave room for SymPy (about 512)"
+        ) from error
 
 
 def _result(future: Future[Any]) -> Any:

@@ -4,6 +4,7 @@ Every rewriting here keeps the meaning; when in doubt a spelling is left alone a
 layers decide. All patterns are linear, or quadratic in a text that `MAX_CHARS` bounds.
 """
 
+import itertools
 import re
 
 from verifiers.answers.boxed import closing
@@ -192,6 +193,18 @@ def split_unit(text: str) -> tuple[str, str]:
     return value, _canonical(unit)
 
 
+_MISREAD = [
+    (re.compile(pattern, re.DOTALL), reason)
+    for pattern, reason in (
+        (r"[0-9)\]] ?_", "a subscript on a number"),
+        (r"[0-9] [0-9]", "numbers side by side"),
+        (
+            r"__|\\(?:def|let|newcommand|input|operatorname)(?![A-Za-z])",
+            "it defines or names commands",
+        ),
+        (r"\\%.", "a percent sign inside an expression"),
+    )
+]
 _WORD_OK = frozenset(["sqrt", "sinh", "cosh", "tanh", "infty", "infinity", "frac", "binom"])
 _WORD = re.compile(r"\\?[A-Za-z]{4,}")
 _MATRIX = re.compile(r"\\(?:begin|end)\{[a-z]{0,2}matrix\}")
@@ -213,20 +226,12 @@ def refusal(text: str) -> str | None:
         return f"it has more than {MAX_CHARS} characters"
     if re.search(r"[\x00-\x1f]", text):
         return "it has control characters"
-    depth = deepest = 0
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    if deepest > MAX_DEPTH or text.count("|") > MAX_BARS:
+    depths = itertools.accumulate((char in "([{") - (char in ")]}") for char in text)
+    if max(depths) > MAX_DEPTH or text.count("|") > MAX_BARS:
         return f"it is nested more than {MAX_DEPTH} deep"
-    if re.search(r"[0-9)\]] ?_", text):
-        return "a subscript on a number"
-    if re.search(r"[0-9] [0-9]", text):
-        return "numbers side by side"
-    if "__" in text or re.search(r"\\(?:def|let|newcommand|input|operatorname)(?![A-Za-z])", text):
-        return "it defines or names commands"
-    if "\\%" in text.removesuffix("\\%"):
-        return "a percent sign inside an expression"
+    for pattern, reason in _MISREAD:
+        if pattern.search(text):
+            return reason
     for word in _WORD.findall(_TEXT.sub(" ", _MATRIX.sub(" ", text))):
         if not word.startswith("\\") and word not in _WORD_OK:
             return f"prose ({word[:20]!r})"

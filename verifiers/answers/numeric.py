@@ -110,7 +110,7 @@ def _sign(text: str) -> int | None:
         if value is None:
             numeric = _Numeric(exact, 2 * (_PRECISION + 2 * exact.bits))
             value = numeric.value(tree)
-            if hasattr(value, "_mpc_") or numeric.equal(value, 0 * value) is not False:
+            if not _is_real(value) or numeric.equal(value, 0 * value) is not False:
                 return None
         return (value > 0) - (value < 0)
     except (Unsure, ArithmeticError, ValueError):
@@ -145,6 +145,10 @@ def _context() -> Any:
     import mpmath
 
     return mpmath.mp.clone()
+
+
+def _is_real(x: Any) -> bool:
+    return not hasattr(x, "_mpc_")
 
 
 class _Numeric:
@@ -192,28 +196,25 @@ class _Numeric:
             bottom = {"tan": cosine, "sec": cosine, "cot": sine, "csc": sine}.get(name)
             return top if bottom is None else top / self._nonzero(bottom)
         widest = 1 if name in ("arcsin", "arccos") else 1e6
-        if name in _OTHERS and self._real(x) and abs(x) < widest:
+        if name in _OTHERS and _is_real(x) and abs(x) < widest:
             return getattr(self.mp, name.replace("arc", "a"))(x)
         raise Unsure
 
     def _power(self, base: Any, exponent: Any, root: bool) -> Any:
         if root:  # the real root of a negative number where there is one
-            if not self._real(exponent) or exponent != int(exponent) or not 1 < exponent < 1000:
+            if not _is_real(exponent) or exponent != int(exponent) or not 1 < exponent < 1000:
                 raise Unsure
-            negative = self._real(base) and base < 0
+            negative = _is_real(base) and base < 0
             if negative and exponent % 2:
                 return -self.mp.root(self._nonzero(-base), int(exponent))
             return self.mp.root(self._nonzero(base), int(exponent))
         base = self._nonzero(base)
-        integer = self._real(exponent) and exponent == self.mp.nint(exponent)
-        if not integer and not (self._real(base) and base > 0):
+        integer = _is_real(exponent) and exponent == self.mp.nint(exponent)
+        if not integer and not (_is_real(base) and base > 0):
             raise Unsure  # (-8)^{1/3}: real or principal?
         if self.mp.mag(exponent) + max(0, self.mp.mag(self.mp.log(abs(base)) or 1)) > 17:
             raise Unsure
         return base ** (int(exponent) if integer else exponent)
-
-    def _real(self, x: Any) -> bool:
-        return not hasattr(x, "_mpc_")
 
     def _nonzero(self, x: Any) -> Any:
         if x == 0 or self.mp.mag(x) < self.largest - self.precision // 2:

@@ -22,10 +22,7 @@ class Unsure(ValueError):
 
 
 class Exact:
-    """Exact values of rational subtrees, each computed once; `bits` is the size of the largest.
-
-    Variables have the values of `points`, or none.
-    """
+    """Exact values of rational subtrees at `points` of variables; `bits`: size of the largest."""
 
     def __init__(self, points: dict[str, Fraction] | None = None) -> None:
         self.points = points or {}
@@ -45,11 +42,8 @@ class Exact:
 
     def _value(self, tree: Tree) -> Fraction | None:
         name, *arguments = tree
-        if name == "num":
-            number: Fraction = arguments[0]
-            return number
-        if name == "const":
-            return None
+        if name in ("num", "const"):
+            return arguments[0] if name == "num" else None
         if name == "var":
             return self.points.get(arguments[0])
         if name == "div" and arguments[0][0] == arguments[1][0] == "factorial":
@@ -97,9 +91,9 @@ def _rational_root(base: Fraction, degree: Fraction, power: int = 1) -> Fraction
     if base < 0 and n % 2 == 0:
         return None
     roots = [_integer_root(abs(part), n) for part in (base.numerator, base.denominator)]
-    if None in roots:
+    if roots[0] is None or roots[1] is None:
         return None
-    root = Fraction(roots[0], roots[1]) * (-1 if base < 0 else 1)  # type: ignore[arg-type]
+    root = Fraction(roots[0], roots[1]) * (-1 if base < 0 else 1)
     return _rational_power(root, Fraction(power))
 
 
@@ -124,12 +118,10 @@ def _factorial_ratio(top: Fraction | None, bottom: Fraction | None) -> Fraction 
     if top is None or bottom is None:
         return None
     n, m = _integer(top, 10**30), _integer(bottom, 10**30)
-    if abs(n - m) > MAX_FACTORIAL // 5:
-        return Fraction(math.factorial(_integer(top, MAX_FACTORIAL))) / math.factorial(
-            _integer(bottom, MAX_FACTORIAL)
-        )
-    product = Fraction(math.prod(range(min(n, m) + 1, max(n, m) + 1)))
-    return product if n >= m else 1 / product
+    if abs(n - m) > MAX_FACTORIAL // 5 and max(n, m) > MAX_FACTORIAL:
+        raise Unsure
+    ratio = Fraction(math.perm(max(n, m), abs(n - m)))
+    return ratio if n >= m else 1 / ratio
 
 
 def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:

@@ -29,6 +29,7 @@ from verifiers.answers.latex import clean, refusal, split_list
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeout is off
 
 Judgement = Literal["correct", "wrong", "unparsable"]
+_JUDGEMENTS: dict[bool | None, Judgement] = {True: "correct", False: "wrong", None: "unparsable"}
 # Units are taken off before (latex.split_unit): the library's list has single letters, by which
 # "12c" would be 12.
 _CONFIG = [
@@ -85,7 +86,7 @@ def plain(gold: str, text: str) -> Judgement:
     parsed = [parse(side, parsing_timeout=None) for side in (f"${gold}$", text)]
     if not all(parsed):
         return "unparsable"
-    return "correct" if verify(*parsed, timeout_seconds=None) else "wrong"
+    return _JUDGEMENTS[verify(*parsed, timeout_seconds=None)]
 
 
 def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgement:
@@ -100,21 +101,19 @@ def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgemen
         return "wrong"
     decision = decide_reduced(gold, answer, conventions)
     if decision is not None:
-        return "correct" if decision.equal else "wrong"
+        return _JUDGEMENTS[decision.equal]
     if split_list(gold) or split_list(answer) or "\\pm" in gold + answer:
         # Item by item: math_verify pairs the items of sets by a rounded order, and reads (3,1)
         # as an empty interval.
-        unsure = False
+        of_items: list[Judgement] = []
 
         def same(a: str, b: str) -> bool | None:
-            nonlocal unsure
-            judgement = judge(a, b, conventions)
-            unsure = unsure or judgement == "unparsable"
-            return None if judgement == "unparsable" else judgement == "correct"
+            of_items.append(judge(a, b, conventions))
+            return {"correct": True, "wrong": False}.get(of_items[-1])
 
         equal = compare_lists(gold, answer, same, conventions)
-        if equal is not None or unsure:
-            return "correct" if equal else "wrong" if equal is False else "unparsable"
+        if equal is not None or "unparsable" in of_items:
+            return _JUDGEMENTS[equal]
     if ("=" in gold) != ("=" in answer):
         left = (gold if "=" in gold else answer).split("=")[0].strip()
         if not _VALUE_OF.fullmatch(left):
@@ -131,7 +130,7 @@ def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgemen
         raise
     except Exception:
         return "unparsable"
-    return "correct" if equal else "wrong"
+    return _JUDGEMENTS[equal]
 
 
 def read(text: str) -> Any:
@@ -157,12 +156,12 @@ def read(text: str) -> Any:
     return value / 100 if percent and isinstance(value, sympy.Expr) else value
 
 
-def why_unreadable(gold: str) -> str | None:
-    """Say why a gold answer cannot be read, or None if it can."""
+def why_unreadable(gold: str) -> str:
+    """Say why a gold answer cannot be read, or "" if it can."""
     text = clean(gold)
     if reason := refusal(text):
         return reason
-    return None if read(text) is not None else "it is no LaTeX that math_verify can parse"
+    return "" if read(text) is not None else "it is no LaTeX that math_verify can parse"
 
 
 def exactly_equal(a: Any, b: Any) -> bool:
@@ -193,10 +192,8 @@ def exactly_equal(a: Any, b: Any) -> bool:
 
 
 def _exact(value: Any) -> Any:
-    value = value.replace(
-        lambda e: isinstance(e, sympy.Float), lambda e: sympy.Rational(str(e))
-    ).replace(lambda e: isinstance(e, sympy.UnevaluatedExpr), lambda e: e.args[0])
-    return value.doit()
+    value = value.replace(lambda e: isinstance(e, sympy.Float), lambda e: sympy.Rational(str(e)))
+    return value.replace(sympy.UnevaluatedExpr, lambda inner: inner).doit()
 
 
 def _equal_in_digits(a: Any, b: Any, digits: int) -> bool | None:

@@ -59,8 +59,8 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
     Source: Cohen 1960, "A coefficient of agreement for nominal scales"; Fleiss, Cohen and Everitt
     1969, "Large sample standard errors of kappa and weighted kappa".
 
-    >>> found = cohen_kappa([[20, 5], [10, 15]])
-    >>> round(found.kappa, 6), round(found.stderr, 4)
+    >>> cohen = cohen_kappa([[20, 5], [10, 15]])
+    >>> round(cohen.kappa, 6), round(cohen.stderr, 4)
     (0.4, 0.127)
     """
     counts = number_array(table, "table").astype(np.float64)
@@ -72,8 +72,7 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
     if n == 0:
         raise ValueError("table holds no case")
     p = counts / n
-    rows, columns = p.sum(axis=1), p.sum(axis=0)
-    diagonal = np.diag(p)
+    rows, columns, diagonal = p.sum(axis=1), p.sum(axis=0), np.diag(p)
     observed, expected = float(diagonal.sum()), float(rows @ columns)
     # Counts decide, not rounded shares: is every case in one and the same cell of the diagonal?
     if (np.diag(counts) == n).any():
@@ -96,10 +95,10 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
     Raises:
         ValueError: no attempt, a wrong shape, other values.
 
-    >>> found = agreement([True, True, True, False, False], [0, 0, 1, 1, 2])
-    >>> found.table.tolist(), found.percent.round(1).tolist()
+    >>> both = agreement([True, True, True, False, False], [0, 0, 1, 1, 2])
+    >>> both.table.tolist(), both.percent.round(1).tolist()
     ([[2, 1, 0], [0, 1, 1]], [[66.7, 33.3, 0.0], [0.0, 50.0, 50.0]])
-    >>> round(found.cohen.observed, 3), round(found.cohen.kappa, 3)
+    >>> round(both.cohen.observed, 3), round(both.cohen.kappa, 3)
     (0.8, 0.615)
     """
     right = bool_array(correct, "correct")
@@ -108,10 +107,9 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
     label = label_array(labels, "labels", len(right))
     cells = np.bincount(np.where(right, 0, len(LABELS)) + label, minlength=2 * len(LABELS))
     table = cells.reshape(2, len(LABELS)).astype(np.int64)
-    total = np.broadcast_to(table.sum(axis=1, keepdims=True), table.shape)
-    shown = np.ma.MaskedArray(total, mask=total == 0)  # type: ignore[no-untyped-call]
+    totals = np.ma.masked_equal(table.sum(axis=1, keepdims=True), 0)  # type: ignore[no-untyped-call]
     two_by_two = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
-    return Agreement(table, 100 * table / shown, cohen_kappa(two_by_two))
+    return Agreement(table, 100 * table / totals, cohen_kappa(two_by_two))
 
 
 def disagreements(correct: npt.ArrayLike, prob: npt.ArrayLike) -> npt.NDArray[np.int64]:

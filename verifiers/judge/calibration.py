@@ -6,9 +6,8 @@ B (incorrect) or C (invalid). What it says of a response that is no response ("N
 
     p(y | x) = softmax((s_y - b_y) / T)
 
-with the label log-probs s, the content-free baseline b and a temperature T, fixed or fitted to
-labelled attempts. Log-probs serve as logits, since the two differ by a constant that a softmax does
-not see. Whether the result *is* calibrated is the question of `verifiers.judge.quality`.
+with the label log-probs s (a constant away from logits, which a softmax does not see), the
+content-free baseline b and a temperature T, fixed or fitted to labelled attempts.
 
 Sources: Zhao et al. 2021, "Calibrate Before Use", arXiv 2102.09690; Hariri et al., "Don't
 Pass@k", arXiv 2510.04265, appendix D.
@@ -30,6 +29,7 @@ from verifiers.judge.labels import (
     Bools,
     Floats,
     Ints,
+    centred,
     check_number,
     entries,
     label_array,
@@ -40,14 +40,9 @@ from verifiers.judge.labels import (
     scores_above,
 )
 
-TEMPERATURE = 1.5
-"""The fixed temperature of the paper's authors."""
-
-LEAST_LABELLED = 10
-"""Fewer labelled attempts than these fit nothing."""
-
-TEMPERATURES = (0.05, 20.0)
-"""Where a fitted temperature is looked for."""
+TEMPERATURE = 1.5  # the fixed one of the paper's authors
+LEAST_LABELLED = 10  # attempts that a temperature is fitted to
+TEMPERATURES = (0.05, 20.0)  # where a fitted temperature is looked for
 
 
 def direct(logprobs: npt.ArrayLike) -> Floats:
@@ -148,12 +143,12 @@ def fit_temperature(
 ) -> Fit:
     """The temperature of least negative log-likelihood, fitted to a part of labelled attempts.
 
-    With z = s - b and b = 1/T the loss of an attempt with label y is log(sum exp(b z)) - b z_y,
-    convex in b, so the search over log T finds the one minimum. Its second derivative in b is
-    the variance of z under the calibrated probabilities; the sum H of these is the curvature, and
-    stderr = T^2 / sqrt(H). Attempts at one question are alike, which that formula does not know:
-    with ``groups`` whole questions are held out, and the standard error is that of scores summed
-    within questions (T^2 / H times the root of the sum of squares, with G/(G - 1) for G groups).
+    With z = s - b and u = 1/T the loss of an attempt with label y is log(sum exp(u z)) - u z_y,
+    convex in u, so the search over log T finds the one minimum. Its second derivative in u is
+    the variance of z under the calibrated probabilities; with their sum H, stderr = T^2 / sqrt(H).
+    Attempts at one question are alike: with ``groups`` whole questions are held out, and the
+    standard error is that of scores summed within questions (T^2 / H times the root of the sum of
+    squares, with G/(G - 1) for G groups).
 
     Args:
         logprobs: label log-probs, shape (n, 3).
@@ -184,46 +179,49 @@ def fit_temperature(
         raise ValueError(f"labels has {len(truth)} entries: a fit needs {LEAST_LABELLED} at least")
     if len(np.unique(truth)) < 2:
         raise ValueError(f"labels are all {LABELS[truth[0]]}: a fit needs two kinds at least")
-    top = scores.max(axis=-1, keepdims=True)
-    scores = scores - np.where(np.isneginf(top), 0.0, top)
+    scores = centred(scores)
     if not (scores < -1e-9).any():
         raise ValueError("logprobs and baselines differ by the same for all labels: no T fits best")
-    out, cluster = _split(len(truth), held_out, seed, groups)
-    kept, own = scores[~out], truth[~out]
-
-    def loss(log_temperature: float, z: Floats = kept, y: Ints = own) -> float:
-        return -float(picked(log_softmax(z, float(np.exp(log_temperature))), y).mean())
+    check_number(held_out, "held_out", lambda x: 0 < x < 1, "a share between 0 and 1, as in 0.2")
+    units = np.arange(len(truth))  # what is held out as a whole
+    if groups is not None:
+        units = np.unique(entries(groups, "groups", len(truth)), return_inverse=True)[1]
+    out = _held_out(units, held_out, seed, least_fitted=1 if groups is None else 2)
+    fitted, own = scores[~out], truth[~out]
 
     ends = np.log(TEMPERATURES)
-    best = minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-8}).x
+    best = minimize_scalar(
+        lambda log_temperature: _loss(fitted, own, float(np.exp(log_temperature))),
+        bounds=ends,
+        method="bounded",
+        options={"xatol": 1e-8},
+    ).x
     temperature = float(np.exp(best))
     at_end = bool(np.abs(ends - best).min() < 1e-4)
-    clusters = None if cluster is None else cluster[~out]
+    clusters = None if groups is None else units[~out]
     return Fit(
         temperature,
-        None if at_end else _stderr(kept, own, temperature, clusters),
-        loss(0.0, scores[out], truth[out]),
-        loss(best, scores[out], truth[out]),
+        None if at_end else _stderr(fitted, own, temperature, clusters),
+        _loss(scores[out], truth[out], 1.0),
+        _loss(scores[out], truth[out], temperature),
         len(own),
         out,
     )
 
 
-def _split(
-    n: int, held_out: float, seed: int, groups: npt.ArrayLike | None
-) -> tuple[Bools, Ints | None]:
-    """Which attempts are held out, and the number of each one's group."""
-    check_number(held_out, "held_out", lambda x: 0 < x < 1, "a share between 0 and 1, as in 0.2")
-    units, cluster = n, None
-    if groups is not None:
-        kinds, cluster = np.unique(entries(groups, "groups", n), return_inverse=True)
-        units = len(kinds)
-        if units < 3:
-            raise ValueError(f"groups has {units} of them: a split needs 3 at least")
-    size = min(max(round(held_out * units), 1), units - (1 if cluster is None else 2))
-    chosen = np.zeros(units, dtype=np.bool_)
-    chosen[np.random.default_rng(seed).permutation(units)[:size]] = True
-    return (chosen, None) if cluster is None else (chosen[cluster], cluster.astype(np.int64))
+def _loss(scores: Floats, truth: Ints, temperature: float) -> float:
+    return -float(picked(log_softmax(scores, temperature), truth).mean())
+
+
+def _held_out(units: Ints, share: float, seed: int, least_fitted: int) -> Bools:
+    """Which attempts are held out, whole units of them."""
+    n = int(units.max()) + 1
+    if n < 3:
+        raise ValueError(f"groups has {n} of them: a split needs 3 at least")
+    size = min(max(round(share * n), 1), n - least_fitted)
+    chosen = np.zeros(n, dtype=np.bool_)
+    chosen[np.random.default_rng(seed).permutation(n)[:size]] = True
+    return chosen[units]
 
 
 def _stderr(scores: Floats, truth: Ints, temperature: float, cluster: Ints | None) -> float | None:

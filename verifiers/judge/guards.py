@@ -1,4 +1,4 @@
-"""What shows that a verifier is broken (its prompt, template or labels), and not merely bad."""
+"""What shows that a verifier is broken: its prompt, its chat template or its labels."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,17 +10,11 @@ _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",
     "calibrated": "it answers as it does without a response, so does the prompt hold the response?",
 }
-
-
-MASS_SHARE = 0.1
-"""More than this share of attempts with a low label mass is a problem; a few are gibberish."""
-
-FLAT = 0.05
-"""Distributions are flat if no probability of any attempt is further than this from 1/3."""
-
+MASS_SHARE = 0.1  # of attempts may have a low label mass: a few are gibberish
+FLAT = 0.05  # a distribution is flat if no probability is further than this from 1/3
+# One label for all is a problem with so many correct attempts and so many others: a verifier that
+# finds one in two of the rarer kind misses 10 of 10 once in a thousand times.
 LEAST = 10
-"""One label for all is a problem with so many correct attempts and so many others: a verifier that
-finds one in two of the rarer kind misses 10 of 10 once in a thousand times."""
 
 
 def check_verdicts(
@@ -61,9 +55,9 @@ def check_verdicts(
     probabilities = {"direct": direct(rows)}
     if baselines is not None:
         probabilities["calibrated"] = calibrate(rows, baselines, temperature)
-    problems: list[str] = []
     if not len(rows):
-        return problems
+        return []
+    problems: list[str] = []
     low = float((mass < mass_floor).mean())
     if low > MASS_SHARE:
         problems.append(

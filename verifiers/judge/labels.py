@@ -104,12 +104,16 @@ def log_softmax(scores: Floats, temperature: float = 1.0) -> Floats:
 
     A score of -inf gives -inf; a row of nothing else says nothing, so it gives log(1/3) each.
     """
-    top = scores.max(axis=-1, keepdims=True)
+    silent = np.isneginf(scores).all(axis=-1, keepdims=True)
     with np.errstate(over="ignore"):  # a tiny temperature: -inf is the right answer
-        # Centred before the division, so that no inf - inf can arise.
-        tempered = (scores - np.where(np.isneginf(top), 0.0, top)) / temperature
-    tempered = np.where(np.isneginf(top), 0.0, tempered)
+        tempered = np.where(silent, 0.0, centred(scores) / temperature)
     return np.asarray(tempered - np.log(np.exp(tempered).sum(axis=-1, keepdims=True)))
+
+
+def centred(scores: Floats) -> Floats:
+    """Scores minus the largest of their row, so that no later inf - inf can arise."""
+    top = scores.max(axis=-1, keepdims=True)
+    return np.asarray(scores - np.where(np.isneginf(top), 0.0, top))
 
 
 def scores_above(logprobs: Floats, baselines: npt.ArrayLike) -> Floats:

@@ -32,10 +32,7 @@ from verifiers.judge.labels import (
     refuse,
 )
 
-BINS = 15
-"""As many bins as in Guo et al. 2017."""
-
-
+BINS = 15  # as in Guo et al. 2017
 Masked = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
@@ -142,7 +139,7 @@ def auroc(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
     if right in (0, len(p)):
         return None
     _, place, counts = np.unique(p[:, 0], return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # mid-ranks
     above = float(ranks[correct].sum()) - right * (right + 1) / 2
     return above / (right * (len(p) - right))
 
@@ -195,6 +192,5 @@ def report(
 
 
 def _lists(diagram: Reliability) -> dict[str, list[Any]]:
-    """A diagram as lists; None where a bin is empty."""
-    names = ("predicted", "observed", "counts")
-    return {name: getattr(diagram, name).tolist() for name in names}
+    """What is in the bins; None where one is empty."""
+    return {name: values.tolist() for name, values in diagram._asdict().items() if name != "edges"}
