@@ -37,17 +37,15 @@ def verified(folder: Path, *overrides: str) -> Run:
     bases = store.question_baselines(run.cfg, found)
     names = [name for name in marks for _ in range(TRIALS)]
     table = store.columns(logprobs.reshape(-1, 3), np.stack([bases[n] for n in names]), 1.5)
-    known = {
+    table |= {
         "question_id": names,
         "trial": [*range(TRIALS)] * QUESTIONS,
         "tokens": [9] * len(names),
         "cut": [False] * len(names),
         "judged": ["x"] * len(names),
     }
-    for name, values in known.items():
-        table = table.append_column(name, pa.array(values))
-    table = table.select(VERDICTS.names).cast(VERDICTS)
-    shards.write_part(run.path / "verdicts" / "00000.parquet", table)
+    part = pa.table(table, schema=VERDICTS)
+    shards.write_part(run.path / "verdicts" / "00000.parquet", part)
     return run
 
 

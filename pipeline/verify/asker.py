@@ -39,16 +39,16 @@ def as_model(cfg: RunConfig) -> RunConfig:
 
 
 class Asker:
-    """The verifier: candidates in, log-probs of the labels out."""
+    """The loaded verifier; `longest` is the bytes of the longest response with its answer."""
 
-    def __init__(self, run: Run, as_model: RunConfig, template: str, longest: int) -> None:
+    def __init__(self, run: Run, judge: RunConfig, template: str, longest: int) -> None:
         self.run, self.asked = run, 0
         v = run.cfg.verifier
         if v.trust_remote_code:
             warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
-        context = models.context(as_model.model)
-        self.prompts = Prompts(v, models.tokenizer(as_model.model), context)
-        weights = models.fingerprint(as_model.model)
+        context = models.context(judge.model)
+        self.prompts = Prompts(v, models.tokenizer(judge.model), context)
+        weights = models.fingerprint(judge.model)
         before = store.remembered(run, "loaded")
         if before not in (None, weights):
             raise UserError(
@@ -57,10 +57,11 @@ class Asker:
             )
         note(f"loading verifier {v.name} with {run.cfg.engine.name} ...")
         # No tokenizer makes more tokens than bytes. A smaller engine takes less memory.
-        most = longest + _most_around(run, template)
-        most += len(self.prompts.before) + len(self.prompts.after)
+        empty = (Candidate("", row["problem"], row["gold"], "", "") for row in run.questions)
+        around = max(len(fill(template, candidate)[0].encode()) for candidate in empty)
+        most = longest + around + len(self.prompts.before) + len(self.prompts.after)
         longest = min(context, -(-most // _SLACK) * _SLACK)
-        self.engine = labels.load(as_model, longest)
+        self.engine = labels.load(judge, longest)
         store.remember(run, loaded=weights, engine=self.engine.describe())
 
     def ask(self, candidates: Sequence[Candidate]) -> list[LabelLogprobs]:
@@ -88,12 +89,6 @@ class Asker:
             LabelLogprobs(tuple(row.tolist()), len(prompt.token_ids), prompt.cut)
             for row, prompt in zip(logprobs, prompts, strict=True)
         ]
-
-
-def _most_around(run: Run, template: str) -> int:
-    """Bytes at most of a user's turn without its response and answer."""
-    empty = (Candidate("", row["problem"], row["gold"], "", "") for row in run.questions)
-    return max(len(fill(template, candidate)[0].encode()) for candidate in empty)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ from pipeline.config.settings import VerifierConfig
 from prompts import PromptError, control_tokens, render, turns
 
 FOLDER = PACKAGES / "prompts" / "verifier"
-FIELDS = ("question", "gold", "response", "answer")
 CUT = "\n[...]\n"  # stands where the middle of a response was left out
 _FIELD = re.compile(r"\{(question|gold|response|answer)(?::(.?)([<>^])([0-9]+))?\}")
 _LIKE_FIELD = re.compile(r"\{(?:question|gold|response|answer)\b[^{}\n]*\}")
@@ -59,11 +58,10 @@ def read_template(cfg: VerifierConfig) -> str:
     try:
         template = path.read_text(encoding="utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
-        there = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
+        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
         why = "no such file" if isinstance(error, FileNotFoundError) else str(error)[:200]
         raise UserError(
-            f"verifier.prompt={cfg.prompt}: {why}; choose from {there}, or give the path of a text"
-            " file"
+            f"verifier.prompt={cfg.prompt}: {why}; choose from {names}, or name a text file"
         ) from error
     for field in _LIKE_FIELD.findall(template):
         if not _FIELD.fullmatch(field):
@@ -72,8 +70,8 @@ def read_template(cfg: VerifierConfig) -> str:
             )
     if template.count("{response}") != 1 or template.count("{response") != 1:
         raise UserError(
-            f"{path}: must contain {{response}} once, without a width; fields are"
-            f" {', '.join('{' + name + '}' for name in FIELDS)}"
+            f"{path}: must contain {{response}} once, without a width; other fields are"
+            " {question}, {gold} and {answer}"
         )
     return template
 
@@ -111,20 +109,19 @@ def fill(template: str, candidate: Candidate) -> tuple[str, int, int]:
     >>> text, text[start:end]
     ('x|7___|12', 'x')
     """
-    tags = sorted(set(_TAG.findall(template)))
-    parts: list[str] = []
-    length = start = end = at = 0
-    for field in _FIELD.finditer(template):
-        value = neutral(getattr(candidate, field[1]), tags)
-        if field[4] is not None:
-            width = int(field[4])
-            value = f"{value[:width]:{field[2] or ' '}{field[3]}{width}}"
-        parts += [template[at : field.start()], value]
-        length += len(parts[-2]) + len(value)
-        at = field.end()
-        if field[1] == "response":
-            start, end = length - len(value), length
-    return "".join([*parts, template[at:]]), start, end
+    tags = _tags(template)
+
+    def value(field: re.Match[str]) -> str:
+        name, filler, alignment, width = field.groups()
+        text = neutral(getattr(candidate, name), tags)
+        return text if width is None else f"{text[: int(width)]:{filler or ' '}{alignment}{width}}"
+
+    before, response, after = (_FIELD.sub(value, part) for part in template.partition("{response}"))
+    return before + response + after, len(before), len(before) + len(response)
+
+
+def _tags(template: str) -> list[str]:
+    return sorted(set(_TAG.findall(template)))
 
 
 class Prompts:
@@ -139,7 +136,7 @@ class Prompts:
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
         self.cfg, self.template = cfg, read_template(cfg)
-        self.tags = sorted(set(_TAG.findall(self.template)))
+        self.tags = _tags(self.template)
         try:
             frame = render(tokenizer, turns(_USER, None), dict(cfg.chat_template_kwargs)).text
         except PromptError as error:
@@ -150,7 +147,6 @@ class Prompts:
                 f"verifier.id={cfg.id}: its chat template does not write the user's text once, or"
                 " its tokenizer is not a fast one; such a verifier cannot be used"
             )
-        self.frame = frame
         self.before, self.after = (
             list(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts
         )
@@ -169,15 +165,16 @@ class Prompts:
             UserError: when a question and its gold answer alone are too long.
         """
         filled = [fill(self.template, self._normal(candidate)) for candidate in candidates]
-        texts = [text for text, _, _ in filled]
-        encoded = self.plain.encode_batch_fast(texts, add_special_tokens=False)
+        encodings = self.plain.encode_batch_fast(
+            [text for text, _, _ in filled], add_special_tokens=False
+        )
         prompts = []
-        for candidate, turn, encoding in zip(candidates, filled, encoded, strict=True):
+        for candidate, turn, encoding in zip(candidates, filled, encodings, strict=True):
             ids = [i for i in encoding.ids if i not in self.control]
-            long = len(ids) > self.room
-            if long:
+            cut = len(ids) > self.room
+            if cut:
                 ids = self._shortened(candidate, *turn)
-            prompts.append(Prompt([*self.before, *ids, *self.after], long))
+            prompts.append(Prompt([*self.before, *ids, *self.after], cut))
         return prompts
 
     def _normal(self, candidate: Candidate) -> Candidate:
@@ -185,24 +182,23 @@ class Prompts:
 
         Other fields stay as they are: some normalisers put marks in front of every text.
         """
-        normaliser = self.plain.normalizer
-        if normaliser is None:
+        if self.plain.normalizer is None:
             return candidate
 
-        def settled(value: str) -> str:
-            after = normaliser.normalize_str(value)
-            without = neutral(after, self.tags)
-            return value if without == after else without
+        def without_tags(value: str) -> str:
+            normal = self.plain.normalizer.normalize_str(value)
+            neutralised = neutral(normal, self.tags)
+            return value if neutralised == normal else neutralised
 
-        return Candidate(candidate.question_id, *map(settled, candidate[1:]))
+        return Candidate(candidate.question_id, *map(without_tags, candidate[1:]))
 
     def _shortened(self, candidate: Candidate, text: str, start: int, end: int) -> list[int]:
         """The turn with a response of which as much of both ends is kept as the context holds."""
         encoding = self.plain.encode(text, add_special_tokens=False)  # this time with offsets
-        pairs = zip(encoding.ids, encoding.offsets, strict=True)
-        tokens = [(i, span) for i, span in pairs if i not in self.control]
-        ids = [i for i, _ in tokens]
-        inside = [n for n, (_, (a, b)) in enumerate(tokens) if start <= a and b <= end]
+        tokens = zip(encoding.ids, encoding.offsets, strict=True)
+        plain = [(i, span) for i, span in tokens if i not in self.control]
+        ids = [i for i, _ in plain]
+        inside = [n for n, (_, (a, b)) in enumerate(plain) if start <= a and b <= end]
         first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
         room = self.room - (len(ids) - (last - first)) - len(self.cut)
         if room < 2:

@@ -34,7 +34,6 @@ MEASURES = {
     "ece": "calibration error (ECE)",
     "auroc": "AUROC of P(A)",
 }
-_COLUMNS = [f"{kind}_{label.lower()}" for kind in ("logprob", "base") for label in LABELS]
 _END = 600  # characters of a response's end, in the list for a person
 
 
@@ -47,8 +46,7 @@ def calibrated(run: Run) -> None:
     temperature, held_out = run.cfg.verifier.temperature, np.ones(truth.size, dtype=bool)
     fitted: dict[str, Any] | None = None
     if run.cfg.verifier.fit_temperature:
-        fit = _fit(logprobs, bases, truth, questions)
-        if fit is not None:
+        if fit := _fit(logprobs, bases, truth, questions):
             temperature, held_out = round(fit.temperature, 6), fit.held_out
             fitted = {"temperature": temperature, "stderr": fit.stderr, "fitted": fit.fitted}
         store.recalibrate(run, temperature)
@@ -83,53 +81,49 @@ def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
 
 def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
     """Log-probs and baselines (n, 3), truth (n,) and question (n,) of attempts with a grade."""
-    table = store.judged(run, _COLUMNS)
+    kinds = ("logprob_", "base_")
+    table = store.judged(run, [f"{kind}{x.lower()}" for kind in kinds for x in LABELS])
     truth = store.true_labels(table["outcome"])
-    kept = truth >= 0
-    numbers = np.stack([table[name].to_numpy() for name in _COLUMNS], axis=1)[kept]
+    graded = truth >= 0
     questions = rowkeys.encode(table.combine_chunks(), rowkeys.question_ids(run)) >> 32
-    logprobs, bases = np.hsplit(numbers.astype(np.float64), 2)
-    return logprobs, bases, truth[kept].astype(np.int64), questions[kept]
+    logprobs, bases = (store.of_labels(table, kind)[graded].astype(np.float64) for kind in kinds)
+    return logprobs, bases, truth[graded].astype(np.int64), questions[graded]
 
 
 def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Fit | None:
     """The fit of T, or None, with a warning, where it is worth nothing."""
-    kept = "the configured T stays"
     try:
         fit = fit_temperature(logprobs, bases, truth, groups=groups)
     except ValueError as error:
-        warn(f"verifier.fit_temperature: {error}; {kept}")
-        return None
-    if fit.stderr is None:
-        warn(
-            f"verifier.fit_temperature: T ran to {fit.temperature:g}, the end of its range (the"
-            f" verifier is never wrong here, or worse than chance); {kept}"
+        problem = str(error)
+    else:
+        if fit.stderr is not None:
+            note(
+                f"verify: T = {fit.temperature:.3f} (standard error {fit.stderr:.3f}) fitted to"
+                f" {fit.fitted} graded attempts"
+            )
+            return fit
+        problem = (
+            f"T ran to {fit.temperature:g}, the end of its range (the verifier is never wrong here,"
+            " or worse than chance)"
         )
-        return None
-    note(
-        f"verify: T = {fit.temperature:.3f} (standard error {fit.stderr:.3f}) fitted to"
-        f" {fit.fitted} graded attempts"
-    )
-    return fit
+    warn(f"verifier.fit_temperature: {problem}; the configured T stays")
+    return None
 
 
 def _measures_table(measures: dict[str, Any]) -> Table:
-    where = "held-out attempts" if measures["fit"] else "graded attempts"
-    undefined = {"before": "undefined", "after": "undefined"}
-    sides = {side: measures[side] for side in undefined}
-    rows = [
-        {"measure": name}
-        | undefined
-        | {side: values[key] for side, values in sides.items() if values[key] is not None}
-        for key, name in MEASURES.items()
-    ]
+    rows = []
+    for key, name in MEASURES.items():
+        values = {side: measures[side][key] for side in ("before", "after")}
+        shown = {side: "undefined" if v is None else v for side, v in values.items()}
+        rows.append({"measure": name, **shown})
     columns = [
         Column("measure", "measure", align="left"),
         Column("before", "softmax", format="{:.4f}"),
         Column("after", f"calibrated, T = {measures['temperature']:g}", format="{:.4f}"),
     ]
-    title = f"calibration against the grader, {measures['attempts']} {where}"
-    return Table(title, columns, rows)
+    attempts = f"{measures['attempts']} {'held-out' if measures['fit'] else 'graded'} attempts"
+    return Table(f"calibration against the grader, {attempts}", columns, rows)
 
 
 def agree(run: Run) -> None:
@@ -147,30 +141,30 @@ def agree(run: Run) -> None:
         note("verify: no grades to compare the verdicts with; run `grade`")
         return
     correct = truth[seen] == 0
-    prob = np.stack([verdicts[x.lower()].to_numpy()[seen] for x in LABELS], axis=1)
-    _show_agreement(
-        agreement.agreement(correct, prob.argmax(axis=1)), seen.size, len(verdicts) - seen.size
-    )
+    prob = store.of_labels(verdicts)[seen]
+    _show_agreement(agreement.agreement(correct, prob.argmax(axis=1)), len(verdicts) - seen.size)
     surest = agreement.disagreements(correct, prob.astype(np.float64))
-    differ = verdicts.take(pa.array(seen[surest]))
-    atomic.write_jsonl(path, _for_a_person(run, differ))
-    if len(differ):
-        note(f"verify: {len(differ)} disagreements, the surest first, are in {path}")
+    rows = verdicts.take(pa.array(seen[surest]))
+    atomic.write_jsonl(path, _for_a_person(run, rows))
+    if len(rows):
+        note(f"verify: {len(rows)} disagreements, the surest first, are in {path}")
 
 
-def _show_agreement(both: agreement.Agreement, seen: int, left_out: int) -> None:
-    extra = f" ({left_out} on which the grader has no view are left out)" if left_out else ""
+def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
     meanings = zip(LABELS, ("correct", "incorrect", "invalid"), strict=True)
     columns = [Column("grader", "grader", align="left")]
     columns += [Column(label, f"{label} {meaning}") for label, meaning in meanings]
     rows = []
-    for i, name in enumerate(("correct", "not correct")):
+    for name, counts, shares in zip(
+        ("correct", "not correct"), both.table, both.percent, strict=True
+    ):
         cells = [
             f"{count}" if np.ma.is_masked(share) else f"{count} ({share:.1f} %)"
-            for count, share in zip(both.table[i], both.percent[i], strict=True)
+            for count, share in zip(counts, shares, strict=True)
         ]
         rows.append({"grader": name, **dict(zip(LABELS, cells, strict=True))})
-    show(Table(f"grader and verifier, {seen} attempts{extra}", columns, rows))
+    extra = f" ({left_out} on which the grader has no view are left out)" if left_out else ""
+    show(Table(f"grader and verifier, {both.table.sum()} attempts{extra}", columns, rows))
     cohen = both.cohen
     kappa = (
         "undefined, since both know one word only"
@@ -182,11 +176,10 @@ def _show_agreement(both: agreement.Agreement, seen: int, left_out: int) -> None
     )
 
 
-def _for_a_person(run: Run, differ: pa.Table) -> Iterable[dict[str, object]]:
+def _for_a_person(run: Run, verdicts: pa.Table) -> Iterable[dict[str, object]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    ends = _ends(run, rowkeys.encode(differ.combine_chunks(), rowkeys.question_ids(run)))
-    for i, end in enumerate(ends):
-        [row] = differ.slice(i, 1).to_pylist()
+    ends = _ends(run, rowkeys.encode(verdicts.combine_chunks(), rowkeys.question_ids(run)))
+    for row, end in zip(verdicts.to_pylist(), ends, strict=True):
         yield {
             **{name: row[name] for name in (*KEY, "outcome", "label")},
             **{x.lower(): round(row[x.lower()], 4) for x in LABELS},

@@ -120,16 +120,16 @@ def _ask(run: Run, asker: Asker, work: Survey, rows: Ints, texts: list[str]) -> 
         work.logprobs[slot], work.tokens[slot], work.cut[slot] = answer
 
 
-def _table(work: Survey, rows: Ints, numbers: pa.Table) -> pa.Table:
+def _table(work: Survey, rows: Ints, numbers: dict[str, npt.NDArray[Any]]) -> pa.Table:
     slots = work.slots[rows]
-    columns = {name: numbers[name] for name in numbers.column_names} | {
+    columns = numbers | {
         "question_id": work.ids.take(pa.array(work.questions[rows])),
         "trial": work.keys[rows] & 0xFFFFFFFF,
         "tokens": work.tokens[slots],
         "cut": work.cut[slots],
         "judged": work.digests[slots].astype(str),
     }
-    return pa.table({name: columns[name] for name in VERDICTS.names}).cast(VERDICTS)
+    return pa.table(columns, schema=VERDICTS)
 
 
 def check(run: Run, work: Survey, bases: npt.NDArray[np.float64]) -> None:

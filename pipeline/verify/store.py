@@ -40,17 +40,17 @@ def folder(run: Run) -> Path:
     return run.path / "verdicts"
 
 
-def identity(cfg: RunConfig, as_model: RunConfig, template: str) -> dict[str, Any]:
+def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
     """Everything that decides a log-prob; none of it needs the model itself."""
     v = cfg.verifier
     local = find_local(str(v.id))
     chat = local / "chat_template.jinja" if local else None
-    chat_text = chat.read_text("utf-8") if chat and chat.is_file() else None
+    chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""
     return {
         "prompts": _VERSION,
         "engine": cfg.engine.name,  # two engines round otherwise
-        "weights": models.fingerprint(as_model.model) if local else f"{v.id}@{v.revision}",
-        "chat_template": "" if chat_text is None else runfolder.short_hash(chat_text),
+        "weights": models.fingerprint(judge.model) if local else f"{v.id}@{v.revision}",
+        "chat_template": runfolder.short_hash(chat_text) if chat_text else "",
         "chat_template_kwargs": dict(v.chat_template_kwargs),
         "template": runfolder.short_hash(template),
         "labels": [v.labels.correct, v.labels.incorrect, v.labels.invalid],
@@ -61,12 +61,8 @@ def identity(cfg: RunConfig, as_model: RunConfig, template: str) -> dict[str, An
 
 def temperature(run: Run) -> float:
     """T to calibrate with before any fit: the one fitted last where a fit is asked for."""
-    verifier, applied = run.cfg.verifier, remembered(run, "calibration")
-    return (
-        float(applied["temperature"])
-        if verifier.fit_temperature and applied
-        else verifier.temperature
-    )
+    applied = remembered(run, "calibration") if run.cfg.verifier.fit_temperature else None
+    return float(applied["temperature"]) if applied else run.cfg.verifier.temperature
 
 
 def made_otherwise(run: Run, made_by: dict[str, Any]) -> bool:
@@ -153,10 +149,11 @@ def judged(run: Run, columns: list[str]) -> pa.Table:
     ids = rowkeys.question_ids(run)
     keys = rowkeys.encode(table, ids)
     table = table.filter(pa.array(keys >= 0)).combine_chunks()
-    names = ["outcome", "answer"]
-    grades = rowkeys.aligned(run.grades, GRADES, names, keys[keys >= 0], ids, "grade")
-    for name in names:
-        table = table.append_column(name, grades[name])
+    grades = rowkeys.aligned(
+        run.grades, GRADES, ["outcome", "answer"], keys[keys >= 0], ids, "grade"
+    )
+    for name, values in grades.items():
+        table = table.append_column(name, values)
     return table
 
 
@@ -170,8 +167,15 @@ def true_labels(outcome: Any) -> npt.NDArray[np.int8]:
     return np.asarray(pc.fill_null(label, -1).to_numpy(), dtype=np.int8)
 
 
-def columns(logprobs: npt.NDArray[Any], bases: npt.NDArray[Any], temperature: float) -> pa.Table:
-    """The columns of VERDICTS that follow from log-probs [n, 3] and baselines [n, 3]."""
+def of_labels(rows: Any, kind: str = "") -> npt.NDArray[Any]:
+    """The columns of A, B and C of a table or batch, (n, 3): "logprob_", "base_", "" calibrated."""
+    return np.stack([rows[f"{kind}{label.lower()}"].to_numpy() for label in LABELS], axis=1)
+
+
+def columns(
+    logprobs: npt.NDArray[Any], bases: npt.NDArray[Any], temperature: float
+) -> dict[str, npt.NDArray[Any]]:
+    """The columns of VERDICTS that follow from log-probs (n, 3) and baselines (n, 3)."""
     logprobs = np.asarray(logprobs, dtype=np.float64)
     raw = np.exp(logprobs)
     calibrated = calibration.calibrate(logprobs, bases, temperature)
@@ -187,9 +191,8 @@ def columns(logprobs: npt.NDArray[Any], bases: npt.NDArray[Any], temperature: fl
         for kind, values in kinds.items()
         for i, label in enumerate(LABELS)
     }
-    mass = raw.sum(axis=1).astype(np.float32)
     label = np.array(LABELS)[calibrated.argmax(axis=1)]
-    return pa.table(numbers | {"mass": mass, "label": label})
+    return numbers | {"mass": raw.sum(axis=1).astype(np.float32), "label": label}
 
 
 def recalibrate(run: Run, temperature: float) -> None:
@@ -204,15 +207,12 @@ def recalibrate(run: Run, temperature: float) -> None:
     remember(run, calibration=None)
 
     def anew(table: pa.Table) -> pa.Table:
-        kept = np.array([q in bases for q in table["question_id"].to_pylist()], dtype=bool)
-        table = table.filter(pa.array(kept))
-        if not table.num_rows:
-            return table
-        logprobs = np.stack([table[f"logprob_{x.lower()}"].to_numpy() for x in LABELS], axis=1)
-        base = np.stack([bases[q] for q in table["question_id"].to_pylist()])
-        calibrated = columns(logprobs, base, temperature)
-        for name in calibrated.column_names:
-            table = table.set_column(table.column_names.index(name), name, calibrated[name])
+        known = pc.is_in(table["question_id"], value_set=pa.array(list(bases), pa.string()))
+        table = table.filter(known)
+        if table.num_rows:
+            base = np.stack([bases[q] for q in table["question_id"].to_pylist()])
+            for name, values in columns(of_labels(table, "logprob_"), base, temperature).items():
+                table = table.set_column(table.column_names.index(name), name, [values])
         return table
 
     changed = rewrite(run, anew)

@@ -152,7 +152,7 @@ def _add_stored(run: Run, work: Survey) -> None:
         slot[slot == work.digests.size] = 0
         same = work.digests[slot] == judged
         at = slot[same]
-        work.logprobs[at] = np.stack([batch[n].to_numpy() for n in _NAMES[2:5]], axis=1)[same]
+        work.logprobs[at] = store.of_labels(batch, "logprob_")[same]
         work.tokens[at] = batch["tokens"].to_numpy()[same]
         work.cut[at] = batch["cut"].to_numpy(zero_copy_only=False)[same]
         keys = rowkeys.encode(batch, work.ids)
