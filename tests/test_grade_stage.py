@@ -160,7 +160,7 @@ def test_other_settings_grade_anew_and_show_what_changed(
     out, err = capsys.readouterr()
     assert "1 of 3 outcomes changed" in out and "wrong → correct" in out
     assert "other settings before (conventions)" in err
-    assert not (run.grades / "_before").exists()
+    assert not (run.path / "_grades-before").exists()
     stage.grade(reloaded(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
     assert "no outcome changed" in capsys.readouterr().err
     assert (run.grades / "_changes.jsonl").read_text() == ""
@@ -203,7 +203,27 @@ def test_an_interrupted_regrade_can_still_be_compared(
     [change] = lines(run.grades / "_changes.jsonl")
     assert (change["trial"], change["from"], change["to"]) == (200, "wrong", "correct")
     assert "1 of 201 outcomes changed" in capsys.readouterr().out
-    assert not list(run.grades.glob("_before*"))
+    assert not (run.path / "_grades-before").exists()
+
+
+def test_settings_that_come_back_take_their_grades_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made(tmp_path / "run")
+    stage.grade(run)
+    before = grades(run)
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, "_grade_batch", die)
+        with pytest.raises(KeyboardInterrupt):
+            stage.grade(reloaded(run, "dataset.conventions.percent=either"))
+    assert not grades(run)
+    no_work(monkeypatch)
+    stage.grade(run)
+    assert grades(run) == before and not (run.path / "_grades-before").exists()
 
 
 def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:

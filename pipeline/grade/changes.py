@@ -1,11 +1,12 @@
 """What changed when a run was graded anew: outcomes before and after, attempt by attempt.
 
-Old grades wait in `grades/_before/` until the new ones are complete and compared, so an
+Old grades wait in `_grades-before/` until the new ones are complete and compared, so an
 interrupted regrade loses neither.
 """
 
 import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from pipeline.base import atomic
@@ -19,34 +20,35 @@ Key = tuple[str, int]
 _SHOWN = 40  # characters of an answer in the table
 
 
+def _before(run: Run) -> Path:
+    return run.path / "_grades-before"
+
+
 def put_aside(run: Run, identity: dict[str, Any]) -> None:
     """Make room for grades with these settings: others are put aside, never mixed, never lost."""
-    path = run.grades / "_grader.json"
-    made_by = runfolder.read_json(path)
-    run.grades.mkdir(exist_ok=True)
-    before, moving = run.grades / "_before", run.grades / "_before.tmp"
-    if made_by == identity:
-        for part in moving.glob("*.parquet"):  # moved for other settings, which were given up
-            part.rename(run.grades / part.name)
+    path, before = run.grades / "_grader.json", _before(run)
+    if runfolder.read_json(path) == identity:
         return
     if before.exists():  # an interrupted regrade: what it made is of no use now
         runfolder.forget_grades(run)
-    elif moving.exists() or any(run.grades.glob("*.parquet")):
-        # The folder gets its name when it is complete, so a crash cannot mix old and new.
-        moving.mkdir(exist_ok=True)
-        for part in sorted(run.grades.glob("*.parquet")):
-            part.rename(moving / part.name)
-        moving.rename(before)
+    elif any(run.grades.glob("*.parquet")):
+        run.grades.rename(before)
     if before.exists():
+        made_by = runfolder.read_json(before / path.name)
+        if made_by == identity:
+            shutil.rmtree(run.grades, ignore_errors=True)
+            before.rename(run.grades)
+            return
         changed = {k for k in {*made_by, *identity} if made_by.get(k) != identity.get(k)}
         what = ", ".join(sorted(changed)) if made_by else "settings unknown"
         note(f"grade: graded with other settings before ({what}), grading everything anew")
+    run.grades.mkdir(exist_ok=True)
     runfolder.write_json(path, identity)
 
 
 def report(run: Run) -> None:
     """After a regrade: print and write what changed, and drop the grades of before."""
-    before = run.grades / "_before"
+    before = _before(run)
     if not before.exists():
         return
     damage = shards.Damage()

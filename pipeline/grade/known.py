@@ -36,7 +36,7 @@ _NO_ANSWER = {
 
 
 class Attempt(NamedTuple):
-    """What grading needs to know of one attempt."""
+    """What grading needs to know of an attempt."""
 
     gold: str
     text: str
@@ -69,9 +69,8 @@ def extraction(cfg: RunConfig) -> dict[str, Any]:
 
 def default_folder(cfg: RunConfig) -> Path:
     """Where known grades are kept: `grading.cache`, or beside the run folder."""
-    if cfg.grading.cache is not None:
-        return Path(cfg.grading.cache).expanduser()
-    return Path(cfg.run_dir).expanduser().parent / "_grading"
+    beside = Path(cfg.run_dir).parent / "_grading"
+    return Path(beside if cfg.grading.cache is None else cfg.grading.cache).expanduser()
 
 
 class KnownGrades:
@@ -86,14 +85,12 @@ class KnownGrades:
     def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
         self.cfg = cfg
         self.plain = cfg.grading.compat is not None
-        self.folder: Path | None = None
-        self.known: dict[Pair, Grade] = {}
-        self.used: set[Pair] = set()
-        self.parts = 0
         if folder is not None:
             folder /= runfolder.short_hash(json.dumps(identity(cfg), sort_keys=True))
-            self.known = _load(folder)
-            self.folder = folder if keep else None
+        self.known = {} if folder is None else _load(folder)
+        self.folder = folder if keep else None
+        self.used: set[Pair] = set()
+        self.parts = 0
 
     def attempts(self, attempts: Sequence[Attempt]) -> list[Graded]:
         """Extract and judge some attempts, in order."""
@@ -101,12 +98,11 @@ class KnownGrades:
         boxes = [verifiers.extract(a.text, truncated=a.truncated, **policy) for a in attempts]
         if self.plain:
             return list(map(Graded, boxes, self.pairs([(a.gold, a.text) for a in attempts])))
-        pairs = [
-            (attempt.gold, box.answer)
-            for attempt, box in zip(attempts, boxes, strict=True)
-            if box.answer is not None
+        golds = [attempt.gold for attempt in attempts]
+        answered = [
+            (g, b.answer) for g, b in zip(golds, boxes, strict=True) if b.answer is not None
         ]
-        grades = iter(self.pairs(pairs))
+        grades = iter(self.pairs(answered))
         return [
             Graded(box, verifiers.NO_ANSWER._replace(reason=_NO_ANSWER[box.reason]))
             if box.answer is None
@@ -168,8 +164,7 @@ class KnownGrades:
                 runfolder.write_json(settings, identity(self.cfg))
             self.parts += 1
         except OSError as error:
-            why = error.strerror or error
-            warn(f"{self.folder}: {why}; new grades are not kept for other runs")
+            warn(f"{self.folder}: {error.strerror}; new grades are not kept for other runs")
             self.folder = None
 
 
@@ -180,8 +175,7 @@ def _load(folder: Path) -> dict[Pair, Grade]:
         try:
             rows = shards.read_table(path, KNOWN_GRADES)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            reason = shards.first_line(error)
-            warn(f"{path}: unreadable, its grades are made again ({reason})")
+            warn(f"{path}: unreadable, its grades are made again ({shards.first_line(error)})")
             continue
         for row in rows:
             if row["outcome"] in _OUTCOMES and None not in row.values():
