@@ -59,7 +59,7 @@ def the_papers(task: str, models: int = 20, trials: int = 12) -> Cohort:
 def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
     plan = settings.plan(StudyConfig(tau_replicates=7))
     assert (plan.tau_replicates, plan.convergence_replicates) == (7, 100_000)
-    assert settings.wanted(StudyConfig(name=["cost", "coins"])) == ["coins", "cost"]
+    assert settings.named(StudyConfig(name=["cost", "coins"])) == ["coins", "cost"]
 
 
 @pytest.mark.parametrize(

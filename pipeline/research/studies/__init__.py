@@ -1,7 +1,8 @@
 """The paper's experiments, one module each: from runs where it used runs, else simulated."""
 
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pipeline.display.table import Table
 
@@ -12,15 +13,16 @@ if TYPE_CHECKING:
     from pipeline.config.studies import StudyPlan
 
 
-class Result(NamedTuple):
-    """What a study finds. Names of tables and figures are the stems of their files."""
+@dataclass
+class Result:
+    """What a study finds, as it goes. Names of tables and figures are the stems of their files."""
 
-    tables: dict[str, Table]
-    figures: dict[str, "Figure"]
-    numbers: dict[str, float]
+    tables: dict[str, Table] = field(default_factory=dict)
+    figures: dict[str, "Figure"] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
     """By the ids of configs/paper/printed.yaml; NaN where no replicate converged. Where known,
     ID.low and ID.high are a spread, and ID.other is what another reading of the paper gives."""
-    notes: list[str]
+    notes: list[str] = field(default_factory=list)
     """What a reader must know: choices where the paper is open, what is left out."""
 
 
@@ -37,13 +39,3 @@ def run(name: str, plan: "StudyPlan", cohorts: "list[Cohort]") -> Result:
     """
     result: Result = import_module(f"pipeline.research.studies.{name}").study(plan, cohorts)
     return result
-
-
-def merged(*results: Result) -> Result:
-    """Several results as one; a note that they share is said once."""
-    return Result(
-        {k: v for r in results for k, v in r.tables.items()},
-        {k: v for r in results for k, v in r.figures.items()},
-        {k: v for r in results for k, v in r.numbers.items()},
-        list(dict.fromkeys(note for r in results for note in r.notes)),
-    )

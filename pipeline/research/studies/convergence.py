@@ -16,11 +16,10 @@ from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import convergence as plots
 from pipeline.plots import leaderboard
-from pipeline.research.studies import Result, merged, paper, shared, subsets
+from pipeline.research.studies import Result, shared, subsets
 from pipeline.research.studies.shared import Bits, Group
-from pipeline.research.studies.tau import SCHEMES
 from scoring.studies import convergence
-from scoring.studies.convergence import Convergence
+from scoring.studies.convergence import Convergence, Resample
 
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
@@ -29,14 +28,16 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     Raises:
         UserError: no data set has two models with two complete trials.
     """
-    sound, notes = shared.each_sound(cohorts)
-    work = [(cohort, data, g) for cohort, data in sound for g in shared.groups(cohort)]
-    results = []
-    with Meter("convergence", len(work)) as meter:
-        for cohort, data, group in work:
-            results.append(_one(plan, cohort, data, group))
+    sound, notes = shared.each_complete(cohorts)
+    ranked = [(group, outcomes) for cohort, outcomes in sound for group in shared.groups(cohort)]
+    result = Result()
+    with Meter("convergence", len(ranked)) as meter:
+        for group, outcomes in ranked:
+            _add_group(result, plan, group, outcomes[group.models])
             meter.advance(1)
-    notes += [
+    subsets.add(result, plan, sound)
+    result.notes += notes
+    result.notes += [
         "Convergence: columns is the default (version 001) and is drawn; rows (version 000) is"
         " beside it in the tables, and printed numbers of version 000 are compared with it. A"
         " replicate that does not end on the gold ranking has not converged and enters no mean;"
@@ -45,102 +46,88 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         "Fig. 5: the worst case is the replicate that converged last, and beside it, where there is"
         " one, the first that did not converge.",
     ]
-    return merged(*results, subsets.study(plan, sound), Result({}, {}, {}, notes))
+    return result
 
 
-def _one(plan: StudyPlan, cohort: Cohort, data: Bits, group: Group) -> Result:
-    stack, trials = data[group.models], data.shape[-1]
-    judged, replicates = shared.showcase(trials), plan.convergence_replicates
+def _add_group(result: Result, plan: StudyPlan, group: Group, stack: Bits) -> None:
+    judged, replicates = shared.showcase(stack.shape[-1]), plan.convergence_replicates
     by_scheme = {
         scheme: convergence.convergence_at(stack, judged, replicates, scheme, plan.seed)
-        for scheme in SCHEMES
+        for scheme in shared.SCHEMES
     }
-    title = f"{cohort.dataset}, {group.label}"
-    end = f"{cohort.dataset}_{len(group.models)}"
-    by_columns, n = by_scheme["columns"], np.arange(1, trials + 1)
-    masses = {c.label: c.pmf for c in by_columns}
-    figures = {
-        f"fig1_{end}": plots.pmf(n, masses, f"PMF of convergence@n: {title}"),
-        f"fig9_{end}": plots.cdf(n, masses, f"CDF of convergence@n: {title}"),
-    }
-    names = [cohort.names[i] for i in group.models]
+    by_columns, trials = by_scheme["columns"], range(1, stack.shape[-1] + 1)
+    masses = {at.label: at.pmf for at in by_columns}
+    for stem, draw, name in (("fig1", plots.pmf, "PMF"), ("fig9", plots.cdf, "CDF")):
+        title = f"{name} of convergence@n: {group.title}"
+        result.figures[f"{stem}_{group.stem}"] = draw(trials, masses, title)
+    _add_trajectories(result, group, stack, by_columns[0], plan.seed)
+    result.tables[f"fig1_{group.stem}"] = _table(group.title, by_scheme, plan)
+    if group.paper_id:
+        # Of the version's own bootstrap: rows for 000 (its section 3.3), columns for 001.
+        own, other = by_columns, by_scheme["rows"]
+        if group.version == "000":
+            own, other = other, own
+        result.numbers |= _numbers(f"convergence.{group.paper_id}", own, other)
+ (Studies fill one result; tables are given by columns; a preset is read as it is)
 
-    def trajectory(replicate: int) -> Any:
-        return convergence.rank_trajectory(stack, shared.BAYES, replicate, seed=plan.seed)
 
-    first = trajectory(0)
+def _add_trajectories(
+    result: Result, group: Group, stack: Bits, bayes: Convergence, seed: int
+) -> None:
+    """Ranks as trials are added in the first replicate, and in the worst ones."""
+    trials = stack.shape[-1]
     gold = scoring.ranks(stack.sum(axis=(1, 2), dtype=np.int64))
-    wrong = np.flatnonzero((first != gold).any(axis=1))
-    settled = int(wrong[-1]) + 2 if wrong.size else 1
-    figures[f"fig1_{end}_example"] = leaderboard.rank_trajectories(
-        names, n, first.T, settled if settled <= trials else None, f"First replicate: {title}"
-    )
-    bayes = by_columns[0]
-    worst = bayes.worst if bayes.largest else None
-    for kind, number, last in (
-        ("latest", worst, bayes.largest),
-        ("never", bayes.first_failed, None),
-    ):
-        if number is not None:
-            words = f"converges at n = {last}" if last else "does not converge"
-            caption = f"Worst case: {title}, replicate {number} {words}"
-            figures[f"fig5_{end}_{kind}"] = leaderboard.rank_trajectories(
-                names, n, trajectory(number).T, last, caption
-            )
-    table = _table(title, by_scheme, plan)
-    return Result({f"fig1_{end}": table}, figures, _numbers(cohort, group, by_scheme), [])
+
+    def draw(name: str, replicate: int, title: str) -> None:
+        ranks = convergence.rank_trajectory(stack, shared.BAYES, replicate, seed=seed)
+        other = np.flatnonzero((ranks != gold).any(axis=1))
+        settled = int(other[-1]) + 2 if other.size else 1
+        result.figures[name] = leaderboard.rank_trajectories(
+            group.names,
+            range(1, trials + 1),
+            ranks.T,
+            settled if settled <= trials else None,
+            title,
+        )
+
+    draw(f"fig1_{group.stem}_example", 0, f"First replicate: {group.title}")
+    worst = f"Worst case: {group.title}, replicate"
+    if bayes.largest:
+        title = f"{worst} {bayes.worst} converges at n = {bayes.largest}"
+        draw(f"fig5_{group.stem}_latest", bayes.worst, title)
+    if bayes.first_failed is not None:
+        title = f"{worst} {bayes.first_failed} does not converge"
+        draw(f"fig5_{group.stem}_never", bayes.first_failed, title)
 
 
-def _table(title: str, by_scheme: dict[Any, list[Convergence]], plan: StudyPlan) -> Table:
-    columns = [
-        shared.text("estimator", "estimator"),
-        shared.text("resample", "resampled"),
-        shared.fixed("mean", "mean n of those converged", 2),
-        shared.fixed("capped", "mean n, failures as N", 2),
-        Column("largest", "largest n"),
-        shared.fixed("failed", "share not converged", 4),
-        Column("replicates", "replicates"),
-    ]
-    rows = [
-        {
-            "estimator": one.label,
-            "resample": scheme,
-            "mean": one.mean,
-            "capped": shared.capped_mean(one),
-            "largest": one.largest,
-            "failed": one.share_failed,
-            "replicates": one.replicates,
-        }
-        for scheme, of_scheme in by_scheme.items()
-        for one in of_scheme
-    ]
+def _table(title: str, by_scheme: dict[Resample, list[Convergence]], plan: StudyPlan) -> Table:
+    cells = [(scheme, at) for scheme, of_scheme in by_scheme.items() for at in of_scheme]
+    columns: dict[Column, list[Any]] = {
+        shared.text("estimator", "estimator"): [at.label for _, at in cells],
+        shared.text("resample", "resampled"): [scheme for scheme, _ in cells],
+        shared.fixed("mean", "mean n of those converged", 2): [at.mean for _, at in cells],
+        shared.fixed("capped", "mean n, failures as N", 2): [
+            shared.capped_mean(at) for _, at in cells
+        ],
+        Column("largest", "largest n"): [at.largest for _, at in cells],
+        shared.fixed("failed", "share not converged", 4): [at.share_failed for _, at in cells],
+        Column("replicates", "replicates"): [at.replicates for _, at in cells],
+    }
     notes = [f"gold ranking: Bayes@N of all trials; seed {plan.seed}"]
-    return Table(f"Fig. 1: convergence@n, {title}", columns, rows, notes)
+    return shared.by_columns(f"Fig. 1: convergence@n, {title}", columns, notes)
 
 
-def _numbers(
-    cohort: Cohort, group: Group, by_scheme: dict[Any, list[Convergence]]
-) -> dict[str, float]:
-    """Of the version's own bootstrap: rows for 000 (its section 3.3), columns for 001."""
-    task = paper.task_of(cohort.dataset)
-    if not (task and group.version):
-        return {}
-    schemes = SCHEMES if group.version == "001" else SCHEMES[::-1]
-    bayes, *family = by_scheme[schemes[0]]
-    means = [one.mean for one in family if one.mean is not None]
-    start = f"convergence.{group.version}.{task}"
-    numbers: dict[str, float] = {
+def _numbers(start: str, own: list[Convergence], other: list[Convergence]) -> dict[str, float]:
+    bayes, *family = own
+    numbers: dict[str, float | None] = {
         f"{start}.fails": float(bayes.failed > 0),
-        f"{start}.bayes": _known(bayes.mean),
+        f"{start}.bayes": bayes.mean,
         f"{start}.bayes.other": shared.capped_mean(bayes),
-        f"{start}.worst": _known(bayes.largest),
-        f"{start}.worst.other": _known(by_scheme[schemes[1]][0].largest),
+        f"{start}.worst": bayes.largest,
+        f"{start}.worst.other": other[0].largest,
     }
     if family:
-        numbers[f"{start}.pass"] = min(means, default=math.nan)
+        means = (at.mean for at in family if at.mean is not None)
+        numbers[f"{start}.pass"] = min(means, default=None)
         numbers[f"{start}.pass.other"] = min(map(shared.capped_mean, family))
-    return numbers
-
-
-def _known(value: float | None) -> float:
-    return math.nan if value is None else value
+    return {key: math.nan if number is None else number for key, number in numbers.items()}

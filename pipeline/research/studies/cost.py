@@ -1,6 +1,5 @@
 """Table 7, Fig. 8 and appendix F.3: GPU-hours and tokens by model and data set."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,19 +41,17 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         "Cost: GPU-hours are wall time of generating processes, loading included, times their GPUs."
         " The paper's are at a batch size of 1: hours are not comparable with them, tokens are."
     ]
-    without = [f"{m} on {d}" for (m, d), cost in usages.items() if cost.spent.gpu_s is None]
-    if len(without) == len(usages):
+    untimed = [f"{m} on {d}" for (m, d), usage in usages.items() if usage.spent.gpu_s is None]
+    if len(untimed) == len(usages):
         notes.append("Fig. 8: no run has a record of its time; only tokens are drawn.")
-    elif without:
+    elif untimed:
         notes.append(
-            f"Cost: {len(without)} runs have no record of their time (imported?), such as"
-            f" {without[0]}; a sum that one of them is part of is not given."
+            f"Cost: {len(untimed)} runs have no record of their time (imported?), such as"
+            f" {untimed[0]}; a sum that one of them is part of is not given."
         )
-    by_task, by_model = defaultdict[str, list[Usage]](list), defaultdict[str, list[Usage]](list)
-    for (model, dataset), usage in usages.items():
-        by_model[model].append(usage)
-        by_task[dataset].append(usage)
-    by_task["total"] = [*usages.values()]
+    by_model = {m: _total([u for (n, _), u in usages.items() if n == m]) for m, _ in usages}
+    by_task = {d: _total([u for (_, e), u in usages.items() if e == d]) for _, d in usages}
+    by_task["total"] = _total([*usages.values()])
     return Result(
         {
             "table7": _table("Table 7: cost by task", shared.text("dataset", "task"), by_task),
@@ -66,14 +63,13 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     )
 
 
-def _total(costs: Sequence[Usage]) -> dict[str, Any]:
-    seconds = [cost.spent.gpu_s for cost in costs if cost.spent.gpu_s is not None]
-    hours = sum(s / 3600 for s in seconds) if len(seconds) == len(costs) else None
-    prompt, completion = (
-        sum(c.prompt_tokens for c in costs),
-        sum(c.completion_tokens for c in costs),
-    )
-    attempts = sum(c.attempts for c in costs)
+def _total(usages: Sequence[Usage]) -> dict[str, Any]:
+    """The cells of one row; hours None where a run has no record of its time."""
+    attempts = sum(usage.attempts for usage in usages)
+    completion = sum(usage.completion_tokens for usage in usages)
+    prompt = sum(usage.prompt_tokens for usage in usages)
+    seconds = [usage.spent.gpu_s for usage in usages if usage.spent.gpu_s is not None]
+    hours = sum(s / 3600 for s in seconds) if len(seconds) == len(usages) else None
     return {
         "attempts": attempts,
         "hours": hours,
@@ -94,29 +90,22 @@ _COLUMNS = (
 )
 
 
-def _table(title: str, column: Column, groups: Mapping[str, Sequence[Usage]]) -> Table:
-    rows = [{column.key: name, **_total(costs)} for name, costs in groups.items()]
+def _table(title: str, column: Column, totals: Mapping[str, Mapping[str, Any]]) -> Table:
+    rows = [{column.key: name, **total} for name, total in totals.items()]
     return Table(title, [column, *_COLUMNS], rows, ["M: millions"])
 
 
 def _figure(usages: Costs) -> Figure:
-    models = list(dict.fromkeys(model for model, _ in usages))
-    datasets = list(dict.fromkeys(dataset for _, dataset in usages))
+    models, datasets = (list(dict.fromkeys(names)) for names in zip(*usages, strict=True))
     hours = np.full((len(models), len(datasets)), np.nan)
     tokens = hours.copy()
-    for (model, dataset), cost in usages.items():
+    for (model, dataset), usage in usages.items():
         cell = models.index(model), datasets.index(dataset)
-        tokens[cell] = cost.completion_tokens
-        hours[cell] = np.nan if cost.spent.gpu_s is None else cost.spent.gpu_s / 3600
+        tokens[cell] = usage.completion_tokens
+        hours[cell] = np.nan if usage.spent.gpu_s is None else usage.spent.gpu_s / 3600
     longest = float(np.nanmax(np.nansum(hours, axis=1)))
     scale, unit = _unit(longest)
-    figure = plots.cost(
-        models,
-        datasets,
-        np.ma.masked_invalid(hours * scale),  # type: ignore[no-untyped-call]
-        np.ma.masked_invalid(tokens),  # type: ignore[no-untyped-call]
-        "Cost by model and data set",
-    )
+    figure = plots.cost(models, datasets, hours * scale, tokens, "Cost by model and data set")
     left, right = figure.axes[:2]
     if longest:
         left.set_xlabel(f"inference time ({unit})")
@@ -140,17 +129,17 @@ def _unit(hours: float) -> tuple[float, str]:
 
 def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
     """The numbers of appendix F.3; only those of all twenty models on all four tasks."""
-    by_task: dict[str, list[Usage]] = {task: [] for task in paper.TASKS}
-    by_model: dict[int, list[Usage]] = {number: [] for number in paper.TWENTY}
-    for cohort in cohorts:
-        task = paper.task_of(cohort.dataset)
-        for number, name in zip(shared.paper_numbers(cohort), cohort.names, strict=True):
-            if task and number and (name, cohort.dataset) in usages:
-                by_task[task].append(usages[name, cohort.dataset])
-                by_model[number].append(usages[name, cohort.dataset])
-    if any(len(costs) < len(paper.TWENTY) for costs in by_task.values()):
+    known = {
+        (number, task): usages[name, cohort.dataset]
+        for cohort in cohorts
+        if (task := paper.task_of(cohort.dataset))
+        for number, name in zip(shared.paper_numbers(cohort), cohort.names, strict=True)
+        if number and (name, cohort.dataset) in usages
+    }
+    if len(known) < len(paper.TWENTY) * len(paper.TASKS):
         return {}
-    total = _total([cost for costs in by_task.values() for cost in costs])
+    by_task = {task: [u for (_, of), u in known.items() if of == task] for task in paper.TASKS}
+    total = _total([usage for usages in by_task.values() for usage in usages])
     tokens = total["prompt"] + total["completion"]
     numbers: dict[str, Any] = {
         "cost.attempts": total["attempts"],
@@ -164,10 +153,10 @@ def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
         "cost.seconds_per_attempt": total["seconds"],
         "cost.days": None if total["hours"] is None else total["hours"] / 24,
     }
-    for task, costs in by_task.items():
-        numbers[f"cost.hours.{task}"] = _total(costs)["hours"]
-        numbers[f"cost.completion.{task}"] = _total(costs)["completion"]
-    for number, costs in by_model.items():
-        short = paper.short_names()[number]
-        numbers[f"cost.model_hours.{short}"] = _total(costs)["hours"]
+    for task, of_task in by_task.items():
+        numbers[f"cost.hours.{task}"] = _total(of_task)["hours"]
+        numbers[f"cost.completion.{task}"] = _total(of_task)["completion"]
+    for number, short in paper.short_names().items():
+        of_model = [usage for (of, _), usage in known.items() if of == number]
+        numbers[f"cost.model_hours.{short}"] = _total(of_model)["hours"]
     return {key: float(value) for key, value in numbers.items() if value is not None}

@@ -1,5 +1,7 @@
 """Tables of the paper that hold no measurement: 3 (what each method gives) and 6 (the models)."""
 
+from typing import Any
+
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
@@ -8,36 +10,30 @@ from pipeline.research.studies import Result, paper, shared
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Table 3, and Table 6 where there are runs."""
-    tables = {"table3": _table_3()}
-    if cohorts:
-        tables["table6"] = _table_6(cohorts)
-    return Result(tables, {}, {}, [])
-
-
-def _table_3() -> Table:
-    """What the paper says that each method gives, and where this library has it."""
-    table = paper.table_3()
+    content = paper.table_3()
+    columns = {"method": "method", "who": "according to"} | {key: key for key in content["columns"]}
     rows = [
-        {"method": method, "who": who, **dict(zip(table["columns"], cells, strict=True))}
-        for method, by in table["methods"].items()
+        dict(zip(columns, (method, who, *cells), strict=True))
+        for method, by in content["methods"].items()
         for who, cells in by.items()
     ]
-    columns = [shared.text("method", "method"), shared.text("who", "according to")]
-    columns += [shared.text(key, key) for key in table["columns"]]
-    return Table("Table 3: what each method gives", columns, rows)
+    title = "Table 3: what each method gives"
+    tables = {"table3": Table(title, [shared.text(*column) for column in columns.items()], rows)}
+    if cohorts:
+        tables["table6"] = _models(cohorts)
+    return Result(tables)
 
 
-def _table_6(cohorts: list[Cohort]) -> Table:
+def _models(cohorts: list[Cohort]) -> Table:
     """The paper's pool of models, and which runs at hand are of them."""
-    at = {}
+    short_names = paper.short_names()
+    columns: dict[Column, list[Any]] = {
+        Column("id", "ID"): list(short_names),
+        shared.text("short", "short name"): list(short_names.values()),
+    }
     for cohort in cohorts:
-        numbers = shared.paper_numbers(cohort)
-        at[cohort.dataset] = dict(zip(numbers, cohort.names, strict=True))
-    columns = [Column("id", "ID"), shared.text("short", "short name")]
-    columns += [shared.text(dataset, dataset) for dataset in at]
-    rows = [
-        {"id": number, "short": short, **{d: names.get(number) for d, names in at.items()}}
-        for number, short in paper.short_names().items()
-    ]
+        names = dict(zip(shared.paper_numbers(cohort), cohort.names, strict=True))
+        column = shared.text(cohort.dataset, cohort.dataset)
+        columns[column] = [names.get(number) for number in short_names]
     notes = ["a run is one of these models when its folder's or its model's name says so"]
-    return Table("Table 6: the paper's models and the runs at hand", columns, rows, notes)
+    return shared.by_columns("Table 6: the paper's models and the runs at hand", columns, notes)

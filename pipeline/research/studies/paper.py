@@ -45,11 +45,8 @@ class Printed(NamedTuple):
         (True, False, True)
         """
         slack = self.tolerance * (1 + 1e-9) + 1e-12
-        if self.relation == "at_least":
-            return ours >= self.value - slack
-        if self.relation == "at_most":
-            return ours <= self.value + slack
-        return abs(ours - self.value) <= slack
+        below, above = self.value - slack <= ours, ours <= self.value + slack
+        return {"near": below and above, "at_least": below, "at_most": above}[self.relation]
 
 
 class Subset(NamedTuple):
@@ -85,16 +82,17 @@ def rows_001() -> tuple[dict[int, str], list[str]]:
     ('gpt-oss-high', ['row5', 'row6'], 20)
     """
     start = "ranks.001."
-    ids = [n.id.removeprefix(start) for n in printed() if n.id.startswith(start)]
-    rows = dict.fromkeys(one.rpartition(".aime25.ci")[0] for one in ids if ".aime25.ci" in one)
+    end = ".aime25.ci"
+    ids = [n.id for n in printed() if n.id.startswith(start) and n.id.endswith(end)]
+    rows = [name.removeprefix(start).removesuffix(end) for name in ids]
     named = {number: name for number, name in short_names().items() if name in rows}
     return named, [row for row in rows if row not in named.values()]
 
 
 def table_3() -> dict[str, Any]:
     """What the paper says that each method gives, and where this library has it."""
-    table: dict[str, Any] = _read("table3")
-    return table
+    content: dict[str, Any] = _read("table3")
+    return content
 
 
 @functools.cache
@@ -153,21 +151,20 @@ def _read(name: str) -> Any:
 
 def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
     """The numbers of one group of printed.yaml: rows of columns, columns, or values by id."""
-    columns, forced = group.get("columns", ()), group.get("by_construction", ())
+    values: Mapping[str, float] = group.get("values", {})
+    columns, prefix = group.get("columns", ()), f"{group['prefix']}." if "prefix" in group else ""
     if "rows" in group:
         values = {
-            f"{group['prefix']}.{row}.{column}": (value, column in forced)
-            for row, values in group["rows"].items()
-            for column, value in zip(columns, values, strict=True)
+            f"{row}.{column}": value
+            for row, of_row in group["rows"].items()
+            for column, value in zip(columns, of_row, strict=True)
         }
     elif columns:
-        pairs = zip(columns, group["values"], strict=True)
-        values = {f"{group['prefix']}.{column}": (value, False) for column, value in pairs}
-    else:
-        values = {key: (value, False) for key, value in group["values"].items()}
-    for key, (value, by_construction) in values.items():
+        values = dict(zip(columns, group["values"], strict=True))
+    forced = tuple(f".{column}" for column in group.get("by_construction", ()))
+    for key, value in values.items():
         yield Printed(
-            key,
+            prefix + key,
             float(value),
             group["version"],
             group["where"],
@@ -176,7 +173,7 @@ def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
             group.get("why", ""),
             group.get("relation", "near"),
             group.get("needs_records", False),
-            by_construction,
+            key.endswith(forced),
         )
 
 

@@ -4,6 +4,8 @@ A reconstruction: the eight means are printed, the Beta shapes are lost; see
 :mod:`scoring.studies.updates`.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
@@ -35,11 +37,14 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     numbers = {f"priors.mean.{i}": float(mean) for i, mean in enumerate(means, 1)}
     numbers |= {"priors.update_tau": outcome.update_tau, "priors.changed": outcome.changed}
     for i, strength in enumerate(STRENGTHS, 1):
-        for j, n in enumerate(TRIALS):
+        gains = zip(TRIALS, outcome.gain[i].tolist(), outcome.gain_error[i].tolist(), strict=True)
+        for n, gain, error in gains:
             name = f"priors.gain.d{strength}.n{n}"
-            gain, error = float(outcome.gain[i, j]), float(outcome.gain_error[i, j])
-            numbers |= {name: gain, f"{name}.low": gain - 2 * error}
-            numbers[f"{name}.high"] = gain + 2 * error
+            numbers |= {
+                name: gain,
+                f"{name}.low": gain - 2 * error,
+                f"{name}.high": gain + 2 * error,
+            }
     notes = [
         "Priors: a reconstruction. The originals are Beta(i, 15 - i), i = 4..11, the family that"
         " fits the printed means best; an update moves both shapes by -1 or +1, equally likely and"
@@ -57,41 +62,33 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 
 def _updates_table(taus: Floats) -> Table:
     values, counts = np.unique(np.round(taus, 6), return_counts=True)
-    rows = [
-        {"tau": float(tau), "share": float(count / counts.sum())}
-        for tau, count in zip(values, counts, strict=True)
-    ]
-    columns = [shared.fixed("tau", "tau_b"), shared.fixed("share", "share of updates", 4)]
+    columns = {
+        shared.fixed("tau", "tau_b"): values.tolist(),
+        shared.fixed("share", "share of updates", 4): (counts / counts.sum()).tolist(),
+    }
     notes = [f"{taus.size:,} updates of the eight originals"]
-    return Table("Fig. 2a of version 001: originals against updates", columns, rows, notes)
+    return shared.by_columns("Fig. 2a of version 001: originals against updates", columns, notes)
 
 
 def _gain_table(outcome: PriorStudy, plan: StudyPlan) -> Table:
-    columns = [Column("n", "N"), shared.fixed("d0", "D = 0", 4, "tau_b")]
-    columns += [shared.fixed(f"d{d}", f"D = {d}", 4, "tau_b") for d in STRENGTHS]
-    columns += [shared.fixed(f"gain{d}", f"D = {d}", 4, "gain over D = 0") for d in STRENGTHS]
-    rows = []
-    for j, n in enumerate(TRIALS):
-        row: dict[str, float] = {"n": n}
-        for i, d in enumerate((0, *STRENGTHS)):
-            row[f"d{d}"] = float(outcome.tau[i, j])
-            if d:
-                row[f"gain{d}"] = float(outcome.gain[i, j])
-        rows.append(row)
+    columns: dict[Column, Sequence[float]] = {Column("n", "N"): TRIALS}
+    for d, tau in zip((0, *STRENGTHS), outcome.tau.tolist(), strict=True):
+        columns[shared.fixed(f"d{d}", f"D = {d}", 4, "tau_b")] = tau
+    for d, gain in zip(STRENGTHS, outcome.gain[1:].tolist(), strict=True):
+        columns[shared.fixed(f"gain{d}", f"D = {d}", 4, "gain over D = 0")] = gain
     notes = [
         f"{plan.prior_replicates:,} updates; standard error of a gain at most"
         f" {float(outcome.gain_error.max()):.4f}",
         f"{int(outcome.undefined.sum())} replicates, over all N and D, had all models level and are"
         " left out",
     ]
-    return Table("Fig. 2b and c of version 001: what prior trials gain", columns, rows, notes)
+    title = "Fig. 2b and c of version 001: what prior trials gain"
+    return shared.by_columns(title, columns, notes)
 
 
 def _figure(taus: Floats, outcome: PriorStudy) -> Figure:
     strengths = (0, *STRENGTHS)
-    curves = {d: outcome.tau[i] for i, d in enumerate(strengths)}
-    ends = {
-        d: (outcome.tau[i] - 2 * outcome.tau_error[i], outcome.tau[i] + 2 * outcome.tau_error[i])
-        for i, d in enumerate(strengths)
-    }
+    low, high = outcome.tau - 2 * outcome.tau_error, outcome.tau + 2 * outcome.tau_error
+    curves = dict(zip(strengths, outcome.tau, strict=True))
+    ends = dict(zip(strengths, zip(low, high, strict=True), strict=True))
     return plots.prior_gain(TRIALS, curves, taus, "Priors from older versions of models", ends)

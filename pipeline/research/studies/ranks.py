@@ -1,6 +1,6 @@
 """Table 2 of both versions and section 3.2: ranks with and without uncertainty, per data set."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.research.studies import Result, paper, shared
+from pipeline.research.studies.shared import Group
 from scoring.ranking.compare import pairwise_z
-from scoring.ranking.ranks import ranks, ranks_with_uncertainty
 
 Z = 1.645  # the paper's "95 %": one-sided
 HIGH, MEDIUM = 7, 9  # gpt-oss-20b-high and -medium in Table 6
@@ -36,72 +36,65 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     Raises:
         UserError: no data set holds two models.
     """
-    groups: dict[str, dict[str, Ranked]] = {}
+    by_group: dict[str, dict[str, Ranked]] = {}  # by stem and data set
     labels: dict[str, str] = {}
-    notes = []
+    faults = []
     for cohort in cohorts:
         if len(cohort.names) < 2:
-            notes.append(f"left out: {cohort.dataset}: one model; ranks need two or more")
+            faults.append(f"{cohort.dataset}: one model; ranks need two or more")
             continue
         if np.ma.getmaskarray(cohort.matrix()).all(axis=2).any():  # type: ignore[no-untyped-call]
-            notes.append(f"left out: {cohort.dataset}: a model has no trial of some question")
+            faults.append(f"{cohort.dataset}: a model has no trial of some question")
             continue
         for group in shared.groups(cohort):
-            key = group.version or str(len(group.models))
-            labels[key] = group.label
-            groups.setdefault(key, {})[cohort.dataset] = _ranked(cohort, group.models)
-    if not groups:
-        raise UserError("; ".join(notes).replace("left out: ", "") or "no runs found")
-    tables: dict[str, Table] = {}
-    numbers: dict[str, float] = {}
-    for key, of_key in groups.items():
-        stem = f"table2_{key}" if key in ("000", "001") else f"table2_{key}_models"
-        tables[stem] = _table(labels[key], of_key)
-        if key in ("000", "001"):
-            by_task = {t: r for d, r in of_key.items() if (t := paper.task_of(d))}
-            numbers |= _numbers(key, by_task)
-    notes.append(
+            stem = f"table2_{group.version or f'{len(group.models)}_models'}"
+            labels[stem] = group.label
+            by_group.setdefault(stem, {})[cohort.dataset] = _ranked(cohort, group)
+    if not by_group:
+        raise UserError("; ".join(faults) or "no runs found")
+    result = Result(notes=[f"left out: {fault}" for fault in faults])
+    for stem, by_dataset in by_group.items():
+        result.tables[stem] = _table(labels[stem], by_dataset)
+    for version in ("000", "001"):
+        by_dataset = by_group.get(f"table2_{version}", {})
+        by_task = {t: ranked for d, ranked in by_dataset.items() if (t := paper.task_of(d))}
+        result.numbers |= _numbers(version, by_task)
+    result.notes.append(
         f"Table 2: rule consecutive z, dense, z = {Z} (one-sided 95 %); without interval:"
         " competition ranks of the scores. With the same N for all, avg@N and Bayes@N rank alike"
         " and have the same z; avg@N also holds where N differs."
     )
-    return Result(tables, {}, numbers, notes)
+    return result
 
 
-def _ranked(cohort: Cohort, models: Sequence[int]) -> Ranked:
-    matrix = cohort.matrix()[list(models)]
-    mean, sigma = scoring.avg(matrix)
+def _ranked(cohort: Cohort, group: Group) -> Ranked:
+    mean, sigma = scoring.avg(cohort.matrix()[group.models])
     numbers = shared.paper_numbers(cohort)
     return Ranked(
-        [cohort.names[i] for i in models],
-        [numbers[i] for i in models],
+        group.names,
+        [numbers[i] for i in group.models],
         pairwise_z(mean, sigma),
-        ranks(mean),
-        ranks_with_uncertainty(mean, sigma, "consecutive_z", Z, "dense"),
+        scoring.ranks(mean),
+        scoring.ranks_with_uncertainty(mean, sigma, "consecutive_z", Z, "dense"),
     )
 
 
-def _table(label: str, by_dataset: dict[str, Ranked]) -> Table:
-    names = list(dict.fromkeys(name for ranked in by_dataset.values() for name in ranked.names))
+def _table(label: str, by_dataset: Mapping[str, Ranked]) -> Table:
     first = by_dataset.get("aime25") or next(iter(by_dataset.values()))
     place = dict(zip(first.names, first.plain, strict=True))
-    columns = [shared.text("model", "model")]
-    rows: list[dict[str, Any]] = [
-        {"model": name} for name in sorted(names, key=lambda name: place.get(name, len(names) + 1))
-    ]
+    names = dict.fromkeys(name for ranked in by_dataset.values() for name in ranked.names)
+    models = sorted(names, key=lambda name: place.get(name, len(names) + 1))
+    columns: dict[Column, list[Any]] = {shared.text("model", "model"): models}
     for dataset, ranked in by_dataset.items():
-        columns.append(Column(f"{dataset}_ci", "w/ CI", group=dataset))
-        columns.append(Column(f"{dataset}_plain", "w/o CI", group=dataset))
-        at = {name: i for i, name in enumerate(ranked.names)}
-        for row in rows:
-            if row["model"] in at:
-                row[f"{dataset}_ci"] = int(ranked.ci[at[row["model"]]])
-                row[f"{dataset}_plain"] = int(ranked.plain[at[row["model"]]])
+        for key, title, ranks in (("ci", "w/ CI", ranked.ci), ("plain", "w/o CI", ranked.plain)):
+            of_models = dict(zip(ranked.names, ranks.tolist(), strict=True))
+            column = Column(f"{dataset}_{key}", title, group=dataset)
+            columns[column] = [of_models.get(name) for name in models]
     notes = [f"w/ CI: consecutive z >= {Z}, dense ranks; w/o CI: competition ranks"]
-    return Table(f"Table 2: ranks, {label}", columns, rows, notes)
+    return shared.by_columns(f"Table 2: ranks, {label}", columns, notes)
 
 
-def _numbers(version: str, by_task: dict[str, Ranked]) -> dict[str, float]:
+def _numbers(version: str, by_task: Mapping[str, Ranked]) -> dict[str, float]:
     """What the paper prints of its own models, by task; see `paper.rows_001` for names of rows."""
     names: dict[int | None, str] = dict(paper.short_names().items())
     if version == "001":

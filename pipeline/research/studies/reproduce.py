@@ -31,13 +31,13 @@ def study(cfg: AnalysisConfig) -> None:
             saved); runs that were named are not there.
     """
     plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
-    names = settings.wanted(cfg.study)
+    names = settings.named(cfg.study)
     simulated = set(names) <= set(settings.SIMULATED)
-    cohorts, lacking = ([], "") if simulated else _loaded(cfg)
+    cohorts, no_runs = ([], "") if simulated else _loaded(cfg)
     folder = Path(cfg.out or f"{cfg.runs}/_studies").expanduser()
     saved: list[str] = []
-    failed = dict.fromkeys(_without_runs(names, cohorts), lacking)
-    for section, result in _each(names, plan, cohorts, folder, failed):
+    faults: dict[str, str] = {}
+    for section, result in _each(names, plan, cohorts, folder, faults):
         for table in result.tables.values():
             tabular.show(table)
         for line in result.notes:
@@ -45,14 +45,15 @@ def study(cfg: AnalysisConfig) -> None:
         saved.append(section.name)
     if saved:
         note(f"saved {', '.join(saved)} in {folder}")
-    lines = [  # studies that lack the same are said in one go
-        f"{', '.join(name for name in failed if failed[name] == why)}: {why}"
-        for why in dict.fromkeys(failed.values())
-    ]
-    if failed and (cfg.study.name or not saved):
-        raise UserError(f"not made: {'; '.join(lines)}")
-    if failed:
-        warn(f"left out: {'; '.join(lines)}")
+    if not faults:
+        return
+    by_fault: dict[str, list[str]] = {}  # studies that lack the same are said in one go
+    for name, fault in faults.items():
+        by_fault.setdefault(fault or no_runs, []).append(name)
+    lines = "; ".join(f"{', '.join(of)}: {fault}" for fault, of in by_fault.items())
+    if cfg.study.name or not saved:
+        raise UserError(f"not made: {lines}")
+    warn(f"left out: {lines}")
 
 
 def reproduce(cfg: AnalysisConfig) -> None:
@@ -63,18 +64,14 @@ def reproduce(cfg: AnalysisConfig) -> None:
     """
     began = time.monotonic()
     plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
-    cohorts, lacking = _loaded(cfg)
-    left_out = [f"all that needs runs: {lacking}"] if lacking else []
-    reproduced(cohorts, plan, settings.wanted(cfg.study), Path(cfg.out or "paper"), left_out)
+    cohorts, no_runs = _loaded(cfg)
+    left_out = [f"all that needs runs: {no_runs}"] if no_runs else []
+    reproduced(cohorts, plan, settings.named(cfg.study), Path(cfg.out or "paper"), left_out)
     note(f"reproduce took {clock(time.monotonic() - began)}")
 
 
 def reproduced(
-    cohorts: list[Cohort],
-    plan: StudyPlan,
-    names: list[str],
-    folder: Path,
-    left_out: list[str],
+    cohorts: list[Cohort], plan: StudyPlan, names: list[str], folder: Path, left_out: list[str]
 ) -> dict[str, float]:
     """Make studies of cohorts, and the page, in a folder: `reproduce` once runs are read.
 
@@ -94,17 +91,17 @@ def reproduced(
     folder = folder.expanduser()
     sections: list[Section] = []
     numbers: dict[str, float] = {}
-    lacking = _without_runs(names, cohorts)
-    failed = dict.fromkeys(lacking, "")
-    for section, result in _each(names, plan, cohorts, folder, failed):
+    faults: dict[str, str] = {}
+    for section, result in _each(names, plan, cohorts, folder, faults):
         sections.append(section)
         numbers |= result.numbers
-    left_out += [f"{name}: {why}" for name, why in failed.items() if why]
+    left_out += [f"{name}: {fault}" for name, fault in faults.items() if fault]
     if not sections:
         raise UserError(f"no study can be made: {'; '.join(left_out)}")
     sections.append(_save(folder, "listings", listings.study(plan, cohorts)))
-    known = {section.name for section in sections} | {*lacking}
-    compared = page.comparison(numbers, {*settings.STUDIES} - known)
+    # What lacks only runs counts as lacking them, not as left out.
+    made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
+    compared = page.comparison(numbers, {*settings.STUDIES} - made)
     texts = page.pages(sections, compared, left_out)
     tabular.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
     for finding, number, records in page.counts(compared):
@@ -124,25 +121,21 @@ def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
         return [], str(error)
 
 
-def _without_runs(names: list[str], cohorts: list[Cohort]) -> list[str]:
-    """Those of some studies that need runs where there are none."""
-    return [name for name in names if not cohorts and name not in settings.SIMULATED]
-
-
 def _each(
-    names: list[str], plan: StudyPlan, cohorts: list[Cohort], folder: Path, failed: dict[str, str]
+    names: list[str], plan: StudyPlan, cohorts: list[Cohort], folder: Path, faults: dict[str, str]
 ) -> Iterator[tuple[Section, Result]]:
     """Make and save studies, and give them without figures, which hold memory.
 
-    Those that `failed` names are passed over; those that cannot be made are added, with why.
+    Those that cannot be made are put into `faults` with why: "" for want of any runs.
     """
     for name in names:
-        if name in failed:
+        if not cohorts and name not in settings.SIMULATED:
+            faults[name] = ""
             continue
         try:
             result = studies.run(name, plan, cohorts)
         except UserError as error:
-            failed[name] = str(error)
+            faults[name] = str(error)
             warn(f"study {name} is left out: {error}")
             continue
         section = _save(folder, name, result)

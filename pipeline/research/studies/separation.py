@@ -3,23 +3,24 @@
 A reconstruction, as :mod:`pipeline.research.studies.coins`: the spread is over sets of coins.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 from scipy.special import ndtr
 
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column
 from pipeline.plots import separation as plots
 from pipeline.research.studies import Result, shared
 from scoring.studies import simulation
-from scoring.studies.simulation import Separation
 
 STEPS = (10, 20, 40, 60, 80, 120, 160, 199, 240, 285, 330, 380, 440)
 """Trials N; 80, 199 and 285 are those of the text."""
 THRESHOLDS = (1.645, 1.96)
+ENDS = [0.025, 0.975]
 
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
@@ -30,22 +31,50 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         )
         meter.advance(1)
     numbers: dict[str, float] = {}
-    rows = []
     for i, n in enumerate(STEPS):
-        row: dict[str, float] = {"n": n, "tied": float(drawn.tied[:, i].mean())}
-        for key, values in (("p", drawn.above), ("z", drawn.z)):
-            name = f"separation.{key}.{n}"
-            shared.spread(values[:, i], name, numbers)
-            row |= {key: numbers[name]}
-            row |= {f"{key}_{end}": numbers[f"{name}.{end}"] for end in ("low", "high")}
-        rows.append(row)
+        numbers |= _spread(f"separation.p.{n}", drawn.above[:, i])
+        numbers |= _spread(f"separation.z.{n}", drawn.z[:, i])
+    notes = [f"quantiles over {plan.separation_sets} reconstructed sets"]
     for threshold in THRESHOLDS:
-        shared.spread(_crossing(drawn.z, threshold), f"separation.n.{threshold}", numbers)
-    for z in (1.14, *THRESHOLDS):
-        numbers[f"separation.rho.{z}"] = float(ndtr(z))
-    return Result(
-        {"fig3": _table(rows, numbers, plan)}, {"fig3": _figure(drawn)}, numbers, _notes(plan)
+        reached = _spread(f"separation.n.{threshold}", _crossing(drawn.z, threshold))
+        mean, low, high = reached.values()
+        notes.append(f"mean |z| reaches {threshold} at N = {mean:.0f} ({low:.0f} to {high:.0f})")
+        numbers |= reached
+    numbers |= {f"separation.rho.{z}": float(ndtr(z)) for z in (1.14, *THRESHOLDS)}
+
+    def spread_columns(key: str, group: str) -> dict[Column, Any]:
+        ends = (("", "", "mean"), ("_low", ".low", "2.5 %"), ("_high", ".high", "97.5 %"))
+        return {
+            shared.fixed(f"{key}{suffix}", title, group=group): [
+                numbers[f"separation.{key}.{n}{end}"] for n in STEPS
+            ]
+            for suffix, end, title in ends
+        }
+
+    columns: dict[Column, Any] = {Column("n", "N"): STEPS}
+    columns |= spread_columns("p", "P(LLM10 above LLM9)")
+    columns[shared.fixed("tied", "level")] = [float(of_n.mean()) for of_n in drawn.tied.T]
+    columns |= spread_columns("z", "mean |z|")
+    figure = plots.separation(
+        STEPS,
+        drawn.above.mean(axis=0),
+        drawn.z.mean(axis=0),
+        {
+            key: tuple(np.quantile(of_sets, ENDS, axis=0))
+            for key, of_sets in (("probability", drawn.above), ("z", drawn.z))
+        },
+        (80, 199, 285),
+        "LLM10 and LLM9: mean and central 95 % over reconstructed sets",
+        THRESHOLDS,
     )
+    table = shared.by_columns("Fig. 3: telling LLM10 from LLM9", columns, notes)
+    return Result({"fig3": table}, {"fig3": figure}, numbers, _notes(plan))
+
+
+def _spread(name: str, over_sets: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Mean and the central 95 % over reconstructions, under ID, ID.low and ID.high."""
+    low, high = np.quantile(over_sets, ENDS)
+    return {name: float(over_sets.mean()), f"{name}.low": float(low), f"{name}.high": float(high)}
 
 
 def _crossing(z: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.float64]:
@@ -56,28 +85,6 @@ def _crossing(z: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.fl
     """
     rising = np.maximum.accumulate(z, axis=1)
     return np.array([float(np.interp(threshold, row, STEPS)) for row in rising])
-
-
-def _table(rows: list[dict[str, float]], numbers: dict[str, float], plan: StudyPlan) -> Table:
-    p, z = "P(LLM10 above LLM9)", "mean |z|"
-    columns = [
-        Column("n", "N"),
-        shared.fixed("p", "mean", group=p),
-        shared.fixed("p_low", "2.5 %", group=p),
-        shared.fixed("p_high", "97.5 %", group=p),
-        shared.fixed("tied", "level"),
-        shared.fixed("z", "mean", group=z),
-        shared.fixed("z_low", "2.5 %", group=z),
-        shared.fixed("z_high", "97.5 %", group=z),
-    ]
-    notes = [f"quantiles over {plan.separation_sets} reconstructed sets"]
-    for threshold in THRESHOLDS:
-        name = f"separation.n.{threshold}"
-        notes.append(
-            f"mean |z| reaches {threshold} at N = {numbers[name]:.0f}"
-            f" ({numbers[f'{name}.low']:.0f} to {numbers[f'{name}.high']:.0f})"
-        )
-    return Table("Fig. 3: telling LLM10 from LLM9", columns, rows, notes)
 
 
 def _notes(plan: StudyPlan) -> list[str]:
@@ -92,16 +99,3 @@ def _notes(plan: StudyPlan) -> list[str]:
         " above it.",
         f"The spread of P holds up to {noise:.3f} of simulation noise (one standard error).",
     ]
-
-
-def _figure(drawn: Separation) -> Figure:
-    both = {"probability": drawn.above, "z": drawn.z}
-    return plots.separation(
-        STEPS,
-        drawn.above.mean(axis=0),
-        drawn.z.mean(axis=0),
-        {key: tuple(np.quantile(of, [0.025, 0.975], axis=0)) for key, of in both.items()},
-        (80, 199, 285),
-        "LLM10 and LLM9: mean and central 95 % over reconstructed sets",
-        THRESHOLDS,
-    )

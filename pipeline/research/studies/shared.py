@@ -1,6 +1,6 @@
-"""What several studies need: complete matrices, the models of the paper, and the estimators."""
+"""What several studies need: complete matrices, the models of the paper, estimators and tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,45 +8,50 @@ import numpy.typing as npt
 
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
-from pipeline.display.table import Column
+from pipeline.display.table import Column, Table
 from pipeline.research.studies import paper
 from scoring.metrics import table as metrics
 from scoring.metrics.forms import Estimator
-from scoring.studies.convergence import Convergence
+from scoring.studies.convergence import Convergence, Resample
 
 Bits = npt.NDArray[np.uint8]
-KS = (2, 4, 8)
+SCHEMES: tuple[Resample, ...] = ("columns", "rows")
 BAYES = metrics.parse("bayes").estimator
 NAIVE = (
     'Naive Pass@k: section 2.7 writes "naive Pass^k" as 1 - (1 - p)^k, p being the share of correct'
     " trials of a question. That is Pass@k with p put in (a plug-in), not the unbiased Pass@k, and"
     " not Pass^k (all k correct), which it cites; all three are drawn under these names."
 )
+UNDEFINED = "undefined: replicates, over all N, where all models tie; they enter no mean"
 
 
 class Group(NamedTuple):
-    """Models of a cohort that are ranked together, and which version of the paper ranks them."""
+    """Models of a cohort that are ranked together."""
 
     label: str
-    version: str | None  # 000: its eleven models, 001: its twenty; None: other models
+    version: str | None  # of the paper: 000 ranks eleven models, 001 twenty; None: other models
     models: list[int]  # positions in the cohort
+    names: list[str]
+    title: str  # with the data set
+    stem: str  # of files
+    paper_id: str | None  # VERSION.TASK; None of other models or data sets
 
 
 def showcase(trials: int) -> list[Estimator]:
     """Bayes@N and Pass@2/4/8, as far as there are trials for them."""
-    return _estimators(["bayes", "pass@"], trials)
+    return _estimators(("bayes", "pass@{}"), trials)
 
 
 def judged(trials: int) -> list[Estimator]:
     """The estimators of the tau figures, as far as there are trials for them; see `NAIVE`."""
-    families = ["bayes", "pass@", "naive-pass@", "pass^", "g-pass@{}:0.5", "mg-pass@"]
+    families = ("bayes", "pass@{}", "naive-pass@{}", "pass^{}", "g-pass@{}:0.5", "mg-pass@{}")
     return _estimators(families, trials)
 
 
 def _estimators(families: Sequence[str], trials: int) -> list[Estimator]:
-    names = [(f if "{}" in f or f == "bayes" else f + "{}").format(k) for f in families for k in KS]
-    every = [metric.estimator for metric in metrics.parse_all(names)]
-    return [estimator for estimator in every if estimator.first <= trials]
+    names = dict.fromkeys(family.format(k) for family in families for k in (2, 4, 8))
+    estimators = [metrics.parse(name).estimator for name in names]
+    return [estimator for estimator in estimators if estimator.first <= trials]
 
 
 def groups(cohort: Cohort) -> list[Group]:
@@ -57,14 +62,26 @@ def groups(cohort: Cohort) -> list[Group]:
     >>> [(g.label, g.version) for g in groups(from_arrays("d", names, ["q"], [[[1, 0]]] * 21))]
     [('21 models', None), ("the paper's 20", '001'), ("the paper's first 11", '000')]
     """
-    numbers = paper_numbers(cohort)
+    numbers, task = paper_numbers(cohort), paper.task_of(cohort.dataset)
     pools = {"the paper's 20": ("001", paper.TWENTY), "the paper's first 11": ("000", paper.ELEVEN)}
     version = next((v for v, pool in pools.values() if {n or 0 for n in numbers} == {*pool}), None)
-    whole = Group(f"{len(numbers)} models", version, list(range(len(numbers))))
-    return [whole] + [
-        Group(label, version, [numbers.index(n) for n in pool])
+    ranked = [(f"{len(numbers)} models", version, list(range(len(numbers))))]
+    ranked += [
+        (label, version, [numbers.index(n) for n in pool])
         for label, (version, pool) in pools.items()
         if {*pool} < {*numbers}  # None is the number of another model
+    ]
+    return [
+        Group(
+            label,
+            version,
+            models,
+            [cohort.names[i] for i in models],
+            f"{cohort.dataset}, {label}",
+            f"{cohort.dataset}_{len(models)}",
+            f"{version}.{task}" if version and task else None,
+        )
+        for label, version, models in ranked
     ]
 
 
@@ -92,36 +109,35 @@ def complete(cohort: Cohort) -> tuple[Bits, list[str]]:
         raise UserError(f"{cohort.dataset}: holds one model; a ranking needs two or more")
     matrix = cohort.matrix()
     whole = ~np.ma.getmaskarray(matrix).any(axis=(0, 1))  # type: ignore[no-untyped-call]
-    kept = int(whole.sum())
-    if kept < 2:
+    count = int(whole.sum())
+    if count < 2:
         raise UserError(
-            f"{cohort.dataset}: {kept} trials are complete for all questions and models; this"
+            f"{cohort.dataset}: {count} trials are complete for all questions and models; this"
             f" needs 2 or more: generate and grade the rest, or name fewer models"
         )
-    data = np.asarray(matrix.data)[..., whole].astype(np.uint8)
-    if kept == matrix.shape[-1]:
-        return data, []
-    return data, [
-        f"{cohort.dataset}: {kept} of {matrix.shape[-1]} trials are complete for all questions and"
+    gaps = [
+        f"{cohort.dataset}: {count} of {whole.size} trials are complete for all questions and"
         " models; the others are left out"
     ]
+    outcomes = np.asarray(matrix.data)[..., whole].astype(np.uint8)
+    return outcomes, gaps if count < whole.size else []
 
 
-def each_sound(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]], list[str]]:
-    """Cohorts with their complete outcomes; those that lack them are left out with a note.
+def each_complete(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]], list[str]]:
+    """Cohorts with their complete outcomes, and notes on gaps and on cohorts that are left out.
 
     Raises:
         UserError: none is left.
     """
-    sound, notes, faults = [], [], []
+    sound, faults, notes = [], [], []
     for cohort in cohorts:
         try:
-            data, gaps = complete(cohort)
+            outcomes, gaps = complete(cohort)
         except UserError as error:
             faults.append(str(error))
-            continue
-        sound.append((cohort, data))
-        notes += gaps
+        else:
+            sound.append((cohort, outcomes))
+            notes += gaps
     if not sound:
         raise UserError("; ".join(faults) or "no runs found")
     return sound, [*(f"left out: {fault}" for fault in faults), *notes]
@@ -137,11 +153,17 @@ def fixed(key: str, title: str, digits: int = 3, group: str = "") -> Column:
     return Column(key, title, format=f"{{:.{digits}f}}", group=group)
 
 
-def spread(values: npt.ArrayLike, name: str, where: dict[str, float]) -> None:
-    """Put mean and the central 95 % of values over reconstructions under ID, ID.low, ID.high."""
-    array = np.asarray(values, dtype=np.float64)
-    low, high = np.quantile(array, [0.025, 0.975])
-    where |= {name: float(array.mean()), f"{name}.low": float(low), f"{name}.high": float(high)}
+def by_columns(
+    title: str, columns: Mapping[Column, Iterable[Any]], notes: Sequence[str] = ()
+) -> Table:
+    """A table of columns with their cells.
+
+    >>> by_columns("scores", {text("model", "model"): "ab", fixed("mu", "μ"): [0.1, 0.2]}).rows
+    [{'model': 'a', 'mu': 0.1}, {'model': 'b', 'mu': 0.2}]
+    """
+    keys = [column.key for column in columns]
+    rows = [dict(zip(keys, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    return Table(title, list(columns), rows, notes)
 
 
 def value(masked: Any) -> float | None:
@@ -149,18 +171,13 @@ def value(masked: Any) -> float | None:
     return None if masked is np.ma.masked else float(masked)
 
 
-def capped_mean(of: Convergence) -> float:
+def capped_mean(at: Convergence) -> float:
     """Mean convergence@n over all replicates, where one that did not converge counts as N.
 
     >>> import numpy as np
     >>> capped_mean(Convergence("Bayes@N", np.array([0, 2, 0, 0]), 2, 0, 1))  # twice 2, twice 4
     3.0
     """
-    trials = of.counts.size
-    settled = int(of.counts @ np.arange(1, trials + 1))
-    return (settled + trials * of.failed) / of.replicates
-
-
-def at(curve: Sequence[Any], n: int) -> float | None:
-    """The value of a curve over 1..N at n, None where it has none."""
-    return value(curve[n - 1]) if 1 <= n <= len(curve) else None
+    trials = at.counts.size
+    settled = int(at.counts @ np.arange(1, trials + 1))
+    return (settled + trials * at.failed) / at.replicates

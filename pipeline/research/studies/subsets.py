@@ -7,18 +7,19 @@ models, subsets drawn with the study's seed.
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.figure import Figure
 
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column
 from pipeline.plots import convergence as plots
-from pipeline.research.studies import Result, merged, paper, shared
+from pipeline.research.studies import Result, paper, shared
 from pipeline.research.studies.paper import Subset
 from pipeline.research.studies.shared import Bits
 from scoring.studies import convergence
@@ -29,49 +30,44 @@ DRAWN = {5: 50, 10: 20, 15: 20}
 """Sizes of subsets, and how many, as in the paper."""
 
 
-def study(plan: StudyPlan, sound: Sequence[tuple[Cohort, Bits]]) -> Result:
+def add(result: Result, plan: StudyPlan, sound: Sequence[tuple[Cohort, Bits]]) -> None:
     """Every subset of every data set.
 
     Args:
+        result: where tables, figures, numbers and notes go.
         plan: seed and counts.
-        sound: data sets with their complete outcomes, as of `shared.each_sound`.
+        sound: data sets with their complete outcomes, as of `shared.each_complete`.
     """
     chosen = {cohort.dataset: _chosen(cohort, plan.seed) for cohort, _ in sound}
-    notes = [
-        f"Subsets of {name}: these are not the paper's twenty models; drawn at random, seed"
-        f" {plan.seed}, sizes {', '.join(map(str, _sizes(of))) or 'none (too few models)'}."
-        for name, of in chosen.items()
-        if not any(subset.printed for subset, _ in of)
-    ]
-    points: dict[str, dict[tuple[int, int], Convergence]] = defaultdict(dict)
-    figures = {}
+    measured: dict[str, list[Convergence]] = {}  # by data set, in the order of its subsets
+    alike: dict[Any, list[str]] = defaultdict(list)  # data sets with the same names in all subsets
     with Meter("subsets", sum(len(of) + 1 for of in chosen.values())) as meter:
-        for cohort, data in sound:
-            sizes: dict[int, list[npt.NDArray[Any]]] = defaultdict(list)
-            everything = (Subset(0, (), {}), list(range(len(cohort.names))))
-            for subset, models in [*chosen[cohort.dataset], everything]:
-                [one] = convergence.convergence_at(
-                    data, [shared.BAYES], plan.subset_replicates, seed=plan.seed, models=models
+        for cohort, outcomes in sound:
+            dataset, of_dataset = cohort.dataset, chosen[cohort.dataset]
+            positions = [models for _, models in of_dataset]
+            measured[dataset] = []
+            for models in [*positions, list(range(len(cohort.names)))]:
+                measured[dataset] += convergence.convergence_at(
+                    outcomes,
+                    [shared.BAYES],
+                    plan.subset_replicates,
+                    seed=plan.seed,
+                    models=models,
                 )
-                sizes[len(models)].append(_points(one))
-                points[cohort.dataset][len(models), subset.row] = one
                 meter.advance(1)
-            figures[f"fig6_{cohort.dataset}"] = plots.subsets(
-                sorted(sizes),
-                {size: np.concatenate(parts) for size, parts in sizes.items()},
-                f"convergence@n by the number of models: {cohort.dataset}",
-                data.shape[-1],
-            )
-    alike: dict[Any, list[Cohort]] = defaultdict(list)  # the same models in the same subsets
-    for cohort, _ in sound:
-        of = chosen[cohort.dataset]
-        alike[tuple(tuple(cohort.names[i] for i in models) for _, models in of)].append(cohort)
-    results = [
-        _of_size(size, cohorts, chosen[cohorts[0].dataset], points, plan)
-        for cohorts in alike.values()
-        for size in _sizes(chosen[cohorts[0].dataset])
-    ]
-    return merged(*results, Result({}, figures, {}, notes))
+            sizes = [*map(len, positions), len(cohort.names)]
+            result.figures[f"fig6_{dataset}"] = _figure(dataset, sizes, measured[dataset])
+            alike[tuple(tuple(cohort.names[i] for i in own) for own in positions)].append(dataset)
+            if not any(subset.printed for subset, _ in of_dataset):
+                known = ", ".join(map(str, dict.fromkeys(sizes[:-1]))) or "none (too few models)"
+                result.notes.append(
+                    f"Subsets of {dataset}: these are not the paper's twenty models; drawn at"
+                    f" random, seed {plan.seed}, sizes {known}."
+                )
+    for names, datasets in alike.items():
+        subsets = [subset for subset, _ in chosen[datasets[0]]]
+        for size in dict.fromkeys(map(len, names)):
+            _add_table(result, plan, size, names, subsets, {d: measured[d] for d in datasets})
 
 
 def _chosen(cohort: Cohort, seed: int) -> list[tuple[Subset, list[int]]]:
@@ -81,10 +77,6 @@ def _chosen(cohort: Cohort, seed: int) -> list[tuple[Subset, list[int]]]:
         return [(s, [where[number] for number in s.models]) for s in paper.subsets()]
     drawn = _drawn(seed, len(cohort.names))
     return [(s, [number - 1 for number in s.models]) for s in drawn]
-
-
-def _sizes(chosen: Sequence[tuple[Subset, list[int]]]) -> list[int]:
-    return list(dict.fromkeys(len(models) for _, models in chosen))
 
 
 def _drawn(seed: int, models: int) -> list[Subset]:
@@ -105,52 +97,54 @@ def _drawn(seed: int, models: int) -> list[Subset]:
             while len(distinct) < count:
                 distinct.add(tuple(sorted(1 + int(i) for i in rng.permutation(models)[:size])))
             chosen = sorted(distinct)
-        subsets += [Subset(row, one, {}) for row, one in enumerate(chosen, 1)]
+        subsets += [Subset(row, numbers, {}) for row, numbers in enumerate(chosen, 1)]
     return subsets
 
 
-def _points(of: Convergence) -> npt.NDArray[np.float32]:
-    """convergence@n of every replicate, NaN where it did not converge; in no order."""
-    n = np.arange(1, of.counts.size + 1, dtype=np.float32)
-    return np.concatenate([np.repeat(n, of.counts), np.full(of.failed, np.nan, np.float32)])
+def _figure(dataset: str, sizes: list[int], measured: list[Convergence]) -> Figure:
+    """Distributions of convergence@n by the number of models."""
+    trials = measured[0].counts.size
+    points: dict[int, list[npt.NDArray[np.float32]]] = defaultdict(list)
+    for size, at in zip(sizes, measured, strict=True):
+        points[size].append(np.repeat(np.arange(1, trials + 1, dtype=np.float32), at.counts))
+        points[size].append(np.full(at.failed, np.nan, np.float32))
+    return plots.subsets(
+        sorted(points),
+        {size: np.concatenate(parts) for size, parts in points.items()},
+        f"convergence@n by the number of models: {dataset}",
+        trials,
+    )
 
 
-def _of_size(
-    size: int,
-    cohorts: list[Cohort],
-    chosen: list[tuple[Subset, list[int]]],
-    points: dict[str, dict[tuple[int, int], Convergence]],
+def _add_table(
+    result: Result,
     plan: StudyPlan,
-) -> Result:
+    size: int,
+    names: Sequence[Sequence[str]],
+    subsets: Sequence[Subset],
+    measured: Mapping[str, Sequence[Convergence]],
+) -> None:
     """The table of all subsets of one size, with columns for each data set."""
-    numbers: dict[str, float] = {}
-    rows = []
-    for subset, models in chosen:
-        if len(models) != size:
-            continue
-        names = ", ".join(cohorts[0].names[i] for i in models)
-        row: dict[str, Any] = {"row": subset.row, "models": names}
-        for name in (cohort.dataset for cohort in cohorts):
-            one, task = points[name][size, subset.row], paper.task_of(name)
-            capped = shared.capped_mean(one)
-            row |= {f"{name}_mean": one.mean, f"{name}_failed": one.share_failed}
-            row[f"{name}_capped"] = capped
-            if subset.printed and task:
-                numbers[subset.id(task)] = capped
-                if one.mean is not None:
-                    numbers[f"{subset.id(task)}.other"] = one.mean
-        rows.append(row)
-    sets = "_".join(cohort.dataset for cohort in cohorts)
-    stem = TABLES[size] if chosen[0][0].printed else f"subsets{size}_{sets}"
-    return Result({stem: _table(size, cohorts, rows, plan)}, {}, numbers, [])
-
-
-def _table(size: int, cohorts: list[Cohort], rows: list[dict[str, Any]], plan: StudyPlan) -> Table:
-    columns = [Column("row", "comb."), shared.text("models", "models")]
-    for cohort in cohorts:
-        columns.append(shared.fixed(f"{cohort.dataset}_mean", "mean n", 1, cohort.dataset))
-        columns.append(shared.fixed(f"{cohort.dataset}_failed", "not conv.", 3, cohort.dataset))
-        columns.append(shared.fixed(f"{cohort.dataset}_capped", "as N", 1, cohort.dataset))
+    of_size = [i for i, own in enumerate(names) if len(own) == size]
+    columns: dict[Column, list[Any]] = {
+        Column("row", "comb."): [subsets[i].row for i in of_size],
+        shared.text("models", "models"): [", ".join(names[i]) for i in of_size],
+    }
+    for dataset, of_dataset in measured.items():
+        ats = [of_dataset[i] for i in of_size]
+        capped = [shared.capped_mean(at) for at in ats]
+        columns |= {
+            shared.fixed(f"{dataset}_mean", "mean n", 1, dataset): [at.mean for at in ats],
+            shared.fixed(f"{dataset}_failed", "not conv.", 3, dataset): [
+                at.share_failed for at in ats
+            ],
+            shared.fixed(f"{dataset}_capped", "as N", 1, dataset): capped,
+        }
+        if (task := paper.task_of(dataset)) and subsets[0].printed:
+            for i, at, mean in zip(of_size, ats, capped, strict=True):
+                result.numbers[subsets[i].id(task)] = mean
+                if at.mean is not None:
+                    result.numbers[f"{subsets[i].id(task)}.other"] = at.mean
     notes = [
         "mean convergence@n of Bayes@N without interval, over the replicates that converged; not"
         " conv.: the share that did not; as N: the mean over all replicates, where one that did not"
@@ -158,4 +152,6 @@ def _table(size: int, cohorts: list[Cohort], rows: list[dict[str, Any]], plan: S
         f"{plan.subset_replicates:,} replicates, columns, seed {plan.seed}: the same replicates"
         " for all subsets",
     ]
-    return Table(f"Subsets of {size} models: convergence@n", columns, rows, notes)
+    stem = TABLES[size] if subsets[0].printed else f"subsets{size}_{'_'.join(measured)}"
+    title = f"Subsets of {size} models: convergence@n"
+    result.tables[stem] = shared.by_columns(title, columns, notes)
