@@ -6,6 +6,7 @@ a script of one call with one JSON value: a page from a disk may load scripts, b
 """
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,6 @@ from pipeline.store.runfolder import Run
 Ints = npt.NDArray[np.int64]
 Categories = Mapping[str, tuple[Rubric, npt.NDArray[np.int8]]]
 LONGEST = 2_000  # characters of an answer or a reason
-_DIGITS = {"bits": 4, "ratio": 5, "seconds": 2}
 _LOGS = {"log_a": "logprob_a", "log_b": "logprob_b", "log_c": "logprob_c"}
 _SIGNALS = {"bits": "completion_bpt", "ratio": "token_ratio", "a": "a", "b": "b", "c": "c"}
 
@@ -37,11 +37,18 @@ class Keys(NamedTuple):
     ids: pa.Array  # the M question ids
     known: Ints  # one number per attempt: question << 32 | trial, ascending
 
-    def rows(self, table: Any) -> Ints:
-        """For each attempt its row in a table of the run, or -1."""
-        return rowkeys.rows_of(self.known, rowkeys.encode(table, self.ids))
+    @property
+    def cells(self) -> tuple[Ints, Ints]:
+        """The number of the question and the trial of each attempt."""
+        return self.known >> 32, self.known & 0xFFFFFFFF
 
-    def places(self, table: Any) -> Ints:
+    def columns(self, table: pa.Table) -> dict[str, pa.Array]:
+        """The columns of a table of the run, one value an attempt; null where it has no row."""
+        rows = rowkeys.rows_of(self.known, rowkeys.encode(table, self.ids))
+        places = pa.array(rows, mask=rows < 0)
+        return {name: table[name].take(places).combine_chunks() for name in table.column_names}
+
+    def places(self, table: pa.RecordBatch) -> Ints:
         """For each row of a table its attempt, or -1."""
         return rowkeys.rows_of(rowkeys.encode(table, self.ids), self.known)
 
@@ -61,30 +68,24 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
     grades = rowkeys.streamed(run.grades, GRADES, [*KEY, *graded], "grade")
-    sampled = ["finish_reason", "completion_tokens", "started", "finished"]
-    attempts = rowkeys.streamed(run.attempts, ATTEMPTS, [*KEY, *sampled], "generate")
-    seen = np.concatenate([rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids)])
-    known = np.unique(seen[seen >= 0])
-    keys = Keys(ids, known[(known & 0xFFFFFFFF) < run.cfg.sampling.trials])
+    sampled = [*KEY, "finish_reason", "completion_tokens", "started", "finished"]
+    attempts = rowkeys.streamed(run.attempts, ATTEMPTS, sampled, "generate")
+    logs = [*KEY, *_LOGS.values()]
+    verdicts = rowkeys.streamed(run.path / "verdicts", VERDICTS, logs, "verify")
+    known = np.union1d(rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids))
+    keys = Keys(ids, known[rowkeys.cells(known, run.cfg.sampling.trials)[0]])
+    questions, trials = keys.cells
+    grade, attempt, verdict = (keys.columns(table) for table in (grades, attempts, verdicts))
     columns: dict[str, Any] = {
-        "q": (keys.known >> 32).tolist(),
-        "t": (keys.known & 0xFFFFFFFF).tolist(),
-        "notes": [],
+        "q": questions.tolist(),
+        "t": trials.tolist(),
+        **{name: _coded(pc.utf8_slice_codeunits(grade[name], 0, LONGEST)) for name in graded},
+        "cut": pc.cast(pc.equal(attempt["finish_reason"], "length"), pa.int8()).to_pylist(),
+        "tokens": attempt["completion_tokens"].to_pylist(),
+        "seconds": _numbers(pc.subtract(attempt["finished"], attempt["started"]), 2),
+        **{name: _numbers(verdict[source]) for name, source in _LOGS.items()},
     }
-    rows = keys.rows(grades)
-    for name in graded:
-        columns[name] = _coded(pc.utf8_slice_codeunits(_taken(grades[name], rows), 0, LONGEST))
-    rows = keys.rows(attempts)
-    cut = pc.equal(_taken(attempts["finish_reason"], rows), "length")
-    columns["cut"] = pc.cast(cut, pa.int8()).to_pylist()
-    columns["tokens"] = _taken(attempts["completion_tokens"], rows).to_pylist()
-    seconds = pc.subtract(_taken(attempts["finished"], rows), _taken(attempts["started"], rows))
-    columns["seconds"] = _numbers("seconds", seconds)
-    columns |= _signals(run, keys, columns["notes"])
-    verdicts = rowkeys.streamed(run.path / "verdicts", VERDICTS, [*KEY, *_LOGS.values()], "verify")
-    rows = keys.rows(verdicts)
-    columns |= {name: _numbers(name, _taken(verdicts[of], rows)) for name, of in _LOGS.items()}
-    return keys, columns
+    return keys, columns | _signals(run, keys)
 
 
 def write(stem: Path, ending: str, value: Any) -> None:
@@ -98,22 +99,21 @@ def write(stem: Path, ending: str, value: Any) -> None:
     atomic.write_text(stem.with_name(f"{name}.js"), f"bayesReport({json.dumps(name)},{text});\n")
 
 
-def _signals(run: Run, keys: Keys, notes: list[str]) -> dict[str, Any]:
+def _signals(run: Run, keys: Keys) -> dict[str, Any]:
+    """Columns of signals, without values and with a note where the run has no current ones."""
     columns: dict[str, Any] = dict.fromkeys(_SIGNALS, [None] * keys.known.size)
-    columns["prompt_bits"] = [None] * len(keys.ids)
+    prompt_bits: list[float | None] = [None] * len(keys.ids)
     try:
-        table = signals_table.current(run)
+        signals = keys.columns(signals_table.current(run))
     except UserError as error:
-        notes.append(
-            f"{error}".partition(";")[0] + f"; run `python -m pipeline signals {run.path}`"
-        )
-        return columns
-    rows = keys.rows(table)
-    columns |= {name: _numbers(name, _taken(table[of], rows)) for name, of in _SIGNALS.items()}
-    prompt = _numbers("bits", _taken(table["prompt_bpt"], rows))
-    for question, bits in zip((keys.known >> 32).tolist(), prompt, strict=True):
-        columns["prompt_bits"][question] = bits
-    return columns
+        reason = f"{error}".partition(";")[0]
+        note = f"{reason}; run `python -m pipeline signals {run.path}`"
+        return {**columns, "prompt_bits": prompt_bits, "notes": [note]}
+    columns = {name: _numbers(signals[source]) for name, source in _SIGNALS.items()}
+    columns["ratio"] = _numbers(signals["token_ratio"], 5)
+    for question, bits in zip(keys.cells[0], _numbers(signals["prompt_bpt"]), strict=True):
+        prompt_bits[question] = bits
+    return {**columns, "prompt_bits": prompt_bits, "notes": []}
 
 
 def categories(keys: Keys, labels: Categories, place: int | None) -> list[dict[str, Any]]:
@@ -124,37 +124,26 @@ def categories(keys: Keys, labels: Categories, place: int | None) -> list[dict[s
         labels: what :func:`pipeline.cohorts.rubrics.categories` returned.
         place: which model of the categories the run is; None: it has none.
     """
-    question, trial = keys.known >> 32, keys.known & 0xFFFFFFFF
+    none = [-1] * keys.known.size
     return [
         {
             "title": rubric.name,
-            "names": [part.name for part in rubric.categories],
-            "weights": [part.weight for part in rubric.categories],
-            "codes": (
-                [-1] * question.size if place is None else codes[place, question, trial].tolist()
-            ),
+            "names": [category.name for category in rubric.categories],
+            "weights": [category.weight for category in rubric.categories],
+            "codes": none if place is None else codes[place][keys.cells].tolist(),
         }
         for rubric, codes in labels.values()
     ]
 
 
-def _taken(column: Any, rows: Ints) -> Any:
-    taken = column.take(pa.array(rows, mask=rows < 0))
-    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
-
-
-def _coded(column: Any) -> dict[str, Any]:
+def _coded(column: pa.Array) -> dict[str, Any]:
     """Texts as a list of the different ones, and for each attempt its place there or -1."""
     coded = column.dictionary_encode()
-    if isinstance(coded, pa.ChunkedArray):
-        coded = coded.combine_chunks()
     codes = pc.fill_null(coded.indices, -1)
     return {"values": coded.dictionary.to_pylist(), "codes": codes.to_pylist()}
 
 
-def _numbers(name: str, column: Any) -> list[float | None]:
+def _numbers(column: pa.Array, digits: int = 4) -> list[float | None]:
     """Rounded numbers, None where there is none."""
     values = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-    rounded = np.round(values, _DIGITS.get(name, 4))
-    known = np.isfinite(values).tolist()
-    return [value if ok else None for value, ok in zip(rounded.tolist(), known, strict=True)]
+    return [x if math.isfinite(x) else None for x in np.round(values, digits).tolist()]

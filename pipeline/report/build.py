@@ -7,7 +7,7 @@ foreign files wrote goes through Jinja2's escaping, or as JSON, and is shown as 
 
 import base64
 import hashlib
-import json
+import math
 import re
 import shutil
 import time
@@ -33,6 +33,7 @@ from pipeline.report.names import bdi, shown, visible
 FOLDER = Path(__file__).parent
 SCRIPTS = ("report.js", "map.js", "reader.js", "attempt.js", "tokens.js", "start.js")
 _STAMP = re.compile(r"\d{8}T\d{6}")
+Panel = dict[str, Any]  # a tab: title, notices, tables, figures; of one data set its counts, too
 
 
 def report(cfg: AnalysisConfig) -> None:
@@ -67,8 +68,8 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     try:
         with Meter("report", sum(len(cohort.members) for cohort in cohorts)) as meter:
-            parts = [_part(c, cfg, side / str(i), meter) for i, c in enumerate(cohorts)]
-        atomic.write_text(out / "index.html", _page(cohorts, cfg, parts, stamp))
+            panels = [_panel(c, cfg, side / str(i), meter) for i, c in enumerate(cohorts)]
+        atomic.write_text(out / "index.html", _page(cohorts, cfg, panels, stamp))
     except OSError:
         shutil.rmtree(side, ignore_errors=True)
         raise
@@ -78,30 +79,27 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     return out / "index.html"
 
 
-def _part(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> dict[str, Any]:
-    """One data set: counts, models, tables, figures, notices; side files are written on the way."""
-    models: list[dict[str, Any]] = []
-    lengths: list[data.Lengths] = []
+def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Panel:
+    """The tab of one data set; side files, whose names begin as `stem` says, are written."""
     notices = _notices(cohort)
     labelled, labels = categories.labelled(cohort, cfg, notices)
-    for place, name in enumerate(cohort.names):
-        models.append({"name": name, "side": bool(cohort.members), "note": None})
-        lengths.append((None, None))
-        if cohort.members:
-            member = cohort.members[place]
-            at = labelled.names.index(member.name) if member in labelled.members else None
-            own = stem.with_name(f"{stem.name}-{place}")
-            index, models[-1]["note"] = _member(member, cfg, own, labels, at)
-            lengths[-1] = data.mean_lengths(index)
-            notices += [f"{name}: {line}" for line in index["notes"]]
-            meter.advance(1)
+    models = [{"name": name, "side": bool(cohort.members), "note": None} for name in cohort.names]
+    lengths: list[data.Lengths] = [(math.nan, math.nan)] * len(models)
+    for i, (model, member) in enumerate(zip(models, cohort.members, strict=False)):
+        place = labelled.names.index(member.name) if member in labelled.members else None
+        own = stem.with_name(f"{stem.name}-{i}")
+        index, model["note"] = _member(member, cfg, own, labels, place)
+        lengths[i] = data.mean_lengths(index)
+        notices += [f"{member.name}: {line}" for line in index["notes"]]
+        meter.advance(1)
     tables = data.tables(cohort, cfg, labelled if labels else None)
     return {
+        "title": cohort.dataset,
+        "notices": notices,
         "counts": data.counts(cohort) | {"models": models},
+        "board": tables[0],
         "tables": [data.table(table) for table in tables],
         "figures": figures.figures(cohort, tables[0], lengths, labelled.names, labels),
-        "notices": notices,
-        "board": tables[0],
     }
 
 
@@ -113,57 +111,38 @@ def _notices(cohort: Cohort) -> list[str]:
 def _member(
     member: Member, cfg: AnalysisConfig, stem: Path, labels: Categories, place: int | None
 ) -> tuple[dict[str, Any], str | None]:
-    """Write the side files of one run, whose names begin as `stem` says.
+    """Write the side files of one run.
 
     Returns:
         Its index, and why there are no texts.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
-    ids, run, note = member.question_ids, member.run, None
+    ids, run, reason = member.question_ids, member.run, None
     keys, index = attempts.index(run, ids, cfg.report.texts)
     gold = {row["question_id"]: row["gold"] for row in run.questions}
     index["gold"] = [gold[qid] for qid in ids]
     index["file"] = [-1] * keys.known.size
     index["rubrics"] = attempts.categories(keys, labels, place)
     if not cfg.report.texts:
-        note = "The report was made without texts (report.texts=false)."
+        reason = "The report was made without texts (report.texts=false)."
     elif not any(run.attempts.glob("*")):
-        note = "This run holds outcomes only: no texts were imported."
+        reason = "This run holds outcomes only: no texts were imported."
     else:
-        answer = index["answer"]
-        answers = [answer["values"][code] if code >= 0 else None for code in answer["codes"]]
+        values = [*index["answer"]["values"], None]  # code -1 is none
+        answers = [values[code] for code in index["answer"]["codes"]]
         attempts.write(stem, "-p", texts.prompts(run, ids))
         index["file"] = texts.responses(run, keys, answers, stem, cfg.report.trials)
     attempts.write(stem, "", index)
-    return index, note
+    return index, reason
 
 
-def _page(
-    cohorts: list[Cohort], cfg: AnalysisConfig, parts: list[dict[str, Any]], stamp: str
-) -> str:
-    panels = [
-        {
-            "index": number,
-            "name": cohort.dataset,
-            "title": cohort.dataset,
-            "dataset": number,
-            "notices": part["notices"],
-            "tables": part["tables"],
-            "figures": part["figures"],
-        }
-        for number, (cohort, part) in enumerate(zip(cohorts, parts, strict=True))
-    ]
+def _page(cohorts: list[Cohort], cfg: AnalysisConfig, panels: list[Panel], stamp: str) -> str:
+    counts = [panel["counts"] for panel in panels]
     if len(cohorts) > 1:
-        panels.insert(0, _pooled(cohorts, cfg, [part["board"] for part in parts], len(panels)))
+        panels = [_pooled(cohorts, cfg, [panel["board"] for panel in panels]), *panels]
     names = [cohort.dataset for cohort in cohorts]
-    listed = Markup(", ").join(bdi(name) for name in names)
-    readable = any(model["side"] for part in parts for model in part["counts"]["models"])
-    page = {
-        "stamp": stamp,
-        "readable": readable,
-        "panels": [panel["dataset"] for panel in panels],
-        "datasets": [part["counts"] for part in parts],
-    }
+    headline = Markup("Reasoning models on ") + Markup(", ").join(map(bdi, names))
+    readable = any(model["side"] for count in counts for model in count["models"])
     css = (FOLDER / "report.css").read_text(encoding="utf-8")
     code = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     js = f'"use strict";\n(() => {{\n{code}\n}})();\n'
@@ -173,7 +152,7 @@ def _page(
     environment.filters["bdi"] = bdi
     text = environment.get_template("template.html").render(
         title=cfg.report.title or f"Reasoning models on {', '.join(names)}",
-        headline=cfg.report.title or Markup("Reasoning models on ") + listed,
+        headline=cfg.report.title or headline,
         summary=data.summary(cohorts),
         footer=time.strftime("Made %Y-%m-%d %H:%M by bayes-at-n."),
         panels=panels,
@@ -181,35 +160,26 @@ def _page(
         policy=_policy(css, js),
         css=Markup(css),
         js=Markup(js),
-        data=Markup(_embedded(page)),
+        data={"stamp": stamp, "readable": readable, "datasets": counts},
     )
     return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
 
 
-def _pooled(
-    cohorts: list[Cohort], cfg: AnalysisConfig, boards: list[Table], index: int
-) -> dict[str, Any]:
-    """The panel of all data sets together; a notice where no model is in all of them."""
-    notices = [f"{one.dataset}: {line}" for one in cohorts for line in _notices(one)]
-    tables, drawn = [], []
+def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, boards: list[Table]) -> Panel:
+    """The tab of all data sets together; a notice where no model is in all of them."""
+    notices = [f"{cohort.dataset}: {line}" for cohort in cohorts for line in _notices(cohort)]
+    panel: Panel = {"title": "All data sets", "notices": notices, "counts": None}
     try:
         together = cohorts_of.pooled(cohorts)
         board = leaderboard.pooled_usage(leaderboard.leaderboard(together, cfg), boards)
         ranked = rankings(cohorts, cfg, together)
-        shown = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
-        tables = [data.table(one) for one in shown if one is not None]
-        drawn = figures.figures(together, board, [], [], {})
+        tables = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
+        panel["tables"] = [data.table(table) for table in tables if table is not None]
+        panel["figures"] = figures.figures(together, board, [], [], {})
     except UserError as error:
         notices.append(str(error))
-    return {
-        "index": index,
-        "name": "=all",
-        "title": "All data sets",
-        "dataset": None,
-        "notices": notices,
-        "tables": tables,
-        "figures": drawn,
-    }
+        panel |= {"tables": [], "figures": []}
+    return panel
 
 
 def _policy(css: str, js: str) -> str:
@@ -218,22 +188,11 @@ def _policy(css: str, js: str) -> str:
     `style` attributes are allowed for matplotlib's SVG; `file:` is for browsers to which a file on
     disk is not of the page's own origin. Nothing may be fetched, sent or framed.
     """
-
-    def digest(text: str) -> str:
-        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
+    script, styles = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (js, css)
+    )
     return (
-        f"default-src 'none'; script-src-elem 'sha256-{digest(js)}' 'self' file:;"
-        f" style-src-elem 'sha256-{digest(css)}'; style-src-attr 'unsafe-inline';"
+        f"default-src 'none'; script-src-elem 'sha256-{script}' 'self' file:;"
+        f" style-src-elem 'sha256-{styles}'; style-src-attr 'unsafe-inline';"
         " base-uri 'none'; form-action 'none'"
     )
-
-
-def _embedded(value: Any) -> str:
-    r"""JSON that can stand in a script element.
-
-    >>> print(_embedded("</script>"))
-    "\u003c/script\u003e"
-    """
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")

@@ -1,7 +1,10 @@
 """What one data set's part of the page shows in numbers: tables, and counts for its map."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from pipeline.cohorts import leaderboard, neighbours
 from pipeline.cohorts import rubrics as cohort_rubrics
@@ -11,7 +14,7 @@ from pipeline.display import table as tabular
 from pipeline.display.table import Column, Table
 from pipeline.store.outcomes import CORRECT, OWED
 
-Lengths = tuple[float | None, float | None]  # mean tokens of correct, of other attempts
+Lengths = tuple[float, float]  # mean tokens of correct, of other attempts; NaN without any
 _ENDS = ("low", "mu", "high")
 
 
@@ -104,13 +107,11 @@ def mean_lengths(index: dict[str, Any]) -> Lengths:
     Args:
         index: what :func:`pipeline.report.attempts.index` returned.
     """
-    outcome, sums = index["outcome"], {True: [0, 0], False: [0, 0]}
-    for code, count in zip(outcome["codes"], index["tokens"], strict=True):
-        if code >= 0 and count is not None:
-            side = sums[outcome["values"][code] == "correct"]
-            side[0] += count
-            side[1] += 1
-    good, bad = ((total / number if number else None) for total, number in sums.values())
+    outcomes = np.array([*index["outcome"]["values"], "owed"])[index["outcome"]["codes"]]
+    tokens: Any = np.ma.masked_invalid(np.array(index["tokens"], float))  # type: ignore[no-untyped-call]
+    correct = outcomes == "correct"
+    sides = (tokens[correct], tokens[~correct & (outcomes != "owed")])
+    good, bad = (float(side.mean()) if side.count() else math.nan for side in sides)
     return good, bad
 
 

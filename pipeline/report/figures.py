@@ -47,8 +47,8 @@ def figures(
     drawings = [*_scores(board)]
     if len(cohort.names) > 1 and complete:
         drawings += _settling(cohort.names, matrix.filled(0))
-    if any(one is not None for pair in lengths for one in pair):
-        sides = np.array(lengths, float)
+    sides = np.array(lengths).reshape(-1, 2)
+    if np.isfinite(sides).any():
         share = np.ma.filled(matrix.mean(axis=(1, 2)).astype(float), np.nan)
         drawn = tokens.tokens_against_correctness(cohort.names, sides[:, 0], sides[:, 1], share)
         drawings.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))

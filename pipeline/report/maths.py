@@ -6,6 +6,7 @@ nested lists, of which the page makes elements one by one. Nothing is ever parse
 cannot be converted stays as it is written.
 """
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -19,27 +20,22 @@ MOST_NODES = 2_000  # of a tree: some input grows sixteenfold
 MOST_DEPTH = 60
 MOST_EXPRESSIONS = 200  # of a text
 SCAN = 50_000  # characters at the end of a text that are searched for expressions
-_WORD = re.compile(r"\w+")
-TAGS = frozenset(
-    _WORD.findall(
-        "math menclose mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow"
-        " ms mspace msqrt mstyle msub msubsup msup mtable mtd mtext mtr munder munderover none"
-    )
-)
-ATTRIBUTES = frozenset(
-    _WORD.findall(
-        "accent accentunder columnalign columnlines columnspacing depth display displaystyle fence"
-        " form height largeop linethickness lspace mathvariant maxsize minsize movablelimits"
-        " notation rowlines rowspacing rspace scriptlevel separator stretchy symmetric voffset"
-        " width"
-    )
-)
+_TAGS = """
+    math menclose mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow ms
+    mspace msqrt mstyle msub msubsup msup mtable mtd mtext mtr munder munderover none
+"""
+_ATTRIBUTES = """
+    accent accentunder columnalign columnlines columnspacing depth display displaystyle fence form
+    height largeop linethickness lspace mathvariant maxsize minsize movablelimits notation rowlines
+    rowspacing rspace scriptlevel separator stretchy symmetric voffset width
+"""
+TAGS, ATTRIBUTES = frozenset(_TAGS.split()), frozenset(_ATTRIBUTES.split())
 # Keywords, or numbers with or without a unit; a length beyond 20 em, or a negative level, which
 # enlarges, would let one expression fill the page.
 _WORDS = re.compile(r"[A-Za-z-]{1,30}")
 _LENGTH = re.compile(r"([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))(em|ex|px|pt|pc|mm|cm|in|mu|%|)")
-_EM = {"em": 1.0, "ex": 0.5, "px": 1 / 16, "pt": 1 / 12, "pc": 1.0, "mm": 0.24, "cm": 2.4}
-_EM |= {"in": 6.0, "mu": 1 / 18, "%": 0.01, "": 1.0}
+_EM = {"em": 1.0, "ex": 0.5, "px": 1 / 16, "pt": 1 / 12, "pc": 1.0, "mm": 0.24, "cm": 2.4,
+       "in": 6.0, "mu": 1 / 18, "%": 0.01, "": 1.0}  # fmt: skip
 LONGEST = 20.0  # em
 _NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
 _SPANS = re.compile(
@@ -60,6 +56,7 @@ class Span(NamedTuple):
     display: bool
 
 
+@lru_cache(maxsize=1 << 14)
 def tree(source: str, display: bool = False) -> list[Any] | None:
     r"""An expression as nested lists ``[tag, {attribute: value}, *children]``; None if it fails.
 
@@ -72,16 +69,12 @@ def tree(source: str, display: bool = False) -> list[Any] | None:
     >>> tree(r"\text{<script>alert(1)</script>}") is None
     True
     """
-    return _tree(source.strip(), display)
-
-
-@lru_cache(maxsize=1 << 14)
-def _tree(source: str, display: bool) -> list[Any] | None:
+    source = source.strip()
     if not source or len(source) > MOST_CHARACTERS:
         return None
     try:
         element = ET.fromstring(convert(source, display="block" if display else "inline"))
-        return _copy(element, [0], 0)
+        return _copy(element, itertools.count(1))
     except Exception:  # a foreign parser on hostile text: whatever it raises, the source is shown
         return None
 
@@ -138,21 +131,20 @@ def sound_value(name: str, value: str) -> bool:
     return len(value) <= 60
 
 
-def _copy(node: ET.Element, nodes: list[int], depth: int) -> list[Any]:
-    nodes[0] += 1
+def _copy(node: ET.Element, nodes: Iterator[int], depth: int = 0) -> list[Any]:
     tag = node.tag.removeprefix(_NAMESPACE)
-    if tag not in TAGS or nodes[0] > MOST_NODES or depth > MOST_DEPTH:
+    if tag not in TAGS or next(nodes) > MOST_NODES or depth > MOST_DEPTH:
         raise ValueError(f"{tag}: not for a page")
-    kept = {
+    attributes = {
         name: value
         for name, value in node.attrib.items()
         if name in ATTRIBUTES and sound_value(name, value)
     }
-    out: list[Any] = [tag, kept]
+    copied: list[Any] = [tag, attributes]
     if node.text:
-        out.append(node.text)
+        copied.append(node.text)
     for child in node:
-        out.append(_copy(child, nodes, depth + 1))
+        copied.append(_copy(child, nodes, depth + 1))
         if child.tail and child.tail.strip():
-            out.append(child.tail)
-    return out
+            copied.append(child.tail)
+    return copied

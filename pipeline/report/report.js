@@ -3,69 +3,61 @@
 
 const page = JSON.parse(document.getElementById("page-data").textContent);
 const byId = (id) => document.getElementById(id);
-const stores = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } },
-  set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* no storage: not remembered */ } } };
+const stores = {
+  get: (key) => { try { return localStorage.getItem(key); } catch { return null; } },
+  set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* not remembered */ } },
+};
 
-function el(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+function elementOf(namespace, tag, attributes = {}, ...children) {
+  const element = document.createElementNS(namespace, tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== undefined) made.setAttribute(name, value);
+    if (value !== null) element.setAttribute(name, value);
   }
-  made.append(...children.filter((child) => child !== null));
-  return made;
+  element.append(...children.filter((child) => child !== null));
+  return element;
 }
-
-// Names come from folders and data files. Controls of writing direction are shown, not obeyed.
-const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-function visible(name) {
-  return name.replace(DIRECTIONS, (one) => `⟨U+${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
-}
-function named(name) {
-  return el("bdi", {}, visible(name));
-}
-
-const MATHML = "http://www.w3.org/1998/Math/MathML";
+const el = (...parts) => elementOf("http://www.w3.org/1999/xhtml", ...parts);
+const svg = (...parts) => elementOf("http://www.w3.org/2000/svg", ...parts);
+const named = (name) => el("bdi", {}, name);
 
 // A tree of nested lists as MathML; maths.py lets only sound elements and attributes into it.
 function math(tree) {
-  if (typeof tree === "string") return document.createTextNode(tree);
+  if (typeof tree === "string") return tree;
   const [tag, attributes, ...children] = tree;
-  const made = document.createElementNS(MATHML, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children.map(math));
-  return made;
+  return elementOf("http://www.w3.org/1998/Math/MathML", tag, attributes, ...children.map(math));
+}
+
+// Controls of writing direction are shown, not obeyed; names.py does so in the names of the page.
+const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+function visible(text) {
+  return text.replace(DIRECTIONS, (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
 // Side files are scripts that hand over one value under their name: files on disk cannot be
 // fetched. What is not sound is refused. The newest forty are kept.
-const loaded = new Map();
-const waiting = new Map();
+const files = new Map();
 window.bayesReport = (name, value) => {
-  const promise = waiting.get(name);
-  if (promise) promise.value = value;
+  if (files.has(name)) files.get(name).value = value;
 };
 function side(name, sound) {
-  if (loaded.has(name)) {
-    const found = loaded.get(name);
-    loaded.delete(name);
-    loaded.set(name, found);
-    return found;
-  }
-  const holder = {};
-  waiting.set(name, holder);
-  const promise = new Promise((resolve, reject) => {
-    const script = el("script", { src: `attempts/${page.stamp}/${name}.js` });
-    const end = (action) => { script.remove(); waiting.delete(name); action(); };
-    script.onload = () => end(() => ("value" in holder && sound(holder.value) ? resolve(holder.value)
-      : reject(new Error(`attempts/${page.stamp}/${name}.js is damaged`))));
-    script.onerror = () => end(() => reject(new Error(
-      `attempts/${page.stamp}/${name}.js is missing; keep the folder “attempts” beside this page`)));
+  const file = files.get(name) ?? load(name, sound);
+  files.delete(name);
+  files.set(name, file);
+  if (files.size > 40) files.delete(files.keys().next().value);
+  return file.promise;
+}
+function load(name, sound) {
+  const file = {};
+  const path = `attempts/${page.stamp}/${name}.js`;
+  file.promise = new Promise((resolve, reject) => {
+    const refuse = (reason) => { files.delete(name); reject(new Error(`${path} is ${reason}`)); };
+    const script = el("script", { src: path });
+    script.onload = () => (sound(file.value) ? resolve(file.value) : refuse("damaged"));
+    script.onerror = () => refuse("missing; keep the folder “attempts” beside this page");
     document.head.append(script);
+    script.remove(); // it is run all the same
   });
-  promise.catch(() => loaded.delete(name));
-  loaded.set(name, promise);
-  if (loaded.size > 40) loaded.delete(loaded.keys().next().value);
-  return promise;
+  return file;
 }
 
 // A file that is cut short is no script, and hands over nothing; these tell one of another kind.
@@ -76,9 +68,7 @@ const soundIndex = (index) => Array.isArray(index?.q) && Array.isArray(index.rub
   && ["outcome", "box", "layer", "reason"].every((name) => index[name]?.codes?.length === index.q.length);
 
 // Addresses: #dataset, or #dataset/model/question/trial for the reader.
-function address(...parts) {
-  return `#${parts.map((part) => encodeURIComponent(part)).join("/")}`;
-}
+const address = (...parts) => `#${parts.map(encodeURIComponent).join("/")}`;
 function parts() {
   return location.hash.slice(1).split("/").filter(Boolean).map((part) => {
     try { return decodeURIComponent(part); } catch { return part; }
@@ -87,30 +77,29 @@ function parts() {
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const panels = tabs.map((tab) => byId(tab.getAttribute("aria-controls")));
+const datasetOf = (tab) => page.datasets.findIndex((data) => data.name === tab.dataset.name);
 function show(number) {
   tabs.forEach((tab, i) => {
     tab.setAttribute("aria-selected", String(i === number));
     tab.tabIndex = i === number ? 0 : -1;
     panels[i].hidden = i !== number;
   });
-  const dataset = page.panels[number];
-  if (dataset !== undefined && dataset !== null) drawMap(dataset);
+  drawMap(panels[number], datasetOf(tabs[number]));
 }
 let overview = 0; // the tab to come back to from an attempt
 const ownTitle = document.title;
 function route() {
   const [name, ...rest] = parts();
-  const reader = rest.length > 0 && page.readable;
-  const found = tabs.findIndex((tab) => name !== undefined && tab.dataset.name === name);
-  overview = found >= 0 ? found : overview;
-  if (reader) {
+  const number = tabs.findIndex((tab) => name !== undefined && tab.dataset.name === name);
+  overview = number >= 0 ? number : overview;
+  if (rest.length > 0 && page.readable) {
     show(tabs.length - 1);
     return openAttempt(name, ...rest);
   }
   const leaving = page.readable && !byId("reader").hidden && !tabs.includes(document.activeElement);
   reading.token = null; // an attempt that is still on its way comes too late
   document.title = ownTitle;
-  show(found >= 0 ? found : 0);
+  show(Math.max(number, 0));
   if (leaving) (reading.cell?.closest(".panel:not([hidden])") ? reading.cell : byId("main")).focus();
   return null;
 }
@@ -125,15 +114,15 @@ document.querySelector("[role=tablist]").addEventListener("keydown", (event) => 
 });
 byId("tab-reader")?.addEventListener("click", (event) => {
   event.preventDefault();
-  const dataset = page.panels[overview] ?? reading.dataset ?? 0;
+  const shown = datasetOf(tabs[overview]);
+  const dataset = shown >= 0 ? shown : reading.dataset ?? 0;
   location.hash = reading.hash && reading.dataset === dataset ? reading.hash : firstAddress(dataset);
 });
 
 // Sorting: numbers and texts; a column's first click sorts numbers downwards, texts upwards.
 function value(row, column) {
   const text = row.cells[column].dataset.v;
-  const number = text === "" ? Number.NaN : Number(text);
-  return Number.isNaN(number) ? text : number;
+  return text === "" || Number.isNaN(Number(text)) ? text : Number(text);
 }
 function compare(a, b, sign) {
   if (a === "" || b === "") return (a === "") - (b === ""); // what is missing comes last
@@ -141,46 +130,37 @@ function compare(a, b, sign) {
   return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
 }
 function sortBy(head) {
-  const table = head.closest("table");
-  const column = head.cellIndex;
-  const before = head.getAttribute("aria-sort");
   const first = head.classList.contains("number") ? "descending" : "ascending";
-  const order = { ascending: "descending", descending: "ascending" }[before] ?? first;
+  const order = { ascending: "descending", descending: "ascending" }[head.getAttribute("aria-sort")] ?? first;
   for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
   head.setAttribute("aria-sort", order);
   const sign = order === "ascending" ? 1 : -1;
-  const rows = [...table.tBodies[0].rows];
-  rows.sort((a, b) => compare(value(a, column), value(b, column), sign));
-  table.tBodies[0].append(...rows);
+  const body = head.closest("table").tBodies[0];
+  body.append(...[...body.rows].sort((a, b) => compare(value(a, head.cellIndex), value(b, head.cellIndex), sign)));
 }
 for (const head of document.querySelectorAll(".sortable thead th")) {
   head.firstElementChild.addEventListener("click", () => sortBy(head));
 }
 
 // What goes on beyond the right edge of its box fades there.
-const scrolling = [...document.querySelectorAll(".scroll")];
-const edges = (box) => box.classList.toggle("on-right",
+const fade = (box) => box.classList.toggle("on-right",
   Math.abs(box.scrollLeft) + box.clientWidth < box.scrollWidth - 1);
-const sizes = new ResizeObserver((changed) => changed.forEach((one) => edges(one.target)));
-for (const box of scrolling) {
+const sizes = new ResizeObserver((changes) => changes.forEach((change) => fade(change.target)));
+for (const box of document.querySelectorAll(".scroll")) {
   sizes.observe(box);
-  box.addEventListener("scroll", () => edges(box), { passive: true });
+  box.addEventListener("scroll", () => fade(box), { passive: true });
 }
 
-const THEMES = ["system", "light", "dark"];
+const THEMES = { system: "◐ System", light: "☀ Light", dark: "☾ Dark" };
 function setTheme(name) {
-  if (name === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = name;
-  const shown = { system: "◐ System", light: "☀ Light", dark: "☾ Dark" }[name];
-  byId("theme").textContent = shown;
+  document.documentElement.dataset.theme = name;
+  byId("theme").textContent = THEMES[name];
   byId("theme").setAttribute("aria-label", `Colours: ${name}`);
   stores.set("bayes-report-theme", name);
 }
-function theme() {
-  return document.documentElement.dataset.theme ?? "system";
-}
 function nextTheme() {
-  setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
+  const names = Object.keys(THEMES);
+  setTheme(names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length]);
 }
 byId("theme").addEventListener("click", nextTheme);
 byId("help").addEventListener("click", () => byId("keys").showModal());
@@ -190,8 +170,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
   if (event.key === "Escape" && typing) typing.blur();
   if (typing) return;
-  const inReader = page.readable && !byId("reader").hidden;
-  const keys = inReader ? readerKeys : {};
+  const keys = page.readable && !byId("reader").hidden ? readerKeys : {};
   const action = { "?": () => byId("keys").showModal(), d: nextTheme, ...keys }[event.key];
   if (action) {
     event.preventDefault();

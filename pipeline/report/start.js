@@ -1,5 +1,5 @@
 // Everything is defined: show what the address names.
 
-setTheme(THEMES.includes(stores.get("bayes-report-theme")) ? stores.get("bayes-report-theme") : "system");
+setTheme(Object.keys(THEMES).find((name) => name === stores.get("bayes-report-theme")) ?? "system");
 window.addEventListener("hashchange", route);
 route();

@@ -56,7 +56,7 @@ class Page:
 def prompts(run: Run, question_ids: list[str]) -> dict[str, Any]:
     """Problems with their mathematics and exact prompts with their surprisal, in order."""
     page = Page()
-    decoder = tokens.tokenizer_of(run.cfg.model)
+    decoder = tokens.tokenizer(run.cfg.model.id, run.cfg.model.revision)
     by_id = {row["question_id"]: row for row in run.questions}
     for number, qid in enumerate(question_ids):
         row = by_id[qid]
@@ -91,11 +91,11 @@ def responses(
     """
     where, number = [-1] * keys.known.size, 0
     page, damage = Page(), shards.Damage()
-    decoder = tokens.tokenizer_of(run.cfg.model)
-    marker = run.cfg.model.reasoning_end
+    model = run.cfg.model
+    decoder = tokens.tokenizer(model.id, model.revision)
     for at, row in _rows(run, keys, trials, damage):
         text = row["text"] or ""
-        page.rows[at] = _response(page, text, answers[at], marker)
+        page.rows[at] = _response(page, text, answers[at], model.reasoning_end)
         page.rows[at] |= _tokens(text, row["token_ids"], row["logprobs"], decoder)
         page.size += 2 * len(text) + 4 * len(row["token_ids"])
         where[at] = number

@@ -8,13 +8,11 @@ folder or in the hub's cache; nothing is downloaded, and no code of a model is r
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.settings import ModelConfig
 from pipeline.prepare.questions import find_local
 
 # Surprisal in bits as one character per token: level = round(12 sqrt(bits)), from "!" upwards
@@ -27,20 +25,17 @@ _MOST_JOINED = 16  # tokens that may share one character: its bytes
 @lru_cache(maxsize=4)
 def tokenizer(model_id: str, revision: str | None) -> Any:
     """The tokenizer of a model that is on this machine, or None."""
-    path = _tokenizer_file(model_id, revision)
-    if path is None:
-        return None
+    from huggingface_hub import try_to_load_from_cache
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_file(str(path))
-    except Exception:  # the library raises bare Exceptions; without it a strip chart is shown
+        if folder := find_local(model_id):
+            return Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return Tokenizer.from_file(
+            try_to_load_from_cache(model_id, "tokenizer.json", revision=revision)
+        )
+    except Exception:  # the libraries raise bare ones; without a tokenizer a strip chart is shown
         return None
-
-
-def tokenizer_of(cfg: ModelConfig) -> Any:
-    """As :func:`tokenizer`, for a model's settings."""
-    return tokenizer(cfg.id, cfg.revision)
 
 
 def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | None:
@@ -147,19 +142,3 @@ def _known(decoder: Any) -> tuple[dict[int, str], set[int]]:
     """Nothing yet, and the special tokens of a decoder."""
     added = decoder.get_added_tokens_decoder()
     return {}, {number for number, token in added.items() if token.special}
-
-
-def _tokenizer_file(model_id: str, revision: str | None) -> Path | None:
-    local = find_local(model_id)
-    if local is not None:
-        file = local / "tokenizer.json"
-        return file if file.is_file() else None
-    if model_id.count("/") != 1 or model_id.startswith(("/", ".", "~")):
-        return None
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        cached = try_to_load_from_cache(model_id, "tokenizer.json", revision=revision)
-    except (ValueError, OSError):  # no valid hub id
-        return None
-    return Path(cached) if isinstance(cached, str) else None
