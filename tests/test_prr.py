@@ -273,7 +273,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         (["after=x"], "before: names no run"),
         (["before=x"], "after: names no run"),
         (["before=x", "after=y", "metrics=pass@0"], "metrics: pass@0.*at least 1"),
-        (["before=x", "after=y", "pass_k=2"], "pass_k: is called metrics now"),
+        (["before=x", "after=y", "pass_k=2"], "pass_k: no such key"),
         (["before=x", "after=y", "confidence=1"], "confidence=1.0: must be above 0"),
         (["before=x", "after=y", "draws=5"], "draws=5: must be at least 100"),
         (["before=x", "after=y", "seed=-1"], "seed=-1"),

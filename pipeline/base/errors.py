@@ -39,3 +39,5 @@ class Interrupted(Exception):
 
 class DamagedData(Exception):
     """A stage met damaged stored rows and set them aside; they are owed again."""
+
+    exit_code = 1

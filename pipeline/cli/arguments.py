@@ -1,6 +1,7 @@
 """What the command line takes, and its help: every verb with its flags, examples and settings."""
 
 import argparse
+import json
 import textwrap
 from dataclasses import asdict
 from typing import Any
@@ -35,13 +36,8 @@ def parser() -> argparse.ArgumentParser:
         elif verb.settings[0] is RunConfig or hasattr(verb.settings[0](), "folders"):
             takes += ", or folders of runs"
         sub.add_argument("settings", nargs="*", metavar="SETTING", help=takes)
-        for flag in verb.flags:
-            value: dict[str, Any] = {"metavar": flag.metavar, "type": flag.kind}
-            sub.add_argument(
-                flag.name,
-                help=flag.help,
-                **(value if flag.metavar else {"action": "store_true"}),
-            )
+        for flag, options in verb.flags:
+            sub.add_argument(flag, **options)
     return whole
 
 
@@ -58,8 +54,8 @@ def _epilog(verb: Verb) -> str:
 def _metrics_help() -> str:
     """How metrics are named."""
     names = ", ".join(name + "8" * (name[-1] in "@^") for name in FAMILIES)
-    lines = f"metrics, for [scoring.]metrics=[...], 8 or any k (docs/scoring.md): {names}"
-    return textwrap.fill(lines, 96, subsequent_indent="  ", break_on_hyphens=False)
+    head = "metrics, for [scoring.]metrics=[...], 8 or any k (docs/scoring.md): "
+    return _filled(head, names, "  ")
 
 
 def _keys_help(kind: type[Any]) -> str:
@@ -70,46 +66,26 @@ def _keys_help(kind: type[Any]) -> str:
     for name, value in asdict(kind()).items():
         if name == "folders":  # positional
             continue
-        group = value if isinstance(value, dict) and value else None
-        shown = (
-            [f"{name}={_default(value)}"]
-            if group is None
-            else [f"{name}.{key}={_default(part)}" for key, part in group.items()]
-        )
+        shown = {name: value}
+        if isinstance(value, dict) and value:
+            shown = {f"{name}.{key}": part for key, part in value.items()}
         lines.append(
-            textwrap.fill(
-                "  ".join(shown),
-                96,
-                initial_indent="  ",
-                subsequent_indent="      ",
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
+            _filled("  ", "  ".join(f"{key}={_default(part)}" for key, part in shown.items()))
         )
     return "\n".join(lines)
 
 
 def _default(value: object) -> str:
+    """As it would be written after KEY=."""
     if isinstance(value, list | dict):
         return f"[{','.join(map(str, value))}]"
-    return (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    return str(value) if not isinstance(value, bool | None) else json.dumps(value)
 
 
 def _settings_help() -> str:
     lines = ["settings, GROUP=CHOICE (each a file in configs/GROUP/):"]
     for group in compose.groups():
-        names = ", ".join(compose.choices(group))
-        lines.append(
-            textwrap.fill(
-                names,
-                96,
-                initial_indent=f"  {group}=",
-                subsequent_indent="      ",
-                break_on_hyphens=False,
-            )
-        )
+        lines.append(_filled(f"  {group}=", ", ".join(compose.choices(group))))
     lines += [
         "settings, KEY=VALUE (any key of those files; an unknown key is an error):",
         "  sampling.trials=80  sampling.max_tokens=32768  sampling.temperature=0.6",
@@ -118,3 +94,15 @@ def _settings_help() -> str:
         "  run_dir=DIR   the run folder (default runs/DATASET/MODEL[-TAG])",
     ]
     return "\n".join(lines)
+
+
+def _filled(head: str, words: str, indent: str = " " * 6) -> str:
+    """Lines of at most 96 letters, of which the first begins with the head."""
+    return textwrap.fill(
+        words,
+        96,
+        initial_indent=head,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

@@ -1,6 +1,5 @@
 """The command line: what a command does, and errors as one readable line."""
 
-import argparse
 import os
 from typing import Any
 
@@ -28,16 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
     if args.verb is None:
         whole.print_help()
         return 0
+    flags = vars(args)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     try:
-        return _call(args.verb, [*args.settings, *more], args)
-    except (UserError, Interrupted) as error:
+        return _call(flags.pop("verb"), [*flags.pop("settings"), *more], flags)
+    except (UserError, Interrupted, DamagedData) as error:
         fail(str(error))
         return error.exit_code
-    except DamagedData as error:
-        fail(str(error))
-        return 1
     except OSError as error:
         fail(f"{error}; mend the disk (free space, permissions), then the same command continues")
         return 1
@@ -46,11 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _call(name: str, settings: list[str], args: argparse.Namespace) -> int:
+def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     """The verb's function on what its settings say."""
     verb = VERBS[name]
-    names = [flag.name[2:].replace("-", "_") for flag in verb.flags]
-    flags = {flag: getattr(args, flag) for flag in names}
     if verb.load is not None:
         verb.function(verb.load(settings), **flags)
         return 0

@@ -3,9 +3,9 @@
 Functions are named and not imported: `--help` should not wait for an engine.
 """
 
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from pipeline.config import analysis, imports, merge, prr, trajectory
@@ -14,14 +14,9 @@ from pipeline.config.imports import RecordsConfig
 from pipeline.config.settings import RunConfig
 
 
-@dataclass(frozen=True)
-class Flag:
-    """An option of a verb; its function gets it as a keyword argument."""
-
-    name: str
-    help: str
-    metavar: str | None = None  # of its value; None: a switch
-    kind: type = str
+def _flag(name: str, summary: str, **value: Any) -> tuple[str, dict[str, Any]]:
+    """An option as argparse takes it: a switch, where nothing is said of a value."""
+    return name, {"help": summary, **(value or {"action": "store_true"})}
 
 
 @dataclass(frozen=True)
@@ -32,14 +27,13 @@ class Verb:
     summary: str
     settings: tuple[type[Any], ...] = (RunConfig,)  # whose keys it takes, for its help
     load: Callable[[list[str]], Any] | None = None  # what the function gets; None: each run
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[tuple[str, dict[str, Any]], ...] = ()  # the function's keyword arguments
     examples: str = ""
 
     @property
     def function(self) -> Callable[..., Any]:
         """The function, imported now."""
-        module, _, name = self.call.partition(":")
-        function: Callable[..., Any] = getattr(import_module(module), name)
+        function: Callable[..., Any] = pkgutil.resolve_name(self.call)
         return function
 
 
@@ -52,7 +46,7 @@ EXAMPLES = """\
       your model on your questions: one JSON object a line with id, problem and answer
   python -m pipeline run model=qwen3-4b,limo-v2 dataset=aime24,aime25
       every combination, one after the other; a failure does not stop the rest"""
-_PREVIEW = Flag("--dry-run", "show the first prompt, what is owed and its cost; write nothing")
+_PREVIEW = _flag("--dry-run", "show the first prompt, what is owed and its cost; write nothing")
 VERBS = {
     "run": Verb(
         "pipeline.cli.runs:run_stages",
@@ -73,10 +67,10 @@ VERBS = {
         "pipeline.cli.runs:grade",
         "compare every boxed answer with its gold answer",
         flags=(
-            Flag("--file", "JSON Lines to grade instead of a run", "IN"),
-            Flag("--out", "where its graded lines go", "OUT"),
-            Flag("--complete", "only if no attempt is owed, as before what comes after a job"),
-            Flag("--review", "list disagreements with plain math_verify in review.jsonl, too"),
+            _flag("--file", "JSON Lines to grade instead of a run", metavar="IN"),
+            _flag("--out", "where its graded lines go", metavar="OUT"),
+            _flag("--complete", "only if no attempt is owed, as before what comes after a job"),
+            _flag("--review", "list disagreements with plain math_verify in review.jsonl, too"),
         ),
         examples="""\
 grade completions from elsewhere, without a run:
@@ -119,14 +113,14 @@ score a run, again and otherwise:
         "where runs stand: every trial, workers, cost, score so far; --watch follows the workers",
         load=list,
         flags=(
-            Flag("--watch", "go on until nothing is owed and nobody works on it, or until Ctrl-C"),
-            Flag(
+            _flag("--watch", "go on until nothing is owed and nobody works on it, or until Ctrl-C"),
+            _flag(
                 "--every",
                 "between two reports of --watch where there is no terminal (default 30)",
-                "SECONDS",
-                float,
+                metavar="SECONDS",
+                type=float,
             ),
-            Flag("--json", "one JSON object a run, on one line"),
+            _flag("--json", "one JSON object a run, on one line"),
         ),
         examples="""\
 one run, or all runs in a folder; once, or as a display that follows the workers:
@@ -144,7 +138,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "pipeline.cluster.submit:submit",
         "queue all of it on a Slurm cluster: one array over models and data sets, then the rest",
         load=list,
-        flags=(Flag("--dry-run", "show the scripts; write nothing"),),
+        flags=(_flag("--dry-run", "show the scripts; write nothing"),),
         examples="""\
 examples:
   python -m pipeline submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
@@ -237,7 +231,7 @@ sources. Nothing is overwritten, and `out` appears whole or not at all.""",
         "how steadily scores follow a training: every checkpoint, merged window and protocol",
         settings=(trajectory.TrajectoryConfig, RunConfig),
         load=trajectory.load,
-        flags=(Flag("--dry-run", "show the runs; write nothing"),),
+        flags=(_flag("--dry-run", "show the runs; write nothing"),),
         examples="""\
 examples:
   python -m pipeline trajectory model=demo checkpoints=demo/models merge=4 dataset=demo

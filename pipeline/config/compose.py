@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.base.errors import UserError
@@ -26,18 +26,11 @@ from pipeline.config.settings import RunConfig
 
 CONFIGS = ROOT / "configs"
 ConfigStore.instance().store(name="settings", node=RunConfig)
-
-
-def _stem(path: str) -> str:
-    return Path(path).stem if path.endswith((".jsonl", ".json")) else Path(path).name
-
-
-_RESOLVERS: dict[str, Callable[..., str]] = {
+for _name, _resolver in {
     "folder_tag": lambda tag: f"-{tag}" if tag else "",
     "project": lambda relative: str(ROOT / relative),
-    "stem": _stem,
-}
-for _name, _resolver in _RESOLVERS.items():
+    "stem": lambda path: re.sub(r"\.jsonl?$", "", Path(path).name),
+}.items():
     OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 
@@ -67,10 +60,13 @@ def load(settings: Sequence[str]) -> RunConfig:
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            node = compose("config", overrides=chosen)
+            node = compose("config", overrides=chosen, return_hydra_config=True)
     except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
         raise overrides.explained(error, RunConfig) from error
-    return _finished(node, single)
+    with open_dict(node):
+        names = node.pop("hydra").runtime.choices
+    files = {group: f"configs/{group}/{name}.yaml" for group, name in names.items()}
+    return _finished(node, single, lambda group: files.get(group, "configs/config.yaml"))
 
 
 def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
@@ -101,23 +97,29 @@ def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
     try:
         written = OmegaConf.load(io.StringIO(text))
         node = OmegaConf.merge(OmegaConf.structured(RunConfig), written)
-        assert isinstance(node, DictConfig)
-        node.run_dir = str(path.parent)
-        overrides.typed(node, RunConfig)  # what is wrong with the file is not the command's fault
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    return _finished(node, settings)
+    assert isinstance(node, DictConfig)
+    node.run_dir = str(path.parent)
+    return _finished(node, settings, lambda _: str(path))
 
 
-def _finished(node: DictConfig, settings: Sequence[str]) -> RunConfig:
-    """With the values of single keys, complete and checked."""
+def _finished(
+    node: DictConfig, settings: Sequence[str], file_of: Callable[[str], str]
+) -> RunConfig:
+    """With the values of single keys, complete and checked; `file_of` a group is what said it."""
     overrides.apply(node, settings)
-    for group, key in (("model", "id"), ("dataset", "path")):
-        if OmegaConf.is_missing(node[group], key):
-            raise UserError(f"{group}.{key}: no value; give one, such as {group}.{key}=VALUE")
-    return check(overrides.typed(node, RunConfig))
+    try:
+        for group, key in (("model", "id"), ("dataset", "path")):
+            if OmegaConf.is_missing(node[group], key):
+                raise UserError(f"{group}.{key}: no value; give one, such as {group}.{key}=VALUE")
+        return check(overrides.typed(node, RunConfig))
+    except UserError as error:
+        key = re.split("[=: ]", str(error))[0]
+        changed = [overrides.full_key(RunConfig, overrides.split(s)[0]) or "" for s in settings]
+        if any(full.startswith(key) for full in changed):
+            raise
+        raise UserError(f"{file_of(key.partition('.')[0])}: {error}") from error
 
 
 def dump(cfg: RunConfig) -> str:
@@ -126,18 +128,11 @@ def dump(cfg: RunConfig) -> str:
 
 
 def _literal(value: Any) -> Any:
-    r"""Escape what OmegaConf would take for an interpolation: in LaTeX ``${`` is common.
-
-    >>> print(_literal("give ${x}$ in \\boxed{}"))
-    give \${x}$ in \boxed{}
-    """
     if isinstance(value, dict):
         return {key: _literal(part) for key, part in value.items()}
     if isinstance(value, list):
         return [_literal(part) for part in value]
-    if isinstance(value, str):
-        return re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
-    return value
+    return overrides.literal(value) if isinstance(value, str) else value
 
 
 def choices(group: str) -> list[str]:

@@ -5,14 +5,14 @@ A key of a group may be written without the group where only one group has it (`
 a list, `key=a,b`, `key=[a,b]` and `key=a` all are; elsewhere commas are several runs (`sweep`).
 """
 
+import contextlib
 import difflib
 import os
 import re
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,8 +23,6 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.base.errors import UserError
 from pipeline.config.checks import check
 
-RENAMED = {"schema": "rubric", "pass_k": "metrics"}
-"""Parts of keys that have another name now, which is what an error says."""
 _HEADS = {
     "merge": "windows",
     "prior": "run",
@@ -39,6 +37,7 @@ _WORD = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^\s,\[\]{}()'":](?:\[[^\[\],]*\]|[^,\[\]{}"])*"""
 )
 _FOREIGN = re.compile(r"[^\w\s/\-\\+.$%*@?|:()]|[^\x00-\x7f]|\[")  # what Hydra wants in quotes
+_EMPTY = re.compile(r"(^|[\[,])\s*,|,\s*(\]|$)")  # a comma with nothing beside it
 _PLAIN = re.compile(r"/?[A-Za-z_][A-Za-z0-9_./-]*")
 HELP = "see `python -m pipeline --help` for keys and examples"
 
@@ -62,8 +61,8 @@ def split(setting: str) -> tuple[str, str]:
     return shape[1], shape[2]
 
 
-def parse(key: str, text: str) -> Override:
-    """A setting as Hydra reads it; words with characters that Hydra would refuse are texts.
+def parse(key: str, text: str, as_texts: bool = False) -> Override:
+    """A setting as Hydra reads it; words that Hydra would refuse, or all of them, are texts.
 
     Raises:
         UserError: brackets or quotes that do not close, and the like.
@@ -73,24 +72,23 @@ def parse(key: str, text: str) -> Override:
     >>> parse("before", "runs/step-3[0-9]").value(), parse("metrics", "[avg, pass^4]").value()
     ('runs/step-3[0-9]', ['avg', 'pass^4'])
     """
+
+    def in_quotes(word: re.Match[str]) -> str:
+        plain = word[0][0] in "'\"" or not (as_texts or _FOREIGN.search(word[0]))
+        return word[0] if plain else f'"{word[0].rstrip()}"'
+
     parser = OverridesParser.create()
     try:
-        return parser.parse_override(f"{key}={text}")
+        with contextlib.suppress(HydraException):
+            if not as_texts:
+                return parser.parse_override(f"{key}={text}")
+        return parser.parse_override(f"{key}={_WORD.sub(in_quotes, text)}")
     except HydraException as error:
-        try:
-            return parser.parse_override(f"{key}={_WORD.sub(_quoted, text)}")
-        except HydraException:
-            why = str(error).partition("\n")[0].removeprefix("LexerNoViableAltException: ")
-            raise UserError(
-                f"{key}={text}: not understood ({why}); quote values with special characters, as"
-                f" in '{key}=\"value\"'"
-            ) from error
-
-
-def _quoted(word: re.Match[str], all_of_them: bool = False) -> str:
-    text = word[0].rstrip()
-    plain = text[0] in "'\"" or not (all_of_them or _FOREIGN.search(text))
-    return word[0] if plain else f'"{text}"'
+        why = str(error).partition("\n")[0].removeprefix("LexerNoViableAltException: ")
+        remedy = f"quote values with special characters, as in '{key}=\"value\"'"
+        if _EMPTY.search(text):
+            why, remedy = "a comma with nothing beside it", "leave it out"
+        raise UserError(f"{key}={text}: not understood ({why}); {remedy}") from error
 
 
 def quoted(text: str) -> str:
@@ -101,8 +99,17 @@ def quoted(text: str) -> str:
     """
     if _PLAIN.fullmatch(text) and parse("key", text).value() == text:
         return text
-    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + "\\'" * (m[2] == "'"), text) + "'"
+    escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + "\\'" * (m[2] == "'"), literal(text))
+    return f"'{escaped}'"
+
+
+def literal(text: str) -> str:
+    r"""A text in which OmegaConf sees no interpolation: in LaTeX ``${`` is common.
+
+    >>> print(literal("give ${x}$ in \\boxed{}"))
+    give \${x}$ in \boxed{}
+    """
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def keys(kind: Any) -> Mapping[str, Any]:
@@ -117,12 +124,10 @@ def keys(kind: Any) -> Mapping[str, Any]:
 
 def full_key(kind: Any, key: str) -> str | None:
     """A key as the dataclass spells it, from what may be written for short; None: it has none."""
-    if key in RENAMED:
-        raise unknown(key)
     known = keys(kind)
     if key in _HEADS and f"{key}.{_HEADS[key]}" in known:
         return f"{key}.{_HEADS[key]}"
-    if key in known or _mapping_of(kind, key):
+    if key in known or _is_free(kind, key):
         return key
     of = [name for name in known if name.endswith(f".{key}")] if "." not in key else []
     return of[0] if len(of) == 1 else None
@@ -133,36 +138,30 @@ def is_list(kind: Any, full: str) -> bool:
     return get_origin(keys(kind).get(full)) is list
 
 
-def _mapping_of(kind: Any, key: str) -> str | None:
-    """The mapping that takes any key and so this one: `engine.args` for `engine.args.foo`."""
+def _is_free(kind: Any, key: str) -> bool:
+    """Whether the key is a mapping that takes any key, or one in it: `engine.args.foo`."""
     mappings = (name for name, hint in keys(kind).items() if get_origin(hint) is dict)
-    return next((name for name in mappings if key.startswith(f"{name}.")), None)
+    return any(f"{key}.".startswith(f"{name}.") for name in mappings)
 
 
 def unknown(key: str, *kinds: Any) -> UserError:
-    """No such key: what it is called now, what was perhaps meant, or what there is.
+    """No such key: what was perhaps meant, or what there is.
 
-    >>> unknown("schema.names").args
-    ('schema.names: is called rubric.names now',)
+    >>> from pipeline.config.scoring import PriorConfig
+    >>> unknown("trails", PriorConfig).args
+    ('trails: no such key (did you mean trials?)',)
     """
-    now = ".".join(RENAMED.get(part, part) for part in key.split("."))
-    if now != key:
-        return UserError(f"{key}: is called {now} now")
     known = [name for kind in kinds for name in keys(kind)]
-    leaves: dict[str, list[str]] = {}
-    for name in known:
-        leaves.setdefault(name.rpartition(".")[2], []).append(name)
-    leaf = key.rpartition(".")[2]
-    near = leaves.get(leaf, [])
+    group, _, leaf = key.rpartition(".")
+    leaves = {name: name.rpartition(".")[2] for name in known}
+    near = [name for name in known if leaves[name] == leaf]
     if not near:
         near = difflib.get_close_matches(key, known, n=1)
-        near += [n for close in difflib.get_close_matches(leaf, leaves, n=2) for n in leaves[close]]
-    beside = [n for n in known if n.rpartition(".")[0] == key.rpartition(".")[0]]
-    hint = (
-        f"did you mean {' or '.join(dict.fromkeys(near))}?"
-        if near
-        else f"known: {', '.join(beside or [name for name in known if '.' not in name])}"
-    )
+        for close in difflib.get_close_matches(leaf, set(leaves.values()), n=2):
+            near += [name for name in known if leaves[name] == close and name not in near]
+    beside = [name for name in known if name.rpartition(".")[0] == group]
+    beside = beside or [name for name in known if "." not in name]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(beside)}"
     return UserError(f"{key}: no such key ({hint})")
 
 
@@ -180,8 +179,7 @@ def apply(node: DictConfig, settings: Sequence[str]) -> None:
             raise unknown(key, kind)
         try:
             value = _value(kind, full, text)
-            free = get_origin(keys(kind).get(full)) is dict or bool(_mapping_of(kind, full))
-            OmegaConf.update(node, full, value, merge=True, force_add=free)
+            OmegaConf.update(node, full, value, merge=True, force_add=_is_free(kind, full))
         except (OmegaConfBaseException, ValueError) as error:
             raise UserError(f"{full}={text}: {one_line(error)}; {HELP}") from error
 
@@ -193,10 +191,7 @@ def texts(key: str, text: str) -> list[str]:
     (['a', '0100'], ['a', 'b c'], [])
     """
     text = text if re.match(r"\s*\[", text) else f"[{text}]"
-    value = parse(key, text).value()
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return value
-    value = parse(key, _WORD.sub(lambda word: _quoted(word, all_of_them=True), text)).value()
+    value = parse(key, text, as_texts=True).value()
     if not isinstance(value, list):
         raise ValueError("is a list; write [FIRST,SECOND]")
     return value
@@ -212,11 +207,12 @@ def _value(kind: Any, full: str, text: str) -> Any:
     value = parsed.value()
     if is_dataclass(hint) and not isinstance(value, dict):
         raise ValueError(f"is a group of {', '.join(f'{full}.{key}' for key in keys(hint))}")
-    is_text = hint is str or str in typing.get_args(hint)
-    return text.strip() if is_text and isinstance(value, bool | int | float) else value
+    if str in (hint, *get_args(hint)) and isinstance(value, bool | int | float):
+        return text.strip()  # 0100 and 1.50 as they are written
+    return value
 
 
-def one_line(error: BaseException) -> str:
+def one_line(error: object) -> str:
     """What OmegaConf says, without the lines that name its own types.
 
     >>> one_line(ValueError("no number\\n    full_key: sampling.trials"))
@@ -247,10 +243,12 @@ def explained(error: Exception, kind: Any) -> UserError:
     whole = str(error)
     full = re.search(r"full_key: (\S+)", whole)
     key = re.search(r"Key '([^']+)' (?:is not in struct|not in '\w+')", whole)
+    file = re.match(r"In '([^']+)': (?:\w+ raised while composing config:)?", whole)
+    place = f"configs/{file[1]}.yaml: " if file else ""
     if key:
-        return unknown(full[1] if full else key[1], kind)
-    place = f"{full[1]}: " if full else ""
-    return UserError(f"{place}{one_line(error) or type(error).__name__}; {HELP}")
+        return UserError(f"{place}{unknown(full[1] if full else key[1], kind)}")
+    reason = one_line(whole[file.end() :] if file else whole) or type(error).__name__
+    return UserError(f"{place}{full[1] + ': ' if full else ''}{reason}; {HELP}")
 
 
 def load(kind: type[Config], arguments: Sequence[str]) -> Config:
