@@ -266,9 +266,3 @@ def test_template_options_and_date_reach_the_prompt(setup: Setup, tmp_path: Path
     assert run.questions[0]["prompt"].startswith("2025-09-01 effort=low\n")
     message = setup.refused(options[0], "model.chat_template_kwargs.effort=high")
     assert "kwargs is {'effort': 'low'} there and {'effort': 'high'} here" in message
-
-
-def test_estimate() -> None:
-    rows = [{"max_tokens": 10}, {"max_tokens": 20}]
-    assert stage.estimate(rows, 4, None) == {"tokens": 60, "bytes": 660}
-    assert stage.estimate(rows, 4, 2.5) == {"tokens": 10, "bytes": 110}

@@ -110,7 +110,7 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("bool gold", line(answer=True), ["line 1", "bool"]),
     ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
     ("same number", line(id=7) + line(id="07", problem="x"), ["line 1 and line 2", "sums-07"]),
-    ("same question", line() + line(id="b"), ["a and b", "same question"]),
+    ("same question", line() + line(id="b"), ["line 1 and line 2", "same question"]),
     ("an array", "[1, 2]\n", ["line 1", "not a JSON object"]),
     ("a string", line() + '"x"', ["line 2", "not a JSON object"]),
     ("bad JSON", line() + "\n{nope}", ["line 3", "not JSON"]),

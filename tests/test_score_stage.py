@@ -231,15 +231,15 @@ def test_priors_that_do_not_fit(tmp_path: Path) -> None:
     golds = make_run(tmp_path / "golds", MARKS, gold={"q2": "3"})
     assert "(q2)" in refused(f"prior={golds.path}")
     ragged = make_run(tmp_path / "ragged", {"q1": "11", "q2": "1.", "q3": "11"})
-    assert "not all of the first 2 trials" in refused(f"prior={ragged.path}", "prior.trials=2")
+    assert "only the first 1 trials" in refused(f"prior={ragged.path}", "prior.trials=2")
     assert "with_prior" in scored(run, f"prior={ragged.path}", "prior.trials=1")
-    assert "has only 2 trials" in refused(f"prior={ragged.path}", "prior.trials=3")
+    assert "prior.trials=3" in refused(f"prior={ragged.path}", "prior.trials=3")
     assert "no run folder" in refused(f"prior={tmp_path / 'nowhere'}")
     assert "is this run itself" in refused(f"prior={run.path}/../run", "prior.trials=1")
     assert "prior.trials=0" in refused(f"prior={ragged.path}", "prior.trials=0")
     assert "without prior=RUN" in refused("prior.trials=2")
     bare = make_run(tmp_path / "bare", {"q1": "", "q2": "", "q3": "."})
-    assert "not all of the first 1 trials" in refused(f"prior={bare.path}")
+    assert "only the first 0 trials" in refused(f"prior={bare.path}")
 
 
 def test_trials_lowered_and_raised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,11 +109,11 @@ def test_everything_goes_wrong_and_every_attempt_is_made_once(
     # A warning for one task, preemption of another, and the node of a third loses its power.
     wait_for(lambda: list(cluster.states(array).values()).count("RUNNING") == 4, 120, "four tasks")
     wait_for(lambda: all(list(run.glob("attempts/*")) for run in (judged, plain)), 300, "attempts")
-    seen = {job.id: job for job in jobs.jobs(judged)}
+    seen = {job.id: job for job in jobs.of([judged])[judged]}
     assert {f"{array}_0", f"{array}_2"} <= set(seen) and f"{array}_1" not in seen
     assert {job.kind for job in seen.values()} == set(first)
     assert seen[f"{array}_0"].state == "RUNNING" and seen[f"{array}_0"].node in slurm_cluster.NODES
-    node = {job.id: job.node for run in (judged, plain) for job in jobs.jobs(run)}
+    node = {job.id: job.node for run in (judged, plain) for job in jobs.of([run])[run]}
     cluster.ask("scancel", "--signal=USR1", f"{array}_0")
     urgent = ["sbatch", "-p", "high", "-c", "3", "-w", node[f"{array}_1"], "-o", "/dev/null"]
     assert "Submitted" in cluster.ask(*urgent, "--wrap", "sleep 1")
@@ -158,7 +158,7 @@ def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
     assert _submit(*settings, "cluster.partition=nowhere") == 2
     err = capsys.readouterr().err
     assert "invalid partition" in err and "nothing was queued" in err
-    assert jobs.jobs(run) == []
+    assert jobs.of([run])[run] == []
 
     assert _submit(*settings, "cluster.cpu_jobs.partition=nowhere") == 2
     err = capsys.readouterr().err
@@ -174,7 +174,7 @@ def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
     # Its signals reach the worker, too; but nobody wants that job back.
     wait_for(lambda: list(run.glob("attempts/*")), 300, "attempts")
     cluster.ask("scancel", array)
-    wait_for(lambda: not jobs.jobs(run), 300, "the end")
+    wait_for(lambda: not jobs.of([run])[run], 300, "the end")
     assert "restart 1" not in _output(run, "generate-*.out")
     assert set(cluster.states(array).values()) <= {"CANCELLED"}
     assert len(_rows(run)) < QUESTIONS * 80

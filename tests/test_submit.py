@@ -274,15 +274,15 @@ def test_only_a_complete_run_is_graded(tmp_path: Path, capsys: pytest.CaptureFix
 def test_jobs_without_submissions_or_slurm_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert jobs.jobs(tmp_path) == []
+    assert jobs.of([tmp_path])[tmp_path] == []
     (tmp_path / "_slurm").mkdir()
     told = {"generate": {"id": "12", "tasks": [0, 2]}, "report": {"id": "15", "tasks": None}}
     (tmp_path / "_slurm" / "x.json").write_text(json.dumps({"folder": "/x", "jobs": told}))
     (tmp_path / "_slurm" / "torn.json").write_text('{"jobs": ')
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert jobs.jobs(tmp_path) == []
+    assert jobs.of([tmp_path])[tmp_path] == []
     squeue = tmp_path / "squeue"
     squeue.write_text("#!/bin/sh\necho slurm_load_jobs error: Unable to contact >&2\nexit 1\n")
     squeue.chmod(0o755)
-    [lost] = jobs.jobs(tmp_path)
+    [lost] = jobs.of([tmp_path])[tmp_path]
     assert lost.state == jobs.UNKNOWN and "Unable to contact" in lost.reason

@@ -20,7 +20,7 @@ results = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 def note(text: str) -> None:
     """One line of information."""
-    console.print(text, markup=False)
+    console.print(text)
 
 
 _collecting: list[list[str]] = []
@@ -28,7 +28,7 @@ _collecting: list[list[str]] = []
 
 def warn(text: str) -> None:
     """One line that should not be missed."""
-    console.print(f"warning: {text}", style="yellow", markup=False)
+    console.print(f"warning: {text}", style="yellow")
     if _collecting:
         _collecting[-1].append(text)
 
@@ -46,7 +46,7 @@ def collected() -> Iterator[list[str]]:
 
 def fail(text: str) -> None:
     """One line that says why the command stopped."""
-    console.print(f"error: {text}", style="bold red", markup=False)
+    console.print(f"error: {text}", style="bold red")
 
 
 def clock(seconds: float) -> str:
@@ -87,39 +87,35 @@ def percent(share: float) -> str:
 
 
 class Meter:
-    """Progress of one stage: a bar on a terminal, a line every `every` seconds elsewhere."""
+    """Progress of one stage: a bar on a terminal, a line every 30 seconds elsewhere."""
 
-    def __init__(self, what: str, total: int, done: int = 0, every: float = 30.0) -> None:
-        self.what, self.total, self.done = what, total, done
-        self.every = 0.5 if console.is_terminal else every
+    def __init__(self, what: str, total: int, done: int = 0) -> None:
+        self.what, self.total = what, total
+        self.first = self.done = done
+        self.every = 0.5 if console.is_terminal else 30.0
         self.started = self.shown = time.monotonic()
-        self.first = done
         self.detail: Callable[[], str] = str
-        self.bar: Progress | None = None
-        if console.is_terminal:
-            numbers = Column(min_width=2 * len(str(total)) + 1)  # a narrow terminal cuts the text
-            self.bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
-                MofNCompleteColumn(table_column=numbers),
-                TextColumn(
-                    "{task.fields[detail]}", table_column=Column(no_wrap=True, overflow="ellipsis")
-                ),
-                console=console,
-                auto_refresh=False,  # a refresh thread would compete with a CPU engine
-            )
-            self.task = self.bar.add_task(what, total=total, completed=done, detail="")
+        numbers = Column(min_width=2 * len(str(total)) + 1)  # a narrow terminal cuts the text
+        text = Column(no_wrap=True, overflow="ellipsis")
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(table_column=numbers),
+            TextColumn("{task.fields[detail]}", table_column=text),
+            console=console,
+            auto_refresh=False,  # a refresh thread would compete with a CPU engine
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task(what, total=total, completed=done, detail="")
 
     def __enter__(self) -> Self:
-        if self.bar:
-            self.bar.start()
+        self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.bar or self.done > self.first:
+        if not self.bar.disable or self.done > self.first:
             self._show()
-        if self.bar:
-            self.bar.stop()
+        self.bar.stop()
 
     def advance(self, by: int, detail: Callable[[], str] = str) -> None:
         """Count `by` more done; `detail` makes the text behind the numbers, when it is drawn."""
@@ -128,22 +124,19 @@ class Meter:
     def reach(self, done: int, detail: Callable[[], str] = str) -> None:
         """So many are done by now, whoever did them."""
         self.done, self.detail = done, detail
-        if (now := time.monotonic()) - self.shown >= self.every:
-            self.shown = now
+        if time.monotonic() - self.shown >= self.every:
             self._show()
 
-    @property
-    def time_left(self) -> str:
-        """Time left at the mean rate so far."""
-        since_start = self.done - self.first
-        if not since_start:
-            return "time left unknown"
-        left = (time.monotonic() - self.started) * (self.total - self.done) / since_start
-        return f"{clock(left)} left"
-
     def _show(self) -> None:
-        text = ", ".join(part for part in (self.detail(), self.time_left) if part)
-        if self.bar:
-            self.bar.update(self.task, completed=self.done, detail=text, refresh=True)
-        else:
+        """With the time left at the mean rate since the start."""
+        self.shown = time.monotonic()
+        left = "time left unknown"
+        if self.done != self.first:
+            spent_s = self.shown - self.started
+            left_s = spent_s * (self.total - self.done) / (self.done - self.first)
+            left = f"{clock(left_s)} left"
+        text = ", ".join(filter(None, [self.detail(), left]))
+        if self.bar.disable:
             note(f"{self.what}: {self.done}/{self.total}, {text}")
+        else:
+            self.bar.update(self.task, completed=self.done, detail=text, refresh=True)

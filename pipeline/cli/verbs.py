@@ -28,7 +28,7 @@ class Verb:
     settings: tuple[type[Any], ...] = (RunConfig,)  # whose keys it takes, for its help
     load: Callable[[list[str]], Any] | None = None  # what the function gets; None: each run
     flags: tuple[tuple[str, dict[str, Any]], ...] = ()  # the function's keyword arguments
-    examples: str = ""
+    examples: str = ""  # beside those of `run`; instead of them, if without a heading
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -140,7 +140,6 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         load=list,
         flags=(_flag("--dry-run", "show the scripts; write nothing"),),
         examples="""\
-examples:
   python -m pipeline submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
       four runs, one array of workers; then grades, verdicts, scores and a report
   python -m pipeline submit model=qwen3-4b dataset=aime25 cluster.gpus=4 --dry-run
@@ -154,7 +153,6 @@ examples:
         settings=(AnalysisConfig,),
         load=analysis.load,
         examples="""\
-examples:
   python -m pipeline compare dataset=aime25
       all runs in runs/aime25; tables also as CSV, JSON, LaTeX and Markdown in runs/aime25/_compare
   python -m pipeline compare dataset=aime25,aime24,hmmt25,brumo25
@@ -168,7 +166,6 @@ examples:
         settings=(AnalysisConfig,),
         load=analysis.load,
         examples="""\
-examples:
   python -m pipeline report dataset=aime25
       runs/_report/index.html; open it in a browser, no server and no network needed
   python -m pipeline report dataset=aime25 report.texts=false out=~/aime25
@@ -180,7 +177,6 @@ examples:
         settings=(RecordsConfig,),
         load=imports.load,
         examples="""\
-examples:
   python -m pipeline import source=harimo/scorio-trace revision=COMMIT
       the authors' 192,000 records, one run folder a model and task
   python -m pipeline import source=results/ kind=lm_eval
@@ -194,7 +190,6 @@ examples:
         settings=(AnalysisConfig,),
         load=analysis.load,
         examples="""\
-examples:
   python -m pipeline study name=coins,separation,priors
       what the paper simulated
   python -m pipeline study name=tau,convergence dataset=aime25 preset=quick
@@ -206,7 +201,6 @@ examples:
         settings=(AnalysisConfig,),
         load=analysis.load,
         examples="""\
-examples:
   python -m pipeline reproduce dataset=aime25,aime24,hmmt25,brumo25
       all studies at the paper's replicate counts, into paper/
   python -m pipeline reproduce preset=quick out=draft""",
@@ -217,7 +211,6 @@ examples:
         settings=(merge.MergeConfig,),
         load=merge.load,
         examples="""\
-examples:
   python -m pipeline merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
       the mean of three, in the dtype and the shards of the last
   python -m pipeline merge checkpoints=run last=4 out=merged
@@ -233,7 +226,6 @@ sources. Nothing is overwritten, and `out` appears whole or not at all.""",
         load=trajectory.load,
         flags=(_flag("--dry-run", "show the runs; write nothing"),),
         examples="""\
-examples:
   python -m pipeline trajectory model=demo checkpoints=demo/models merge=4 dataset=demo
       the demo's eighteen checkpoints, and the mean of every four in a row
   python -m pipeline trajectory model=custom checkpoints=run merge=4,8,12 dataset=aime24,aime25
@@ -255,7 +247,6 @@ prices.*       per million tokens: a prompt the first time, the same prompt agai
         settings=(prr.ReversalConfig,),
         load=prr.load,
         examples="""\
-examples:
   python -m pipeline prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
       runs are paired in the order of their names; the table of ranks shows the pairs
   python -m pipeline prr before=runs/d/a,runs/d/b,runs/d/c after=runs/d/x,runs/d/y,runs/d/z out=sft

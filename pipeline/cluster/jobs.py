@@ -5,6 +5,7 @@ jobs. Finished jobs are not listed: what they made is in the run folder, and acc
 not there on every cluster.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,29 +33,26 @@ class Job:
     reason: str  # why it waits, or why squeue did not answer
 
 
-def jobs(run: Path) -> list[Job]:
-    """The jobs of a run folder that are queued or running, in the order of their ids.
+def of(runs: Sequence[Path]) -> dict[Path, list[Job]]:
+    """The jobs of run folders that are queued or running, of each in the order of their ids.
 
-    Empty without submissions or without Slurm. When squeue does not answer: one job of state
+    None without submissions or without Slurm. When squeue does not answer: one job of state
     UNKNOWN whose reason says why.
     """
-    return of([run])[run]
-
-
-def of(runs: Sequence[Path]) -> dict[Path, list[Job]]:
-    """As :func:`jobs`, of many run folders with one question to Slurm."""
-    known = {run: _submitted(run) for run in runs}
-    ids = sorted({job["id"] for kinds in known.values() for _, job in kinds}, key=int)
-    if not ids:
-        return {run: [] for run in runs}
-    try:
-        rows = _queue(ids)
-    except UserError as error:
-        if "no such command" in str(error):
-            return {run: [] for run in runs}
-        lost = [Job("", "", UNKNOWN, "", "", str(error))]
-        return {run: lost if known[run] else [] for run in runs}
-    return {run: [job for kinds in known[run] for job in _of_run(rows, *kinds)] for run in runs}
+    submitted = {run: _submitted(run) for run in runs}
+    ids = sorted({job["id"] for jobs in submitted.values() for _, job in jobs}, key=int)
+    tasks: list[list[str]] = []
+    if ids:
+        command = ("squeue", "-h", "-r", "-j", ",".join(ids), "-o", _FORMAT)
+        try:
+            lines = ask(*command, timeout_s=_TIMEOUT_S).splitlines()
+            tasks = [line.split("|", 4) for line in lines if line.count("|") >= 4]
+        except UserError as error:
+            # The second is what squeue calls one that ended a while ago.
+            if not re.search("no such command|Invalid job id", str(error)):
+                lost = [Job("", "", UNKNOWN, "", "", str(error))]
+                return {run: lost if submitted[run] else [] for run in runs}
+    return {run: [job for jobs in submitted[run] for job in _of_run(tasks, *jobs)] for run in runs}
 
 
 def _submitted(run: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -63,22 +61,12 @@ def _submitted(run: Path) -> list[tuple[str, dict[str, Any]]]:
     return [job for pointer in pointers for job in pointer.get("jobs", {}).items()]
 
 
-def _queue(ids: Sequence[str]) -> list[list[str]]:
-    """squeue's lines about some jobs, every task of an array on one of its own."""
-    try:
-        out = ask("squeue", "-h", "-r", "-j", ",".join(ids), "-o", _FORMAT, timeout_s=_TIMEOUT_S)
-    except UserError as error:
-        if "Invalid job id" in str(error):  # what squeue calls one that ended a while ago
-            return []
-        raise
-    return [line.split("|", 4) for line in out.splitlines() if line.count("|") >= 4]
-
-
-def _of_run(rows: list[list[str]], kind: str, job: dict[str, Any]) -> list[Job]:
-    tasks = job["tasks"]
-    names = [(name, *name.partition("_")[::2], rest) for name, *rest in rows]
-    return [
-        Job(kind, name, *rest)
-        for name, array, task, rest in names
-        if array == job["id"] and (not task or not tasks or int(task) in tasks)
-    ]
+def _of_run(tasks: list[list[str]], kind: str, submitted: dict[str, Any]) -> list[Job]:
+    """Those of squeue's tasks that belong to a run's part of a job."""
+    jobs = []
+    for name, *rest in tasks:
+        array, _, task = name.partition("_")
+        own = not task or not submitted["tasks"] or int(task) in submitted["tasks"]
+        if array == submitted["id"] and own:
+            jobs.append(Job(kind, name, *rest))
+    return jobs

@@ -66,26 +66,27 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
 def _configurations(settings: list[str]) -> list[RunConfig]:
     """The configuration of every run that the settings name, with the engines of a task."""
     folders = [setting for setting in settings if "=" not in setting]
-    values = [setting for setting in settings if "=" in setting]
-    combinations = sweep.expand(values) if not folders else []
-    cfgs = _of_folders(folders, values) if folders else [compose.load(c) for c in combinations]
-    fixed = any(_full_key(value) == "engine.replicas" for value in values)
+    values = {s: overrides.full_key(RunConfig, overrides.split(s)[0]) for s in settings if "=" in s}
+    if folders:
+        cfgs = _of_folders(folders, values)
+    else:
+        cfgs = [compose.load(combination) for combination in sweep.expand(list(values))]
     for cfg in cfgs:
-        _place_engines(cfg, fixed)
+        _place_engines(cfg, fixed="engine.replicas" in values.values())
     return cfgs
 
 
-def _full_key(setting: str) -> str:
-    key, _ = overrides.split(setting)
-    return overrides.full_key(RunConfig, key) or key
+def _of_folders(folders: list[str], values: dict[str, str | None]) -> list[RunConfig]:
+    """The configurations of the runs in some folders, for another cluster where one is named.
 
-
-def _of_folders(folders: list[str], values: list[str]) -> list[RunConfig]:
-    """The configurations of the runs in some folders, for another cluster where one is named."""
-    full = {value: _full_key(value) for value in values}
-    site = [v for v in values if full[v] == "cluster"]
-    keys = [v for v in values if full[v].startswith("cluster.")] if site else []
-    rest = [v for v in values if v not in site + keys]
+    Args:
+        folders: run folders or folders of them.
+        values: settings and their full keys.
+    """
+    site = []
+    if "cluster" in values.values():
+        site = [value for value, key in values.items() if key and key.split(".")[0] == "cluster"]
+    rest = [value for value in values if value not in site]
     cfgs = []
     for folder in map(overrides.check_folder, folders):
         if folder.name.startswith("_") and len(folders) > 1:
@@ -93,7 +94,7 @@ def _of_folders(folders: list[str], values: list[str]) -> list[RunConfig]:
         for run in find.within(folder):
             cfgs.append(compose.load_folder(run, rest))
             if site:
-                cfgs[-1].cluster = compose.load(site + keys).cluster
+                cfgs[-1].cluster = compose.load(site).cluster
     return cfgs
 
 
@@ -163,24 +164,24 @@ def _name_earlier(runs: list[Run]) -> None:
 
 
 def _show_scripts(submission: Submission) -> None:
-    before: str | None = None
+    ids: dict[str, str] = {}
     for kind in submission.kinds:
-        after = None if before is None else (before, f"ID_OF_{before.upper()}")
-        results.print(f"# ---- {shlex.join(_command(submission, kind, after))}")
+        results.print(f"# ---- {shlex.join(_command(submission, kind, ids))}")
         results.print(scripts.render(submission, kind))
-        before = kind
+        ids[kind] = f"ID_OF_{kind.upper()}"
     kinds = ", ".join(submission.kinds)
     note(f"{_count(submission.runs)}; nothing was written or submitted: {kinds}")
 
 
-def _command(submission: Submission, kind: str, before: tuple[str, str] | None) -> list[str]:
-    """What submits a job after another one, of which kind and id are given."""
+def _command(submission: Submission, kind: str, ids: dict[str, str]) -> list[str]:
+    """What submits a job after the latest of those before it, whose ids are given by kind."""
     command = ["sbatch", "--parsable", f"--chdir={submission.folder}"]
-    if before is not None:
+    if ids:
         # Task by task where both are arrays over the same runs. The others find out themselves what
         # they can do, so that one failing run does not cancel the rest.
-        by_task = kind in ("verify", "score") and before[0] != "generate"
-        command.append(f"--dependency={'aftercorr' if by_task else 'afterany'}:{before[1]}")
+        before, number = list(ids.items())[-1]
+        by_task = kind in ("verify", "score") and before != "generate"
+        command.append(f"--dependency={'aftercorr' if by_task else 'afterany'}:{number}")
     return [*command, str(submission.folder / f"{kind}.sbatch")]
 
 
@@ -208,22 +209,22 @@ def _submit(submission: Submission, settings: list[str]) -> None:
 
 def _queue(submission: Submission, record: dict[str, Any]) -> None:
     """sbatch every script, each after the one before."""
-    before: tuple[str, str] | None = None
+    ids: dict[str, str] = {}
     for kind in submission.kinds:
         try:
-            number = ask(*_command(submission, kind, before)).strip().split(";")[0]
+            ids[kind] = ask(*_command(submission, kind, ids)).strip().split(";")[0]
         except UserError as error:
             record["error"] = f"{kind}: {error}"
-            runfolder.write_json(submission.folder / "submission.json", record)
-            ids = " ".join(job["id"] for job in record["jobs"].values())
-            done = f"; queued before that and going on: {ids} (scancel {ids} ends them)"
+            numbers = " ".join(ids.values())
+            queued = f"queued before that and going on: {numbers} (scancel {numbers} ends them)"
             raise UserError(
-                f"{error}{done if ids else '; nothing was queued'}. The same command submits what"
+                f"{error}; {queued if ids else 'nothing was queued'}. The same command submits what"
                 f" is owed; scripts are in {submission.folder}"
             ) from error
-        record["jobs"][kind] = {"id": number, "tasks": submission.tasks(kind)}
-        runfolder.write_json(submission.folder / "submission.json", record)
-        before = kind, number
+        else:
+            record["jobs"][kind] = {"id": ids[kind], "tasks": submission.tasks(kind)}
+        finally:
+            runfolder.write_json(submission.folder / "submission.json", record)
 
 
 def _point(run: Run, submission: Submission, record: dict[str, Any]) -> None:
@@ -242,12 +243,8 @@ def _point(run: Run, submission: Submission, record: dict[str, Any]) -> None:
 
 
 def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
-    columns = [
-        Column("job", "job", align="left"),
-        Column("id", "id", align="left"),
-        Column("runs", "runs"),
-        Column("tasks", "tasks"),
-    ]
+    columns = [Column(name, name, align="left") for name in ("job", "id")]
+    columns += [Column(name, name) for name in ("runs", "tasks")]
     rows = [
         {"job": kind, "id": job["id"], "runs": len(submission.of(kind)), "tasks": job["tasks"] or 1}
         for kind, job in record["jobs"].items()

@@ -25,7 +25,9 @@ def locate(cfg: ModelConfig) -> str:
             raise UserError(f"model.id={cfg.id}: {local} holds no config.json, so no model")
         return str(local.resolve())
     if cfg.id.startswith(("/", "./", "../", "~")) or cfg.id.count("/") != 1:
-        siblings = _siblings(Path(cfg.id))
+        parent = find_local(str(Path(cfg.id).parent))
+        names = sorted(p.name for p in parent.iterdir() if p.is_dir()) if parent else []
+        siblings = f" (there: {', '.join(names[:20])})" if names else ""
         raise UserError(
             f"model.id={cfg.id}: no such folder{siblings}; give a folder with a Hugging Face model,"
             " or a hub id OWNER/NAME"
@@ -42,9 +44,8 @@ def tokenizer(cfg: ModelConfig) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = _from_hub(cfg, AutoTokenizer.from_pretrained)
-    if not tokenizer("1", add_special_tokens=False)[
-        "input_ids"
-    ]:  # transformers makes up an empty one
+    digits = tokenizer("1", add_special_tokens=False)["input_ids"]
+    if not digits:  # transformers makes up an empty one
         raise UserError(
             f"model.id={cfg.id}: could not be loaded: its tokenizer knows no digits; are"
             " tokenizer.json and its companions missing?"
@@ -58,10 +59,12 @@ def context(cfg: ModelConfig) -> int:
     Raises:
         UserError: when neither `model.context` nor the model's own config says it.
     """
-    own = _own_context(cfg.id, cfg.revision, cfg.trust_remote_code)
-    if cfg.context is None and own is None:
+    text = _config(cfg.id, cfg.revision, cfg.trust_remote_code).get_text_config()
+    own = getattr(text, "max_position_embeddings", None)
+    limits = [int(limit) for limit in (cfg.context, own) if limit]
+    if not limits:
         raise UserError(f"model.context: {cfg.id} does not state its context; set model.context=N")
-    return min(n for n in (cfg.context, own) if n is not None)
+    return min(limits)
 
 
 def cache_bytes_per_token(cfg: ModelConfig) -> int | None:
@@ -98,19 +101,6 @@ def fingerprint(cfg: ModelConfig) -> str:
                 file.seek(path.stat().st_size * i // _SAMPLES)
                 digest.update(file.read(_SAMPLE_BYTES))
     return f"sha256:{digest.hexdigest()[:16]}"
-
-
-def _siblings(path: Path) -> str:
-    parent = find_local(str(path.parent))
-    names = sorted(p.name for p in parent.iterdir() if p.is_dir()) if parent else []
-    return f" (there: {', '.join(names[:20])})" if names else ""
-
-
-def _own_context(model_id: str, revision: str | None, trust: bool) -> int | None:
-    config = _config(model_id, revision, trust)
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    context = getattr(text, "max_position_embeddings", None)
-    return int(context) if context else None
 
 
 @cache

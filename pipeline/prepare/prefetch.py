@@ -30,20 +30,16 @@ def prefetch(run: Run) -> None:
 
 
 def _weights(name: str, revision: str | None) -> Path:
-    """The folder of a model: a local one, or a snapshot of a hub id."""
-    if Path(name).is_dir():
-        return Path(name)
-    with questions.from_hub(
-        name, "Check the id, the network, and for gated models that you are logged in"
-        " (`hf auth login`)"
-    ):  # fmt: skip
-        return _snapshot(name, revision)
-
-
-def _snapshot(hub_id: str, revision: str | None) -> Path:
+    """The folder of a model: a local one, or a snapshot of a hub id, with .bin only if need be."""
     from huggingface_hub import snapshot_download
 
-    lean = snapshot_download(hub_id, revision=revision, ignore_patterns=[*_UNUSED, "*.bin"])
-    if any(Path(lean).glob("*.safetensors")):
-        return Path(lean)
-    return Path(snapshot_download(hub_id, revision=revision, ignore_patterns=_UNUSED))
+    folder = Path(name)
+    if folder.is_dir():
+        return folder
+    remedy = "Check the id, the network, and the login for gated models (`hf auth login`)"
+    with questions.from_hub(name, remedy):
+        for unused in ([*_UNUSED, "*.bin"], _UNUSED):
+            folder = Path(snapshot_download(name, revision=revision, ignore_patterns=unused))
+            if any(folder.glob("*.safetensors")):
+                break
+    return folder

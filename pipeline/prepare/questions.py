@@ -6,6 +6,7 @@ is wrong is named by file, row and field.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -62,42 +63,33 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     questions: list[Question] = []
     notes: list[str] = []
     places: dict[str, str] = {}
-    texts: dict[str, str] = {}
-    for number, (place, row) in enumerate(rows):
-        if cfg.limit is not None and number >= cfg.limit:
-            break
+    for number, (place, row) in enumerate(itertools.islice(rows, cfg.limit), 1):
         question, mended = _question(cfg, row, number, f"{source}, {place}")
-        if question.id in places:
-            raise UserError(
-                f"{source}: {places[question.id]} and {place} both have the id {question.id!r};"
-                " ids must be unique (dataset.fields.id=null numbers the rows instead)"
-            )
-        if question.hash in texts:
-            raise UserError(
-                f"{source}: {texts[question.hash]} and {question.id} are the same question; each"
-                " must occur once"
-            )
-        places[question.id], texts[question.hash] = place, question.id
+        for mark, fault in (
+            (
+                question.id,
+                f"both have the id {question.id!r} (dataset.fields.id=null numbers rows)",
+            ),
+            (question.hash, "are the same question, and each must occur once"),
+        ):
+            if (first := places.setdefault(mark, place)) != place:
+                raise UserError(f"{source}: {first} and {place} {fault}")
         notes += [f"{question.id}: {note}" for note in mended]
         questions.append(question)
     if not questions:
         raise UserError(f"{source}: holds no questions")
     reasons = check_golds(question.gold for question in questions)
-    notes += [
-        f"{q.id}: gold answer {q.gold[:60]!r}: {reasons[q.gold]}; only an identical answer can"
-        " match it"
-        for q in questions
-        if reasons[q.gold]
-    ]
+    for question in questions:
+        if reason := reasons[question.gold]:
+            gold = f"gold answer {question.gold[:60]!r}: {reason}"
+            notes.append(f"{question.id}: {gold}; only an identical answer can match it")
     return questions, notes
 
 
 def find_local(path: str) -> Path | None:
     """The file or folder a path names: as given, or inside the project."""
-    for candidate in (Path(path).expanduser(), ROOT / path):
-        if candidate.exists():
-            return candidate
-    return None
+    candidates = (Path(path).expanduser(), ROOT / path)
+    return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
 @contextlib.contextmanager
@@ -113,23 +105,20 @@ def from_hub(what: str, remedy: str) -> Iterator[None]:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    number = 0
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                if not text.strip():
-                    continue
-                row = json.loads(text)
-                if not isinstance(row, dict):
-                    raise UserError(f"{path}, line {number}: not a JSON object")
+                row = json.loads(text) if text.strip() else None
+            except UnicodeDecodeError as error:
+                raise UserError(f"{path}, line {number}: not UTF-8 text ({error})") from error
+            except (ValueError, RecursionError) as error:
+                why = f"not JSON ({error}); the file must hold one object a line"
+                raise UserError(f"{path}, line {number}: {why}") from error
+            if isinstance(row, dict):
                 yield f"line {number}", row
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}, line {number}: not UTF-8 text ({error.reason})") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}, line {number}: not JSON ({error}); the file must hold one object a line"
-        ) from error
+            elif text.strip():
+                raise UserError(f"{path}, line {number}: not a JSON object")
 
 
 def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -166,7 +155,9 @@ def _question(
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise UserError(f"{place}: field {name!r} is {type(value).__name__}, expected text")
         whole = isinstance(value, float) and value.is_integer()  # a column of integers with gaps
-        string, lost = _LOST.subn(_mended, str(int(value)) if whole else str(value))
+        string, lost = _LOST.subn(
+            lambda damaged: _LOST_ESCAPES[damaged[0]], str(int(value)) if whole else str(value)
+        )
         if lost:
             notes.append(f"{field}: {lost} control characters were read as lost backslashes")
         string = string.strip()
@@ -178,12 +169,8 @@ def _question(
             raise UserError(f"{place}: field {name!r} holds half a character (a lone surrogate)")
         return string
 
-    raw_id = text("id") if cfg.fields.id is not None else str(number + 1)
+    raw_id = text("id") if cfg.fields.id is not None else str(number)
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
         raise UserError(f"{place}: the id must be one line of at most {_MAX_ID} characters")
     question_id = f"{cfg.name}-{int(raw_id):02d}" if raw_id.isdecimal() else raw_id
     return Question(question_id, text("problem"), text("answer")), notes
-
-
-def _mended(damaged: re.Match[str]) -> str:
-    return _LOST_ESCAPES[damaged[0]]

@@ -1,6 +1,6 @@
 """prepare: questions and gold answers become rendered prompts, checked and hashed."""
 
-import math
+import statistics
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,11 @@ def build(run: Run) -> list[dict[str, Any]]:
     tokenizer = models.tokenizer(cfg.model)
     context = models.context(cfg.model)
     rows = [_row(cfg, question, tokenizer, context) for question in loaded]
-    clamped = [row for row in rows if row["max_tokens"] < cfg.sampling.max_tokens]
-    if clamped:
-        least = min(row["max_tokens"] for row in clamped)
+    limits = [row["max_tokens"] for row in rows]
+    if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} does not fit {cfg.model.name}'s context"
-            f" of {context}: clamped for {len(clamped)} questions, down to {least}"
+            f" of {context}: clamped for {clamped} questions, down to {min(limits)}"
         )
     return rows
 
@@ -88,25 +87,20 @@ def _row(cfg: Any, question: questions.Question, tokenizer: Any, context: int) -
             f" {cfg.model.name} reads as control tokens and not as text; write it otherwise (a"
             " space inside is enough) or leave the question out of the data set"
         )
-    chat = turns(
-        fill(cfg.prompt.template, question.problem), cfg.model.system, cfg.prompt.system_role
-    )
+    model = cfg.model
+    text = fill(cfg.prompt.template, question.problem)
+    chat = turns(text, model.system, cfg.prompt.system_role)
     try:
-        prompt = render(
-            tokenizer, chat, cfg.model.chat_template_kwargs, date=cfg.model.template_date
-        )
+        prompt = render(tokenizer, chat, model.chat_template_kwargs, date=model.template_date)
     except PromptError as error:
-        remedy = (
-            "; if it refuses the system role, set prompt.system_role=user"
-            if cfg.model.system is not None and cfg.prompt.system_role == "system"
-            else ""
-        )
-        raise UserError(f"{question.id}, model {cfg.model.id}: {error}{remedy}") from error
+        remedy = "; if it refuses the system role, set prompt.system_role=user"
+        has_role = model.system is not None and cfg.prompt.system_role == "system"
+        raise UserError(f"{question.id}, model {model.id}: {error}{remedy * has_role}") from error
     room = context - len(prompt.token_ids)
     if room < 1:
         raise UserError(
             f"{question.id}: the prompt has {len(prompt.token_ids)} tokens, the context of"
-            f" {cfg.model.name} only {context}; use a model with a longer context, or leave the"
+            f" {model.name} only {context}; use a model with a longer context, or leave the"
             " question out of the data set"
         )
     return {
@@ -124,18 +118,15 @@ def _row(cfg: Any, question: questions.Question, tokenizer: Any, context: int) -
 def _write_questions(run: Run, rows: list[dict[str, Any]]) -> None:
     """Write the table if it says something new: a worker may be adding log-probs to it."""
     path = run.path / "questions.parquet"
-    there = _readable(path) if path.exists() else []
-    known = {row["question_id"]: row["prompt_logprobs"] for row in there}
-    if [row | {"prompt_logprobs": None} for row in there] != rows:
-        write(path, [row | {"prompt_logprobs": known.get(row["question_id"])} for row in rows])
-
-
-def _readable(path: Path) -> list[dict[str, Any]]:
-    try:
-        return shards.read_table(path, QUESTIONS)
-    except (pa.ArrowException, OSError, ValueError):
-        warn(f"{path}: unreadable, made anew; its prompt log-probs are owed again")
-        return []
+    earlier: list[dict[str, Any]] = []
+    if path.exists():
+        try:
+            earlier = shards.read_table(path, QUESTIONS)
+        except (pa.ArrowException, OSError, ValueError):
+            warn(f"{path}: unreadable, made anew; its prompt log-probs are owed again")
+    logprobs = {row["question_id"]: row["prompt_logprobs"] for row in earlier}
+    if [row | {"prompt_logprobs": None} for row in earlier] != rows:
+        write(path, [row | {"prompt_logprobs": logprobs.get(row["question_id"])} for row in rows])
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -151,26 +142,19 @@ def preview(run: Run) -> None:
     """
     rows = build(run)
     runfolder.check_same(run, identity_of(run, rows))
-    all_attempts = len(rows) * run.cfg.sampling.trials
-    there = outcomes.usage(run, [row["question_id"] for row in rows])
-    owed, mean = all_attempts - there.attempts, there.completion_mean
-    cost = estimate(rows, owed, mean)
-    basis = (
-        f"mean of {there.attempts} attempts so far" if mean else "upper limit, sampling.max_tokens"
-    )
+    planned = len(rows) * run.cfg.sampling.trials
+    usage = outcomes.usage(run, [row["question_id"] for row in rows])
+    owed = planned - usage.attempts
+    mean, basis = usage.completion_mean, f"mean of {usage.attempts} attempts so far"
+    if not mean:
+        mean = statistics.fmean(row["max_tokens"] for row in rows)
+        basis = "upper limit, sampling.max_tokens"
+    tokens = owed * mean
+    # Ids and log-probs take 8 bytes a token; text of mathematics about 3 bytes a token.
+    size = f"{count(tokens)} tokens ({basis}), {count(11 * tokens)}B on disk before compression"
+    longest = max(len(row["prompt_token_ids"]) for row in rows)
     results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
     results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
-    longest = max(len(row["prompt_token_ids"]) for row in rows)
     results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
-    results.print(f"owed: {owed} of {all_attempts} attempts, into {run.path}")
-    results.print(
-        f"estimate: {count(cost['tokens'])} tokens ({basis}), {count(cost['bytes'])}B on disk"
-        " before compression"
-    )
-
-
-def estimate(rows: list[dict[str, Any]], owed: int, mean_tokens: float | None) -> dict[str, float]:
-    """Tokens and bytes that `owed` attempts may need, from a mean length or the upper limit."""
-    per_attempt = mean_tokens or math.fsum(row["max_tokens"] for row in rows) / len(rows)
-    # Ids and log-probs take 8 bytes a token; text of mathematics about 3 bytes a token.
-    return {"tokens": owed * per_attempt, "bytes": owed * per_attempt * 11}
+    results.print(f"owed: {owed} of {planned} attempts, into {run.path}")
+    results.print(f"estimate: {size}")

@@ -1,6 +1,6 @@
 """score: outcomes become an M×N matrix, and the matrix a table with honest uncertainty."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +90,8 @@ def _scores(
     if run.cfg.prior.run is not None:
         prior = _prior_matrix(run, graded)
         scores["prior"] = {"run": run.cfg.prior.run, "trials": prior.shape[1]}
-        scores["with_prior"] = _posterior(
-            Summary(*scoring.bayes_ci(matrix, R0=prior, confidence=level, bounds=(0.0, 1.0)))
-        )
+        posterior = scoring.bayes_ci(matrix, R0=prior, confidence=level, bounds=(0.0, 1.0))
+        scores["with_prior"] = _posterior(posterior)
     scores["shares"] = _shares(graded)
     if mapped:
         scores["rubrics"] = categories.rubric_scores(run, mapped)
@@ -113,8 +112,7 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
         spread = scoring.uncertainty(matrix)
         scores["avg"] |= {"stderr_over_questions": spread.clustered, "stderr_total": spread.total}
     if run.cfg.scoring.empirical_bayes:
-        fitted = Summary(*scoring.empirical_bayes_ci(matrix, confidence=level))
-        scores["empirical_bayes"] = _posterior(fitted)
+        scores["empirical_bayes"] = _posterior(scoring.empirical_bayes_ci(matrix, confidence=level))
     undecided = np.isin(graded.codes, UNDECIDED)
     if undecided.any():
         best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
@@ -127,7 +125,7 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
     return scores
 
 
-def _posterior(summary: Summary, mean: str = "mu") -> Parts:
+def _posterior(summary: Sequence[float], mean: str = "mu") -> Parts:
     return dict(zip((mean, "sigma", "low", "high"), summary, strict=True))
 
 
@@ -137,27 +135,24 @@ def _prior_matrix(run: Run, graded: Outcomes) -> Any:
     try:
         other = Run(load_folder(Path(str(cfg.run)).expanduser(), []))
         earlier = outcomes.read(other)
-        theirs = earlier.positions()
+        rows = earlier.positions()
     except UserError as error:
         raise UserError(f"prior={cfg.run}: {error}") from error
     if other.path.resolve() == run.path.resolve():
         raise UserError(f"prior={cfg.run}: is this run itself, whose trials would count twice")
     positions = graded.positions()
-    missing = [graded.question_ids[i] for mark, i in positions.items() if mark not in theirs]
+    missing = [graded.question_ids[i] for mark, i in positions.items() if mark not in rows]
     if missing:
         raise UserError(
             f"prior={cfg.run}: does not hold {len(missing)} of this run's questions"
             f" ({', '.join(missing[:3])}); a prior must come from the same questions"
         )
     trials = cfg.trials or earlier.codes.shape[1]
-    if trials > earlier.codes.shape[1]:
+    codes = earlier.codes[[rows[mark] for mark in positions], :trials]
+    complete = int((codes != OWED).all(axis=0).cumprod().sum())
+    if complete < trials:
         raise UserError(
-            f"prior.trials={trials}: {cfg.run} has only {earlier.codes.shape[1]} trials"
-        )
-    codes = earlier.codes[[theirs[mark] for mark in positions], :trials]
-    if (codes == OWED).any():
-        raise UserError(
-            f"prior.trials={trials}: not all of the first {trials} trials of {cfg.run} are graded"
+            f"prior.trials={trials}: of {cfg.run} only the first {complete} trials are graded"
         )
     return (codes == CORRECT).astype(int)
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.base.console import clock, count, note, results
-from pipeline.cluster.jobs import jobs
+from pipeline.cluster import jobs
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, of
 from pipeline.status.tally import Tally
@@ -33,7 +33,7 @@ def status(run: Run) -> None:
     """
     tally = Tally(run, {})
     tally.look()
-    standing = of(str(run.path), tally, jobs(run.path))
+    standing = of(str(run.path), tally, jobs.of([run.path])[run.path])
     results.print(f"{run.path}: {run.cfg.model.name} on {run.cfg.dataset.name}", markup=False)
     _print_map([row["question_id"] for row in run.questions], _marks(tally))
     results.print(_outlook(standing), markup=False)
