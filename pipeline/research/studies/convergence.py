@@ -68,7 +68,6 @@ def _add_group(result: Result, plan: StudyPlan, group: Group, stack: Bits) -> No
         if group.version == "000":
             own, other = other, own
         result.numbers |= _numbers(f"convergence.{group.paper_id}", own, other)
- (Studies fill one result; tables are given by columns; a preset is read as it is)
 
 
 def _add_trajectories(
