@@ -318,7 +318,7 @@ def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("model=qwen3-30b", ["model=qwen3-30b", "single keys"]),
+        ("model=qwen3-30b", ["model=qwen3-30b", "sampling.trials=N"]),
         ("tag=x", ["tag=x"]),
         ("run_dir=elsewhere", ["run_dir=elsewhere"]),
         ("sampling.trails=3", ["sampling.trails", "did you mean sampling.trials"]),

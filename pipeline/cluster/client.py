@@ -21,16 +21,12 @@ def ask(*command: str, timeout_s: float = TIMEOUT_S) -> str:
             command, capture_output=True, text=True, timeout=timeout_s, env=outside, check=False
         )
     except FileNotFoundError:
-        raise UserError(
-            f"{command[0]}: no such command; submit where Slurm's clients are (a login node), or"
-            " look at the scripts with --dry-run"
-        ) from None
+        remedy = "submit where Slurm's clients are (a login node), or look with --dry-run"
+        raise UserError(f"{command[0]}: no such command; {remedy}") from None
     except subprocess.TimeoutExpired:
-        raise UserError(
-            f"{command[0]} did not answer within {timeout_s:.0f} s; is Slurm's controller up?"
-            " (scontrol ping)"
-        ) from None
+        remedy = "is Slurm's controller up? (scontrol ping)"
+        raise UserError(f"{command[0]} did not answer within {timeout_s:.0f} s; {remedy}") from None
     if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
-        raise UserError(f"{command[0]} refused: {said[:400]}")
+        reason = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+        raise UserError(f"{command[0]} refused: {reason[:400]}")
     return done.stdout

@@ -85,28 +85,25 @@ def render(submission: Submission, kind: str) -> str:
 
 
 def _resources(submission: Submission, kind: str) -> dict[str, Any]:
-    """What a job asks for; one verifier needs one GPU and its part of the rest.
-
-    Two times belong to it: the limit of its step, and until when a stop cannot have been the
-    limit's.
-    """
-    c = submission.runs[0].cfg.cluster
+    """What a job asks for; one verifier needs one GPU and its part of the rest."""
+    cluster = submission.runs[0].cfg.cluster
     with_gpus = kind in ("generate", "verify")
-    job = c if with_gpus else c.cpu_jobs
-    parts = max(1, c.gpus) if kind == "verify" else 1
-    warn_s = c.warn_s if kind == "generate" else 0
+    job = cluster if with_gpus else cluster.cpu_jobs
+    parts = max(1, cluster.gpus) if kind == "verify" else 1
+    warn_s = cluster.warn_s if kind == "generate" else 0
     limit = settings.seconds(job.time or "") or 0
     hung = min(_HUNG_S, warn_s // 2) or _HUNG_S
     return {
         "partition": job.partition,
-        "qos": c.qos if with_gpus else None,
+        "qos": cluster.qos if with_gpus else None,
         "cpus": max(1, job.cpus // parts),
         "memory": settings.share(job.memory, parts) if job.memory and parts > 1 else job.memory,
-        "gpus": c.gpus // parts if with_gpus else 0,
-        "max_running": c.max_running if with_gpus else None,
+        "gpus": cluster.gpus // parts if with_gpus else 0,
+        "max_running": cluster.max_running if with_gpus else None,
         "warn_s": warn_s,
         "options": job.options,
         "time": job.time,
+        # A stop before it cannot have been that of the limit.
         "usable_s": max(1, limit - max(warn_s, hung) - _EARLY_S) if limit else None,
         "step_minutes": (limit - hung) // 60 if limit > 10 * hung else None,
     }

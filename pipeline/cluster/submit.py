@@ -77,11 +77,9 @@ def _configurations(settings: list[str]) -> list[RunConfig]:
 
 
 def _of_folders(folders: list[str], values: dict[str, str | None]) -> list[RunConfig]:
-    """The configurations of the runs in some folders, for another cluster where one is named.
+    """Those of the runs in folders, with these settings (and their full keys).
 
-    Args:
-        folders: run folders or folders of them.
-        values: settings and their full keys.
+    Where one names another cluster, nothing of the earlier one remains.
     """
     site = []
     if "cluster" in values.values():
@@ -99,23 +97,17 @@ def _of_folders(folders: list[str], values: dict[str, str | None]) -> list[RunCo
 
 
 def _place_engines(cfg: RunConfig, fixed: bool) -> None:
-    """As many engines as the GPUs of a task have room for, unless the user said how many."""
+    """As many engines as fill the GPUs of a task, unless the user said how many."""
     engine, gpus = cfg.engine, cfg.cluster.gpus
-    of_model = f"{cfg.model.name} with engine.tensor_parallel_size={engine.tensor_parallel_size}"
-    if not gpus:
-        engine.replicas = engine.replicas if fixed else 1
-    elif fixed and engine.replicas * engine.tensor_parallel_size > gpus:
+    size = engine.tensor_parallel_size
+    if not fixed:
+        engine.replicas = max(1, gpus // size)
+    used = engine.replicas * size
+    if gpus and (used > gpus or (used < gpus and not fixed)):
         raise UserError(
-            f"engine.replicas={engine.replicas}: {of_model} needs"
-            f" {engine.replicas * engine.tensor_parallel_size} GPUs, a task has cluster.gpus={gpus}"
+            f"cluster.gpus={gpus}: {cfg.model.name} with engine.tensor_parallel_size={size} and"
+            f" engine.replicas={engine.replicas} takes {used}; change one of the three"
         )
-    elif not fixed and gpus % engine.tensor_parallel_size:
-        raise UserError(
-            f"cluster.gpus={gpus}: {of_model} cannot share them without rest; use a multiple of"
-            f" {engine.tensor_parallel_size}, or set engine.replicas"
-        )
-    elif not fixed:
-        engine.replicas = gpus // engine.tensor_parallel_size
 
 
 def _check(runs: list[Run]) -> None:

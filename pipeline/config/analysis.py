@@ -43,10 +43,8 @@ class AnalysisConfig:
         """Paths where names of folders belong."""
         for name in (*self.dataset, *self.model):
             if name in (".", "..") or "/" in name:
-                yield (
-                    f"{name}: dataset= and model= take names of folders in {self.runs}; to name a"
-                    " run folder outright, write its path without a key"
-                )
+                where = f"names of folders in {self.runs}"
+                yield f"{name}: dataset= and model= take {where}; write a path without a key"
 
 
 load = partial(overrides.load, AnalysisConfig)

@@ -48,10 +48,7 @@ class CpuJobs:
     def problems(self) -> Iterator[str]:
         """What Slurm would refuse, or read as something else."""
         if self.time is not None and not seconds(self.time):
-            yield (
-                f'time={self.time}: write "HH:MM:SS" or "D-HH:MM:SS", in quotes in a YAML file, or'
-                " null for the partition's own limit"
-            )
+            yield f'time={self.time}: write "HH:MM:SS" or "D-HH:MM:SS", in quotes in YAML, or null'
         if self.memory is not None and not _MEMORY.fullmatch(self.memory):
             yield f"memory={self.memory}: write a number and K, M, G or T, such as 64G"
         for key in ("partition", "account", "qos"):
@@ -84,7 +81,4 @@ class ClusterConfig(CpuJobs):
         yield from super().problems()
         limit = seconds(self.time or "")
         if limit is not None and self.warn_s >= limit:
-            yield (
-                f"warn_s={self.warn_s}: a task of {limit} s would be told to stop before it began;"
-                " lower it or raise cluster.time"
-            )
+            yield f"warn_s={self.warn_s}: must be below the time of a task, which is {limit} s"

@@ -78,12 +78,12 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
     path = folder / "config.yaml"
     if not path.is_file():
         raise UserError(f"{folder} is no run folder: it holds no config.yaml")
+    fixed = {*groups(), "tag", "run_dir"} - {"rubric"}
     for setting in settings:
-        key, _ = overrides.split(setting)
-        if key in {*groups(), "tag", "run_dir"} - {"rubric"}:
+        if overrides.split(setting)[0] in fixed:
             raise UserError(
-                f"{setting}: {key} cannot be chosen where a run folder is named; leave the folder"
-                " out and name model=... dataset=..., or set single keys such as sampling.trials=N"
+                f"{setting}: not where a run folder is named, which takes keys such as"
+                " sampling.trials=N; leave the folder out and name model=... dataset=..."
             )
     try:
         text = path.read_text(encoding="utf-8")

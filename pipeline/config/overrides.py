@@ -54,10 +54,7 @@ def split(setting: str) -> tuple[str, str]:
     ('sampling.trials', '40')
     """
     if not (shape := _SHAPE.fullmatch(setting)):
-        raise UserError(
-            f"{setting}: not a setting; write KEY=VALUE or GROUP=CHOICE, such as"
-            " sampling.trials=40 or model=qwen3-30b"
-        )
+        raise UserError(f"{setting}: not a setting; write KEY=VALUE, such as sampling.trials=40")
     return shape[1], shape[2]
 
 
@@ -285,8 +282,5 @@ def check_folder(argument: str) -> Path:
     """
     folder = Path(os.path.expanduser(argument))  # pathlib's raises for `~nobody`
     if not folder.is_dir():
-        raise UserError(
-            f"{argument}: neither a folder nor a setting; settings are KEY=VALUE, such as"
-            " model=qwen3-30b"
-        )
+        raise UserError(f"{argument}: neither a folder nor a setting, KEY=VALUE")
     return folder

@@ -123,10 +123,7 @@ class SamplingConfig:
 
     def problems(self) -> Iterator[str]:
         if self.temperature == 0 and self.trials > 1:
-            yield (
-                f"temperature=0 with sampling.trials={self.trials}: greedy decoding gives the same"
-                " attempt every time; set sampling.trials=1 or a temperature above 0"
-            )
+            yield "temperature=0: greedy attempts are all alike; set sampling.trials=1"
 
 
 @dataclass
@@ -146,15 +143,9 @@ class EngineConfig:
 
     def problems(self) -> Iterator[str]:
         if self.name == "transformers" and self.tensor_parallel_size > 1:
-            yield (
-                f"tensor_parallel_size={self.tensor_parallel_size} with engine=transformers:"
-                " only engine=vllm splits a model; set it to 1 or choose engine=vllm"
-            )
+            yield f"tensor_parallel_size={self.tensor_parallel_size}: only of engine=vllm"
         if self.name == "vllm" and self.device is not None:
-            yield (
-                f"device={self.device} with engine=vllm: vLLM takes the device it was built for"
-                " (choose GPUs with CUDA_VISIBLE_DEVICES); engine.device is for engine=transformers"
-            )
+            yield f"device={self.device}: only of engine=transformers; else CUDA_VISIBLE_DEVICES"
 
 
 @dataclass
@@ -206,10 +197,7 @@ class VerifierConfig:
         if "" in tokens or len(set(tokens)) < len(tokens):
             yield f"labels: {', '.join(map(repr, tokens))}: must be three different texts"
         if not self.content_free or len(set(self.content_free)) < len(self.content_free):
-            yield (
-                f"content_free={list(self.content_free)}: must be at least one text, each once,"
-                ' such as ["N/A", "", "[MASK]"]'
-            )
+            yield f"content_free={list(self.content_free)}: must be at least one text, each once"
 
 
 @dataclass
