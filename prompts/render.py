@@ -41,11 +41,8 @@ def fill(template: str, problem: str) -> str:
 def turns(user: str, system: str | None, system_role: str = "system") -> list[dict[str, str]]:
     """The chat as a list of turns.
 
-    Args:
-        user: the user's turn.
-        system: a system text, or None for none (the template may still add its own).
-        system_role: ``"system"``, or ``"user"`` to put the system text in front of the user's
-            turn, for chat templates that know no system role.
+    Without a `system` text the template may still add its own. With ``system_role="user"`` it
+    stands in front of the user's turn, for chat templates that know no system role.
 
     >>> turns("Hi", "Be brief.", "user")
     [{'role': 'user', 'content': 'Be brief.\\n\\nHi'}]
@@ -66,11 +63,10 @@ def render(
     """Render a chat with the tokenizer's own chat template, up to where the answer begins.
 
     Args:
-        tokenizer: a Hugging Face tokenizer; without a chat template it is an error.
+        tokenizer: a Hugging Face tokenizer.
         chat: turns as `turns` makes them.
         template_kwargs: options of the template, such as ``{"enable_thinking": True}``.
-        date: an ISO date for templates that print today's date, so that a prompt does not
-            change from one day to the next.
+        date: an ISO date for templates that print today's, so that a prompt stays the same.
 
     Raises:
         PromptError: when there is no chat template, or it refuses these turns.

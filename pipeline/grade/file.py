@@ -3,7 +3,6 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from pipeline.base import atomic
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.grade.known import Attempt, Graded, KnownGrades
+from pipeline.grade.known import Attempt, KnownGrades
 
 _BATCH = 4096  # rows graded together
 _ADDED = ("answer", "outcome", "layer", "reason")
@@ -28,21 +27,23 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
         UserError: for a bad row, before anything is graded, or a file that cannot be used.
     """
     _check_paths(source, target)
-    rows = list(_rows(source))
+    with source.open("rb") as file:
+        numbered = enumerate(file, 1)
+        rows = [_row(line, f"{source}, line {n}") for n, line in numbered if line.strip()]
     known = KnownGrades(cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None)
-    graded: list[Graded] = []
+    if clash := sorted({name for row in rows for name in _ADDED if name in row}):
+        warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
+    outcomes = Counter[str]()
     with Meter("grade", len(rows)) as meter:
         for start in range(0, len(rows), _BATCH):
             batch = rows[start : start + _BATCH]
-            graded += known.attempts([_attempt(row) for row in batch])
+            graded = known.attempts([_attempt(row) for row in batch])
+            for row, (extraction, grade) in zip(batch, graded, strict=True):
+                row |= {"answer": extraction.answer, **grade._asdict()}
+                outcomes[grade.outcome] += 1
             meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
-    if clash := sorted({name for row in rows for name in _ADDED if name in row}):
-        warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
-    pairs = zip(rows, graded, strict=True)
-    lines = (_line({**row, "answer": g.extraction.answer, **g.grade._asdict()}) for row, g in pairs)
-    atomic.write_lines(target, lines)
-    counts = Counter(g.grade.outcome for g in graded)
-    listed = "".join(f", {name} {count}" for name, count in counts.most_common())
+    atomic.write_lines(target, map(_line, rows))
+    listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())
     note(f"grade: {len(rows)} rows{listed}; {known.summary()}")
     note(f"saved {target}")
 
@@ -56,13 +57,6 @@ def _check_paths(source: Path, target: Path) -> None:
         raise UserError(f"--out {target}: is the input itself, which is never changed")
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise UserError(f"--out {target}: its folder is not there or cannot be written")
-
-
-def _rows(source: Path) -> Iterator[dict[str, Any]]:
-    with source.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                yield _row(line, f"{source}, line {number}")
 
 
 def _row(line: bytes, where: str) -> dict[str, Any]:

@@ -43,13 +43,6 @@ class Attempt(NamedTuple):
     truncated: bool
 
 
-class Graded(NamedTuple):
-    """The extracted answer of one attempt and its grade."""
-
-    extraction: Extraction
-    grade: Grade
-
-
 def identity(cfg: RunConfig) -> dict[str, Any]:
     """Everything that decides the grade of a pair: another identity is another cache."""
     return {
@@ -92,23 +85,19 @@ class KnownGrades:
         self.used: set[Pair] = set()
         self.parts = 0
 
-    def attempts(self, attempts: Sequence[Attempt]) -> list[Graded]:
-        """Extract and judge some attempts, in order."""
+    def attempts(self, attempts: Sequence[Attempt]) -> list[tuple[Extraction, Grade]]:
+        """What is extracted from each attempt, in order, and its grade."""
         policy = extraction(self.cfg)
         boxes = [verifiers.extract(a.text, truncated=a.truncated, **policy) for a in attempts]
         if self.plain:
-            return list(map(Graded, boxes, self.pairs([(a.gold, a.text) for a in attempts])))
+            grades = self.pairs([(attempt.gold, attempt.text) for attempt in attempts])
+            return list(zip(boxes, grades, strict=True))
         golds = [attempt.gold for attempt in attempts]
         answered = [
             (g, b.answer) for g, b in zip(golds, boxes, strict=True) if b.answer is not None
         ]
-        grades = iter(self.pairs(answered))
-        return [
-            Graded(box, verifiers.NO_ANSWER._replace(reason=_NO_ANSWER[box.reason]))
-            if box.answer is None
-            else Graded(box, next(grades))
-            for box in boxes
-        ]
+        judged = iter(self.pairs(answered))
+        return [(box, next(judged) if box.answer is not None else _no_answer(box)) for box in boxes]
 
     def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
         """The grade of each pair, in order; new ones are graded and kept.
@@ -166,6 +155,10 @@ class KnownGrades:
         except OSError as error:
             warn(f"{self.folder}: {error.strerror}; new grades are not kept for other runs")
             self.folder = None
+
+
+def _no_answer(box: Extraction) -> Grade:
+    return verifiers.NO_ANSWER._replace(reason=_NO_ANSWER[box.reason])
 
 
 def _load(folder: Path) -> dict[Pair, Grade]:

@@ -125,13 +125,10 @@ def _tags(template: str) -> list[str]:
 
 
 class Prompts:
-    """Makes a verifier's prompts, and knows the ids of its labels.
-
-    The tokenizer must be a fast one with a chat template; `context` is the most tokens of a prompt
-    and the one token of the answer.
+    """Makes a verifier's prompts, of `context` tokens with their answer, and knows its label ids.
 
     Raises:
-        UserError: when the tokenizer cannot be used so, or a label is not a single token.
+        UserError: without a fast tokenizer with a chat template, or for a label of several tokens.
     """
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:

@@ -134,26 +134,28 @@ def agree(run: Run) -> None:
             f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit the context"
         )
     truth = store.true_labels(verdicts["outcome"])
-    seen = np.flatnonzero(truth >= 0)
+    graded = np.flatnonzero(truth >= 0)
     path = folder(run) / "_disagreements.jsonl"
-    if not seen.size:
+    if not graded.size:
         path.unlink(missing_ok=True)
         note("verify: no grades to compare the verdicts with; run `grade`")
         return
-    correct = truth[seen] == 0
-    prob = store.of_labels(verdicts)[seen]
-    _show_agreement(agreement.agreement(correct, prob.argmax(axis=1)), len(verdicts) - seen.size)
+    correct, prob = truth[graded] == 0, store.of_labels(verdicts)[graded]
+    _show_agreement(agreement.agreement(correct, prob.argmax(axis=1)), len(verdicts) - graded.size)
     surest = agreement.disagreements(correct, prob.astype(np.float64))
-    rows = verdicts.take(pa.array(seen[surest]))
-    atomic.write_jsonl(path, _for_a_person(run, rows))
+    rows = verdicts.take(pa.array(graded[surest]))
+    atomic.write_jsonl(path, _for_a_person(run, rows) if len(rows) else [])
     if len(rows):
         note(f"verify: {len(rows)} disagreements, the surest first, are in {path}")
 
 
 def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
-    meanings = zip(LABELS, ("correct", "incorrect", "invalid"), strict=True)
-    columns = [Column("grader", "grader", align="left")]
-    columns += [Column(label, f"{label} {meaning}") for label, meaning in meanings]
+    columns = [
+        Column("grader", "grader", align="left"),
+        Column("A", "A correct"),
+        Column("B", "B incorrect"),
+        Column("C", "C invalid"),
+    ]
     rows = []
     for name, counts, shares in zip(
         ("correct", "not correct"), both.table, both.percent, strict=True
@@ -193,9 +195,8 @@ def _for_a_person(run: Run, verdicts: pa.Table) -> Iterable[dict[str, object]]:
 def _ends(run: Run, keys: Ints) -> list[str]:
     """The last characters of the responses of some attempts."""
     ends, order, ids = [""] * keys.size, np.argsort(keys), rowkeys.question_ids(run)
-    if keys.size:
-        for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
-            at = rowkeys.rows_of(rowkeys.encode(batch, ids), keys, order)
-            for i in np.flatnonzero(at >= 0):
-                ends[at[i]] = (batch["text"][i].as_py() or "")[-_END:]
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
+        at = rowkeys.rows_of(rowkeys.encode(batch, ids), keys, order)
+        for i in np.flatnonzero(at >= 0):
+            ends[at[i]] = (batch["text"][i].as_py() or "")[-_END:]
     return ends

@@ -51,10 +51,10 @@ def verify(run: Run) -> None:
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
     with lease.held(run.path / "verify.lease", "verifying", wait=True), named_as_verifier():
         judge = as_model(run.cfg)
-        made_by = store.identity(run.cfg, judge, template)
-        if store.made_otherwise(run, made_by):  # refused before anything is put aside
+        settings = store.identity(run.cfg, judge, template)
+        if store.made_otherwise(run, settings):  # refused before anything is put aside
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
-        store.put_aside(run, made_by)
+        store.put_aside(run, settings)
         _judge(run, judge, template, survey.survey(run, uses_answer(template)))
         quality.calibrated(run)
         quality.agree(run)
@@ -74,7 +74,7 @@ def _judge(run: Run, judge: RunConfig, template: str, work: Survey) -> None:
     try:
         if missing:
             questions = {row["question_id"]: row for row in run.questions}
-            answers = asker.ask([_candidate(questions[q], t, "") for q, t in missing])
+            answers = asker.ask([_candidate(questions[q], t) for q, t in missing])
             logprobs = [list(answer.logprobs) for answer in answers]
             baselines |= dict(zip(missing, logprobs, strict=True))
             store.write_baselines(run, baselines)
@@ -90,8 +90,8 @@ def _judge(run: Run, judge: RunConfig, template: str, work: Survey) -> None:
 
 def _judge_owed(run: Run, asker: Asker, work: Survey, bases: npt.NDArray[np.float64]) -> None:
     worker, temperature = workernames.worker_id(), store.temperature(run)
-    total, before = work.keys.size, int(work.done.sum())
-    with Meter("verify", total, done=before) as meter:
+    total, done = work.keys.size, int(work.done.sum())
+    with Meter("verify", total, done=done) as meter:
         for number, (rows, texts) in enumerate(survey.owed(run, work)):
             _ask(run, asker, work, rows, texts)
             work.done[rows] = True
@@ -101,7 +101,7 @@ def _judge_owed(run: Run, asker: Asker, work: Survey, bases: npt.NDArray[np.floa
             shards.write_part(store.folder(run) / f"{worker}-{number:05d}.parquet", table)
             meter.advance(rows.size, lambda: f"{asker.asked} prompts")
     note(
-        f"verify: {total - before} attempts judged with {asker.asked} prompts, content-free ones"
+        f"verify: {total - done} attempts judged with {asker.asked} prompts, content-free ones"
         " included"
     )
 
@@ -142,9 +142,9 @@ def check(run: Run, work: Survey, bases: npt.NDArray[np.float64]) -> None:
     logprobs, base = work.logprobs[work.slots[done]], bases[work.questions[done]]
     limits: dict[str, Any] = {"temperature": store.temperature(run), "mass_floor": v.least_mass}
     truth = work.truth[done]
-    seen = truth >= 0
+    graded = truth >= 0
     problems = guards.check_verdicts(logprobs, base, **limits) or (
-        guards.check_verdicts(logprobs[seen], base[seen], truth[seen] == 0, **limits)
+        guards.check_verdicts(logprobs[graded], base[graded], truth[graded] == 0, **limits)
     )
     if problems:
         raise UserError(
@@ -154,8 +154,7 @@ def check(run: Run, work: Survey, bases: npt.NDArray[np.float64]) -> None:
         )
 
 
-def _candidate(question: dict[str, Any], response: str, answer: str) -> Candidate:
-    """A content-free text is a response like another; the grader extracts nothing from it."""
+def _candidate(question: dict[str, Any], response: str, answer: str = "") -> Candidate:
     return Candidate(
         question["question_id"], question["problem"], question["gold"], response, answer
     )

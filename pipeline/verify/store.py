@@ -65,42 +65,43 @@ def temperature(run: Run) -> float:
     return float(applied["temperature"]) if applied else run.cfg.verifier.temperature
 
 
-def made_otherwise(run: Run, made_by: dict[str, Any]) -> bool:
-    """Whether there are verdicts, or baselines, of another identity than `made_by`."""
-    before = remembered(run, "settings")
-    some = any(folder(run).glob("*.parquet")) or (before is not None and _baselines(run).exists())
-    return some and before != made_by
+def made_otherwise(run: Run, settings: dict[str, Any]) -> bool:
+    """Whether there are verdicts, or baselines, of another identity than `settings`."""
+    stored = remembered(run, "settings")
+    some = any(folder(run).glob("*.parquet")) or (stored is not None and _baselines(run).exists())
+    return some and stored != settings
 
 
-def put_aside(run: Run, made_by: dict[str, Any]) -> None:
+def put_aside(run: Run, settings: dict[str, Any]) -> None:
     """Make room for verdicts of this identity, or take back those that were once put aside.
 
     Whole folders change their names, each at once, so no crash can mix two verifiers' verdicts.
     """
-    here, before = folder(run), remembered(run, "settings")
-    if before == made_by:
+    verdicts, stored = folder(run), remembered(run, "settings")
+    if stored == settings:
         return
-    if made_otherwise(run, made_by):
-        away = _aside(run, before)
-        away = away if not away.exists() else run.path / f"{away.name}-{workernames.worker_id()}"
-        here.rename(away)
-        changed = sorted(k for k in made_by if (before or {}).get(k) != made_by[k])
+    if made_otherwise(run, settings):
+        aside = _aside(run, stored)
+        if aside.exists():
+            aside = run.path / f"{aside.name}-{workernames.worker_id()}"
+        verdicts.rename(aside)
+        changed = sorted(k for k in settings if (stored or {}).get(k) != settings[k])
         note(
             f"verify: the verdicts so far were made otherwise ({', '.join(changed)}); they are kept"
-            f" in {away.name}"
+            f" in {aside.name}"
         )
-    back = _aside(run, made_by)
-    if back.exists() and not any(here.glob("*.parquet")):
-        shutil.rmtree(here, ignore_errors=True)
-        back.rename(here)
-        note(f"verify: verdicts made so before are taken back from {back.name}")
+    earlier = _aside(run, settings)
+    if earlier.exists() and not any(verdicts.glob("*.parquet")):
+        shutil.rmtree(verdicts, ignore_errors=True)
+        earlier.rename(verdicts)
+        note(f"verify: verdicts made so before are taken back from {earlier.name}")
         return
-    here.mkdir(parents=True, exist_ok=True)
-    runfolder.write_json(here / "_verifier.json", {"settings": made_by})
+    verdicts.mkdir(parents=True, exist_ok=True)
+    runfolder.write_json(verdicts / "_verifier.json", {"settings": settings})
 
 
-def _aside(run: Run, made_by: Any) -> Path:
-    return run.path / f"_verdicts-{runfolder.short_hash(json.dumps(made_by, sort_keys=True))}"
+def _aside(run: Run, settings: Any) -> Path:
+    return run.path / f"_verdicts-{runfolder.short_hash(json.dumps(settings, sort_keys=True))}"
 
 
 def remember(run: Run, **values: Any) -> None:
@@ -199,8 +200,8 @@ def recalibrate(run: Run, temperature: float) -> None:
     """Apply a calibration to every stored verdict, from its log-probs; nothing if it is applied."""
     v = run.cfg.verifier
     texts = list(v.content_free)
-    settings = {"temperature": temperature, "average": v.average, "content_free": texts}
-    if remembered(run, "calibration") == settings:
+    applied = {"temperature": temperature, "average": v.average, "content_free": texts}
+    if remembered(run, "calibration") == applied:
         return
     bases = question_baselines(run.cfg, read_baselines(run))
     # Not of one calibration until all parts are; a crash on the way is noticed by this.
@@ -216,7 +217,7 @@ def recalibrate(run: Run, temperature: float) -> None:
         return table
 
     changed = rewrite(run, anew)
-    remember(run, calibration=settings)
+    remember(run, calibration=applied)
     if changed:
         note(
             f"verify: {changed} verdicts calibrated anew from their log-probs, T={temperature:g},"

@@ -115,20 +115,20 @@ def _attempts(
     ungraded, longest = 0, 0
     damage = shards.Damage()
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage):
-        keys = rowkeys.encode(batch, ids)
-        kept = np.flatnonzero(keys >= 0)  # attempts at questions that the run no longer has
-        texts = batch["text"].take(pa.array(kept)).to_pylist()
-        answers: list[str | None] = [None] * kept.size
+        encoded = rowkeys.encode(batch, ids)
+        keys = encoded[encoded >= 0]  # the run may have lost questions
+        texts = batch["text"].filter(pa.array(encoded >= 0)).fill_null("").to_pylist()
+        answers = [""] * keys.size
         if with_answer:
-            at = rowkeys.rows_of(keys[kept], graded, order)
+            at = rowkeys.rows_of(keys, graded, order)
             ungraded += int((at < 0).sum())
-            answers = grades["answer"].take(pa.array(at, mask=at < 0)).to_pylist()
+            answers = grades["answer"].take(pa.array(at, mask=at < 0)).fill_null("").to_pylist()
+        names = ids.take(pa.array(keys >> 32)).to_pylist()
         hashes = []
-        for i, text, answer in zip(kept, texts, answers, strict=True):
-            judged = [ids[keys[i] >> 32].as_py(), text or "", answer or ""]
+        for judged in zip(names, texts, answers, strict=True):
             hashes.append(hashlib.blake2b(json.dumps(judged).encode(), digest_size=12).hexdigest())
-            longest = max(longest, len((text or "").encode()) + len((answer or "").encode()))
-        parts.append(keys[kept])
+            longest = max(longest, sum(len(text.encode()) for text in judged[1:]))
+        parts.append(keys)
         digests.append(np.array(hashes, dtype="S24"))
     if damage.lines:
         warn(f"attempts: {damage}; they are left out until they are made again")
@@ -150,25 +150,25 @@ def _add_stored(run: Run, work: Survey) -> None:
         judged = np.array(batch["judged"].to_pylist(), dtype="S24")
         slot = np.searchsorted(work.digests, judged)
         slot[slot == work.digests.size] = 0
-        same = work.digests[slot] == judged
-        at = slot[same]
-        work.logprobs[at] = store.of_labels(batch, "logprob_")[same]
-        work.tokens[at] = batch["tokens"].to_numpy()[same]
-        work.cut[at] = batch["cut"].to_numpy(zero_copy_only=False)[same]
+        known = work.digests[slot] == judged
+        at = slot[known]
+        work.logprobs[at] = store.of_labels(batch, "logprob_")[known]
+        work.tokens[at] = batch["tokens"].to_numpy()[known]
+        work.cut[at] = batch["cut"].to_numpy(zero_copy_only=False)[known]
         keys = rowkeys.encode(batch, work.ids)
         row = rowkeys.rows_of(keys, work.keys, order)
-        current = (row >= 0) & same & (work.slots[row] == slot)
+        current = (row >= 0) & known & (work.slots[row] == slot)
         work.done[row[current]] = True
         stale.append(keys[(row >= 0) & ~current])
     if damage.lines:
         warn(f"verdicts: {damage}; set aside, those rows are owed again")
         shards.set_aside(damage, VERDICTS)
-    old = np.concatenate(stale) if stale else np.empty(0, dtype=np.int64)
-    if old.size:
-        note(f"verify: {old.size} attempts or their extracted answers changed, judged anew")
+    changed = np.concatenate([np.empty(0, dtype=np.int64), *stale])
+    if changed.size:
+        note(f"verify: {changed.size} attempts or their extracted answers changed, judged anew")
 
         def without(table: pa.Table) -> pa.Table:
             keys = rowkeys.encode(table.combine_chunks(), work.ids)
-            return table.filter(pa.array(~np.isin(keys, old)))
+            return table.filter(pa.array(~np.isin(keys, changed)))
 
         store.rewrite(run, without)

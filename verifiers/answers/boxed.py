@@ -19,8 +19,8 @@ class Extraction(NamedTuple):
     reason: Reason
 
 
-# Every alternative matches in constant time or consumes what it looked at, so one pass over
-# hostile text stays linear. A doubled backslash before "boxed" is a JSON-escaped box.
+# Every alternative matches in constant time or consumes what it looked at, so hostile text takes
+# linear time. A doubled backslash before "boxed" is a JSON-escaped box.
 _TOKEN = re.compile(
     r"\\\\?(?P<box>boxed|fbox)(?![A-Za-z])\s{0,20}"
     r"(?:(?P<open>\{)|(?P<bare>[-+]?[0-9][0-9.,/]{0,99}))?"
@@ -75,9 +75,10 @@ def extract(
     start = 0
     if reasoning_end:
         end = text.rfind(reasoning_end)
-        if end < 0 and reasoning_end.startswith(_CHANNEL) and _CHANNEL in text:
+        if end >= 0:
+            start = end + len(reasoning_end)
+        elif reasoning_end.startswith(_CHANNEL) and _CHANNEL in text:
             return Extraction(None, "no_box")
-        start = end + len(reasoning_end) if end >= 0 else 0
 
     if boxes == "last" and (quick := _last_box(text, start)) is not None:
         return Extraction(_content(text, *quick), "boxed")
@@ -114,10 +115,7 @@ def extract(
 
 
 def _last_box(text: str, start: int) -> tuple[int, int] | None:
-    """The content of the last closed box, by looking back from the end; None leaves it open.
-
-    Nearly every answer is found here without reading the rest of the text.
-    """
+    """The content of the last closed box, for nearly every answer; None: read the whole text."""
     end = len(text)
     for _ in range(_LOOK_BACK):
         at = max(text.rfind("\\boxed", start, end), text.rfind("\\fbox", start, end))
@@ -151,11 +149,11 @@ def _last_math(text: str, start: int) -> str | None:
 
 def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Spans in the order of the text, without those inside another."""
-    kept: list[tuple[int, int]] = []
+    outermost: list[tuple[int, int]] = []
     for span in sorted(spans):
-        if not kept or span[0] >= kept[-1][1]:
-            kept.append(span)
-    return kept
+        if not outermost or span[0] >= outermost[-1][1]:
+            outermost.append(span)
+    return outermost
 
 
 def _content(text: str, start: int, end: int) -> str:

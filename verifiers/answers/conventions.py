@@ -1,19 +1,4 @@
-r"""What counts as the same answer where mathematics leaves it open: four documented conventions.
-
-The defaults are the strict ones, except that a bare list has no order (roots are found in any
-order, and a contest that asks for an ordered pair writes a tuple) and that a unit may be left out
-(a question that asks for centimetres is answered by 10).
-
->>> from verifiers import compare
->>> compare("1,2", "2,1"), compare("1,2", "2,1", Conventions(lists="ordered"))
-(True, False)
->>> compare("10", r"10\text{ cm}"), compare("10", r"10\text{ cm}", Conventions(units="required"))
-(True, False)
->>> compare("1/3", "0.333"), compare("1/3", "0.333", Conventions(decimals="rounded"))
-(False, True)
->>> compare("10", r"10\%"), compare("10", r"10\%", Conventions(percent="either"))
-(False, True)
-"""
+"""What counts as the same answer where mathematics leaves it open: four documented conventions."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
@@ -22,6 +7,10 @@ from typing import Literal, get_args, get_type_hints
 @dataclass(frozen=True)
 class Conventions:
     r"""How to read an answer where the text allows more than one reading.
+
+    The defaults are the strict ones, except that a bare list has no order (roots are found in any
+    order, and a contest that asks for an ordered pair writes a tuple) and that a unit may be left
+    out (a question that asks for centimetres is answered by 10).
 
     Attributes:
         lists: "unordered": `1,2` equals `2,1`; "ordered": it does not. Tuples and intervals always
@@ -34,6 +23,16 @@ class Conventions:
 
     Raises:
         ValueError: for a word that is not one of these.
+
+    >>> from verifiers import compare
+    >>> compare("1,2", "2,1"), compare("1,2", "2,1", Conventions(lists="ordered"))
+    (True, False)
+    >>> compare("5", r"5\text{ cm}"), compare("5", r"5\text{ cm}", Conventions(units="required"))
+    (True, False)
+    >>> compare("1/3", "0.333"), compare("1/3", "0.333", Conventions(decimals="rounded"))
+    (False, True)
+    >>> compare("10", r"10\%"), compare("10", r"10\%", Conventions(percent="either"))
+    (False, True)
     """
 
     lists: Literal["unordered", "ordered"] = "unordered"

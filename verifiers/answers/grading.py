@@ -35,9 +35,9 @@ Pair = tuple[str, str]
 class Grade(NamedTuple):
     """An outcome, which layer decided it, and why.
 
-    Layers: "text", "number", "word", "expression", "unit" and "list" decide in this process,
-    "algebra" is math_verify in a worker, "limits" refused the pair or stopped the worker, "plain"
-    is math_verify on the full text, "none" is for attempts without an answer.
+    "text", "number", "word", "expression", "unit" and "list" decide in this process; "algebra" is
+    math_verify in a worker, "plain" math_verify on the full text; "limits" refused the pair or
+    stopped the worker; "none" is for attempts without an answer.
     """
 
     outcome: Outcome

@@ -14,32 +14,13 @@ MAX_DEPTH = 40
 MAX_BARS = 16
 
 # Written as escapes where a sign is easily taken for another.
-_UNICODE = str.maketrans(
-    {
-        "\u2212": "-",  # minus
-        "\u2013": "-",  # en dash
-        "\u00d7": r"\times ",
-        "²": "^{2}",
-        "³": "^{3}",
-        "·": r"\cdot ",
-        "⋅": r"\cdot ",
-        "÷": "/",
-        "π": r"\pi ",
-        "∞": r"\infty ",
-        "°": r"^{\circ}",
-        "≤": r"\leq ",
-        "≥": r"\geq ",
-        "\u222a": r"\cup ",
-        "∅": r"\emptyset ",
-        "±": r"\pm ",
-        "\uff05": r"\%",
-        "\u00a0": " ",  # no-break, thin and narrow spaces
-        "\u2009": " ",
-        "\u202f": " ",
-        "\u200b": "",
-    }
-)
-
+_UNICODE = str.maketrans({
+    "\u2212": "-", "\u2013": "-",  # minus, en dash
+    "\u00d7": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "±": r"\pm ", "\uff05": r"\%",
+    "²": "^{2}", "³": "^{3}", "°": r"^{\circ}", "π": r"\pi ", "∞": r"\infty ",
+    "≤": r"\leq ", "≥": r"\geq ", "\u222a": r"\cup ", "∅": r"\emptyset ",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "",  # no-break, thin, narrow, no width
+})  # fmt: skip
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -183,7 +164,7 @@ def split_unit(text: str) -> tuple[str, str]:
     tail = _UNIT_TAIL.search(text)
     if tail is None or tail.start() == 0:
         return text, ""
-    unit = " ".join(tail[0].replace("\\text", "").replace("{", "").replace("}", "").split())
+    unit = " ".join(re.sub(r"\\text|[{}]", "", tail[0]).split())
     value = text[: tail.start()].strip()
     has_symbols = re.search(r"[A-Za-z=<>]", re.sub(r"\\[A-Za-z]+", "", value))
     if _SCALE.search(unit.lower()) or has_symbols or not re.search(r"[0-9})\]]$|\\pi$", value):
@@ -199,7 +180,7 @@ _MISREAD = [
         (r"[0-9)\]] ?_", "a subscript on a number"),
         (r"[0-9] [0-9]", "numbers side by side"),
         (
-            r"__|\\(?:def|let|newcommand|input|operatorname)(?![A-Za-z])",
+            r"__|\\(def|let|newcommand|input|operatorname)(?![A-Za-z])",
             "it defines or names commands",
         ),
         (r"\\%.", "a percent sign inside an expression"),

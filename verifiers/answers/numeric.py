@@ -4,9 +4,7 @@ Every value is computed with a precision that exceeds the size of every number o
 $\sqrt 2 + 10^{-300}$ is not $\sqrt 2$), and errors are judged against the largest of them. Two
 values are the same if nothing but rounding separates them, different if far more does; anything
 between, or a step at which rounding could matter (a division by what may be zero), is left open.
-
-Limits: see `rational.MAX_BITS` and `_MAX_PRECISION`. A number too large to be computed, such as
-a tower of powers, is only compared by its size.
+A number too large to be computed, such as a tower of powers, is only compared by its size.
 """
 
 import functools
@@ -19,11 +17,11 @@ from typing import Any
 from verifiers.answers.expression import TRIGONOMETRIC, Tree, read_expression
 from verifiers.answers.rational import PLAIN, Exact, Unsure, apart, size_of
 
-_OTHERS = frozenset(["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"])
+_INVERSE_OR_HYPERBOLIC = frozenset(["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"])
 _POINTS = 4
 _PRECISION = 256  # bits, beyond the size of the numbers
 _MAX_PRECISION = 8_000
-_GUARD = 64
+_GUARD = 64  # bits that rounding may cost
 
 
 def compare_expressions(gold: str, answer: str) -> bool | None:
@@ -50,9 +48,10 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
     names = sorted({part[1] for part in parts if part[0] == "var"})
     if not names:
         return _same(left, right, {})
+    seed = "\0".join(sorted([gold, answer]))
     equal = []  # at each point
     for i in range(_POINTS):
-        equal.append(_same(left, right, _points(names, "\0".join(sorted([gold, answer])), i)))
+        equal.append(_same(left, right, _points(names, seed, i)))
         if equal[i] is False:
             return False if i % 2 == 0 else None  # a root or power may have another branch there
     # With a corner they may agree on one side of a point and not on the other.
@@ -119,12 +118,12 @@ def _sign(text: str) -> int | None:
 
 def _same(left: Tree, right: Tree, points: dict[str, Fraction]) -> bool | None:
     try:
-        return _values_agree(left, right, Exact(points))
+        return _equal_values(left, right, Exact(points))
     except (Unsure, ArithmeticError, ValueError, RecursionError):
         return False if not points and apart(size_of(left), size_of(right)) else None
 
 
-def _values_agree(left: Tree, right: Tree, exact: Exact) -> bool | None:
+def _equal_values(left: Tree, right: Tree, exact: Exact) -> bool | None:
     a, b = exact.value(left), exact.value(right)
     if a is not None and b is not None:
         return a == b
@@ -164,19 +163,17 @@ class _Numeric:
     def value(self, tree: Tree, in_angle: bool = False) -> Any:
         exact = self.exact.value(tree)
         if exact is not None:
-            return self._noted(self.mp.mpf(exact.numerator) / exact.denominator)
+            return self._finite(self.mp.mpf(exact.numerator) / exact.denominator)
         name, *arguments = tree
         if name == "const":
             return {"pi": self.mp.pi, "e": self.mp.e, "i": self.mp.mpc(0, 1)}[arguments[0]] * 1
-        if name == "var":
+        if name == "var" or (name == "degree" and not in_angle):
             raise Unsure
         if name == "degree":
-            if not in_angle:
-                raise Unsure
             return self.value(arguments[0]) * self.mp.pi / 180
         angle = in_angle if name in ("add", "sub", "neg", "mul", "div") else name in TRIGONOMETRIC
         values = [self.value(argument, angle) for argument in arguments]
-        return self._noted(self._apply(name, values))
+        return self._finite(self._apply(name, values))
 
     def _apply(self, name: str, values: list[Any]) -> Any:
         x = values[0]
@@ -184,30 +181,33 @@ class _Numeric:
             return PLAIN[name](*values)
         if name == "div":
             return x / self._nonzero(values[1])
-        if name in ("pow", "root"):
-            return self._power(x, values[1], name == "root")
+        if name == "root":
+            return self._root(x, values[1])
+        if name == "pow":
+            return self._power(x, values[1])
         if name == "ln":
             return self.mp.log(self._nonzero(x))
         if name == "exp":
-            return self._power(self.mp.e * 1, x, False)
+            return self._power(self.mp.e * 1, x)
         if name in TRIGONOMETRIC and self.mp.mag(x) < 60:
             sine, cosine = self.mp.sin(x), self.mp.cos(x)
             top = {"sin": sine, "tan": sine, "cos": cosine, "cot": cosine}.get(name, 1)
             bottom = {"tan": cosine, "sec": cosine, "cot": sine, "csc": sine}.get(name)
             return top if bottom is None else top / self._nonzero(bottom)
         widest = 1 if name in ("arcsin", "arccos") else 1e6
-        if name in _OTHERS and _is_real(x) and abs(x) < widest:
+        if name in _INVERSE_OR_HYPERBOLIC and _is_real(x) and abs(x) < widest:
             return getattr(self.mp, name.replace("arc", "a"))(x)
         raise Unsure
 
-    def _power(self, base: Any, exponent: Any, root: bool) -> Any:
-        if root:  # the real root of a negative number where there is one
-            if not _is_real(exponent) or exponent != int(exponent) or not 1 < exponent < 1000:
-                raise Unsure
-            negative = _is_real(base) and base < 0
-            if negative and exponent % 2:
-                return -self.mp.root(self._nonzero(-base), int(exponent))
-            return self.mp.root(self._nonzero(base), int(exponent))
+    def _root(self, base: Any, degree: Any) -> Any:
+        """The root of a real degree; of a negative number the real one where there is one."""
+        if not _is_real(degree) or degree != int(degree) or not 1 < degree < 1000:
+            raise Unsure
+        if _is_real(base) and base < 0 and degree % 2:
+            return -self.mp.root(self._nonzero(-base), int(degree))
+        return self.mp.root(self._nonzero(base), int(degree))
+
+    def _power(self, base: Any, exponent: Any) -> Any:
         base = self._nonzero(base)
         integer = _is_real(exponent) and exponent == self.mp.nint(exponent)
         if not integer and not (_is_real(base) and base > 0):
@@ -221,7 +221,8 @@ class _Numeric:
             raise Unsure
         return x
 
-    def _noted(self, x: Any) -> Any:
+    def _finite(self, x: Any) -> Any:
+        """A value on the way; its exponent may be the widest."""
         if not self.mp.isfinite(x):
             raise Unsure
         if x != 0:

@@ -183,14 +183,13 @@ def size_of(tree: Tree | None) -> Size | None:
     name, *arguments = tree
     if name in ("factorial", "binom"):
         return _of_counts(name, arguments)
-    sizes = [size_of(argument) for argument in arguments if isinstance(argument, tuple)]
-    if not sizes or None in sizes or name not in ("neg", "mul", "div", "pow"):
+    if name not in ("neg", "mul", "div", "pow"):
         return None
-    return _combined(name, *sizes)  # type: ignore[arg-type]
-
-
-def _combined(name: str, a: Size, b: Size | None = None) -> Size | None:
-    if name == "neg" or b is None:
+    a = size_of(arguments[0])
+    b = a if name == "neg" else size_of(arguments[1])
+    if a is None or b is None:
+        return None
+    if name == "neg":
         return Size(-a.sign, a.low, a.high)
     if name == "mul":
         return Size(a.sign * b.sign, a.low + b.low, a.high + b.high)
@@ -214,13 +213,14 @@ def _known(tree: Tree) -> Fraction | None:
 
 
 def _of_counts(name: str, arguments: list[Tree]) -> Size | None:
-    values = [_known(argument) for argument in arguments]
-    if any(v is None or v.denominator != 1 or not 2 < v < 2**900 for v in values):
-        return None
-    n = float(values[0])  # type: ignore[arg-type]
+    counts = []
+    for argument in arguments:
+        value = _known(argument)
+        if value is None or value.denominator != 1 or not 2 < value < 2**900:
+            return None
+        counts.append(float(value))
+    n = counts[0]
     if name == "factorial":
         return Size(1, n * (math.log2(n) - 1.45), n * math.log2(n))
-    k = min(float(values[1]), n - float(values[1]))  # type: ignore[arg-type]
-    if k < 2:
-        return None
-    return Size(1, k * math.log2(n / k), k * (math.log2(n / k) + 1.45))
+    k = min(counts[1], n - counts[1])
+    return Size(1, k * math.log2(n / k), k * (math.log2(n / k) + 1.45)) if k >= 2 else None

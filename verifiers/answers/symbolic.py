@@ -55,7 +55,7 @@ def init_worker(memory_mb: int, plain: bool) -> None:
     Not bent for `plain`, which wants math_verify as it is.
     """
     if not plain:
-        grader.sympy_numeric_eq = _differ
+        grader.sympy_numeric_eq = lambda *_: False
         grader.sympy_symbolic_eq = exactly_equal
         grader.sympy_solve_and_compare = _solve_and_compare
     limit = memory_mb * 2**20
@@ -167,10 +167,9 @@ def why_unreadable(gold: str) -> str:
 def exactly_equal(a: Any, b: Any) -> bool:
     """Decide a = b for two SymPy expressions without rounding either.
 
-    Decimals count as the exact fractions they spell. Constants that differ in their first 60
-    significant digits are different; those that agree must also agree in 240 digits or be
-    proved equal by `simplify`. Expressions with variables are equal when their difference
-    simplifies to 0.
+    Decimals are the fractions they spell. Constants that differ in their first 60 significant
+    digits are different; those that agree must also agree in 240, or `simplify` must prove them
+    equal. Expressions with variables are equal when their difference simplifies to 0.
     """
     if isinstance(a, sympy.MatrixBase) and isinstance(b, sympy.MatrixBase):
         return a.shape == b.shape and all(map(exactly_equal, a.flat(), b.flat()))
@@ -215,10 +214,6 @@ def _solve_and_compare(gold: Any, answer: Any, *rounding: int) -> bool:
     if not sympy.solve(gold, gold.free_symbols):
         return False  # e^x = 0 and e^x = -1 have the same solutions: none
     return bool(_library_solve_and_compare(gold, answer, *rounding))
-
-
-def _differ(*_: object) -> bool:
-    return False
 
 
 # The one place where the library is bent; a release without these names must fail loudly.

@@ -1,9 +1,8 @@
 """Do verifier and grader agree, by how much more than chance, and where should a person look?
 
-The grader compares boxed answers and knows correct or not; the verifier reads the whole response
-and says A (correct), B (incorrect) or C (invalid). They agree on an attempt where the grader's
-"correct" meets an A, or its "not correct" a B or a C. An attempt on which the grader has no view,
-such as a timeout, is better left out than counted as not correct.
+They agree on an attempt where the grader's "correct" meets the verifier's A (correct), or its "not
+correct" a B (incorrect) or a C (invalid). An attempt on which the grader has no view, such as a
+timeout, is better left out than counted as not correct.
 """
 
 from typing import Any, NamedTuple
@@ -23,13 +22,12 @@ from verifiers.judge.labels import (
 
 
 class Kappa(NamedTuple):
-    """Agreement of two judges beyond chance; kappa and its large-sample standard error are ``None``
-    where chance alone agrees always, that is where both judges know one word only."""
+    """Agreement of two judges beyond chance."""
 
     observed: float  # share of cases on which they agree
     expected: float  # share on which judges with these habits would agree by chance
-    kappa: float | None  # (observed - expected) / (1 - expected): 1 is full agreement
-    stderr: float | None
+    kappa: float | None  # 1 is full agreement; None where both judges know one word only
+    stderr: float | None  # for a large sample of independent cases
 
 
 class Agreement(NamedTuple):
@@ -50,8 +48,8 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
                   + (1 - p_o)^2 sum_{i != j} p_ij (c_i + r_j)^2
                   - (p_o p_e - 2 p_e + p_o)^2 ] / ( n (1 - p_e)^4 )
 
-    The variance is that of independent cases. Attempts at one question are alike, so the standard
-    error is too small where there are many trials of few questions.
+    Attempts at one question are alike, so the standard error is too small where there are many
+    trials of few questions.
 
     Raises:
         ValueError: not square, empty, negative or broken counts.
@@ -113,18 +111,15 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
 
 
 def disagreements(correct: npt.ArrayLike, prob: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Where verifier and grader disagree, the attempts for a person to read first in front.
+    """Indices, int64, of the attempts on which verifier and grader disagree.
 
-    The label is the largest probability (the first of equal ones). The order is by how sure the
-    verifier is that the grader errs: P(A) where the grader says "not correct", 1 - P(A) where it
-    says "correct". Equal ones stay in the order of the attempts.
+    The label is the largest probability (the first of equal ones). First come those on which the
+    verifier is surest that the grader errs: P(A) where the grader says "not correct", 1 - P(A)
+    where it says "correct". Equal ones stay in the order of the attempts.
 
     Args:
         correct: whether the grader finds the attempt correct, bool, shape (n,).
         prob: the verifier's probabilities, calibrated or not, shape (n, 3), n > 0.
-
-    Returns:
-        Indices of attempts, int64.
 
     Raises:
         ValueError: a wrong shape, rows that are no distributions.
@@ -135,6 +130,6 @@ def disagreements(correct: npt.ArrayLike, prob: npt.ArrayLike) -> npt.NDArray[np
     """
     p = probability_rows(prob, "prob")
     right = bool_array(correct, "correct", len(p))
-    against = np.flatnonzero((p.argmax(axis=1) == 0) != right)
-    sure = np.where(right, 1 - p[:, 0], p[:, 0])[against]
-    return against[np.argsort(-sure, kind="stable")]
+    differ = np.flatnonzero((p.argmax(axis=1) == 0) != right)
+    sure = np.where(right, 1 - p[:, 0], p[:, 0])[differ]
+    return differ[np.argsort(-sure, kind="stable")]

@@ -65,13 +65,9 @@ def calibrate(
     Args:
         logprobs: label log-probs s, shape (..., 3).
         baselines: content-free log-probs b of the attempt's question, as from :func:`baseline`;
-            any shape that broadcasts to that of ``logprobs``, such as (3,) or (M, 1, 3) for
-            M questions of N trials.
-        temperature: T > 0. Above 1 it makes all distributions flatter, below 1 sharper; it never
-            changes which label is the largest.
-
-    Raises:
-        ValueError: NaN or +inf, a wrong shape, a temperature that is not positive and finite.
+            they broadcast to ``logprobs``: (3,), or (M, 1, 3) for M questions of N trials.
+        temperature: T > 0, finite. Above 1 all distributions are flatter, below 1 sharper; which
+            label is the largest does not change.
 
     Source: arXiv 2510.04265, appendix D.
 
@@ -89,15 +85,12 @@ def calibrate(
 def baseline(
     logprobs: npt.ArrayLike, average: Literal["probability", "logit"] = "probability"
 ) -> Floats:
-    """One baseline from the label log-probs of several content-free strings.
+    """One baseline, log scale, not normalised, float64 (..., 3), from several content-free strings.
 
     Args:
         logprobs: log-probs under the full vocabulary, shape (strings, ..., 3), one string at least.
         average: "probability" (of the strings, not normalised first) or "logit" (of log-probs);
             docs/verifier.md says what speaks for each.
-
-    Returns:
-        Baselines on the log scale, float64, shape (..., 3); not normalised.
 
     Source: arXiv 2102.09690, section 5.
 
@@ -119,14 +112,10 @@ def baseline(
 
 
 class Fit(NamedTuple):
-    """A fitted temperature, and what it is worth on attempts that it has not seen.
-
-    `stderr` is ``None`` where T stands at an end of `TEMPERATURES`, as it does when the verifier is
-    never wrong (the sharper the better) or worse than chance.
-    """
+    """A fitted temperature, and what it is worth on attempts that it has not seen."""
 
     temperature: float  # of the least negative log-likelihood
-    stderr: float | None
+    stderr: float | None  # None where T is at an end: never wrong, or worse than chance
     nll_before: float  # of the held-out attempts at T = 1, same baselines
     nll_after: float  # the same at the fitted T
     fitted: int  # number of attempts that T was fitted to
@@ -157,12 +146,11 @@ def fit_temperature(
             10, of two kinds.
         held_out: share of the attempts (with ``groups``: of the groups) that T is not fitted to.
         seed: decides which.
-        groups: integers, the question of each attempt, shape (n,); ``None`` for attempts that
-            have nothing in common.
+        groups: integers, the question of each attempt, shape (n,), three at least; ``None`` for
+            attempts that have nothing in common.
 
     Raises:
-        ValueError: too few labels, labels of one kind, a single group, scores that are equal for
-            all labels, a share outside (0, 1), or what ``calibrate`` refuses.
+        ValueError: what is not as said here, or scores that are equal for all labels.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599,
     section 4.2.
@@ -231,13 +219,13 @@ def _stderr(scores: Floats, truth: Ints, temperature: float, cluster: Ints | Non
     z = np.where(p > 0, scores, 0.0)  # 0 times -inf is 0 here
     mean = (p * z).sum(axis=-1)
     # Below LOWEST the loss is cut off and has no slope: such an attempt says nothing of T.
-    heard = picked(logs, truth) > LOWEST
-    curvature = float(((p * z**2).sum(axis=-1) - mean**2)[heard].sum())
+    sloped = picked(logs, truth) > LOWEST
+    curvature = float(((p * z**2).sum(axis=-1) - mean**2)[sloped].sum())
     if not curvature > 0:
         return None
     spread = np.sqrt(curvature)
     if cluster is not None:
-        slopes = np.where(heard, mean - z[np.arange(len(truth)), truth], 0.0)
+        slopes = np.where(sloped, mean - z[np.arange(len(truth)), truth], 0.0)
         _, member = np.unique(cluster, return_inverse=True)
         sums = np.bincount(member, weights=slopes)
         spread = np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum())

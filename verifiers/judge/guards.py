@@ -25,15 +25,14 @@ def check_verdicts(
     temperature: float = TEMPERATURE,
     mass_floor: float = 0.5,
 ) -> list[str]:
-    """What shows that a verifier's labels are broken, not merely bad: a sentence for each problem.
+    """What shows that a verifier is broken, not merely bad: a sentence for each problem.
 
     Args:
         logprobs: label log-probs under the full vocabulary, shape (n, 3); no attempts, no problem.
         baselines: as for :func:`calibrate`; ``None`` leaves the calibrated ones unchecked.
         correct: the grader's view, bool, shape (n,); ``None`` leaves "one label for all" unchecked.
         temperature: as for :func:`calibrate`.
-        mass_floor: the label mass P(A) + P(B) + P(C) of an attempt is low below this. Under 0.5
-            the verifier would sooner say something that is no label.
+        mass_floor: below it the label mass P(A) + P(B) + P(C) of an attempt is low.
 
     Raises:
         ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of range.

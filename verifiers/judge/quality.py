@@ -48,8 +48,7 @@ class Reliability(NamedTuple):
 def nll(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """Mean negative log-likelihood, in nats: at least 0, and 1.0986 for one third everywhere.
 
-    A true label of probability 0 counts 708, the loss of the smallest normal float64, so that the
-    mean stays a number.
+    A true label of probability 0 counts 708, so that the mean stays a number.
 
     Source: Good 1952, "Rational Decisions" (the logarithmic score).
 
@@ -62,9 +61,7 @@ def nll(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def brier(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Brier score of several classes, from 0 to 2 (2/3 for one third everywhere).
-
-    It is twice the usual one where there are two classes.
+    """Brier score, from 0 to 2 (2/3 for one third everywhere); of two classes twice the usual one.
 
     Source: Brier 1950, "Verification of forecasts expressed in terms of probability".
 
@@ -107,10 +104,9 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
 
 
 def ece(prob: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
-    """Expected calibration error of the largest probability, from 0 to 1, in equal bins.
+    """Expected calibration error of the largest probability (the first of equal ones), 0 to 1.
 
-    Of equal probabilities the first label counts as the largest. With few attempts in a bin the
-    error is biased upwards: a perfectly calibrated verifier does not get 0.
+    Few attempts in a bin bias it upwards: a perfectly calibrated verifier does not get 0.
 
     Source: Guo et al. 2017, arXiv 1706.04599, equation 3; Naeini et al. 2015.
 
@@ -125,8 +121,7 @@ def ece(prob: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
 def auroc(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
     """How well P(A) tells correct attempts (label A) from all others, 0.5 for chance.
 
-    The Mann-Whitney statistic from mid-ranks, so ties count one half; ``None`` if all attempts are
-    correct, or none.
+    Ties count one half; ``None`` if all attempts are correct, or none.
 
     Source: Hanley and McNeil 1982, "The meaning and use of the area under a ROC curve".
 
