@@ -49,11 +49,7 @@ PIECES = r"[0-9]| ?\\?[A-Za-z]+(?: (?=[0-9]))?| ?[^\sA-Za-z0-9]+(?: (?=[0-9]))?|
 
 
 def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE trained on the synthetic corpus: any text can be encoded.
-
-    Args:
-        seed: the seed of the 4,000 examples it is trained on.
-    """
+    """A byte-level BPE trained on 4,000 examples with a seed: any text can be encoded."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -62,10 +58,9 @@ def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=special,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -145,7 +140,7 @@ def train(out: Path, last: int) -> list[Path]:
     model = build_model(tokenizer)
     count = sum(p.numel() for p in model.parameters())
     print(f"{count:,} parameters, {len(tokenizer)} tokens, {torch.get_num_threads()} threads")
-    stream, folders = packed(tokenizer, examples(SEED + 1)), []
+    stream, folders = packed(tokenizer, examples(SEED + 1)), list[Path]()
     for step in fit(model, stream, lambda step: min(1.0, (step + 1) / WARMUP), last):
         if step in CHECKPOINTS:
             folders.append(out / "models" / f"step-{step:04d}")
@@ -155,21 +150,17 @@ def train(out: Path, last: int) -> list[Path]:
 
 def report(folders: Sequence[Path], questions: list[dict[str, str]], trials: int) -> None:
     """Sample each checkpoint and print what it can do, a line each."""
-    width = max(len("checkpoint"), *(len(label(folder)) for folder in folders))
+    # A checkpoint's name, with that of its variant in front.
+    names = [
+        f.name if f.parent.name in ("models", "variants") else f"{f.parent.name}/{f.name}"
+        for f in folders
+    ]
+    width = max(map(len, ("checkpoint", *names)))
     print(f"{'checkpoint':{width}}  correct  truncated  unboxed  tokens")
-    for folder in folders:
-        r = measure(folder, questions, trials)
-        print(
-            f"{label(folder):{width}}  {r['correct']:7.3f}  {r['truncated']:9.3f}"
-            f"  {r['unboxed']:7.3f}  {r['tokens']:6.1f}",
-            flush=True,
-        )
-
-
-def label(folder: Path) -> str:
-    """A checkpoint's name, with that of its variant in front."""
-    home = folder.parent.name
-    return folder.name if home in ("models", "variants") else f"{home}/{folder.name}"
+    for folder, name in zip(folders, names, strict=True):
+        shares = measure(folder, questions, trials)
+        line = "  {correct:7.3f}  {truncated:9.3f}  {unboxed:7.3f}  {tokens:6.1f}"
+        print(f"{name:{width}}{line.format(**shares)}", flush=True)
 
 
 def positive(text: str) -> int:
@@ -179,7 +170,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; ends with one line where it makes no sense."""
     parser = argparse.ArgumentParser(description="Train the demo models and write their folder.")
     add = parser.add_argument

@@ -18,13 +18,12 @@ Source:
 import hashlib
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from demo_task import examples
 from demo_training import SEED, fit, load, packed, save
-from transformers import Qwen3ForCausalLM
 
 TRUNK = "step-3000"  # the checkpoint that all variants start from
 STEPS, TUNE_STEPS = 300, 100
@@ -33,7 +32,8 @@ WARMUP = 20  # the optimisers start anew
 RECORD, WEIGHTS = "training.yaml", "model.safetensors"
 
 # Share of the full learning rates by progress from 0 to 1.
-SCHEDULES: dict[str, Callable[[float], float]] = {
+Schedule = Callable[[float], float]
+SCHEDULES: dict[str, Schedule] = {
     "constant": lambda t: 1.0,
     "raised": lambda t: 1.5,
     "inverse-root": lambda t: 1 / math.sqrt(1 + 8 * t),
@@ -43,9 +43,37 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-def tune_schedule(t: float) -> float:
-    """The share of the full learning rates in fine-tuning, by progress from 0 to 1."""
-    return 0.2 * (1 - t)
+class Training(NamedTuple):
+    """The training of a variant, or the fine-tuning of its last checkpoint."""
+
+    name: str
+    start: Path  # the checkpoint it starts from
+    first: int  # the number of the step that it starts from
+    schedule: Schedule
+    examples: Callable[[], Iterator[tuple[str, str, bool]]]
+    steps: int
+    every: int  # steps between two checkpoints; the last step always has one
+    checkpoints: dict[int, Path]  # by the number of the step, oldest first
+    home: Path  # where its record is
+
+    def record(self) -> str:
+        """What it is made of: equal texts, equal trainings."""
+        rates = ", ".join(f"{self.schedule(t / 6):.4f}" for t in range(7))
+        lines = {
+            "start": self.start.name,
+            "sha256": hashlib.sha256((self.start / WEIGHTS).read_bytes()).hexdigest(),
+            "steps": self.steps,
+            "every": self.every,
+            "warmup": WARMUP,
+            "rates": f"[{rates}]  # by progress 0, 1/6, ..., 1",
+        }
+        return "".join(f"{key}: {value}\n" for key, value in lines.items())
+
+    def complete(self) -> bool:
+        """Whether all checkpoints hold weights, and the record says what it would say now."""
+        note = self.home / RECORD
+        whole = all((folder / WEIGHTS).is_file() for folder in self.checkpoints.values())
+        return whole and note.is_file() and note.read_text() == self.record()
 
 
 def clean_examples(seed: int) -> Iterator[tuple[str, str, bool]]:
@@ -55,124 +83,27 @@ def clean_examples(seed: int) -> Iterator[tuple[str, str, bool]]:
             yield problem, reply, ends
 
 
-def warmed(schedule: Callable[[float], float], steps: int) -> Callable[[int], float]:
+def warmed(schedule: Schedule, steps: int) -> Callable[[int], float]:
     """The schedule by steps taken, out of `steps`, after a linear warm-up."""
     return lambda step: min(1.0, (step + 1) / WARMUP) * schedule(step / steps)
 
 
-class Variant(NamedTuple):
-    """One variant: its schedule, and how it is made.
+def train(training: Training, later: int) -> None:
+    """Train; what is left of an earlier try goes first, and `later` steps of others follow.
 
-    trunk: the checkpoint it starts from.
-    folder: of its checkpoints.
-    twin: the folder of the fine-tuned last checkpoint.
-    every: steps between two checkpoints; the last step always has one.
+    A checkpoint's folder is there whole or not at all.
     """
-
-    name: str
-    trunk: Path
-    folder: Path
-    twin: Path
-    steps: int
-    tune_steps: int
-    every: int
-
-    @property
-    def first(self) -> int:
-        """The number of the step that the trunk was saved at."""
-        return int(self.trunk.name.split("-")[-1])
-
-    @property
-    def checkpoints(self) -> dict[int, Path]:
-        """The folders of its checkpoints by the number of the step, oldest first."""
-        marks = [*range(self.every, self.steps, self.every), self.steps]
-        return {self.first + mark: self.folder / f"step-{self.first + mark:04d}" for mark in marks}
-
-    @property
-    def last(self) -> Path:
-        """The folder of its last checkpoint."""
-        return list(self.checkpoints.values())[-1]
-
-
-def record(start: Path, schedule: Callable[[float], float], steps: int, every: int) -> str:
-    """What a training is made of: equal texts, equal trainings."""
-    digest = hashlib.sha256((start / WEIGHTS).read_bytes()).hexdigest()
-    rates = ", ".join(f"{schedule(t / 6):.4f}" for t in range(7))
-    lines = {
-        "start": start.name,
-        "sha256": digest,
-        "steps": steps,
-        "every": every,
-        "warmup": WARMUP,
-        "rates": f"[{rates}]  # by progress 0, 1/6, ..., 1",
-    }
-    return "".join(f"{key}: {value}\n" for key, value in lines.items())
-
-
-def own_record(variant: Variant) -> str:
-    """What the checkpoints of a variant are made of."""
-    return record(variant.trunk, SCHEDULES[variant.name], variant.steps, variant.every)
-
-
-def twin_record(variant: Variant) -> str:
-    """What its twin is made of."""
-    return record(variant.last, tune_schedule, variant.tune_steps, variant.tune_steps)
-
-
-def owed(variant: Variant) -> tuple[int, int]:
-    """How many steps of training and of fine-tuning are still to be made."""
-    if not made(variant.checkpoints.values(), variant.folder, own_record, variant):
-        return variant.steps, variant.tune_steps
-    tuned = made([variant.twin], variant.twin, twin_record, variant)
-    return 0, 0 if tuned else variant.tune_steps
-
-
-def made(
-    folders: Iterable[Path], home: Path, of: Callable[[Variant], str], variant: Variant
-) -> bool:
-    """Whether all folders hold weights, and the record in `home` says what it would say now."""
-    whole = all((folder / WEIGHTS).is_file() for folder in folders)
-    note = home / RECORD
-    return whole and note.is_file() and note.read_text() == of(variant)
-
-
-def publish(model: Qwen3ForCausalLM, tokenizer: Any, folder: Path, note: str = "") -> None:
-    """Save a checkpoint so that its folder is there whole or not at all."""
-    part = folder.with_name(f".{folder.name}")
-    shutil.rmtree(part, ignore_errors=True)
-    save(model, tokenizer, part)
-    if note:
-        (part / RECORD).write_text(note)
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
-
-
-def train_variant(variant: Variant, later: int) -> None:
-    """Train a variant from the trunk; what is left of an earlier try goes first.
-
-    Args:
-        variant: which.
-        later: how many steps of other trainings follow.
-    """
-    shutil.rmtree(variant.folder, ignore_errors=True)
-    variant.folder.mkdir(parents=True)
-    model, tokenizer = load(variant.trunk)
-    stream = packed(tokenizer, examples(SEED + 2))
-    rate = warmed(SCHEDULES[variant.name], variant.steps)
-    for step in fit(model, stream, rate, variant.steps, f"{variant.name}: ", variant.first, later):
-        if step in variant.checkpoints:
-            publish(model, tokenizer, variant.checkpoints[step])
-    (variant.folder / RECORD).write_text(own_record(variant))
-
-
-def tune(variant: Variant, later: int) -> None:
-    """Fine-tune the last checkpoint of a variant; the arguments are those of `train_variant`."""
-    model, tokenizer = load(variant.last)
-    stream = packed(tokenizer, clean_examples(SEED + 3))
-    steps, rate = variant.tune_steps, warmed(tune_schedule, variant.tune_steps)
-    for _ in fit(model, stream, rate, steps, f"{variant.twin.name}: ", later=later):
-        pass
-    publish(model, tokenizer, variant.twin, twin_record(variant))
+    shutil.rmtree(training.home, ignore_errors=True)
+    model, tokenizer = load(training.start)
+    stream, rate = packed(tokenizer, training.examples()), warmed(training.schedule, training.steps)
+    title, first = f"{training.name}: ", training.first
+    for step in fit(model, stream, rate, training.steps, title, first, later):
+        if folder := training.checkpoints.get(step):
+            part = folder.with_name(f".{folder.name}")
+            shutil.rmtree(part, ignore_errors=True)
+            save(model, tokenizer, part)
+            part.rename(folder)
+    (training.home / RECORD).write_text(training.record())
 
 
 def make(
@@ -199,19 +130,44 @@ def make(
     Returns:
         The last checkpoint and the twin of every variant of which anything was made.
     """
-    home = out / "variants"
-    variants = [
-        Variant(name, trunk, home / name, home / f"{name}-tuned", steps, tune_steps, every)
-        for name in dict.fromkeys(names)
-    ]
-    due = [sum(owed(variant)) for variant in variants]
-    for number, variant in enumerate(variants):
-        if not due[number]:
-            print(f"{variant.name}: complete, nothing to do", flush=True)
-            continue
-        later = sum(due[number + 1 :])
-        if owed(variant)[0]:
-            train_variant(variant, tune_steps + later)
-        if owed(variant)[1]:
-            tune(variant, later)
-    return [(v.last, v.twin) for v, steps in zip(variants, due, strict=True) if steps]
+    first = int(trunk.name.split("-")[-1])
+    marks = [first + mark for mark in (*range(every, steps, every), steps)]
+    due: dict[str, list[Training]] = {}
+    for name in dict.fromkeys(names):
+        home, twin = out / "variants" / name, out / "variants" / f"{name}-tuned"
+        checkpoints = {mark: home / f"step-{mark:04d}" for mark in marks}
+        variant = Training(
+            name,
+            trunk,
+            first,
+            SCHEDULES[name],
+            lambda: examples(SEED + 2),
+            steps,
+            every,
+            checkpoints,
+            home,
+        )
+        tuning = Training(
+            twin.name,
+            checkpoints[marks[-1]],
+            0,
+            lambda t: 0.2 * (1 - t),
+            lambda: clean_examples(SEED + 3),
+            tune_steps,
+            tune_steps,
+            {tune_steps: twin},
+            twin,
+        )
+        if not variant.complete():
+            due[name] = [variant, tuning]
+        elif not tuning.complete():
+            due[name] = [tuning]
+        else:
+            print(f"{name}: complete, nothing to do", flush=True)
+    later = sum(training.steps for trainings in due.values() for training in trainings)
+    for trainings in due.values():
+        for training in trainings:
+            later -= training.steps
+            if not training.complete():
+                train(training, later)
+    return [(tuning.start, tuning.home) for *_, tuning in due.values()]

@@ -42,19 +42,11 @@ WIDTH = 16  # of the restated answers in the prompt
 
 
 def label_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """The ids of A, B and C as the first token after `prompt`.
-
-    Raises:
-        ValueError: when a label is not one token there.
-    """
-    head = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    ids = []
-    for label in LABELS:
-        found = tokenizer(f"{prompt}{label}<|im_end|>", add_special_tokens=False)["input_ids"]
-        if found[: len(head)] != head or len(found) != len(head) + 2:
-            raise ValueError(f"{label} is not a single token at the answer slot")
-        ids.append(found[-2])
-    return ids
+    """The ids of A, B and C after `prompt`, each of which must be one token there."""
+    texts = [prompt, *(f"{prompt}{label}" for label in LABELS)]
+    head, *labelled = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    assert all(ids[:-1] == head for ids in labelled), "a label is not a single token"
+    return [ids[-1] for ids in labelled]
 
 
 def encode(
@@ -117,11 +109,7 @@ def outputs(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
     The label is C when the attempt was cut or has no box, else A if the last box is the gold
     answer, as a string, else B.
 
-    Args:
-        folder: the checkpoint.
-        count: how many questions, one attempt each; none of them is a demo question.
-        limit: the most tokens of an attempt.
-        seed: of questions and sampling.
+    One attempt, of at most `limit` tokens, at each of `count` questions that are not in the demo.
     """
     rng = random.Random(seed)
     torch.manual_seed(seed)
@@ -130,49 +118,44 @@ def outputs(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
     drawn = (rng.choice(families).make(rng) for _ in itertools.count())
     items = list(itertools.islice((i for i in drawn if i.problem not in held_out), count))
     attempts = sample(folder, [item.problem for item in items], limit)
-    judged = []
+    labelled = []
     for item, (text, ended, _) in zip(items, attempts, strict=True):
         answer = extract(text, truncated=not ended).answer or ""
         label = "C" if not answer else "A" if answer == item.answer else "B"
         kind = "ended" if ended else "cut"
-        judged.append(Case(item.problem, item.answer, text, answer, label, kind))
-    return judged
+        labelled.append(Case(item.problem, item.answer, text, answer, label, kind))
+    return labelled
 
 
 @torch.no_grad()
-def judge(folder: Path, judged: Sequence[Case]) -> torch.Tensor:
+def judge(folder: Path, given: Sequence[Case]) -> torch.Tensor:
     """Log-probabilities of A, B and C at the answer slot, float32 (cases, 3)."""
     model, tokenizer = load(folder, padding_side="left")
     template = PROMPT.read_text()
-    prompts = [chat(tokenizer, turn(template, case)) for case in judged]
+    prompts = [chat(tokenizer, turn(template, case)) for case in given]
     labels = label_ids(tokenizer, prompts[0])
-    found = []
+    options = {"add_special_tokens": False, "padding": True, "return_token_type_ids": False}
+    logprobs = []
     for start in range(0, len(prompts), 64):
-        part = tokenizer(
-            prompts[start : start + 64],
-            add_special_tokens=False,
-            padding=True,
-            return_tensors="pt",
-            return_token_type_ids=False,
-        )
-        logits = model(**part, logits_to_keep=1).logits[:, -1]
-        found.append(logits.log_softmax(-1)[:, labels])
-    return torch.cat(found)
+        batch = tokenizer(prompts[start : start + 64], return_tensors="pt", **options)
+        logits = model(**batch, logits_to_keep=1).logits[:, -1]
+        logprobs.append(logits.log_softmax(-1)[:, labels])
+    return torch.cat(logprobs)
 
 
-def report(name: str, folder: Path, judged: Sequence[Case]) -> None:
+def report(name: str, folder: Path, given: Sequence[Case]) -> None:
     """Print accuracy, the least label mass, and labels against verdicts."""
-    logprobs = judge(folder, judged)
+    logprobs = judge(folder, given)
     verdicts = [LABELS[i] for i in logprobs.argmax(1).tolist()]
-    table = Counter(zip((c.label for c in judged), verdicts, strict=True))
+    table = Counter(zip((case.label for case in given), verdicts, strict=True))
     right = sum(table[label, label] for label in LABELS)
     mass = logprobs.exp().sum(1).min().item()
-    print(f"{name}: {right} of {len(judged)} right ({right / len(judged):.3f}), mass >= {mass:.4f}")
+    print(f"{name}: {right} of {len(given)} right ({right / len(given):.3f}), mass >= {mass:.4f}")
     for label in LABELS:
         row = [table[label, verdict] for verdict in LABELS]
         recall = table[label, label] / max(1, sum(row))
         print(f"  {label}: says A {row[0]:5d}, B {row[1]:5d}, C {row[2]:5d}; recall {recall:.3f}")
-    missed = Counter(c.kind for c, v in zip(judged, verdicts, strict=True) if c.label != v)
+    missed = Counter(c.kind for c, v in zip(given, verdicts, strict=True) if c.label != v)
     print(f"  missed, by kind: {dict(missed)}", flush=True)
 
 
@@ -183,12 +166,11 @@ def evaluate(folder: Path) -> None:
     report("held-out cases", folder, list(itertools.islice(stream, 2000)))
     stream = (c for c in cases(SEED + 2, template, talk=1.0) if c.kind != "free")
     report("responses that pretend to be prompt", folder, list(itertools.islice(stream, 1000)))
-    models = MODELS
     for limit in (96, 32):
         real = [
             case
             for number, step in enumerate(REAL)
-            for case in outputs(models / f"step-{step}", 250, limit, SEED + limit + number)
+            for case in outputs(MODELS / f"step-{step}", 250, limit, SEED + limit + number)
         ]
         report(f"outputs of {len(REAL)} checkpoints, at most {limit} tokens", folder, real)
     rows = demo_questions()
