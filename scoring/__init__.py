@@ -1,8 +1,7 @@
 """Statistics on outcome matrices: what a model scored, and how sure that is.
 
 A matrix R has one row per question and one column per trial; an entry is the category 0..C of
-that attempt: for plain grading 1 correct and 0 not. Only NumPy and SciPy are needed, and Numba for
-``scoring.studies.convergence``.
+that attempt: for plain grading 1 correct and 0 not.
 
 >>> import numpy as np
 >>> from scoring import avg, bayes, bayes_ci, compare, pass_at_k, pass_at_k_ci
@@ -24,13 +23,10 @@ The plain average; how far the prior moved the score, in units of sigma, should 
 (0.7, -0.48)
 
 That sigma is about repeating the trials of these questions. Questions as a sample from a larger
-pool have the standard error that most harnesses print:
+pool have the standard error that most harnesses print. Pass@k, without bias, and its posterior:
 
 >>> round(question_stderr(R), 3)
 0.1
-
-Pass@k, without bias, and its posterior:
-
 >>> round(pass_at_k(R, 2), 3), [round(x, 3) for x in pass_at_k_ci(R, 2)]
 (0.95, [0.839, 0.097, 0.649, 1.0])
 
@@ -63,10 +59,9 @@ order of models reverses from one set of scores to another:
 >>> round(monotone_tau(scores), 3), round(reversal_rate(scores, others), 3)
 (0.667, 0.5)
 
-Studies with known truth, and of how many trials a ranking needs, are in ``scoring.studies``.
-
-Formulas: Hariri et al., "Don't Pass@k", arXiv 2510.04265. Which number to report, and why:
-``docs/scoring.md``.
+Studies with known truth, and of how many trials a ranking needs, are in ``scoring.studies``. Which
+number to report, and why: ``docs/scoring.md``. Formulas: Hariri et al., "Don't Pass@k", arXiv
+2510.04265.
 """
 
 from scoring.intervals.classical import bootstrap_ci as bootstrap_ci

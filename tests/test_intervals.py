@@ -418,7 +418,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: posterior_cdf(np.nan, [[0, 1]]), "x is nan"),
     (lambda: posterior_cdf("a", [[0, 1]]), "x has dtype"),
-    (lambda: posterior_cdf([0.1, 0.2], np.ones((3, 2, 2), dtype=int)), r"x has shape \(2,\)"),
+    (lambda: posterior_cdf([0.1, 0.2], np.ones((3, 2, 2), dtype=int)), r"x \(2,\), stack \(3,\)"),
     (lambda: posterior_cdf([0.1, 0.2], np.ones((1, 2, 2), dtype=int)), r"x has shape \(2,\)"),
     (lambda: wald_ci([[0], [1]]), "question 0 .* has 1 trials, but the Wald interval"),
     (lambda: wald_ci([[0, 1]], confidence=0), "confidence is 0"),

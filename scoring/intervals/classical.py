@@ -1,9 +1,7 @@
 """Classical intervals of the plain average, for comparison with the posterior's.
 
 Over trials of these questions: Wald, Wilson, bootstrap of trials. With questions as a sample:
-clustered, bootstrap of questions. What an interval of level 95 % covers in truth depends on M, N
-and the success rates; ``scoring.studies.coverage`` measures it. Arguments, returns and errors are
-those of :func:`wald_ci`, where a function does not name more.
+clustered, bootstrap of questions. ``scoring.studies.coverage`` measures what they cover.
 """
 
 from __future__ import annotations
@@ -48,19 +46,10 @@ def wald_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.9
     Questions are fixed, as for Bayes@N. A question whose trials all agree adds nothing to stderr,
     and where all do the interval is a point. It is not cut off at the range of w.
 
-    Args:
-        R: as for :func:`scoring.bayes`, but with at least two trials of every question.
-        w: as for :func:`scoring.bayes`.
-        confidence: level of the interval, in (0, 1).
-
-    Returns:
-        a, stderr, lo, hi; floats for one matrix, arrays of shape (...) for a stack.
-
-    Raises:
-        ValueError: as for :func:`scoring.bayes`; a question with fewer than two trials;
-            confidence out of range.
-
-    Source: the standard error of a stratified sample, Cochran, "Sampling Techniques", chapter 5.
+    R and w, and their errors, are those of :func:`scoring.bayes`, with at least two trials of every
+    question; ``confidence``, the level of the interval, lies in (0, 1). Returns a, stderr and both
+    ends: floats for one matrix, arrays of shape (...) for a stack. Source: the standard error of a
+    stratified sample, Cochran, "Sampling Techniques", chapter 5.
 
     >>> [round(x, 4) for x in wald_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1581, 0.3901, 1.0099]
@@ -82,13 +71,12 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
 
         ( a + z^2 / 2n  -/+  z sqrt( a (1 - a) / n + z^2 / 4n^2 ) ) / (1 + z^2 / n)
 
-    It ignores that questions differ. With the same N everywhere it is conservative, since
-    success rates p_a that differ make the variance of a smaller than a binomial's; with unequal N_a
-    it need not be. n is the number of trials for which a has the variance of a binomial share when
-    all p_a are equal, and stderr sqrt(a (1 - a) / n). Outcomes other than 0 and 1, or a question
-    without trials, are a ValueError. All else: :func:`wald_ci`. Source: Wilson, "Probable
-    inference, the law of succession, and statistical inference", Journal of the American
-    Statistical Association 22 (1927).
+    It ignores that questions differ, and with the same N everywhere is conservative: success rates
+    p_a that differ make the variance of a smaller than a binomial's. For equal p_a the variance is
+    that of a binomial share of n trials; stderr is sqrt(a (1 - a) / n). Outcomes other than 0 and
+    1, or a question without trials, are a ValueError. All else: :func:`wald_ci`. Source: Wilson,
+    "Probable inference, the law of succession, and statistical inference", J. Am. Stat. Assoc. 22
+    (1927).
 
     >>> [round(x, 4) for x in wilson_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1449, 0.3968, 0.8922]
@@ -110,11 +98,10 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
 def clustered_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95) -> Summary:
     """The average with questions as a sample from a larger pool: a -/+ z question_stderr.
 
-    What evaluation harnesses print. It is about other questions of this kind, and is wider than
-    an interval over trials unless the questions are alike. z is the normal quantile, also for few
-    questions, where Student's would be larger. It is not cut off at the range of w. Arguments and
-    errors: :func:`scoring.question_stderr`. All else: :func:`wald_ci`. Source: Miller, "Adding
-    Error Bars to Evals", arXiv 2411.00640.
+    What evaluation harnesses print. It is about other questions of this kind. z is the normal
+    quantile, also for few questions, where Student's would be larger. It is not cut off at the
+    range of w. R and errors: :func:`scoring.question_stderr`. All else: :func:`wald_ci`. Source:
+    Miller, "Adding Error Bars to Evals", arXiv 2411.00640.
 
     >>> [round(x, 4) for x in clustered_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1, 0.504, 0.896]
@@ -134,12 +121,11 @@ def bootstrap_ci(
     """The average with the percentile interval of a bootstrap.
 
     With "trials", each question's N_a trials are drawn again with replacement, from the counts: a
-    multinomial. With "questions", M questions are drawn with replacement, each with its own mean.
-    lo and hi are quantiles of the averages of the replicates, at least two, and stderr is their
-    standard deviation. A question whose trials all agree has no spread, and with "trials" the
-    variance is (N - 1) / N of :func:`wald_ci`'s. ``seed`` is a whole number from 0 up; each matrix
-    of a stack gets what it would alone. A question needs one trial. All else: :func:`wald_ci`.
-    Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
+    multinomial, whose variance is (N - 1) / N of :func:`wald_ci`'s. With "questions", M questions
+    are drawn with replacement, each with its own mean. The ends are quantiles of the averages of
+    the replicates, at least two, and stderr is their standard deviation. ``seed`` is a whole number
+    from 0 up; each matrix of a stack gets what it would alone. A question needs one trial. All
+    else: :func:`wald_ci`. Source: Efron, "Bootstrap methods", Ann. Statist. 7 (1979).
 
     >>> [round(x, 4) for x in bootstrap_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.141, 0.4, 1.0]
@@ -151,15 +137,12 @@ def bootstrap_ci(
         raise ValueError(f'resample is {resample!r}: pass "trials" or "questions"')
     counts, weights = weighted_counts(R, w)
     check_trials(counts.sum(axis=-1), 1, "the bootstrap")
-    stack = counts.shape[:-2]
-    summary = np.empty((3, *stack))
+    spread = np.empty((3, *counts.shape[:-2]))
     # One matrix at a time bounds the memory, and a draw costs far more than a turn of the loop.
-    for at in np.ndindex(stack):
+    for at in np.ndindex(spread.shape[1:]):
         averages = _replicates(counts[at], weights, replicates, seed, resample == "trials")
-        ends = np.quantile(averages, [tail, 1 - tail])
-        summary[(slice(None), *at)] = averages.std(ddof=1), *ends
-    a = observed_means(counts, weights).mean(axis=-1)
-    return Summary(*map(result, (a, *summary)))
+        spread[:, *at] = averages.std(ddof=1), *np.quantile(averages, [tail, 1 - tail])
+    return Summary(*map(result, (observed_means(counts, weights).mean(axis=-1), *spread)))
 
 
 def _replicates(counts: Ints, weights: Floats, replicates: int, seed: int, trials: bool) -> Floats:

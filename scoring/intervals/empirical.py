@@ -14,19 +14,17 @@ carries what M questions leave unknown about their prior. The hyperprior is weak
 
 * q ~ Dirichlet(1/(C + 1), ..., 1/(C + 1)), for two outcomes Jeffreys' prior Beta(1/2, 1/2): it
   weighs as much as one trial in all, and q stays off the edge when every trial was correct.
-* s has the density 100 / (100 + s)^2, nearly uniform below 100. One trial a question says
-  nothing on s, and questions that are all alike bound it from below only; the score's interval is
-  widest, and holds, for large s. A few trials of a few tens of questions outweigh it.
+* s has the density 100 / (100 + s)^2, nearly uniform below 100: for one trial a question says
+  nothing on s, and questions that are all alike bound it from below only.
 
 A question borrows from the others as much as it lacks trials of its own. So numbers of trials that
 differ must not go with difficulty: with 2 trials of every easy question and 80 of every hard one,
-the easy ones are taken for hard and the interval misses. Equal numbers are always safe in this.
-
-Which of the intervals covers what it says, and where: ``scoring.studies.coverage``.
+the easy ones are taken for hard and the interval misses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,16 +46,12 @@ from scoring.numerics.shared_prior import blocks, posterior
 
 
 class Prior(NamedTuple):
-    """The prior over questions that :func:`fit_prior` finds, and how sure it is.
-
-    A standard deviation of log s of 0.1 is 10 %; 1.8 is that of the hyperprior: the data say
-    nothing.
-    """
+    """The prior over questions that :func:`fit_prior` finds, and how sure it is."""
 
     mean: Floats  # posterior mean of q, shape (..., C + 1); adds up to 1
     mean_sd: Floats  # posterior standard deviation of each entry of q
     concentration: Any  # exp of the posterior mean of log s, shape (...)
-    log_concentration_sd: Any  # posterior standard deviation of log s, shape (...)
+    log_concentration_sd: Any  # posterior standard deviation of log s; 1.8 is the hyperprior's
 
 
 def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, Any]:
@@ -69,11 +63,9 @@ def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, A
         mu      = E[ 1/M sum_a m_a ]
         sigma^2 = E[ 1/M^2 sum_a V_a ] + Var[ 1/M sum_a m_a ]
 
-    Questions are fixed and trials are random, as for :func:`scoring.bayes`. A question without
-    trials has the fitted prior as posterior: it takes after the others. Arguments, returns and
-    errors: :func:`scoring.bayes`. Source: not in the paper; the Dirichlet-multinomial is the
-    marginal likelihood of its model (arXiv 2510.04265, equations 1 and 15 with the prior's ones
-    replaced by s q).
+    A question without trials has the fitted prior as posterior. All else: :func:`scoring.bayes`.
+    Source: not in the paper; the Dirichlet-multinomial is the marginal likelihood of its model
+    (arXiv 2510.04265, equations 1 and 15 with the prior's ones replaced by s q).
 
     Thirty questions, 78 of 80 trials correct in each: Bayes@N says 0.9634.
 
@@ -81,10 +73,7 @@ def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, A
     >>> round(mu, 4), round(sigma, 4)
     (0.9745, 0.0032)
     """
-    counts, weights = weighted_counts(R, w)
-    mu, sigma = _unit_score(counts, weights)
-    low, span = weights.min(), np.ptp(weights)
-    return result(low + span * mu), result(span * sigma)
+    return empirical_bayes_ci(R, w)[:2]
 
 
 def empirical_bayes_ci(
@@ -97,25 +86,18 @@ def empirical_bayes_ci(
 
     The ends are quantiles of the Beta distribution on [min w, max w] with mean mu and standard
     deviation sigma: near the edge the posterior is skewed, and mu -/+ z sigma would leave the
-    range on one side and miss on the other. The form was chosen by the coverage study. Arguments,
-    returns, errors: :func:`scoring.bayes_ci`.
+    range on one side and miss on the other. All else: :func:`scoring.bayes_ci`.
 
-    >>> mu, sigma, lo, hi = empirical_bayes_ci([[1] * 78 + [0] * 2] * 30)
-    >>> round(mu, 4), round(lo, 4), round(hi, 4)
-    (0.9745, 0.9678, 0.9804)
-
-    Not one mistake in thirty questions and four trials each:
-
-    >>> mu, sigma, lo, hi = empirical_bayes_ci([[1] * 4] * 30)
-    >>> round(lo, 3), round(hi, 3)
-    (0.98, 1.0)
+    >>> [round(x, 4) for x in empirical_bayes_ci([[1] * 78 + [0] * 2] * 30)]
+    [0.9745, 0.0032, 0.9678, 0.9804]
     """
     confidence = check_confidence(confidence)
     counts, weights = weighted_counts(R, w)
-    mu, sigma = _unit_score(counts, weights)
     low, span = weights.min(), np.ptp(weights)
-    ends = [low + span * end for end in _beta_ends(mu, sigma, confidence)]
-    lo, hi = (within(end, bounds) for end in ends)
+    # On the scale where the smallest weight is 0 and the largest 1.
+    units = (weights - low) / (span if span > 0 else 1.0)
+    mu, sigma = _by_block(lambda block: _mixture(block, units), counts)
+    lo, hi = (within(low + span * end, bounds) for end in _beta_ends(mu, sigma, confidence))
     return Summary(result(low + span * mu), result(span * sigma), lo, hi)
 
 
@@ -135,15 +117,16 @@ def fit_prior(R: Outcomes, categories: int = 2) -> Prior:
     categories = check_whole(categories, "categories", 2)
     advice = f"categories is {categories}, for outcomes 0..{categories - 1}"
     counts = outcome_counts(R, categories, remedy=advice)
-    parts = zip(*map(_prior_moments, blocks(_flat(counts))), strict=True)
-    mean, mean_sd, log_s, log_sd = (np.concatenate(part) for part in parts)
-    lead = counts.shape[:-2]
-    return Prior(
-        mean.reshape((*lead, categories)),
-        mean_sd.reshape((*lead, categories)),
-        result(np.exp(log_s).reshape(lead)),
-        result(log_sd.reshape(lead)),
-    )
+    mean, mean_sd, log_s, log_sd = _by_block(_prior_moments, counts)
+    return Prior(mean, mean_sd, result(np.exp(log_s)), result(log_sd))
+
+
+def _by_block(function: Callable[[Ints], tuple[Floats, ...]], counts: Ints) -> list[Floats]:
+    """Apply a function of counts (B, M, C + 1) to a stack, a block at a time."""
+    stack, flat = counts.shape[:-2], counts.reshape(-1, *counts.shape[-2:])
+    parts = zip(*map(function, blocks(flat)), strict=True)
+    columns = [np.concatenate(part) for part in parts]
+    return [column.reshape(stack + column.shape[1:]) for column in columns]
 
 
 def _prior_moments(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
@@ -155,19 +138,6 @@ def _prior_moments(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
     middle = (weight * log_s).sum(axis=-1)
     spread = (weight * (log_s - middle[:, None]) ** 2).sum(axis=-1)
     return mean, np.sqrt(variance), middle, np.sqrt(spread)
-
-
-def _unit_score(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
-    """mu and sigma (...) on the scale where the smallest weight is 0 and the largest 1."""
-    span = np.ptp(weights)
-    units = (weights - weights.min()) / (span if span > 0 else 1.0)
-    parts = zip(*(_mixture(block, units) for block in blocks(_flat(counts))), strict=True)
-    mu, sigma = (np.concatenate(part) for part in parts)
-    return mu.reshape(counts.shape[:-2]), sigma.reshape(counts.shape[:-2])
-
-
-def _flat(counts: Ints) -> Ints:
-    return counts.reshape((-1, *counts.shape[-2:]))
 
 
 def _mixture(counts: Ints, units: Floats) -> tuple[Floats, Floats]:

@@ -1,9 +1,8 @@
 """Two kinds of uncertainty of a score, side by side: the trials, and the choice of questions.
 
 A score moves when the same questions are answered again, and when other questions of the same kind
-are asked. More trials shrink only the first, more questions both. The standard error over questions
-that most harnesses print holds both already, since the questions' means in it are noisy: the
-questions' own part is what is left of it without the trials' part.
+are asked. The standard error over questions that most harnesses print holds both, since the
+questions' means in it are noisy: the questions' own part is what is left without the trials' part.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from scoring.metrics.bayes import avg, question_stderr
 from scoring.numerics.checks import result
-from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, weighted_counts
+from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, weighted_counts
 from scoring.numerics.moments import observed_means, posterior_moments
 
 
@@ -45,17 +44,12 @@ def uncertainty(R: Outcomes, w: npt.ArrayLike | None = None) -> Uncertainty:
 
     v_a is the unbiased estimate of the variance of x_a given the question, and clustered^2 that
     of the variance of the average over both draws: so total is clustered, except where the
-    question's means happen to differ less than their own noise and no part is left for the
-    questions. Never add sigma or trials to clustered: the trials would count twice.
+    question's means happen to differ less than their own noise. Never add sigma or trials to
+    clustered: the trials would count twice.
 
-    One trial alone says nothing about its own variance. Where N_a = 1, v_a is the mean of that
-    variance under the posterior with the uniform prior, T_a / N_a times the posterior variance of
-    w . pi_a (T_a = 1 + C + N_a), the prior's word more than the data's (1/6 for any binary
-    outcome). If most questions have one trial, trust clustered and do not split it.
-
-    sigma and trials are about the same thing, seen by the posterior and by the sample. sigma is
-    larger where questions are easy or hard and N is small: the posterior does not take ten correct
-    answers of ten for certainty.
+    Where N_a = 1, v_a is the mean of that variance under the posterior with the uniform prior,
+    T_a / N_a times the posterior variance of w . pi_a (T_a = 1 + C + N_a), the prior's word more
+    than the data's. If most questions have one trial, trust clustered and do not split it.
 
     Fewer than two questions, or one without trials, are a ValueError; R and w: :func:`scoring.avg`.
     Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640. The split is the analysis of
@@ -68,15 +62,13 @@ def uncertainty(R: Outcomes, w: npt.ArrayLike | None = None) -> Uncertainty:
     (0.0935, 0.1429, 0.1708, 0.1708)
     """
     counts, weights = weighted_counts(R, w)
-    check_trials(counts.sum(axis=-1), 1, "the uncertainty of an average")
     average, sigma = avg(Counts(counts), weights)
     clustered = question_stderr(Counts(counts), weights)
     within = _variance_of_means(counts, weights)
     trials = np.sqrt(within.sum(axis=-1)) / within.shape[-1]
     questions = np.sqrt(np.maximum(clustered**2 - trials**2, 0.0))
     total = np.maximum(clustered, trials)
-    parts = (average, sigma, trials, questions, clustered, total)
-    return Uncertainty(*(result(part) for part in parts))
+    return Uncertainty(*map(result, (average, sigma, trials, questions, clustered, total)))
 
 
 def _variance_of_means(counts: Ints, weights: Floats) -> Floats:

@@ -32,22 +32,15 @@ Credit: TypeAlias = list[Fraction]
 
 @dataclass(frozen=True)
 class Estimator:
-    """A score by which models can be ranked.
+    """A score by which models can be ranked."""
 
-    Args:
-        label: its name in tables and figures.
-        first: smallest number of trials n for which it is defined.
-        tables: for n, the scores of a question with c = 0..n correct trials, larger is better:
-            one list of n + 1 numbers, or two for a blend; the model's score is the mean over
-            questions. ``Fraction`` is exact; scores with a float among them are tied within
-            ``scoring.studies.estimators.TOLERANCE`` of their range.
-        powers: (1,), or (a, b), both 0 or more, for the blend X^a Y^b of two means in [0, 1].
-    """
-
-    label: str
-    first: int
+    label: str  # in tables and figures
+    first: int  # smallest number of trials n for which it is defined
+    # For n, the scores of a question with c = 0..n correct trials, larger is better: a list of
+    # n + 1 numbers, or two for a blend; the model's score is the mean over questions. Scores with a
+    # float among them are tied within `scoring.studies.estimators.TOLERANCE` of their range.
     tables: Callable[[int], tuple[list[Value], ...]]
-    powers: tuple[float, ...] = (1.0,)
+    powers: tuple[float, ...] = (1.0,)  # or (a, b), 0 or more, for X^a Y^b of two means in [0, 1]
 
 
 def expected(credit: Credit, n: int) -> list[Value]:

@@ -1,9 +1,8 @@
 """Blends of two scores: Geom@k of Pass@k and Pass^k, GeoSpectrum of Pass@k and a spectrum.
 
 Definitions as documented for the authors' library, of scores in arXiv 2510.04265, equations 21 to
-24. Intervals: moments of the Beta posterior (same paper, equation 9), carried through the blend to
-first order (delta method). Arguments, returns and errors are those of :func:`scoring.pass_at_k`
-and :func:`scoring.pass_at_k_ci`, where a function does not name more.
+24. Intervals: mu is the blend of the moments of the Beta posterior (equation 9), and sigma follows
+from their variances and covariance to first order (delta method).
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ def geom_at_k_ci(
 ) -> Summary:
     """Approximate posterior summary of :func:`geom_at_k`; all else: :func:`scoring.pass_at_k_ci`.
 
-    mu is the mean over questions of the blend of the posterior means; sigma follows from the
-    variances and the covariance of each question to first order (delta method). With a negative
-    power a blend may be above 1: pass ``bounds=None``.
+    Blended and carried to first order (delta method) question by question. With a negative power a
+    blend may be above 1: pass ``bounds=None``.
 
     >>> [round(x, 4) for x in geom_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
     [0.6107, 0.1331, 0.3498, 0.8716]
@@ -155,10 +153,7 @@ def geo_spectrum_at_k_ci(
     alpha0: float = 1.0,
     beta0: float = 1.0,
 ) -> Summary:
-    """Approximate posterior summary of :func:`geo_spectrum_at_k`.
-
-    mu is the blend of the posterior means of Pass@k and S, and sigma follows from their variances
-    and covariance to first order (delta method). All else: :func:`scoring.pass_at_k_ci`.
+    """Approximate posterior summary of :func:`geo_spectrum_at_k`; all else: :func:`pass_at_k_ci`.
 
     >>> [round(x, 4) for x in geo_spectrum_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
     [0.6121, 0.1328, 0.3519, 0.8723]

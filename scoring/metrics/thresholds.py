@@ -205,11 +205,7 @@ def check_spectrum(weights: npt.ArrayLike, k: int) -> Floats:
 
 
 def _area(k: int) -> Floats:
-    """Credits of AUC@k: the area under Pass@1..Pass@k of k attempts, j of them correct.
-
-    With none of i attempts correct having probability C(k - j, i) / C(k, i), the trapezoids are
-    summed from i = 1 to k, one vector over j at a time.
-    """
+    """Credits of AUC@k: trapezoids under Pass@i = 1 - C(k - j, i) / C(k, i), i = 1..k."""
     wrong = k - np.arange(k + 1)
     none_correct = np.ones(k + 1)
     area = np.zeros(k + 1)

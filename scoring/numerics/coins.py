@@ -21,8 +21,8 @@ PROPOSALS = 1024
 def stream(seed: int, *key: int) -> np.random.Generator:
     """The random numbers of one purpose, which ``key`` names, under one seed.
 
-    Streams with different keys are independent, so a piece of a simulation has the same numbers
-    whichever other pieces run, in whatever order or thread.
+    Streams with different keys are independent: a piece of a simulation has the same numbers in
+    whatever order or thread the pieces run.
 
     >>> a, b = (stream(5, 0).random(), stream(5, 1).random())
     >>> a == stream(5, 0).random(), a == b
@@ -37,36 +37,31 @@ def beta_given_mean(
 ) -> Floats:
     """Independent Beta(a, b) probabilities, conditioned on their mean; exact, not approximate.
 
-    All but the last probability are drawn freely and the last is what the mean leaves over.
-    Given the sum, the density of the first ones is proportional to the product of all the Beta
-    densities, the last one included, so a proposal is kept with probability
-    f(last) / max f, which needs a bounded density: a and b above 1. No chain, nothing to burn in.
-    Acceptance falls fast for a mean beyond four of its standard deviations. The probabilities, in
-    (0, 1), have shape (sets, questions).
+    All but the last probability are drawn freely and the last is what the mean leaves over. Given
+    the sum, the density of the first ones is proportional to the product of all the Beta densities,
+    so a proposal is accepted with probability f(last) / max f, which needs a and b above 1. That
+    falls fast for a mean beyond four of its standard deviations. Shape (sets, questions).
 
     >>> p = beta_given_mean(stream(0), 7.0, 11.0, 0.3642, questions=30, sets=2)
     >>> p.shape, p.mean(axis=1).round(12).tolist()
     ((2, 30), [0.3642, 0.3642])
     """
     mode = (a - 1) / (a + b - 2)
-    kept: list[Floats] = []
-    while sum(map(len, kept)) < sets:
+    accepted: list[Floats] = []
+    while sum(map(len, accepted)) < sets:
         head = rng.beta(a, b, (PROPOSALS, questions - 1))
         last = questions * mean - head.sum(axis=1)
         chance = rng.random(PROPOSALS)
         inside = (last > 0) & (last < 1)
         head, last, chance = head[inside], last[inside], chance[inside]
         log_ratio = (a - 1) * np.log(last / mode) + (b - 1) * np.log((1 - last) / (1 - mode))
-        accepted = chance < np.exp(log_ratio)
-        kept.append(np.concatenate([head, last[:, None]], axis=1)[accepted])
-    return np.concatenate(kept)[:sets]
+        proposals = np.concatenate([head, last[:, None]], axis=1)
+        accepted.append(proposals[chance < np.exp(log_ratio)])
+    return np.concatenate(accepted)[:sets]
 
 
 def add_trials(rng: np.random.Generator, correct: Ints, p: Floats, trials: int) -> None:
-    """Toss every coin ``trials`` more times, and add the successes to ``correct`` in place.
-
-    Shapes broadcast: p may lack leading axes of ``correct``.
-    """
+    """Toss every coin ``trials`` more times, and add the successes to ``correct`` in place."""
     if trials == 1:  # five times as fast as a binomial of one
         correct += rng.random(correct.shape) < p
     elif trials > 1:

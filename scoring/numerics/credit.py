@@ -9,13 +9,12 @@ Pass@k is (0, 1, 1, ..., 1), Pass^k is (0, ..., 0, 1), and so on. Two expectatio
   posterior (Beta-binomial): the estimators with a credible interval.
 
 Probabilities are products of ratios of neighbours, in logarithms, anchored at the largest and
-normalised: no factorial or Gamma function appears, and nothing overflows or cancels at N = 10^4
-and k = 10^3. Every distinct state (c, N) is computed once, whatever the shape of the stack.
+normalised: nothing overflows or cancels at N = 10^4 and k = 10^3. Every distinct state (c, N) is
+computed once, whatever the shape of the stack. ``alpha`` and ``beta`` are vectors (states,).
 
-Moments of p^k and (1 - p)^k themselves have a closed form, E p^k = prod_{i<k} (alpha + i) / (T + i)
-with T = alpha + beta. Variances and covariances are a product of factors times one minus a product
-of factors, so that two nearly equal numbers are never subtracted. ``alpha`` and ``beta`` are
-vectors of one shape (states,), above 0.
+Moments of p^k and (1 - p)^k have a closed form, E p^k = prod_{i<k} (alpha + i) / (T + i) with
+T = alpha + beta. Variances and covariances are a product of factors times one minus a product of
+factors, so that two nearly equal numbers are never subtracted.
 """
 
 from __future__ import annotations
@@ -174,10 +173,10 @@ def by_state(
 ) -> tuple[Floats, ...]:
     """Apply a function to (correct, trials), of any one shape, once for each distinct pair.
 
-    With the same number of trials everywhere the values for 0..N correct are a table, which is
-    kept for the next call. The function, of module level as it is part of the key of its table,
-    takes ``arguments``, which are hashable, and two vectors, and returns vectors of their length.
-    ``width`` is how many floats it needs for a pair, and bounds the memory.
+    With the same number of trials everywhere the values for 0..N correct are a table, which is kept
+    for the next call; function, of module level, and arguments are its key. The function takes
+    ``arguments`` and two vectors, and returns vectors of their length. ``width`` is how many floats
+    it needs for a pair, and bounds the memory.
     """
     most = int(trials.flat[0])
     if (most + 1) * width <= SMALL_TABLE and (trials == most).all():

@@ -27,9 +27,7 @@ def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Fl
 
 
 def avg_moments(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
-    """avg@N of each question and the posterior's variance on its scale; shapes (..., M).
-
-    Every question has at least one trial.
+    """avg@N of each question, with a trial, and the posterior's variance on its scale: (..., M).
 
     >>> a, variance = avg_moments(np.array([[2, 3], [1, 4]]), np.array([0.0, 1.0]))
     >>> a.tolist(), variance.round(6).tolist()
@@ -42,11 +40,7 @@ def avg_moments(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def posterior_moments(nu: Ints | Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance (..., M) of w . pi_a under Dirichlet(nu_a), nu above 0.
-
-    Source: arXiv 2510.04265, the terms of equation 15. The variance is summed around the mean,
-    which is the same and cannot come out negative.
-    """
+    """Mean and variance (..., M) of w . pi_a under Dirichlet(nu_a), nu above 0; equation 15."""
     total = nu.sum(axis=-1)
     probabilities = nu / total[..., None]
     # Relative to w_0, as the paper writes it: weights that are all equal give exactly w_0 and 0.

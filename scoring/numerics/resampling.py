@@ -26,19 +26,16 @@ def resample(
     Of outcomes (..., M, N) without a missing one, whole columns are drawn: a replicate is n =
     ``trials`` or N columns, the same for every question and on all leading axes. For the field's
     protocol gives trial i of every question, by every checkpoint, the same seed, and outcomes of
-    one trial index then go together, as they do on the demo (``docs/checkpoints.md``). Columns keep
-    that; where trials are independent they do no harm. Which columns are drawn depends on the seed,
-    N, n and the replicate's place alone: two stacks with the same of these, such as checkpoints and
-    their means, are drawn jointly, if column i is trial i in both.
+    one trial index then go together (``docs/checkpoints.md``). The columns depend on the seed, N, n
+    and the replicate's place alone, so that two stacks with the same of these are drawn jointly.
 
     Of :class:`scoring.Counts`, or where a trial is missing, every question is drawn by itself:
     of question a with c_a of N_a correct, those of a replicate are Binomial(n or N_a, c_a / N_a).
     What trials share is then lost, and a score that they move as one varies too little.
 
-    A replicate does not depend on how many others are drawn. R is what :func:`scoring.pass_at_k`
-    takes, with a trial of each question, and ``trials`` those of every question in a replicate,
-    ``None`` for as many as it has. Errors, a ValueError, come at once. Counts are int64, shape
-    (part, ..., M, 2); the parts add up to ``replicates``, and are small.
+    R is what :func:`scoring.pass_at_k` takes, with a trial of each question, and ``trials`` those
+    of every question in a replicate, ``None`` for as many as it has. Errors, a ValueError, come at
+    once. Counts are int64, shape (part, ..., M, 2); the parts add up to ``replicates``.
 
     Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
 

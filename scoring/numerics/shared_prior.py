@@ -2,9 +2,8 @@
 
 The model and the hyperprior are in the docstring of ``empirical.py``. Inputs are taken as checked:
 counts (B, M, C + 1), B matrices of one stack. Sums over the concentration s, and for two outcomes
-over the mean q, are quadratures with fixed numbers of nodes that are placed by the data; there are
-no random numbers. For more outcomes the posterior of q given s is taken as the Dirichlet with the
-same mode and curvature, which is exact for s -> 0 and s -> infinity.
+over the mean q, are quadratures. For more outcomes the posterior of q given s is taken as the
+Dirichlet with the same mode and curvature, which is exact for s -> 0 and s -> infinity.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ def blocks(counts: Ints) -> list[Ints]:
     questions, categories = counts.shape[1:]
     terms = min(int(counts.max()) + 1, LONG * questions)
     each = S_NODES * max(categories * questions, categories * terms, Q_NODES * terms)
-    parts = -(-len(counts) * each // BLOCK)
-    return np.array_split(counts, min(len(counts), parts))
+    return np.array_split(counts, min(len(counts), -(-len(counts) * each // BLOCK)))
 
 
 def posterior(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
@@ -151,8 +149,8 @@ def _pooled(counts: Ints, s: Floats) -> tuple[Floats, Floats]:
 
 def _by_category(counts: Ints, x: Floats, derivative: int) -> Floats:
     """:func:`_rising` of every category, x and result (B, S, C + 1)."""
-    columns = [_rising(x[..., k], counts[..., k], derivative) for k in range(x.shape[-1])]
-    return np.stack(columns, axis=-1)
+    sums = [_rising(x[..., k], counts[..., k], derivative) for k in range(x.shape[-1])]
+    return np.stack(sums, axis=-1)
 
 
 def _rising(x: Floats, n: Ints, derivative: int = 0) -> Floats:

@@ -1,18 +1,15 @@
 """How many trials: to reach an interval of a given width, or to separate two models.
 
-Both answers look ahead from a pilot run. The pilot's posterior of pi_a, under the uniform prior,
-says what further trials of question a may bring; over it and over the outcomes of N new trials,
-the variance that Bayes@N will report has an expectation in closed form. With K = C + 1
-categories, T = N + K, weights shifted so that they add up to 0, S = sum_k w_k^2, q_a the
-posterior mean of sum_k pi_ak w_k^2, and W_a that of the variance of one outcome,
-sum_k pi_ak w_k^2 - (w . pi_a)^2::
+Both answers look ahead from a pilot run. Over its posterior of pi_a, under the uniform prior, and
+over the outcomes of N new trials, the variance that Bayes@N will report has an expectation in
+closed form. With K = C + 1 categories, T = N + K, weights shifted so that they add up to 0,
+S = sum_k w_k^2, q_a the posterior mean of sum_k pi_ak w_k^2, and W_a that of the variance of one
+outcome, sum_k pi_ak w_k^2 - (w . pi_a)^2::
 
     E sigma^2(N) = sum_a ( W_a N^2 + (S + K q_a - W_a) N + K S ) / (M^2 T^2 (T + 1))
 
-N counts trials of a run of its own, scored without the pilot; pilot trials that are kept and
-counted towards N change little once N is well above the pilot's number.
-
-Source: follows from Hariri et al., arXiv 2510.04265, equation 15 and sections 2.5 and 2.7.1.
+N counts trials of a run of its own, scored without the pilot. Source: follows from Hariri et al.,
+arXiv 2510.04265, equation 15 and sections 2.5 and 2.7.1.
 """
 
 from __future__ import annotations
@@ -25,15 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.checks import check_confidence, check_positive, normal_quantile, result
-from scoring.numerics.inputs import (
-    Bools,
-    Counts,
-    Floats,
-    Ints,
-    Outcomes,
-    check_trials,
-    weighted_counts,
-)
+from scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, weighted_counts
 from scoring.numerics.moments import posterior_moments
 from scoring.ranking.compare import compare, counts_of_both
 
@@ -59,13 +48,12 @@ def trials_for_width(
         2 z sqrt(E sigma^2(N)) <= width
 
     where z is the two-sided normal quantile of ``confidence`` and E sigma^2 as in the module's
-    docstring. The expectation is over what the pilot leaves open, so that about half of all runs
-    with N trials reach the width, and the rest miss it by little.
+    docstring. About half of all runs with N trials reach the width, and the rest miss it by little.
 
     R holds outcomes of the pilot; a question without trials is planned from the prior. The width
-    is hi - lo of :func:`scoring.bayes_ci` without bounds, above 0, in units of the weights; one so
-    small that 2^52 trials do not reach it is a ValueError. All else: :func:`scoring.bayes_ci`. N is
-    an int for one matrix, an int64 array (...) for stacks.
+    is that of :func:`scoring.bayes_ci` without bounds, above 0, in units of the weights; one that
+    2^52 trials do not reach is a ValueError. All else: :func:`scoring.bayes_ci`. N is an int for
+    one matrix, an int64 array (...) for stacks.
 
     >>> pilot = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]
     >>> trials_for_width(pilot, 0.2), trials_for_width(pilot, 0.1)
@@ -92,14 +80,10 @@ def trials_to_separate(
 
     where z is the one-sided normal quantile of ``confidence`` (1.645 at 0.95), d the difference
     of the true scores, N / T the pull of the uniform prior on it, and T and E sigma^2 as in the
-    module's docstring. d is not known. ``trials`` takes the difference of the pilot's averages,
-    which the prior has not pulled; ``fewest`` and ``most`` take the ends of that difference's
-    interval (two-sided, at the same confidence, with the sigma of :func:`scoring.avg`) furthest
-    from 0 and nearest to 0. Where the interval holds 0 the pilot cannot say which model is
-    better, and ``most`` is inf: no number of trials is known to be enough.
-
-    At N trials the z of a run still scatters by about 1 around the expected one: about half of
-    all runs with N trials reach the confidence, and the others need some more.
+    module's docstring. ``trials`` takes for d the difference of the pilot's averages; ``fewest``
+    and ``most`` take the ends of its interval (:func:`scoring.compare`, at the same confidence)
+    furthest from 0 and nearest to 0. Where that holds 0 ``most`` is inf: no number of trials is
+    known to be enough. About half of all runs with N trials reach the confidence.
 
     R_a and R_b are outcomes of the two pilots, and w weights, as for :func:`scoring.compare`, with
     its errors; ``confidence`` is that of the order of the two models (rho), in (1/2, 1), and of the
@@ -113,8 +97,6 @@ def trials_to_separate(
     counts_a, counts_b, weights = counts_of_both(R_a, R_b, w)
     if check_confidence(confidence) <= 0.5:
         raise ValueError(f"confidence is {confidence!r}: pass a number between 1/2 and 1")
-    for counts in (counts_a, counts_b):
-        check_trials(counts.sum(axis=-1), 1, "planning a comparison")
     z = -NormalDist().inv_cdf(1 - confidence)
     weights = weights / _unit(weights)
     pilot = compare(Counts(counts_a), Counts(counts_b), weights, confidence)

@@ -33,22 +33,15 @@ def ranks(
 ) -> Ints:
     """Rank models by their scores: 1 is the best, and the highest score.
 
-    Models with the same score share a rank. In the order of the scores, the next rank is one more
-    (dense: 1, 2, 2, 3) or one more than the number of models above (competition: 1, 2, 2, 4). Ranks
-    are int64, shape (..., K), in the order of the models. An argument not as here is a ValueError.
-
-    Args:
-        scores: finite, shape (..., K), one score per model.
-        method: "competition" or "dense".
-        tolerance: consecutive scores at most this far apart, at least 0, share a rank, in a chain.
-            ``None`` is 1e-13 of the largest score in size: the same mean summed in another order of
-            the questions is the same score. 0 is for scores that are exactly the same only.
+    Models with the same score share a rank, and the next is one more (dense: 1, 2, 2, 3), or one
+    more than the number of models above (competition: 1, 2, 2, 4). Scores are finite, shape
+    (..., K), and ranks int64 of that shape. Consecutive scores at most ``tolerance`` apart share a
+    rank, in a chain; ``None`` is 1e-13 of the largest score in size: the same mean summed in
+    another order of the questions is the same score. Other arguments are a ValueError.
 
     >>> ranks([0.61, 0.73, 0.61, 0.23]).tolist()
     [2, 1, 2, 4]
-    >>> ranks([0.61, 0.73, 0.61, 0.23], method="dense").tolist()
-    [2, 1, 2, 3]
-    >>> ranks([[0.50, 0.51, 0.52], [0.1, 0.9, 0.2]], tolerance=0.015).tolist()
+    >>> ranks([[0.50, 0.51, 0.52], [0.1, 0.9, 0.2]], "dense", tolerance=0.015).tolist()
     [[1, 1, 1], [3, 1, 2]]
     """
     values = check_models(scores, "scores")
@@ -78,27 +71,19 @@ def ranks_with_uncertainty(
 
     Only neighbours are compared, so a chain may put models into one rank whose own z is large;
     :func:`indistinguishable_groups` looks at all pairs. The overlap (the protocol of the paper's
-    introduction) asks for more before it separates two models: with equal sigmas, sqrt(2) times
-    the difference. At z = 1.645 consecutive_z is one-sided 95 % confidence in the order of two
-    neighbours, while mu -/+ 1.645 sigma is a two-sided 90 % interval.
+    introduction) asks, with equal sigmas, for sqrt(2) times the difference. At z = 1.645
+    consecutive_z is one-sided 95 % confidence in the order of two neighbours, while
+    mu -/+ 1.645 sigma is a two-sided 90 % interval.
 
-    Args:
-        mu: posterior means, shape (..., K).
-        sigma: their standard deviations, at least 0, same shape or one that broadcasts to it.
-        rule: "consecutive_z" or "overlap".
-        z: the threshold, above 0.
-        method: as for :func:`ranks`, which says what is returned.
-
-    Raises:
-        ValueError: mu or sigma not finite, an argument not as above.
+    mu are posterior means, shape (..., K), and sigma their standard deviations, at least 0, of the
+    same shape or one that broadcasts to it, all finite; z is above 0. Others are a ValueError. For
+    ``method`` and what is returned see :func:`ranks`.
 
     >>> mu, sigma = [0.70, 0.62, 0.61, 0.55], 0.02
     >>> ranks_with_uncertainty(mu, sigma).tolist()
     [1, 2, 2, 3]
     >>> ranks_with_uncertainty(mu, sigma, rule="overlap").tolist()
     [1, 2, 2, 2]
-    >>> ranks_with_uncertainty(mu, sigma, method="competition").tolist()
-    [1, 2, 2, 4]
     """
     mean, sd = check_scores(mu, sigma)
     threshold = check_positive(z, "z")
@@ -125,13 +110,11 @@ def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
         P[i, r] = integral of phi((x - mu_i)/sigma_i)/sigma_i
                   PB(r; {Phi((mu_j - x)/sigma_j), j != i}) dx
 
-    by quadrature, without random numbers; the error is below 1e-8 for up to 100 models. The work
-    grows steeply with K: a few milliseconds for 20 models, half a second for 50, six for 100.
-
-    mu and sigma, and their errors, are those of :func:`ranks_with_uncertainty`. P has shape
-    (..., K, K), and rows and columns that add up to 1. A sigma of 0, or below 1e-8 of the largest
-    distance among scores and sigmas, is a score without uncertainty; models tied in such a score
-    have their places in random order.
+    by quadrature; the error is below 1e-8 for up to 100 models, and the work a few milliseconds for
+    20, half a second for 50, six for 100. mu and sigma, and their errors, are those of
+    :func:`ranks_with_uncertainty`. P has shape (..., K, K), and rows and columns that add up to 1.
+    A sigma of 0, or below 1e-8 of the largest distance among scores and sigmas, is a score without
+    uncertainty; models tied in such a score have their places in random order.
 
     >>> rank_distribution([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(4).tolist()
     [[0.9827, 0.015, 0.0023], [0.0123, 0.6268, 0.3609], [0.005, 0.3582, 0.6369]]
@@ -161,10 +144,9 @@ def indistinguishable_groups(
     """Name the largest groups of models in which no two can be told apart.
 
     A group is a set of models of which all pairs have |z_ij| < z, and to which no other model can
-    be added. Groups may overlap, as in a compact letter display: a model may be indistinguishable
-    from the one above and the one below, which differ. A model that differs from all others is a
-    group of its own. Groups are lists of models' indices, in the order of their scores, best first.
-    Arguments and errors are those of :func:`ranks_with_uncertainty`, but mu has one axis, (K,).
+    be added. Groups may overlap, as in a compact letter display. They are lists of models' indices,
+    in the order of their scores, best first. Arguments and errors are those of
+    :func:`ranks_with_uncertainty`, but mu has one axis, (K,).
 
     >>> indistinguishable_groups([0.55, 0.61, 0.62, 0.70, 0.58], 0.02)
     [[3], [2, 1, 4], [4, 0]]
@@ -193,14 +175,12 @@ def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
 
         tau_b = (C - D) / sqrt(n_x n_y)
 
-    The pairs are counted in integers, and numbers are tied only if they are exactly equal: pass
-    ``ranks(scores)`` rather than scores that may differ by rounding. Where all models are tied in
-    x or in y, tau_b has no value: that element is masked, and ``tau.mean()`` leaves it out.
-    ``tau.mask.sum()`` is the number of such rankings, to be reported beside the mean.
+    Numbers are tied only if they are exactly equal: pass ``ranks(scores)`` rather than scores that
+    may differ by rounding. Where all models are tied in x or in y, tau_b has no value: that element
+    is masked, NaN under the mask, and ``tau.mean()`` leaves it out.
 
     Numbers are finite and shapes (..., K), K at least 2, and are broadcast; else a ValueError. The
-    masked array has shape (...), without axes for two vectors. What lies under the mask is NaN, so
-    that a caller who drops the mask does not get a number.
+    masked array has shape (...), without axes for two vectors.
 
     >>> float(kendall_tau_b([1, 2, 3, 4], [1, 2, 4, 3]).round(4))
     0.6667
