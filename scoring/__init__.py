@@ -15,8 +15,8 @@ deviation and credible interval:
 >>> f"{mu:.3f} +/- {sigma:.3f}, 95 % [{lo:.3f}, {hi:.3f}]"
 '0.643 +/- 0.118, 95 % [0.411, 0.875]'
 
-The plain average; how far the prior moved the score, in units of sigma, should stay under
-``SHRINKAGE_LIMIT`` in size:
+The plain average, and how far the prior moved the score in units of sigma, which should stay
+under ``SHRINKAGE_LIMIT`` in size:
 
 >>> a, sigma_a = avg(R)
 >>> round(a, 3), round(shrinkage(mu, sigma, a), 2)
@@ -44,7 +44,7 @@ run of the same questions can be the prior:
 >>> round(mu, 3), round(sigma, 3)
 (0.575, 0.084)
 
-A stack of models (or models x data sets) is scored in one call, and compared:
+A stack of models is scored in one call, and compared:
 
 >>> stack = [R, 1 - R]
 >>> bayes(stack)[0].round(3).tolist(), ranks(avg(stack)[0]).tolist()

@@ -468,10 +468,10 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.pass_at_k(ragged([[1, 0], [1]]), 2), "question 1 .* has 1 trials, but Pass@2"),
     (
         lambda: scoring.pass_at_k(np.ones((2, 3, 1), int), 2),
-        r"question \[0, 0\] \(\.\.\., question",
+        "question 0, 0 ",
     ),
     (lambda: scoring.pass_at_k_ci([[1, 0]], 3), "question 0 .* has 2 trials, but Pass@3"),
-    (lambda: scoring.pass_at_k([[1, 2]], 1), r"R\[0, 1\].* is 2: Pass@1 takes"),
+    (lambda: scoring.pass_at_k([[1, 2]], 1), r"R\[0, 1\].* is 2: .*Pass@1 takes"),
     (lambda: scoring.pass_at_k([[1, 0]], 0), "k is 0"),
     (lambda: scoring.pass_at_k([[1, 0]], 1.0), "k is 1.0"),  # type: ignore[arg-type]
     (lambda: scoring.pass_at_k([[1, 0]], True), "k is True"),
@@ -495,7 +495,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.geom_at_k_ci([[0, 1, 1]], 2, True), "pass_power is True"),
     (lambda: scoring.geom_at_k_ci([[0, 1]], 2, [0.5]), "pass_power is"),  # type: ignore[arg-type]
     (lambda: scoring.maj_at_k_ci([[0]], 1, alpha0=1e308), "alpha0 is 1e.308: .* below 1e.100"),
-    (lambda: scoring.max_at_k([[2]], 1), r"R\[0, 0\].* is 2: without w"),
+    (lambda: scoring.max_at_k([[2]], 1), r"R\[0, 0\].* is 2: .*without w"),
     (lambda: scoring.max_at_k_ci([[1]], 1, None, [[1], [0]]), "R0 has 2 questions, but R has 1"),
 ]
 

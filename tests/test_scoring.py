@@ -357,13 +357,13 @@ def test_agrees_with_scorio() -> None:
 MASKED = np.ma.masked_less([[1, 0, 1], [1, -1, -1], [-1, -1, -1]], 0)
 
 BAD: list[tuple[Callable[[], object], str]] = [
-    (lambda: scoring.bayes([[1, 2]]), r"R\[0, 1\].* is 2: without w"),
+    (lambda: scoring.bayes([[1, 2]]), r"R\[0, 1\].* is 2: .*without w"),
     (lambda: scoring.bayes([[0, 1], [1, -1]]), r"R\[1, 1\].* is -1: .*masked_less"),
     (lambda: scoring.bayes([[0, np.nan]]), r"R\[0, 1\].* is nan: .*masked_invalid"),
     (lambda: scoring.bayes([[0, np.inf]]), r"R\[0, 1\].* is inf"),
     (lambda: scoring.bayes([[0, 0.5]]), r"R\[0, 1\].* is 0.5: .*whole numbers"),
     (lambda: scoring.bayes([[2**63]]), r"R\[0, 0\].* is 9223372036854775808"),
-    (lambda: scoring.bayes([[0, 3]], [0, 1, 2]), r"is 3: w has 3 weights, for 0\.\.2"),
+    (lambda: scoring.bayes([[0, 3]], [0, 1, 2]), r"is 3: .*w has 3 weights, for 0\.\.2"),
     (lambda: scoring.bayes([[1], [1, 0]]), "not a rectangular matrix"),
     (lambda: scoring.bayes([]), r"R has shape \(1, 0\)"),
     (lambda: scoring.bayes(np.zeros((0, 4))), r"R has shape \(0, 4\)"),
@@ -394,7 +394,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.question_stderr([1, 0]), "R has 1 question"),
     (lambda: scoring.pass_at_k(MASKED, 2), "question 1 .* has 1 trials, but Pass@2 .* 2 of 3"),
     (lambda: scoring.pass_at_k_ci([[1, 0]], 3), "question 0 .* has 2 trials, but Pass@3"),
-    (lambda: scoring.pass_at_k([[1, 2]], 1), r"R\[0, 1\].* is 2: Pass@1 takes"),
+    (lambda: scoring.pass_at_k([[1, 2]], 1), r"R\[0, 1\].* is 2: .*Pass@1 takes"),
     (lambda: scoring.pass_at_k([[1, 0]], 0), "k is 0"),
     (lambda: scoring.pass_at_k([[1, 0]], 1.0), "k is 1.0"),  # type: ignore[arg-type]
     (lambda: scoring.pass_at_k_ci([[1]], 1, alpha0=0.0), "alpha0 is 0.0"),
@@ -434,7 +434,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
         r"R0 has leading axes \(3,\), but R has \(2,\)",
     ),
     (lambda: scoring.down_weight([[1]], 0), "strength is 0"),
-    (lambda: scoring.down_weight([[2]], 1), "R0.* is 2: categories is 2"),
+    (lambda: scoring.down_weight([[2]], 1), "R0.* is 2: .*categories is 2"),
 ]
 
 

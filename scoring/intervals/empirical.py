@@ -77,10 +77,7 @@ def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, A
 
 
 def empirical_bayes_ci(
-    R: Outcomes,
-    w: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-    bounds: Bounds = None,
+    R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95, bounds: Bounds = None
 ) -> Summary:
     """:func:`empirical_bayes` with its credible interval, of equal tails.
 

@@ -69,11 +69,8 @@ def bayes(
             :class:`scoring.Counts`, which may be fractional (see :func:`scoring.down_weight`).
             ``None`` is the uniform prior (D = 0).
 
-    Returns:
-        mu, sigma; floats for one matrix, arrays of shape (...) for a stack.
-
-    Raises:
-        ValueError: an outcome that is not in 0..C, a wrong shape, nothing to score.
+    Returns mu, sigma: floats for one matrix, arrays of shape (...) for a stack. An outcome that is
+    not in 0..C and a wrong shape are a ValueError.
 
     >>> R = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
     >>> mu, sigma = bayes(R, w=[0.0, 0.5, 1.0])
@@ -86,8 +83,7 @@ def bayes(
     One correct answer in one trial, and no trial at all: 2/3 and 1/2, on average 7/12.
 
     >>> import numpy as np
-    >>> mu, sigma = bayes(np.ma.masked_equal([[1], [-1]], -1))
-    >>> round(mu, 6)
+    >>> round(bayes(np.ma.masked_equal([[1], [-1]], -1))[0], 6)
     0.583333
     """
     mu, sigma = bayes_from_counts(*counts_and_prior(R, w, R0))
@@ -136,11 +132,11 @@ def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> 
     (0.7, 0.165831)
     """
     counts, weights = weighted_counts(R, w)
-    kept = enough_trials(counts.sum(axis=-1), 1, "avg@N", short)
-    if kept is not None:
-        counts = np.where(kept[..., None], counts, 1)
+    included = enough_trials(counts.sum(axis=-1), 1, "avg@N", short)
+    if included is not None:
+        counts = np.where(included[..., None], counts, 1)
     means, variances = avg_moments(counts, weights)
-    return result(question_mean(means, kept)), result(question_sigma(variances, kept))
+    return result(question_mean(means, included)), result(question_sigma(variances, included))
 
 
 def avg_ci(
@@ -162,11 +158,10 @@ def question_stderr(R: Outcomes, w: npt.ArrayLike | None = None) -> Any:
     """Standard error of avg@N when the questions are a sample from a larger pool.
 
     The standard deviation over questions (M - 1 in the denominator) of each question's mean
-    weighted outcome, divided by sqrt(M). It answers "how would other questions of this kind
-    change the score", shrinks with M and not with N, and is what most evaluation harnesses
-    print. The sigma of :func:`bayes` and :func:`avg` is about trials of these very questions.
-    Fewer than two questions, or one without trials, are a ValueError. All else: :func:`bayes`.
-    Source: Miller, "Adding Error Bars to Evals", arXiv 2411.00640 (questions as clusters).
+    weighted outcome, divided by sqrt(M), which most evaluation harnesses print: how other questions
+    of this kind would change the score. It shrinks with M and not with N. Fewer than two questions,
+    or one without trials, are a ValueError. All else: :func:`bayes`. Source: Miller, "Adding Error
+    Bars to Evals", arXiv 2411.00640 (questions as clusters).
 
     >>> round(question_stderr([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]), 6)
     0.1

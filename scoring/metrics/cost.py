@@ -31,17 +31,12 @@ def sampling_cost(
     k is not in it: all scores of the same n trials cost the same, and MaP's cost of Pass@k is that
     of n = k trials.
 
-    Args:
-        input_tokens: tokens of the prompt, or their mean over questions, at least 0.
-        output_tokens: tokens of a completion, or their mean over attempts, at least 0.
-        n: trials of a question, at least 1. All arguments are broadcast.
-        cache_miss: price of an input token that is read for the first time, at least 0.
-        cache_hit: price of an input token that the cache holds, at least 0.
-        output: price of an output token, at least 0.
-
-    Other numbers and shapes are a ValueError. The cost, in units of the prices, is a float, or an
-    array of the broadcast shape. The default prices are those of MaP's Table 6, where a prompt has
-    4 tokens to each token of its completion.
+    ``input_tokens`` are those of the prompt, or their mean over questions, and ``output_tokens``
+    those of a completion, or their mean over attempts; ``n``, at least 1, are trials of a question.
+    ``cache_miss`` and ``cache_hit`` are prices of an input token that is read for the first time,
+    or held by the cache, and ``output`` that of an output token; the defaults are those of MaP's
+    Table 6, where a prompt has 4 tokens to each token of its completion. All are 0 or more, and
+    broadcast; others are a ValueError. The cost is a float, or an array of the broadcast shape.
 
     >>> sampling_cost(4, 1, [1, 2, 4, 8, 16]).tolist()
     [15.0, 25.5, 46.5, 88.5, 172.5]

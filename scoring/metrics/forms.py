@@ -184,8 +184,8 @@ def geom_form(k: int, a: float = 0.5, b: float = 0.5) -> Form:
     """The mean over questions of (Pass@k)^a (Pass^k)^b."""
 
     def tables(n: int) -> tuple[list[Value], ...]:
-        some, every = expected(at_least(1, k), n), expected(at_least(k, k), n)
-        return ([float(x) ** a * float(y) ** b for x, y in zip(some, every, strict=True)],)
+        any_, all_ = expected(at_least(1, k), n), expected(at_least(k, k), n)
+        return ([float(x) ** a * float(y) ** b for x, y in zip(any_, all_, strict=True)],)
 
     nonnegative_powers(a, b)
     return Form((partial(geom_at_k, k=k, pass_power=a, unanimous_power=b),), tables)

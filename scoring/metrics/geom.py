@@ -52,9 +52,9 @@ def geom_at_k(
     >>> round(geom_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.647106
     """
-    correct, trials, kept = enough_binary(R, check_k(k), f"Geom@{k}", short)
+    correct, trials, included = enough_binary(R, check_k(k), f"Geom@{k}", short)
     any_, all_ = (subset_scores(at_least(least, k), correct, trials) for least in (1, k))
-    return result(question_mean(blend(any_, all_, pass_power, unanimous_power, kept), kept))
+    return result(question_mean(blend(any_, all_, pass_power, unanimous_power, included), included))
 
 
 def geom_at_k_ci(
@@ -187,7 +187,7 @@ def geo_spectrum_star_at_k_ci(
     return geo_spectrum_at_k_ci(R, k, 0.5, None, None, confidence, bounds, alpha0, beta0)
 
 
-def blend(x: Any, y: Any, a: float, b: float, kept: Bools | None = None) -> Floats:
+def blend(x: Any, y: Any, a: float, b: float, included: Bools | None = None) -> Floats:
     """x^a y^b for scores from 0 up; arrays of one shape.
 
     A score that is 0 allows a negative power only where the other score makes the blend 0.
@@ -202,7 +202,7 @@ def blend(x: Any, y: Any, a: float, b: float, kept: Bools | None = None) -> Floa
     zero = ((x == 0) & (a > 0)) | ((y == 0) & (b > 0))
     with np.errstate(all="ignore"):
         blended = np.where(zero, 0.0, x**a * y**b)
-    if not np.isfinite(blended if kept is None else blended[kept]).all():
+    if not np.isfinite(blended if included is None else blended[included]).all():
         raise ValueError(
             f"a score is 0 and its power negative, or the powers overflow (pass_power = {a}, "
             f"unanimous_power = {b}): pass powers of 0 or more, or nearer to 0"
@@ -245,9 +245,9 @@ def blend_sigma(x: Floats, y: Floats, spread: Sequence[Floats], a: float, b: flo
 def _blended_mean(R: Outcomes, what: str, credit: Floats, a: float, b: float, short: Short) -> Any:
     """The blend of Pass@k and the score of a credit, both averaged over questions first."""
     k = credit.size - 1
-    correct, trials, kept = enough_binary(R, k, what, short)
+    correct, trials, included = enough_binary(R, k, what, short)
     scores = (subset_scores(part, correct, trials) for part in (at_least(1, k), credit))
-    x, y = (question_mean(score, kept) for score in scores)
+    x, y = (question_mean(score, included) for score in scores)
     return result(blend(x, y, a, b))
 
 

@@ -44,9 +44,9 @@ def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short =
     """
     k = check_k(k)
     counts, weights = weighted_counts(R, w)
-    kept = enough_trials(counts.sum(axis=-1), k, f"Max@{k}", short)
-    if kept is not None:
-        counts = np.where(kept[..., None], counts, k)
+    included = enough_trials(counts.sum(axis=-1), k, f"Max@{k}", short)
+    if included is not None:
+        counts = np.where(included[..., None], counts, k)
     levels, grouped = merge_equal(counts, weights)
     trials = grouped.sum(axis=-1)
     best = np.full(trials.shape, levels[0])
@@ -54,7 +54,7 @@ def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short =
         above = trials - grouped[..., : level + 1].sum(axis=-1)
         chance = subset_scores(at_least(1, k), above, trials)
         best += (levels[level + 1] - levels[level]) * chance
-    return result(question_mean(best, kept))
+    return result(question_mean(best, included))
 
 
 def max_at_k_ci(

@@ -83,9 +83,9 @@ def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> A
     """
     rate, attempts, trials = _arguments(p, k, n)
     variances = np.empty(rate.shape)
-    for pair in {*zip(attempts.ravel().tolist(), trials.ravel().tolist(), strict=True)}:
-        here = (attempts == pair[0]) & (trials == pair[1])
-        variances[here] = _subset_variance(rate[here], *pair)
+    for k_value, n_value in {*zip(attempts.ravel().tolist(), trials.ravel().tolist(), strict=True)}:
+        alike = (attempts == k_value) & (trials == n_value)
+        variances[alike] = _subset_variance(rate[alike], k_value, n_value)
     return result(variances)
 
 
@@ -108,10 +108,10 @@ def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> 
         at = np.argmax(correct > trials)
         raise ValueError(f"c is {correct.flat[at]} of n = {trials.flat[at]}: pass at most n")
     variances = np.empty(correct.shape)
-    for value in {*attempts.ravel().tolist()}:
-        here = attempts == value
-        right, wrong = correct[here], (trials - correct)[here]
-        variances[here] = power_moments(1.0 + wrong, 1.0 + right, value)[2]
+    for k_value in {*attempts.ravel().tolist()}:
+        alike = attempts == k_value
+        alpha, beta = 1.0 + correct[alike], 1.0 + (trials - correct)[alike]
+        variances[alike] = power_moments(beta, alpha, k_value)[2]
     return result(variances)
 
 

@@ -123,17 +123,17 @@ def enough_trials(trials: Ints, least: int, what: str, short: Short) -> Bools | 
     """
     if short not in ("raise", "drop"):
         raise ValueError(f'short is {short!r}: pass "raise" or "drop"')
-    kept = trials >= least
-    if kept.all():
+    included = trials >= least
+    if included.all():
         return None
     if short == "raise":
         check_trials(trials, least, what, ' (short="drop")')
-    if not kept.any(axis=-1).all():
+    if not included.any(axis=-1).all():
         raise ValueError(f"{what}: not one question of R has {least} trials, nothing is left")
-    left_out = int((~kept).sum())
+    left_out = int((~included).sum())
     text = f"{left_out} of {trials.size} questions have fewer than {least} trials and were left out"
     warnings.warn(f"{what}: {text}", stacklevel=_callers_level())
-    return kept
+    return included
 
 
 def _callers_level() -> int:
@@ -144,15 +144,17 @@ def _callers_level() -> int:
     return level
 
 
-def question_mean(values: Floats, kept: Bools | None) -> Floats:
-    """Mean over questions, the last axis, of those that are kept."""
-    if kept is None:
+def question_mean(values: Floats, included: Bools | None) -> Floats:
+    """Mean over questions, the last axis, of those that are included."""
+    if included is None:
         return np.asarray(values.mean(axis=-1))
-    return np.asarray(np.where(kept, values, 0.0).sum(axis=-1) / kept.sum(axis=-1))
+    return np.asarray(np.where(included, values, 0.0).sum(axis=-1) / included.sum(axis=-1))
 
 
-def question_sigma(variances: Floats, kept: Bools | None) -> npt.NDArray[np.float64]:
+def question_sigma(variances: Floats, included: Bools | None) -> npt.NDArray[np.float64]:
     """Standard deviation of the mean over independent questions, from their variances."""
-    if kept is None:
+    if included is None:
         return np.asarray(np.sqrt(variances.sum(axis=-1)) / variances.shape[-1])
-    return np.asarray(np.sqrt(np.where(kept, variances, 0.0).sum(axis=-1)) / kept.sum(axis=-1))
+    return np.asarray(
+        np.sqrt(np.where(included, variances, 0.0).sum(axis=-1)) / included.sum(axis=-1)
+    )

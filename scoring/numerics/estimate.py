@@ -37,16 +37,16 @@ def enough_binary(R: Outcomes, k: int, what: str, short: Short) -> tuple[Ints, I
     Where a question is dropped its numbers are replaced by 0 of k, so that formulas are defined.
     """
     correct, trials = binary_counts(R, what)
-    kept = enough_trials(trials, k, what, short)
-    if kept is not None:
-        correct, trials = np.where(kept, correct, 0), np.where(kept, trials, k)
-    return correct, trials, kept
+    included = enough_trials(trials, k, what, short)
+    if included is not None:
+        correct, trials = np.where(included, correct, 0), np.where(included, trials, k)
+    return correct, trials, included
 
 
 def subset_mean(R: Outcomes, what: str, credit: Floats, short: Short) -> Any:
     """Unbiased estimate of a credit over k attempts, averaged over questions."""
-    correct, trials, kept = enough_binary(R, credit.size - 1, what, short)
-    return result(question_mean(subset_scores(credit, correct, trials), kept))
+    correct, trials, included = enough_binary(R, credit.size - 1, what, short)
+    return result(question_mean(subset_scores(credit, correct, trials), included))
 
 
 def of_credit(credit: Floats) -> Posterior:
@@ -63,13 +63,13 @@ def beta_moments(
     short: Short = "raise",
     least: int = 0,
 ) -> tuple[tuple[Floats, ...], Bools | None]:
-    """Posterior moments of each question, each of shape (..., M), and which questions are kept.
+    """Posterior moments of each question, each of shape (..., M), and which questions are included.
 
     ``prior`` is alpha0 and beta0; ``short`` is about questions with fewer than ``least`` trials.
     """
     arguments = posterior, *check_prior(*prior)
-    correct, trials, kept = enough_binary(R, least, what, short)
-    return by_state(_at_posterior, arguments, correct, trials, 2 * k + 1), kept
+    correct, trials, included = enough_binary(R, least, what, short)
+    return by_state(_at_posterior, arguments, correct, trials, 2 * k + 1), included
 
 
 def _at_posterior(
@@ -93,8 +93,8 @@ def beta_summary(
     least: int = 0,
 ) -> Summary:
     """Summary of the mean over questions; arguments as for :func:`beta_moments`."""
-    (means, variances), kept = beta_moments(R, what, k, posterior, prior, short, least)
-    mu, sigma = question_mean(means, kept), question_sigma(variances, kept)
+    (means, variances), included = beta_moments(R, what, k, posterior, prior, short, least)
+    mu, sigma = question_mean(means, included), question_sigma(variances, included)
     return normal_summary(mu, sigma, confidence, bounds)
 
 
@@ -116,7 +116,7 @@ class Interval(Protocol):
 def interval_of(
     score: Callable[..., Any], what: str, posterior: Callable[[int], Posterior]
 ) -> Interval:
-    """The posterior summary of a score, as :func:`scoring.pass_at_k_ci` is that of Pass@k.
+    """A function like :func:`scoring.pass_at_k_ci`: the posterior summary of a score of k attempts.
 
     ``score`` is the estimate, and ``what`` its name with {k}; ``posterior`` takes k.
     """
@@ -130,13 +130,29 @@ def interval_of(
         beta0: float = 1.0,
         short: Short = "raise",
     ) -> Summary:
+        """Posterior mean, standard deviation and credible interval of a score of k new attempts.
+
+        The success rate p_a of question a has the posterior
+        Beta(alpha0 + c_a, beta0 + N_a - c_a), and g(p) is the score of k attempts that are each
+        correct with probability p; of Pass@k g(p) = 1 - (1 - p)^k, of Pass^k p^k::
+
+            mu      = 1/M   sum_a E g(p_a)
+            sigma^2 = 1/M^2 sum_a Var g(p_a)
+
+        For Pass@1 and the default prior these are those of Bayes@N. R, k, ``short`` and errors are
+        those of the score; functions without ``short`` take any number of trials, also none, and
+        any k. ``alpha0`` and ``beta0``, above 0, are prior counts of correct and wrong answers,
+        ``confidence`` is the posterior probability of the interval, in (0, 1), and its ends are
+        moved into ``bounds``, (lowest, highest), if any.
+
+        Returns a named tuple of mu (``value``), sigma, and mu -/+ z sigma (``low``, ``high``), each
+        a float, or an array of shape (...) for a stack. Source: moments of the Beta posterior,
+        arXiv 2510.04265, equation 9 with C = 1.
+        """
         k, prior = check_k(k), (alpha0, beta0)
         name = what.format(k=k)
         return beta_summary(R, name, k, posterior(k), prior, confidence, bounds, short, k)
 
     interval.__module__ = score.__module__
     interval.__name__ = interval.__qualname__ = f"{score.__name__}_ci"
-    interval.__doc__ = (
-        f"Posterior summary of :func:`{score.__name__}`; all else: :func:`scoring.pass_at_k_ci`."
-    )
     return interval

@@ -107,8 +107,8 @@ def binary_counts(R: Outcomes, what: str) -> tuple[Ints, Ints]:
 def _category_advice(w: npt.ArrayLike | None, weights: Floats) -> str:
     """Say what to do about an outcome that has no weight."""
     if w is None:
-        return "without w only 0 and 1 are allowed; pass w, one weight per category 0..C"
-    return f"w has {weights.size} weights, for 0..{weights.size - 1}; pass one per category 0..C"
+        return "without w only 0 and 1 are allowed"
+    return f"w has {weights.size} weights, for 0..{weights.size - 1}"
 
 
 def outcome_counts(
@@ -214,27 +214,19 @@ def _check_outcomes(
     if not bad.any():
         return
     at = tuple(int(i) for i in np.argwhere(bad)[0])
-    value = data[at].item()
-    if not np.isfinite(value):
-        advice = "mark missing trials with np.ma.masked_invalid"
-    elif value != int(value):
-        advice = "outcomes are whole numbers 0..C; graded scores belong in the weights w"
-    elif value < 0:
-        advice = "outcomes are 0..C; mark missing trials with np.ma.masked_less(R, 0)"
-    else:
-        advice = remedy
-    axes = "question, trial" if len(at) == 2 else "..., question, trial"
-    raise ValueError(f"{name}{list(at)} ({axes} from 0) is {value}: {advice}")
+    raise ValueError(
+        f"{name}{list(at)} (..., question, trial) is {data[at].item()}: pass whole numbers 0..C, "
+        f"and mask missing trials (np.ma.masked_less, masked_invalid); {remedy}"
+    )
 
 
 def check_trials(trials: Ints, least: int, what: str, option: str = "") -> None:
     """Raise if a question has fewer than ``least`` trials; ``trials`` has shape (..., M)."""
     short = trials < least
     if short.any():
-        at = tuple(int(i) for i in np.argwhere(short)[0])
-        where = f"question {at[0]}" if len(at) == 1 else f"question {list(at)} (..., question)"
+        at = tuple(np.argwhere(short)[0])
         raise ValueError(
-            f"{where} (counted from 0) has {trials[at]} trials, but {what} needs at least "
-            f"{least} of every question, and {int(short.sum())} of {trials.size} have too few: "
-            f"run the missing trials, or leave those questions out{option}"
+            f"question {', '.join(map(str, at))} (from 0) has {trials[at]} trials, but {what} "
+            f"needs at least {least} of every question, and {int(short.sum())} of {trials.size} "
+            f"have too few: run the missing trials, or leave those questions out{option}"
         )

@@ -53,14 +53,14 @@ def posterior(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
     density, q, cov = _given(counts, log_s)
     # Many questions leave a posterior of log s that falls between the nodes: place them anew.
     for _ in range(8):
-        near = density > density.max(axis=-1, keepdims=True) - 12
-        redo = np.flatnonzero(near.sum(axis=-1) < 8)
-        if redo.size == 0:
+        likely = density > density.max(axis=-1, keepdims=True) - 12
+        coarse = np.flatnonzero(likely.sum(axis=-1) < 8)
+        if coarse.size == 0:
             break
-        first = np.maximum(near[redo].argmax(axis=-1) - 1, 0)
-        last = np.minimum(S_NODES - near[redo, ::-1].argmax(axis=-1), S_NODES - 1)
-        log_s[redo] = np.linspace(log_s[redo, first], log_s[redo, last], S_NODES, axis=-1)
-        density[redo], q[redo], cov[redo] = _given(counts[redo], log_s[redo])
+        first = np.maximum(likely[coarse].argmax(axis=-1) - 1, 0)
+        last = np.minimum(S_NODES - likely[coarse, ::-1].argmax(axis=-1), S_NODES - 1)
+        log_s[coarse] = np.linspace(log_s[coarse, first], log_s[coarse, last], S_NODES, axis=-1)
+        density[coarse], q[coarse], cov[coarse] = _given(counts[coarse], log_s[coarse])
     weight: Floats = special.softmax(density, axis=-1)
     return log_s, weight, q, cov
 

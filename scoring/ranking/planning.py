@@ -147,14 +147,14 @@ def _smallest(reached: Callable[[Floats], Bools]) -> Floats:
     A prior with many categories of one weight is so sure of its mean that the first trials widen
     the interval: hence the last failure among the powers of two, and the bisection above it.
     """
-    powers = [2.0**e for e in range(MOST_TRIALS.bit_length())]
-    met = [reached(np.array(N)) for N in powers]
-    low, high = np.zeros(met[0].shape), np.ones(met[0].shape)
-    for N, good in zip(powers, met, strict=True):
-        low, high = np.where(good, low, N), np.where(good, high, 2 * N)
+    low, high = np.array(0.0), np.array(1.0)
+    for exponent in range(MOST_TRIALS.bit_length()):
+        N = np.array(2.0**exponent)
+        enough = reached(N)
+        low, high = np.where(enough, low, N), np.where(enough, high, 2 * N)
     while (high - low > 1).any():
         middle = np.floor((low + high) / 2)
         # Where low and high are neighbours the middle is low, and at 0 nothing is to be asked.
-        good = reached(np.maximum(middle, 1.0)) & (middle > low)
-        low, high = np.where(good, low, middle), np.where(good, middle, high)
+        enough = reached(np.maximum(middle, 1.0)) & (middle > low)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return np.where(high > MOST_TRIALS, np.inf, high)
