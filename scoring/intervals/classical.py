@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from scoring.metrics.bayes import question_stderr
 from scoring.numerics.checks import (
@@ -26,6 +25,7 @@ from scoring.numerics.inputs import (
     Floats,
     Ints,
     Outcomes,
+    Weights,
     binary_counts,
     check_trials,
     weighted_counts,
@@ -36,7 +36,7 @@ from scoring.numerics.moments import observed_means
 MOST_DRAWS = 2**21
 
 
-def wald_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95) -> Summary:
+def wald_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary:
     """The average with the central-limit interval over trials of these questions.
 
     With the mean m_a and the unbiased variance s_a^2 of the weighted outcomes of question a::
@@ -95,7 +95,7 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
     return Summary(*map(result, (a, np.sqrt(variance), lo, hi)))
 
 
-def clustered_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95) -> Summary:
+def clustered_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary:
     """The average with questions as a sample from a larger pool: a -/+ z question_stderr.
 
     What evaluation harnesses print. It is about other questions of this kind. z is the normal
@@ -112,7 +112,7 @@ def clustered_ci(R: Outcomes, w: npt.ArrayLike | None = None, confidence: float 
 
 def bootstrap_ci(
     R: Outcomes,
-    w: npt.ArrayLike | None = None,
+    w: Weights = None,
     confidence: float = 0.95,
     replicates: int = 2000,
     seed: int = 0,

@@ -28,7 +28,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from scoring.numerics.checks import (
@@ -40,7 +39,7 @@ from scoring.numerics.checks import (
     result,
     within,
 )
-from scoring.numerics.inputs import Floats, Ints, Outcomes, outcome_counts, weighted_counts
+from scoring.numerics.inputs import Floats, Ints, Outcomes, Weights, outcome_counts, weighted_counts
 from scoring.numerics.moments import posterior_moments
 from scoring.numerics.shared_prior import blocks, posterior
 
@@ -54,7 +53,7 @@ class Prior(NamedTuple):
     log_concentration_sd: Any  # posterior standard deviation of log s; 1.8 is the hyperprior's
 
 
-def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, Any]:
+def empirical_bayes(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
     """Posterior mean and standard deviation of the weighted metric, under a fitted prior.
 
     With the model and the hyperprior of the module's docstring, m_a and V_a mean and variance of
@@ -77,7 +76,7 @@ def empirical_bayes(R: Outcomes, w: npt.ArrayLike | None = None) -> tuple[Any, A
 
 
 def empirical_bayes_ci(
-    R: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95, bounds: Bounds = None
+    R: Outcomes, w: Weights = None, confidence: float = 0.95, bounds: Bounds = None
 ) -> Summary:
     """:func:`empirical_bayes` with its credible interval, of equal tails.
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scoring.numerics.arrays import broadcast_shape, number_array
 from scoring.numerics.checks import Summary, check_confidence, result
 from scoring.numerics.fourier import mean_cdf, mean_quantiles
-from scoring.numerics.inputs import Floats, Outcomes, counts_and_prior
+from scoring.numerics.inputs import Floats, Outcomes, Weights, counts_and_prior
 from scoring.numerics.moments import bayes_from_counts, merge_equal
 
 # The smallest tail whose quantile is meant: below it numerical error would be a visible part.
@@ -21,10 +21,7 @@ SMALLEST_TAIL = 1e-7
 
 
 def bayes_exact_ci(
-    R: Outcomes,
-    w: npt.ArrayLike | None = None,
-    R0: Outcomes | None = None,
-    confidence: float = 0.95,
+    R: Outcomes, w: Weights = None, R0: Outcomes | None = None, confidence: float = 0.95
 ) -> Summary:
     """Bayes@N with the equal-tailed credible interval of its exact posterior.
 
@@ -65,7 +62,7 @@ def bayes_exact_ci(
 
 
 def posterior_cdf(
-    x: npt.ArrayLike, R: Outcomes, w: npt.ArrayLike | None = None, R0: Outcomes | None = None
+    x: npt.ArrayLike, R: Outcomes, w: Weights = None, R0: Outcomes | None = None
 ) -> Any:
     """Posterior probability that the metric of Bayes@N is at most x.
 

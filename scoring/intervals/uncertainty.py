@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from scoring.metrics.bayes import avg, question_stderr
 from scoring.numerics.checks import result
-from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, weighted_counts
+from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, Weights, weighted_counts
 from scoring.numerics.moments import observed_means, posterior_moments
 
 
@@ -29,7 +28,7 @@ class Uncertainty(NamedTuple):
     total: Any  # standard error if questions and trials are drawn again
 
 
-def uncertainty(R: Outcomes, w: npt.ArrayLike | None = None) -> Uncertainty:
+def uncertainty(R: Outcomes, w: Weights = None) -> Uncertainty:
     """Uncertainty of avg@N from the trials, from the questions, and from both.
 
     With x_a the mean weighted outcome of question a over its N_a trials, and n_ak how often the

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scoring.numerics.arrays import broadcast, check_sigma, finite_array
 from scoring.numerics.checks import (
@@ -34,6 +33,7 @@ from scoring.numerics.inputs import (
     Counts,
     Floats,
     Outcomes,
+    Weights,
     check_trials,
     counts_and_prior,
     outcome_counts,
@@ -45,9 +45,7 @@ SHRINKAGE_LIMIT = 0.5
 """Above this absolute shrinkage the interval of Bayes@N may cover much less than it says."""
 
 
-def bayes(
-    R: Outcomes, w: npt.ArrayLike | None = None, R0: Outcomes | None = None
-) -> tuple[Any, Any]:
+def bayes(R: Outcomes, w: Weights = None, R0: Outcomes | None = None) -> tuple[Any, Any]:
     """Bayes@N: posterior mean and standard deviation of the weighted metric.
 
     With nu_ak and T_a as in the module's docstring, and m_a = sum_k nu_ak w_k / T_a::
@@ -92,7 +90,7 @@ def bayes(
 
 def bayes_ci(
     R: Outcomes,
-    w: npt.ArrayLike | None = None,
+    w: Weights = None,
     R0: Outcomes | None = None,
     confidence: float = 0.95,
     bounds: Bounds = None,
@@ -112,7 +110,7 @@ def bayes_ci(
     return normal_summary(*bayes(R, w, R0), confidence, bounds)
 
 
-def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> tuple[Any, Any]:
+def avg(R: Outcomes, w: Weights = None, short: Short = "raise") -> tuple[Any, Any]:
     """avg@N: the weighted average of the outcomes, with the posterior's sigma on its scale.
 
     With N_a trials of question a, T_a = 1 + C + N_a and Var_a the posterior variance of
@@ -141,7 +139,7 @@ def avg(R: Outcomes, w: npt.ArrayLike | None = None, short: Short = "raise") -> 
 
 def avg_ci(
     R: Outcomes,
-    w: npt.ArrayLike | None = None,
+    w: Weights = None,
     confidence: float = 0.95,
     bounds: Bounds = None,
     short: Short = "raise",
@@ -154,7 +152,7 @@ def avg_ci(
     return normal_summary(*avg(R, w, short), confidence, bounds)
 
 
-def question_stderr(R: Outcomes, w: npt.ArrayLike | None = None) -> Any:
+def question_stderr(R: Outcomes, w: Weights = None) -> Any:
     """Standard error of avg@N when the questions are a sample from a larger pool.
 
     The standard deviation over questions (M - 1 in the denominator) of each question's mean

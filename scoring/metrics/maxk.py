@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scoring.numerics.checks import (
     Bounds,
@@ -26,11 +25,11 @@ from scoring.numerics.checks import (
     result,
 )
 from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
-from scoring.numerics.inputs import Floats, Outcomes, counts_and_prior, weighted_counts
+from scoring.numerics.inputs import Floats, Outcomes, Weights, counts_and_prior, weighted_counts
 from scoring.numerics.moments import merge_equal
 
 
-def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short = "raise") -> Any:
+def max_at_k(R: Outcomes, k: int, w: Weights = None, short: Short = "raise") -> Any:
     """Max@k, the unbiased estimator: the mean best reward over k-subsets of the trials.
 
     With rewards g_1 <= ... <= g_N of a question, 1 / C(N, k) sum_{i = k..N} C(i - 1, k - 1) g_i,
@@ -60,7 +59,7 @@ def max_at_k(R: Outcomes, k: int, w: npt.ArrayLike | None = None, short: Short =
 def max_at_k_ci(
     R: Outcomes,
     k: int,
-    w: npt.ArrayLike | None = None,
+    w: Weights = None,
     R0: Outcomes | None = None,
     confidence: float = 0.95,
     bounds: Bounds = None,

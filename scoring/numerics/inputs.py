@@ -42,9 +42,10 @@ class Counts:
 
 
 Outcomes: TypeAlias = npt.ArrayLike | Counts
+Weights: TypeAlias = npt.ArrayLike | None
 
 
-def check_weights(w: npt.ArrayLike | None) -> Floats:
+def check_weights(w: Weights) -> Floats:
     """Return the weights as a float64 vector of length C + 1; ``None`` means (0, 1)."""
     if w is None:
         return BINARY_WEIGHTS
@@ -65,15 +66,13 @@ def check_weights(w: npt.ArrayLike | None) -> Floats:
     return weights
 
 
-def weighted_counts(R: Outcomes, w: npt.ArrayLike | None) -> tuple[Ints, Floats]:
+def weighted_counts(R: Outcomes, w: Weights) -> tuple[Ints, Floats]:
     """Return the counts (..., M, C + 1) of R and the weights (C + 1,)."""
     weights = check_weights(w)
     return outcome_counts(R, weights.size, remedy=_category_advice(w, weights)), weights
 
 
-def counts_and_prior(
-    R: Outcomes, w: npt.ArrayLike | None, R0: Outcomes | None
-) -> tuple[Ints, Floats, Any]:
+def counts_and_prior(R: Outcomes, w: Weights, R0: Outcomes | None) -> tuple[Ints, Floats, Any]:
     """Return the counts, the weights, and the counts of a prior run of the same questions, or 0."""
     counts, weights = weighted_counts(R, w)
     if R0 is None:
@@ -104,7 +103,7 @@ def binary_counts(R: Outcomes, what: str) -> tuple[Ints, Ints]:
     return counts[..., 1], counts.sum(axis=-1)
 
 
-def _category_advice(w: npt.ArrayLike | None, weights: Floats) -> str:
+def _category_advice(w: Weights, weights: Floats) -> str:
     """Say what to do about an outcome that has no weight."""
     if w is None:
         return "without w only 0 and 1 are allowed"

@@ -17,7 +17,15 @@ from scipy.special import ndtr
 from scoring.metrics.bayes import avg
 from scoring.numerics.arrays import broadcast_shape, check_scores, check_sigma, finite_array
 from scoring.numerics.checks import normal_summary, result
-from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, weighted_counts
+from scoring.numerics.inputs import (
+    Counts,
+    Floats,
+    Ints,
+    Outcomes,
+    Weights,
+    check_trials,
+    weighted_counts,
+)
 from scoring.numerics.moments import observed_means
 
 
@@ -34,7 +42,7 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    R_a: Outcomes, R_b: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
+    R_a: Outcomes, R_b: Outcomes, w: Weights = None, confidence: float = 0.95
 ) -> Comparison:
     """Compare two models by their outcomes on the same questions.
 
@@ -116,7 +124,7 @@ def pairwise_z(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
 
 
 def paired_questions(
-    R_a: Outcomes, R_b: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
+    R_a: Outcomes, R_b: Outcomes, w: Weights = None, confidence: float = 0.95
 ) -> Comparison:
     """Compare two models when the questions are a sample from a larger pool.
 
@@ -164,9 +172,7 @@ def signed_z(difference: Floats, sigma: Floats) -> Floats:
     return z
 
 
-def counts_of_both(
-    R_a: Outcomes, R_b: Outcomes, w: npt.ArrayLike | None
-) -> tuple[Ints, Ints, Floats]:
+def counts_of_both(R_a: Outcomes, R_b: Outcomes, w: Weights) -> tuple[Ints, Ints, Floats]:
     """Return the counts of two models on the same questions, and the weights."""
     counts_a, weights = weighted_counts(R_a, w)
     counts_b, _ = weighted_counts(R_b, w)

@@ -19,10 +19,9 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from scoring.numerics.checks import check_confidence, check_positive, normal_quantile, result
-from scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, weighted_counts
+from scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, Weights, weighted_counts
 from scoring.numerics.moments import posterior_moments
 from scoring.ranking.compare import compare, counts_of_both
 
@@ -38,9 +37,7 @@ class TrialPlan(NamedTuple):
     most: Any  # for the smallest difference in the pilot's interval; inf where that holds 0
 
 
-def trials_for_width(
-    R: Outcomes, width: float, w: npt.ArrayLike | None = None, confidence: float = 0.95
-) -> Any:
+def trials_for_width(R: Outcomes, width: float, w: Weights = None, confidence: float = 0.95) -> Any:
     """Trials per question at which the credible interval of Bayes@N is expected this narrow.
 
     The smallest N from which on::
@@ -70,7 +67,7 @@ def trials_for_width(
 
 
 def trials_to_separate(
-    R_a: Outcomes, R_b: Outcomes, w: npt.ArrayLike | None = None, confidence: float = 0.95
+    R_a: Outcomes, R_b: Outcomes, w: Weights = None, confidence: float = 0.95
 ) -> TrialPlan:
     """Trials per question of each model at which z is expected to reach the confidence.
 
