@@ -5,13 +5,10 @@ arguments. A new one is one entry of ``FAMILIES``; it then is a row of ``score``
 ``compare``, a protocol of ``trajectory`` and ``prr``, and an estimator of the studies.
 
 >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
->>> for name in ("bayes", "pass@2", "g-pass@4:0.75"):
-...     metric = parse(name)
-...     value, sigma, low, high = metric.summary(R)
-...     print(f"{metric.title(5):15} {value:.3f} ± {sigma:.3f}, 95 % {low:.3f} to {high:.3f}")
-Bayes@5         0.643 ± 0.118, 95 % 0.411 to 0.875
-Pass@2          0.950 ± 0.115, 95 % 0.725 to 1.000
-G-Pass@4 (0.75) 0.700 ± 0.271, 95 % 0.168 to 1.000
+>>> for name in ("bayes", "g-pass@4:0.75"):
+...     print(parse(name).title(5), [round(x, 3) for x in parse(name).summary(R)])
+Bayes@5 [0.643, 0.118, 0.411, 0.875]
+G-Pass@4 (0.75) [0.7, 0.271, 0.168, 1.0]
 
 A score that asks only how many of k attempts are correct is a list of credits for j = 0..k:
 

@@ -46,9 +46,7 @@ def at_least(j: int, k: int) -> Floats:
 
 
 def subset_scores(credit: Floats, correct: Ints, trials: Ints) -> Floats:
-    """Mean credit over all k-subsets of each question's trials, of which there are k or more.
-
-    Shapes: credit (k + 1,), correct and trials any one shape, which is that of the result.
+    """Mean credit (k + 1,) over all k-subsets of each question's trials, of which there are k.
 
     >>> subset_scores(at_least(1, 2), np.array([0, 1, 9]), np.array([10] * 3)).round(4).tolist()
     [0.0, 0.2, 1.0]
@@ -63,13 +61,7 @@ def _mean_credit(credit: bytes, correct: Ints, trials: Ints) -> tuple[Floats]:
 
 
 def credit_moments(credit: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of g(p) = sum_j A_j C(k, j) p^j (1 - p)^(k - j) for p ~ Beta.
-
-    >>> credit = np.array([0.0, 1.0]).tobytes()
-    >>> mean, variance = credit_moments(credit, np.array([4.0]), np.array([3.0]))
-    >>> mean.round(6).tolist(), variance.round(6).tolist()
-    ([0.571429], [0.030612])
-    """
+    """Mean and variance of g(p) = sum_j A_j C(k, j) p^j (1 - p)^(k - j) for p ~ Beta."""
     values = np.frombuffer(credit)
     if (values == values[0]).all():
         return np.full(alpha.shape, values[0]), np.zeros(alpha.shape)

@@ -14,25 +14,13 @@ from scoring.numerics.inputs import Floats, Ints
 
 
 def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Floats, Floats]:
-    """mu and sigma (...) of Bayes@N; the 1 of the uniform prior is added to ``prior`` here.
-
-    >>> counts = np.array([[[2, 3], [1, 4]], [[5, 0], [0, 5]]])
-    >>> mu, sigma = bayes_from_counts(counts, np.array([0.0, 1.0]))
-    >>> mu.round(6).tolist(), sigma.round(6).tolist()
-    ([0.642857, 0.5], [0.118451, 0.087482])
-    """
+    """mu and sigma (...) of Bayes@N; the 1 of the uniform prior is added to ``prior`` here."""
     means, variances = posterior_moments(counts + prior + 1, weights)
-    questions = means.shape[-1]
-    return means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / questions
+    return means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / means.shape[-1]
 
 
 def avg_moments(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
-    """avg@N of each question, with a trial, and the posterior's variance on its scale: (..., M).
-
-    >>> a, variance = avg_moments(np.array([[2, 3], [1, 4]]), np.array([0.0, 1.0]))
-    >>> a.tolist(), variance.round(6).tolist()
-    ([0.6, 0.8], [0.06, 0.05])
-    """
+    """avg@N of each question, with a trial, and the posterior's variance on its scale: (..., M)."""
     _, variances = posterior_moments(counts + 1, weights)
     trials = counts.sum(axis=-1)
     scale = (trials + weights.size) / trials

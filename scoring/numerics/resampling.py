@@ -28,10 +28,8 @@ def resample(
     protocol gives trial i of every question, by every checkpoint, the same seed, and outcomes of
     one trial index then go together (``docs/checkpoints.md``). The columns depend on the seed, N, n
     and the replicate's place alone, so that two stacks with the same of these are drawn jointly.
-
     Of :class:`scoring.Counts`, or where a trial is missing, every question is drawn by itself:
-    of question a with c_a of N_a correct, those of a replicate are Binomial(n or N_a, c_a / N_a).
-    What trials share is then lost, and a score that they move as one varies too little.
+    of question a with c_a of N_a correct, Binomial(n or N_a, c_a / N_a).
 
     R is what :func:`scoring.pass_at_k` takes, with a trial of each question, and ``trials`` those
     of every question in a replicate, ``None`` for as many as it has. Errors, a ValueError, come at
@@ -42,10 +40,6 @@ def resample(
     >>> for part in resample([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]], replicates=2):
     ...     part.tolist()
     [[[1, 3], [3, 1], [0, 4]], [[2, 2], [2, 2], [0, 4]]]
-    >>> from scoring import Counts
-    >>> for part in resample(Counts([[0, 4], [4, 0], [2, 2]]), replicates=2):
-    ...     part.tolist()
-    [[[0, 4], [4, 0], [3, 1]], [[0, 4], [4, 0], [4, 0]]]
     """
     observed = tried_counts(R, "the bootstrap")
     if trials is not None:
@@ -96,10 +90,8 @@ def _drawn_columns(rng: np.random.Generator, n: int, solved: Any, size: int) -> 
     """Counts (size, ..., M, 2) of n columns each, from whether a trial was correct (..., M, N)."""
     columns = solved.shape[-1]
     weights = rng.multinomial(n, np.full(columns, 1 / columns), size).astype(solved.dtype)
-    counts: Ints = np.empty((size, *solved.shape[:-1], 2), dtype=np.int64)
-    counts[..., 1] = (weights @ solved.reshape(-1, columns).T).reshape(counts.shape[:-1])
-    counts[..., 0] = n - counts[..., 1]
-    return counts
+    correct = (weights @ solved.reshape(-1, columns).T).astype(np.int64)
+    return np.stack([n - correct, correct], axis=-1).reshape(size, *solved.shape[:-1], 2)
 
 
 def _drawn(rng: np.random.Generator, n: Ints, p: Floats, size: int) -> Ints:
