@@ -21,7 +21,6 @@ _COLUMNS = (
     ("in flight", "workers"),
     ("tokens", "a second"),
     ("time left", "GPU h+left"),
-    ("score", "interval"),
 )
 _REMARK, _FAULTS = 240, 3  # characters of a remark, faults that are told one by one
 
@@ -42,7 +41,7 @@ def table(
     remarks = [Text(line[:_REMARK], overflow="fold") for line in _remarks(standings)]
     around = 6 + sum(-(-len(line) // width) for line in remarks)  # headings, total, what is hidden
     room = None if height is None else max(1, (height - around) // per_run)
-    shown = list(standings) if room is None else _most_alive(standings, room)
+    shown = _most_alive(standings, room)
     parts: list[RenderableType] = [_runs(shown, standings, wide)]
     if hidden := [s for s in standings if s not in shown]:
         states = Counter(_phase(s) for s in hidden)
@@ -55,23 +54,25 @@ def table(
 
 def lines(standings: Sequence[RunStanding]) -> list[str]:
     """The same as plain text: a line a run, the total, Slurm's jobs; after the time."""
-    told = [time.strftime("%Y-%m-%d %H:%M:%S")]
-    for s in standings:
-        if s.fault is None:
-            scored = f", score {score(s.score)}" if s.score else ""
-            told.append(f"{s.name}: {_sentence(s)}{scored}")
-    if len(standings) > 1:
-        every = added(standings)
-        told.append(f"{every.name}: {_sentence(every)}")
-    return told + _remarks(standings)
+    block = [time.strftime("%Y-%m-%d %H:%M:%S")]
+    sound = [s for s in standings if s.fault is None]
+    for s in sound + [added(standings)] * (len(standings) > 1):
+        scored = f", score {score(s.score)}" if s.score else ""
+        block.append(f"{s.name}: {sentence(s)}{scored}")
+    return block + _remarks(standings)
 
 
-def cost(s: RunStanding) -> str:
-    """GPU-hours used and left, in words; empty where no GPU was used."""
-    if not s.gpu_h:
-        return ""
+def sentence(s: RunStanding) -> str:
+    """The figures of a run or of several in words, but for the score."""
     left = "" if s.gpu_h_left is None else f", about {s.gpu_h_left:.1f} left"
-    return f"{s.gpu_h:.1f} GPU-hours used{left}"
+    words = [
+        f"{s.done}/{s.total} done, {s.owed} owed, {s.in_flight} in flight",
+        f"workers {len(s.alive)} alive {len(s.dead)} dead",
+        f"{count(s.tokens)} tokens, {count(s.tokens_per_s)} tokens/s",
+        "" if s.left_s is None or not s.owed else f"about {clock(s.left_s)} left",
+        f"{s.gpu_h:.1f} GPU-hours used{left}" if s.gpu_h else "",
+    ]
+    return ", ".join(word for word in words if word)
 
 
 def score(running: RunningScore) -> str:
@@ -91,9 +92,10 @@ def workers_table(workers: Sequence[Worker], wide: bool, most: int | None = None
     now = time.time()
     ordered = sorted(workers, key=lambda w: (not w.alive, -(w.heard or w.started or 0.0)))
     grid = Table(box=None, pad_edge=False)
-    for name in ("worker on", "state", "attempts", "in flight", "tokens/s", "heard of"):
-        text = name in ("worker on", "state")
-        grid.add_column(name, justify="left" if text else "right", overflow="fold")
+    for name in ("worker on", "state"):
+        grid.add_column(name, overflow="fold")
+    for name in ("attempts", "in flight", "tokens/s", "heard of"):
+        grid.add_column(name, justify="right", overflow="fold")
     for worker in ordered[:most]:
         grid.add_row(
             Text(_place(worker, wide)),
@@ -101,7 +103,7 @@ def workers_table(workers: Sequence[Worker], wide: bool, most: int | None = None
             str(worker.attempts),
             str(worker.in_flight) if worker.alive else "",
             count(worker.tokens_per_s),
-            _ago(now, worker.heard),
+            f"{clock(max(0.0, now - worker.heard))} ago" if worker.heard else _UNKNOWN,
         )
     rest = Counter(worker.state for worker in ordered[len(ordered[:most]) :])
     for state, number in rest.items():
@@ -118,26 +120,18 @@ def _place(worker: Worker, wide: bool) -> str:
     return f"{text} pid {worker.pid}" if wide and worker.pid is not None else text
 
 
-def _ago(now: float, then: float | None) -> str:
-    return _UNKNOWN if then is None else f"{clock(max(0.0, now - then))} ago"
-
-
 def _runs(shown: Sequence[RunStanding], standings: Sequence[RunStanding], wide: bool) -> Table:
-    level = {s.score.confidence for s in standings if s.score is not None}
-    interval = f"{min(level) * 100:g} % interval" if len(level) == 1 else "interval"
+    levels = {s.score.confidence for s in standings if s.score is not None}
+    interval = f"{min(levels) * 100:g} % interval" if len(levels) == 1 else "interval"
     grid = Table(box=None, pad_edge=False)
     grid.add_column("run", overflow="fold")
-    names = [(first, interval if second == "interval" else second) for first, second in _COLUMNS]
-    for heading in [part for pair in names for part in pair] if wide else map("\n".join, names):
+    for heading in _cells([*_COLUMNS, ("score", interval)], wide):
         grid.add_column(heading, justify="right", no_wrap=True)
     for s in shown:
-        scored = (_UNKNOWN, "")
-        if s.score is not None:
-            scored = (f"{s.score.mu:.3f}", f"{s.score.low:.3f}–{s.score.high:.3f}")
-        grid.add_row(Text(s.name), *_cells([*_figures(s), scored], wide))
+        grid.add_row(Text(s.name), *_cells(_figures(s), wide))
     if len(standings) > 1:
-        every = added(standings)
-        grid.add_row(every.name, *_cells([*_figures(every), ("", "")], wide), style="bold")
+        total = added(standings)
+        grid.add_row(total.name, *_cells(_figures(total), wide), style="bold")
     return grid
 
 
@@ -146,9 +140,12 @@ def _cells(pairs: Sequence[tuple[str, str]], wide: bool) -> list[str]:
 
 
 def _figures(s: RunStanding) -> list[tuple[str, str]]:
-    """What runs have in common with their total, in the order of the columns."""
+    """Of a run or of several, in the order of the columns."""
+    scored = (_UNKNOWN, "")
+    if s.score is not None:
+        scored = (f"{s.score.mu:.3f}", f"{s.score.low:.3f}–{s.score.high:.3f}")
     if all(run.fault is not None for run in s.runs or [s]):
-        return [(_UNKNOWN, "")] * (len(_COLUMNS) - 1)
+        return [(_UNKNOWN, "")] * len(_COLUMNS) + [scored]
     dead = f"+{len(s.dead)} dead" if s.dead else ""
     hours = _UNKNOWN if s.gpu_h_left is None else f"{s.gpu_h_left:.1f}"
     left = _UNKNOWN if s.left_s is None else clock(s.left_s) if s.owed else "done"
@@ -157,30 +154,14 @@ def _figures(s: RunStanding) -> list[tuple[str, str]]:
         (str(s.in_flight), f"{len(s.alive)}{dead}"),
         (count(s.tokens), count(s.tokens_per_s)),
         (left, f"{s.gpu_h:.1f}+{hours}" if s.gpu_h else _UNKNOWN),
+        scored,
     ]
 
 
-def _sentence(s: RunStanding) -> str:
-    """The figures of a run or of several, but for the score."""
-    words = [
-        f"{s.done}/{s.total} done, {s.owed} owed, {s.in_flight} in flight",
-        f"workers {len(s.alive)} alive {len(s.dead)} dead",
-        f"{count(s.tokens)} tokens, {count(s.tokens_per_s)} tokens/s",
-        "" if s.left_s is None or not s.owed else f"about {clock(s.left_s)} left",
-        cost(s),
-    ]
-    return ", ".join(word for word in words if word)
-
-
-def _most_alive(standings: Sequence[RunStanding], room: int) -> list[RunStanding]:
+def _most_alive(standings: Sequence[RunStanding], room: int | None) -> list[RunStanding]:
     """The runs that move, then those owed, then the rest, as many as fit; in their own order."""
-    if len(standings) <= room:
-        return list(standings)
-    order = sorted(
-        range(len(standings)),
-        key=lambda i: (not standings[i].alive, not standings[i].dead, standings[i].owed == 0, i),
-    )
-    return [standings[i] for i in sorted(order[:room])]
+    order = sorted(standings, key=lambda s: (not s.alive, not s.dead, s.owed == 0))[:room]
+    return [s for s in standings if s in order]
 
 
 def _phase(s: RunStanding) -> str:

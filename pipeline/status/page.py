@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.console import clock, count, note, results
+from pipeline.base.console import note, results
 from pipeline.cluster import jobs
 from pipeline.status import board
-from pipeline.status.standing import RunStanding, of
+from pipeline.status.standing import of
 from pipeline.status.tally import Tally
 from pipeline.store.outcomes import OUTCOMES, OWED
 from pipeline.store.runfolder import Run
@@ -36,22 +36,15 @@ def status(run: Run) -> None:
     standing = of(str(run.path), tally, jobs.of([run.path])[run.path])
     results.print(f"{run.path}: {run.cfg.model.name} on {run.cfg.dataset.name}", markup=False)
     _print_map([row["question_id"] for row in run.questions], _marks(tally))
-    results.print(_outlook(standing), markup=False)
-    if spent := board.cost(standing):
-        results.print(spent, markup=False)
+    results.print(board.sentence(standing), markup=False)
     if standing.workers:
         results.print(board.workers_table(standing.workers, wide=False), soft_wrap=False)
     for job in standing.jobs:
         words = (job.kind, job.id, job.state, job.node, job.time, job.reason)
         results.print(f"Slurm: {' '.join(word for word in words if word)}", markup=False)
-    _print_score(tally)
-
-
-def _print_score(tally: Tally) -> None:
-    """Last, for what `grade` has not come to is graded now, which may take a while."""
     if tally.unread > _MANY:
         note(f"reading the answers of {tally.unread} attempts that are not graded yet ...")
-    tally.read_texts(lambda: False)
+    tally.read_texts(lambda: False)  # last, for it may take a while
     tally.judge(lambda: False)
     if (running := tally.score()) is not None:
         results.print(f"score so far: {board.score(running)}", markup=False)
@@ -77,14 +70,3 @@ def _marks(tally: Tally) -> npt.NDArray[np.str_]:
     marks[tally.truncated] = MARKS["truncated"]
     marks[~tally.done] = MARKS["owed"]
     return marks
-
-
-def _outlook(standing: RunStanding) -> str:
-    line = f"{standing.done}/{standing.total} attempts, {count(standing.tokens)} tokens"
-    if not standing.owed:
-        return f"{line}; nothing is owed"
-    if not standing.alive:
-        return f"{line}; {standing.owed} owed, nobody is generating"
-    some = f"{len(standing.alive)} worker{'s' * (len(standing.alive) > 1)}"
-    line += f"; {standing.owed} owed, {standing.in_flight} in flight with {some}"
-    return line if standing.left_s is None else f"{line}, about {clock(standing.left_s)} left"

@@ -92,8 +92,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         OSError: when a folder is there and cannot be read.
     """
     run = tally.run
-    found = workers(run.path)
-    done = tally.done
+    everyone, done = workers(run.path), tally.done
     return RunStanding(
         name=name,
         path=str(run.path),
@@ -103,18 +102,18 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         total=done.size,
         unread=tally.unread,
         tokens=int(tally.tokens.sum()),
-        rate=_rate(tally, found),
-        workers=found,
+        rate=_rate(tally, everyone),
+        workers=everyone,
         score=tally.score(),
         jobs=jobs,
     )
 
 
-def _rate(tally: Tally, found: Iterable[Worker]) -> float:
+def _rate(tally: Tally, everyone: Iterable[Worker]) -> float:
     """Attempts a second of the workers that are alive, each over its own part of the last while."""
     now = max(time.time(), float(tally.finished.max(initial=0.0)))  # nodes' clocks may be ahead
     rate = 0.0
-    for worker in found:
+    for worker in everyone:
         if not worker.alive:
             continue
         times = tally.finish_times(worker.name)

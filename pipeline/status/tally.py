@@ -5,17 +5,18 @@ are graded here, in memory: every distinct answer once, and nothing is written. 
 is a few dozen bytes an attempt; of texts only the answers.
 """
 
-import itertools
 import json
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import scoring
 import verifiers
@@ -23,19 +24,20 @@ from pipeline.base.journal import read_on
 from pipeline.config.settings import RunConfig
 from pipeline.grade import known
 from pipeline.grade.known import KnownGrades, Pair
-from pipeline.store import rowkeys, shards
-from pipeline.store.columns import ATTEMPTS, GRADES, KEY
-from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, Codes, coded, correct
+from pipeline.store import outcomes, rowkeys, shards
+from pipeline.store.columns import ATTEMPTS, KEY
+from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, Codes, correct
 from pipeline.store.runfolder import Run
 
 _LIGHT = [*KEY, "finish_reason", "completion_tokens", "finished"]
-_TEXTS = [*KEY, "finish_reason", "text"]
 _FEW, _QUICK_S = 4, 0.5  # answers compared before the first look at the clock; a short time
 _LISTINGS = 5  # of a folder in which journals are being sealed
 _NOBODY = -1  # no shard holds this attempt
+_ROW = np.dtype(  # the outcome is what is found here; times are Unix seconds
+    [("key", "i8"), ("truncated", "?"), ("tokens", "i8"), ("finished", "f8"), ("outcome", "i1")]
+)
 
 Judges = dict[str, KnownGrades]
-Cells = tuple[rowkeys.Ints, rowkeys.Ints]
 
 
 class RunningScore(NamedTuple):
@@ -48,6 +50,17 @@ class RunningScore(NamedTuple):
     attempts: int
 
 
+@dataclass
+class _Shard:
+    """The attempts of one part or journal that are of the run."""
+
+    version: tuple[str, int, int] = ("", 0, 0)  # of the file when it was read
+    end: int = 0  # of what was read of a journal, in bytes
+    part: Path | None = None  # while its texts are to be read
+    rows: npt.NDArray[np.void] = field(default_factory=lambda: np.empty(0, _ROW))
+    pairs: dict[int, Pair] = field(default_factory=dict)  # by row: answers to be compared
+
+
 class Tally:
     """The state of one run as M×N arrays, brought up to date by `look`, `read_texts`, `judge`.
 
@@ -58,35 +71,45 @@ class Tally:
 
     def __init__(self, run: Run, judges: Judges) -> None:
         self.run, self._judges = run, judges
-        self.ids = rowkeys.question_ids(run)
+        self._ids = rowkeys.question_ids(run)
         self._golds = [row["gold"] for row in run.questions]
-        self._forget()
+        self._shape = (len(self._golds), run.cfg.sampling.trials)
+        self._shards: dict[str, _Shard] = {}  # by stem
+        self._grades: Codes = np.full(self._shape, OWED, np.int8)  # by `grade`
+        self._grade_versions: list[tuple[str, int, int]] = []
+        self._assemble()
 
-    def _forget(self) -> None:
-        shape = (len(self._golds), self.run.cfg.sampling.trials)
-        self.outcomes: Codes = np.full(shape, OWED, np.int8)
-        self.graded = np.zeros(shape, bool)  # by `grade`
-        self.truncated = np.zeros(shape, bool)
-        self.tokens = np.zeros(shape, np.int64)
-        self.finished = np.zeros(shape)  # Unix seconds
-        self._source = np.full(shape, _NOBODY, np.int32)  # which shard, in the list below
-        self._shards: list[str] = []  # stems
-        self._seen: dict[str, tuple[str, int, int]] = {}  # file -> kind, size, change or offset
-        self._texts: dict[str, Path] = {}  # parts some of whose texts are to be read, by stem
-        self._pairs: dict[tuple[int, int], Pair] = {}  # (gold, answer) that wait to be compared
+    def _assemble(self) -> None:
+        """Lay the shards over each other; the first by name counts, as for all readers."""
+        attempts = np.zeros(self._shape, _ROW)
+        attempts["outcome"] = OWED
+        self._source: rowkeys.Ints = np.full(
+            self._shape, _NOBODY
+        )  # which shard, in the order of their names
+        for number, (_, shard) in reversed(list(enumerate(sorted(self._shards.items())))):
+            cells = self._cells(shard.rows["key"])
+            attempts[cells], self._source[cells] = shard.rows, number
+        self.graded = self._grades != OWED
+        self.outcomes: Codes = np.where(self.graded, self._grades, attempts["outcome"])
+        self.truncated, self.tokens = attempts["truncated"], attempts["tokens"]
+        self.finished = attempts["finished"]
+
+    def _cells(self, keys: rowkeys.Ints) -> tuple[rowkeys.Ints, rowkeys.Ints]:
+        return rowkeys.cells(keys, self._shape[1])[1]
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
         """Which attempts are there; imported outcomes count where no attempts came with them."""
-        return self._source != _NOBODY if self.run.attempts.exists() else self.graded
+        stored: npt.NDArray[np.bool_] = self._source != _NOBODY
+        return stored if self.run.attempts.exists() else self.graded
 
     @property
     def unread(self) -> int:
         """Attempts whose outcome is not known yet."""
-        return int((self.done & (self.outcomes == OWED)).sum()) if self.judging else 0
+        return int((self.done & (self.outcomes == OWED)).sum()) if self._judging else 0
 
     @property
-    def judging(self) -> bool:
+    def _judging(self) -> bool:
         """Whether attempts are graded here: not by whole texts, which would have to be kept."""
         return self.run.cfg.grading.compat is None
 
@@ -104,7 +127,7 @@ class Tally:
     def finish_times(self, worker: str) -> npt.NDArray[np.float64]:
         """When the attempts of one worker were finished, in Unix seconds; unsorted."""
         own = re.compile(rf"{re.escape(worker)}-\d+(-sound)*")
-        numbers = [i for i, stem in enumerate(self._shards) if own.fullmatch(stem)]
+        numbers = [i for i, stem in enumerate(sorted(self._shards)) if own.fullmatch(stem)]
         return self.finished[np.isin(self._source, numbers)]
 
     def look(self) -> None:
@@ -113,20 +136,20 @@ class Tally:
         Raises:
             OSError: when files are there and cannot be read.
         """
-        grades, attempts = shards.files(self.run.grades), shards.files(self.run.attempts)
-        stems = {shards.stem(path) for path in attempts}
-        gone = {name for name in self._seen if name.startswith("grades/")}
-        gone -= {f"grades/{path.name}" for path in grades}
-        if gone or not stems.issuperset(self._shards):
-            self._forget()  # grades for other settings, or attempts set aside as damaged
-        for path in grades:
-            if (mark := self._changed(f"grades/{path.name}", path)) is not None:
-                self._read_grades(path)
-                self._seen[f"grades/{path.name}"] = mark
+        versions = [version(path) for path in shards.files(self.run.grades)]
+        if versions != self._grade_versions:
+            self._grades = outcomes.read(self.run, shards.Damage()).codes
+            self._grade_versions = versions
         for _ in range(_LISTINGS):
-            if all([self._read_attempts(path) for path in attempts]):
+            files = {shards.stem(path): path for path in shards.files(self.run.attempts)}
+            self._shards = {stem: s for stem, s in self._shards.items() if stem in files}
+            try:
+                for stem, path in files.items():
+                    self._read(stem, path)
                 break
-            attempts = shards.files(self.run.attempts)
+            except FileNotFoundError:
+                continue  # sealed or set aside since the listing
+        self._assemble()
 
     def read_texts(self, stop: Callable[[], bool]) -> bool:
         """Find the answers in parts; False when `stop` said so before all were read.
@@ -134,18 +157,17 @@ class Tally:
         Raises:
             OSError: when files are there and cannot be read.
         """
-        for stem, path in list(self._texts.items()):
-            if not ((self._source == self._shards.index(stem)) & (self.outcomes == OWED)).any():
-                del self._texts[stem]  # graded by now
+        for shard in self._shards.values():
+            if shard.part is None or not self._unknown(shard).any():
                 continue
             try:
-                for batch in shards.read(path, ATTEMPTS, _TEXTS, shards.Damage()):
-                    self._extract(batch, self._shards.index(stem))
+                for batch in shards.read(shard.part, ATTEMPTS, [*KEY, "text"], shards.Damage()):
+                    self._extract(shard, batch)
                     if stop():
                         return False
             except FileNotFoundError:
-                pass  # set aside: the next look notices
-            del self._texts[stem]
+                continue  # set aside: the next look notices
+            shard.part = None
         return True
 
     def judge(self, stop: Callable[[], bool]) -> bool:
@@ -154,105 +176,86 @@ class Tally:
         Raises:
             UserError: worker processes cannot be started.
         """
+        waiting = [(shard, row) for shard in self._shards.values() for row in shard.pairs]
         size = _FEW
-        while self._pairs:
-            if stop():
-                return False
+        while waiting and not stop():
             began = time.monotonic()
-            pairs = dict(itertools.islice(self._pairs.items(), size))
-            grades = _judge(self.run.cfg, self._judges).pairs(list(pairs.values()))
-            for cell, grade in zip(pairs, grades, strict=True):
-                self.outcomes[cell] = OUTCOMES.index(grade.outcome)
-                del self._pairs[cell]
+            chunk, waiting = waiting[:size], waiting[size:]
+            pairs = [shard.pairs[row] for shard, row in chunk]
+            grades = _judge(self.run.cfg, self._judges).pairs(pairs)
+            for (shard, row), grade in zip(chunk, grades, strict=True):
+                shard.rows["outcome"][row] = OUTCOMES.index(grade.outcome)
+                del shard.pairs[row]
             if time.monotonic() - began < _QUICK_S:  # most are; a hard one takes seconds
                 size *= 4
-        return True
+        self._assemble()
+        return not waiting
 
-    def _changed(self, name: str, path: Path) -> tuple[str, int, int] | None:
-        """What a part is known by, or None for one that was read."""
-        status = path.stat()
-        mark = ("part", status.st_size, status.st_mtime_ns)
-        return None if self._seen.get(name) == mark else mark
-
-    def _read_grades(self, path: Path) -> None:
-        for batch in shards.read(path, GRADES, [*KEY, "outcome"], shards.Damage()):
-            rows, cells = self._cells(batch)
-            self.outcomes[cells] = coded(batch["outcome"], OUTCOMES)[rows]
-            self.graded[cells] = True
-
-    def _read_attempts(self, path: Path) -> bool:
-        """Read what is new in one file; False when it was sealed since the listing."""
-        stem = shards.stem(path)
-        try:
-            if path.suffix == ".journal":
-                self._read_journal(path, stem)
-            elif (mark := self._changed(stem, path)) is not None:
-                shard = self._number(stem)  # also where no row can be read
-                for batch in shards.read(path, ATTEMPTS, _LIGHT, shards.Damage()):
-                    self._take(batch, shard)
-                if self.judging:
-                    self._texts[stem] = path
-                self._seen[stem] = mark
-        except FileNotFoundError:
-            return False
-        return True
-
-    def _read_journal(self, path: Path, stem: str) -> None:
-        size = path.stat().st_size
-        _, before, start = self._seen.get(stem, ("journal", -1, 0))
-        if size == before:
+    def _read(self, stem: str, path: Path) -> None:
+        """Bring what is known of one file up to date."""
+        before, now = self._shards.get(stem, _Shard()), version(path)
+        if now == before.version:
             return
-        batches, end = read_on(path, ATTEMPTS, start if size >= start else 0)
-        shard = self._number(stem)
-        for batch in batches:
-            self._take(batch, shard)
-            if self.judging:
-                self._extract(batch, shard)
-        self._seen[stem] = ("journal", size, end)
+        if path.suffix == ".journal":
+            shard = before if now[1] >= before.end else _Shard()
+            batches, shard.end = read_on(path, ATTEMPTS, shard.end)
+            table = pa.Table.from_batches(batches, ATTEMPTS)
+            shard.rows = np.concatenate([shard.rows, self._rows(table)])
+            self._extract(shard, table)
+        else:
+            shard = _Shard(part=path if self._judging else None)
+            parts = shards.read(path, ATTEMPTS, _LIGHT, shards.Damage())
+            light = pa.schema([ATTEMPTS.field(name) for name in _LIGHT])
+            shard.rows = self._rows(pa.Table.from_batches(parts, light))
+            rows = rowkeys.rows_of(shard.rows["key"], before.rows["key"])  # of its journal, or -1
+            shard.rows["outcome"] = np.append(before.rows["outcome"], np.int8(OWED))[rows]
+        shard.version = now
+        self._shards[stem] = shard
 
-    def _cells(self, batch: pa.RecordBatch) -> tuple[rowkeys.Ints, Cells]:
-        """Which rows are of the run's questions and trials, and where those are."""
-        kept, cells = rowkeys.cells(rowkeys.encode(batch, self.ids), self.outcomes.shape[1])
-        return np.flatnonzero(kept), cells
+    def _rows(self, table: pa.Table) -> npt.NDArray[np.void]:
+        """The attempts of a table that are of the run, without outcomes."""
+        keys = rowkeys.encode(table, self._ids)
+        kept = rowkeys.cells(keys, self._shape[1])[0]
+        rows = np.empty(kept.sum(), _ROW)
+        rows["key"], rows["outcome"] = keys[kept], OWED
+        for name, column, null in (
+            ("truncated", pc.equal(table["finish_reason"], "length"), False),
+            ("tokens", table["completion_tokens"], 0),
+            ("finished", table["finished"], 0.0),
+        ):
+            rows[name] = column.fill_null(null).to_numpy()[kept]
+        return rows
 
-    def _number(self, stem: str) -> int:
-        if stem not in self._shards:
-            self._shards.append(stem)
-        return self._shards.index(stem)
+    def _unknown(self, shard: _Shard) -> npt.NDArray[np.bool_]:
+        """Of which attempts of a shard nobody knows the outcome."""
+        owed = self._grades[self._cells(shard.rows["key"])] == OWED
+        unknown: npt.NDArray[np.bool_] = owed & (shard.rows["outcome"] == OWED)
+        return unknown
 
-    def _take(self, batch: pa.RecordBatch, shard: int) -> None:
-        """Count rows; of two with one key that of the first shard by name, as all readers do."""
-        rows, (questions, trials) = self._cells(batch)
-        yields = np.array([stem >= self._shards[shard] for stem in self._shards])
-        holder = self._source[questions, trials]
-        wins = (holder == _NOBODY) | yields[holder]
-        rows, cells = rows[wins], (questions[wins], trials[wins])
-        for question, trial, other in zip(*cells, holder[wins], strict=True):
-            if other not in (_NOBODY, shard) and not self.graded[question, trial]:
-                self.outcomes[question, trial] = OWED  # it was another worker's attempt
-                self._pairs.pop((int(question), int(trial)), None)
-        self._source[cells] = shard
-        self.truncated[cells] = _values(batch["finish_reason"], rows, "") == "length"
-        self.tokens[cells] = _values(batch["completion_tokens"], rows, 0)
-        self.finished[cells] = _values(batch["finished"], rows, 0.0)
-
-    def _extract(self, batch: pa.RecordBatch, shard: int) -> None:
+    def _extract(self, shard: _Shard, table: pa.Table | pa.RecordBatch) -> None:
         """The answers of attempts whose outcome nobody knows."""
-        rows, cells = self._cells(batch)
-        unknown = (self.outcomes[cells] == OWED) & (self._source[cells] == shard)
-        policy = known.extraction(self.run.cfg)
-        for row, i, j in np.column_stack([rows, *cells])[unknown].tolist():
-            text = batch["text"][row].as_py() or ""
-            answer = verifiers.extract(text, truncated=bool(self.truncated[i, j]), **policy).answer
+        if not self._judging:
+            return
+        unknown, policy = self._unknown(shard), known.extraction(self.run.cfg)
+        rows = rowkeys.rows_of(rowkeys.encode(table, self._ids), shard.rows["key"])
+        for row, text in zip(rows.tolist(), table["text"], strict=True):
+            if row < 0 or not unknown[row]:
+                continue
+            key, truncated = int(shard.rows["key"][row]), bool(shard.rows["truncated"][row])
+            answer = verifiers.extract(text.as_py() or "", truncated=truncated, **policy).answer
             if answer is None:
-                self.outcomes[i, j] = NO_ANSWER
+                shard.rows["outcome"][row] = NO_ANSWER
             else:
-                self._pairs[i, j] = (self._golds[i], answer)
+                shard.pairs[row] = (self._golds[key >> 32], answer)
 
 
-def _values(column: pa.Array, rows: rowkeys.Ints, instead_of_null: Any) -> Any:
-    values = column.take(pa.array(rows, pa.int64())).fill_null(instead_of_null)
-    return values.to_numpy(zero_copy_only=False)
+def version(path: Path) -> tuple[str, int, int]:
+    """Name, size and time of change of a file; zeros where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path.name, 0, 0
+    return path.name, status.st_size, status.st_mtime_ns
 
 
 def _judge(cfg: RunConfig, judges: Judges) -> KnownGrades:

@@ -1,7 +1,6 @@
 """status of many runs, or again and again: a table that follows whatever works on them."""
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, as_json, of
-from pipeline.status.tally import Judges, Tally
+from pipeline.status.tally import Judges, Tally, version
 from pipeline.store import find
 from pipeline.store.runfolder import Run
 
@@ -89,7 +88,7 @@ class Observer:
 
     def _tally(self, path: Path, cfg: RunConfig | None) -> Tally:
         """The tally of a run, a new one where its settings or its questions have changed."""
-        mark = (cfg, _changed(path / "config.yaml"), _changed(path / "questions.parquet"))
+        mark = (cfg, version(path / "config.yaml"), version(path / "questions.parquet"))
         known = self._tallies.get(path)
         if known is None or self._marks[path] != mark:  # workers write the same settings again
             run = Run(cfg or compose.load_folder(path, []))
@@ -206,11 +205,3 @@ def _print_block(standings: list[RunStanding], as_json_lines: bool) -> None:
     for line in lines:
         results.print(line, markup=False)
     results.file.flush()  # or a log stays empty for hours
-
-
-def _changed(path: Path) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns

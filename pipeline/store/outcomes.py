@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.store import rowkeys, shards, workers
-from pipeline.store.columns import ATTEMPTS, GRADES
+from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
 
 Codes = npt.NDArray[np.int8]
@@ -79,23 +79,25 @@ class Usage(NamedTuple):
         return self.completion_tokens / self.completions_known if self.completions_known else None
 
 
-def read(run: Run) -> Outcomes:
-    """All grades of a run; damaged ones are named in a warning and count as owed.
+def read(run: Run, damage: shards.Damage | None = None) -> Outcomes:
+    """All grades of a run; damaged ones count as owed.
+
+    Args:
+        run: the run folder.
+        damage: gets what could not be read; without it a warning names that.
 
     Raises:
         UserError: the run is not prepared.
     """
     shape = (len(run.questions), run.cfg.sampling.trials)
     codes, boxes = np.full(shape, OWED, np.int8), np.full(shape, -1, np.int8)
-    ids, damage = rowkeys.question_ids(run), shards.Damage()
-    for batch in shards.batches(
-        run.grades, GRADES, ["question_id", "trial", "outcome", "box"], damage
-    ):
+    ids, unreadable = rowkeys.question_ids(run), shards.Damage() if damage is None else damage
+    for batch in shards.batches(run.grades, GRADES, [*KEY, "outcome", "box"], unreadable):
         known, cell = rowkeys.cells(rowkeys.encode(batch, ids), shape[1])
         codes[cell] = coded(batch["outcome"], OUTCOMES)[known]
         boxes[cell] = coded(batch["box"], BOXES)[known]
-    if damage.lines:
-        warn(f"{run.path}: grades: {damage}; run `grade` to make them again")
+    if damage is None and unreadable.lines:
+        warn(f"{run.path}: grades: {unreadable}; run `grade` to make them again")
     return Outcomes(ids.to_pylist(), [q["question_hash"] for q in run.questions], codes, boxes)
 
 
@@ -109,7 +111,7 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
     names, damage = ("prompt_tokens", "completion_tokens"), shards.Damage()
     attempts, sums, known = 0, [0, 0], [0, 0]
-    for batch in shards.batches(run.attempts, ATTEMPTS, ["question_id", "trial", *names], damage):
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, *names], damage):
         counted, _ = rowkeys.cells(rowkeys.encode(batch, ids), run.cfg.sampling.trials)
         attempts += int(counted.sum())
         for i, name in enumerate(names):
