@@ -144,7 +144,5 @@ class ClaimFiles:
         return known
 
     def _make(self, marker: str) -> None:
-        path = self.folder / marker
-        if not path.exists():
-            with lease.draft_of(path, marker) as draft:
-                lease.link(draft, path)
+        if not (self.folder / marker).exists():
+            lease.create(self.folder / marker, marker)

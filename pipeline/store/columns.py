@@ -62,27 +62,22 @@ KNOWN_GRADES = pa.schema(
     ]
 )
 
+
+def _of_labels(name: str) -> list[pa.Field]:
+    return [pa.field(name.format(label), pa.float32()) for label in "abc"]
+
+
 # A verifier's labels: a correct, b incorrect, c invalid. Log-probs are natural, of the label's
 # token at the answer slot, under the full vocabulary.
 VERDICTS = pa.schema(
     [
         ("question_id", pa.string()),
         ("trial", pa.int32()),
-        ("logprob_a", pa.float32()),
-        ("logprob_b", pa.float32()),
-        ("logprob_c", pa.float32()),
-        ("base_a", pa.float32()),  # content-free baseline of the question, over all its strings
-        ("base_b", pa.float32()),
-        ("base_c", pa.float32()),
-        ("raw_a", pa.float32()),  # exp(logprob)
-        ("raw_b", pa.float32()),
-        ("raw_c", pa.float32()),
-        ("direct_a", pa.float32()),  # softmax over the three
-        ("direct_b", pa.float32()),
-        ("direct_c", pa.float32()),
-        ("a", pa.float32()),  # calibrated: softmax((logprob - base) / T)
-        ("b", pa.float32()),
-        ("c", pa.float32()),
+        *_of_labels("logprob_{}"),
+        *_of_labels("base_{}"),  # content-free baseline of the question, over all its strings
+        *_of_labels("raw_{}"),  # exp(logprob)
+        *_of_labels("direct_{}"),  # softmax over the three
+        *_of_labels("{}"),  # calibrated: softmax((logprob - base) / T)
         ("mass", pa.float32()),  # raw_a + raw_b + raw_c
         ("label", pa.string()),  # A, B or C, the largest of the calibrated
         ("tokens", pa.int32()),  # of the verifier's prompt

@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from pipeline.store import lease
 
 HEARTBEAT_S = 10.0
+HANG_S = 600.0  # no step of an engine takes that long,
 LOAD_S = 3600.0  # nor the loading of one
 PATIENCE_S = 3600.0
-HANG_S = 600.0  # no step of an engine takes that long
 SUFFIX = ".lease"
 FOLDER = "claims"  # in the run folder
 
@@ -51,12 +50,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         with suppress(OSError):
@@ -65,8 +59,7 @@ class Heartbeat:
 
     def appear(self) -> None:
         """Make the file, complete from its first moment; also when somebody deleted it."""
-        with lease.draft_of(self.path, self._token) as draft:
-            lease.link(draft, self.path)
+        lease.create(self.path, self._token)
         self._touch()
 
     def tick(self) -> None:

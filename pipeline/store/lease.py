@@ -45,10 +45,9 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
         UserError: when somebody else holds it.
         OSError: when the folder cannot be written.
     """
-    mine = token()
-    other = _try(path, mine)
-    if other is not None:
-        who = fields(other)
+    mine, noted = token(), False
+    while (theirs := _acquire(path, mine)) is not None:
+        who = fields(theirs)
         whose = (
             f"{path.parent}: another process is {work} here (host {who.get('host')}, pid"
             f" {who.get('pid')}, since {who.get('since')})"
@@ -57,10 +56,10 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
             raise UserError(
                 f"{whose}; wait for it or stop it. If it is gone for good, delete {path}"
             )
-        note(f"{whose}; waiting for it")
-        while other is not None:
-            time.sleep(WAIT_S)
-            other = _try(path, mine)
+        if not noted:
+            note(f"{whose}; waiting for it")
+            noted = True
+        time.sleep(WAIT_S)
     stop = threading.Event()
     renewing = threading.Thread(target=_renew, args=(path, mine, stop), daemon=True)
     renewing.start()
@@ -70,12 +69,6 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
         stop.set()
         renewing.join()
         _release(path, mine)
-
-
-def holder(path: Path) -> dict[str, object] | None:
-    """Who holds the lease now, or None."""
-    theirs = read(path)
-    return None if theirs is None or _expired(path, theirs) else fields(theirs)
 
 
 def token(**more: object) -> str:
@@ -93,32 +86,16 @@ def token(**more: object) -> str:
     )
 
 
-def _try(path: Path, mine: str) -> str | None:
-    with draft_of(path, mine) as draft:
-        return _acquire(path, draft)
-
-
-@contextmanager
-def draft_of(path: Path, token: str) -> Iterator[Path]:
-    """The token in a file of its own, to be linked: a lease is never seen half-written."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        draft.write_text(token)
-        yield draft
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _acquire(path: Path, draft: Path) -> str | None:
-    """Make `path` a link of `draft`; returns the live holder's token where there is one."""
-    while not link(draft, path):
+def _acquire(path: Path, mine: str) -> str | None:
+    """Make the lease; returns the live holder's token where there is one."""
+    while not create(path, mine):
         theirs = read(path)
         if theirs is None:
             continue  # let go between our two looks
-        if not _expired(path, theirs):
+        if not expired(path, theirs):
             return theirs
         claim = _claim(path, theirs)
-        if (other := _acquire(claim, draft)) is not None:
+        if (other := _acquire(claim, mine)) is not None:
             if read(path) == theirs:
                 return other  # about to replace the lost lease
             continue
@@ -129,12 +106,12 @@ def _acquire(path: Path, draft: Path) -> str | None:
     return None
 
 
-def _release(path: Path, token: str) -> None:
+def _release(path: Path, mine: str) -> None:
     """Remove the lease if it is still this holder's; whoever is replacing it may go on."""
-    with suppress(OSError), draft_of(path, token) as draft:
-        claim = _claim(path, token)
-        if link(draft, claim):
-            if read(path) == token:
+    claim = _claim(path, mine)
+    with suppress(OSError):
+        if create(claim, mine):
+            if read(path) == mine:
                 path.unlink()
             claim.unlink()
 
@@ -142,6 +119,16 @@ def _release(path: Path, token: str) -> None:
 def _claim(path: Path, token: str) -> Path:
     """The name of the right to change a lease that holds this token."""
     return path.with_name(f"{path.name}.{hashlib.sha256(token.encode()).hexdigest()[:16]}")
+
+
+def create(path: Path, text: str) -> bool:
+    """Make a file that is complete from its first moment; False when the name is taken."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        draft.write_text(text)
+        return link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def link(draft: Path, path: Path) -> bool:
@@ -216,7 +203,8 @@ def _where() -> str:
         return ""
 
 
-def _expired(path: Path, token: str) -> bool:
+def expired(path: Path, token: str) -> bool:
+    """Whether the holder of a lease that says so has lost it."""
     known = gone(token)  # of a process here the time says nothing: it may have been suspended
     return silent(path, now_of(path.parent)) if known is None else known
 
