@@ -139,9 +139,7 @@ def _timed(role: str, times: str, arguments: list[str]) -> int:
         watch.time(claims.Claims, name, "claims")
     for name in ("tidy", "leave"):
         watch.time(worker, name, "tidying")
-    for name in ("put", "tick", "flush", "close"):
-        watch.time(writer.AttemptWriter, name, "writer")
-    for name in ("_sync", "_seal"):
+    for name in ("put", "tick", "flush", "close", "_settle"):
         watch.time(writer.AttemptWriter, name, "writer")
     code = replica.main()
     Path(times, f"{os.getpid()}.json").write_text(json.dumps(watch.seconds))

@@ -203,7 +203,7 @@ def test_a_worker_that_slept_until_the_others_had_left(
         pass
     os.utime(sleeper.beat.path, (1, 1))
     finish([other])
-    other.claims.files.clear()  # nobody else seems to be alive
+    heartbeat.clear(tmp_path / "claims", other.beat.now)  # nobody else seems to be alive
     other.leave()
     sleeper.beat.appear()
     while sleeper.flying:

@@ -16,7 +16,7 @@ import os
 import secrets
 
 from pipeline.store import lease
-from pipeline.store.heartbeat import SUFFIX, Heartbeat, clear, is_dead
+from pipeline.store.heartbeat import SUFFIX, Heartbeat, is_dead
 
 DONE, SPLIT = "done", "split"
 
@@ -115,11 +115,6 @@ class ClaimFiles:
         """Give a claim back."""
         (self.folder / self._names.pop(piece)).unlink(missing_ok=True)
         self.states.pop(piece, None)
-
-    def clear(self) -> None:
-        """Forget every claim, and heartbeats of the dead. Only for a worker that is alone."""
-        clear(self.folder, self.heartbeat.now)
-        self.look()
 
     def is_dead(self, worker: str) -> bool:
         """Whether whoever claimed a piece will not finish it."""

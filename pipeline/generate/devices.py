@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -93,16 +94,13 @@ def visible_gpus(setting: str | None = None, listing: str | None = None) -> list
                 break  # empty, -1, or Slurm's NoDevFiles
             named.append(name)
         return named
-    gpus: list[str] = []
-    whole = ""  # the GPU that the lines are about, unless it is divided
-    for line in (_nvidia_smi() if listing is None else listing).splitlines():
-        if line.startswith("GPU "):
-            gpus += [whole] * bool(whole)
-            whole = line.split()[1].rstrip(":")
-        elif "(UUID: MIG-" in line:
-            whole = ""
-            gpus.append(line.rsplit("UUID: ", 1)[1].rstrip(") "))
-    return gpus + [whole] * bool(whole)
+    gpus = []
+    for lines in re.split("^(?=GPU )", _nvidia_smi() if listing is None else listing, flags=re.M)[
+        1:
+    ]:
+        parts = re.findall(r"\(UUID: (MIG-[^)]+)", lines)
+        gpus += parts or [lines.split()[1].rstrip(":")]
+    return gpus
 
 
 def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
@@ -142,14 +140,15 @@ def _cores() -> list[int]:
     return sorted(os.sched_getaffinity(0), key=_place)
 
 
-def _place(core: int) -> tuple[int, int, int]:
-    def number(what: str) -> int:
+def _place(core: int) -> list[int]:
+    """Processor, physical core and number."""
+    place = [core]
+    for name in ("core_id", "physical_package_id"):
         try:
-            return int((_TOPOLOGY / f"cpu{core}" / "topology" / what).read_text())
+            place.insert(0, int((_TOPOLOGY / f"cpu{core}" / "topology" / name).read_text()))
         except (OSError, ValueError):
-            return core
-
-    return number("physical_package_id"), number("core_id"), core
+            place.insert(0, core)
+    return place
 
 
 def _nvidia_smi() -> str:

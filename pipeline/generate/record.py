@@ -15,6 +15,7 @@ from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
 
 SAVE_S = 5.0
+COUNTS = ("attempts", "completion_tokens", "boxed", "truncated")
 _RATE_S = 60.0  # the rate is that of the last minute
 
 
@@ -27,10 +28,10 @@ class Session:
 
     def __init__(self, run: Run, worker: str, replica: int | None = None) -> None:
         self.worker = worker
-        self.attempts = self.tokens = self.truncated = self.boxed = self.in_flight = 0
         self._path = run.path / "sessions" / f"{worker}.json"
         self._log = run.path / "logs" / f"{worker}.jsonl"
-        self._began = self._sampling = self._saved = time.time()
+        self._began = self._saved = time.time()
+        self._sampling: float | None = None  # since when
         self._recent: deque[tuple[float, int]] = deque()  # when, tokens so far
         self.record: dict[str, Any] = {
             "worker": worker,
@@ -43,6 +44,9 @@ class Session:
             "started": self._began,
             "error": None,
             **describe(),
+            "ended": False,
+            **dict.fromkeys(COUNTS, 0),
+            "in_flight": 0,
         }
         self.save()
 
@@ -57,73 +61,62 @@ class Session:
     def loaded(self, owed: int, engine: dict[str, Any]) -> None:
         """The engine is ready."""
         self._sampling = time.time()
-        self.record |= {
-            "owed": owed,
-            "load_s": round(self._sampling - self._began, 3),
-            "engine": engine,
-        }
-        self.log("loaded", owed=owed, seconds=self.record["load_s"], engine=engine)
+        seconds = round(self._sampling - self._began, 3)
+        self.record |= {"owed": owed, "load_s": seconds, "engine": engine}
+        self.log("loaded", owed=owed, seconds=seconds, engine=engine)
         self.save("sampling")
 
-    def add(self, done: Completion) -> None:
+    def add(self, completion: Completion) -> None:
         """Count one finished attempt."""
-        self.attempts += 1
-        self.tokens += len(done.token_ids)
-        self.truncated += done.finish_reason == "length"
-        self.boxed += "\\boxed" in done.text
+        self.record["attempts"] += 1
+        self.record["completion_tokens"] += len(completion.token_ids)
+        self.record["truncated"] += completion.finish_reason == "length"
+        self.record["boxed"] += "\\boxed" in completion.text
 
     def tick(self, in_flight: int, state: str) -> None:
         """Save the record every few seconds; call it often."""
-        self.in_flight = in_flight
+        self.record["in_flight"] = in_flight
         if time.time() - self._saved > SAVE_S:
             self.save(state)
 
     def end(self, state: str, error: str | None = None) -> None:
         """The last word: a record without it is of a worker that was killed."""
-        self.record |= {"ended": True, "error": error}
-        self.in_flight = 0
-        self.log(state, attempts=self.attempts, tokens=self.tokens, error=error)
+        self.record |= {"ended": True, "error": error, "in_flight": 0}
+        attempts, tokens = self.record["attempts"], self.record["completion_tokens"]
+        self.log(state, attempts=attempts, tokens=tokens, error=error)
         self.save(state)
 
     def save(self, state: str | None = None) -> None:
         """Write the record; a full disk is reported where attempts are lost."""
-        self._saved = now = time.time()
+        self._saved = time.time()
         self.record["state"] = state or self.record["state"]
-        self.record.setdefault("ended", False)
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(exist_ok=True)
-            runfolder.write_json(self._path, self.now(now), sync=self.record["ended"])
+            runfolder.write_json(self._path, self.now(), sync=self.record["ended"])
 
-    def now(self, at: float | None = None) -> dict[str, Any]:
+    def now(self) -> dict[str, Any]:
         """The record with its latest figures."""
-        at = at or time.time()
-        wall = at - self._sampling if "load_s" in self.record else 0.0
-        spent = at - self._began  # a GPU is taken while the engine loads, too
+        now = time.time()
+        self._recent.append((now, self.record["completion_tokens"]))
+        while self._recent[0][0] < now - _RATE_S and len(self._recent) > 1:
+            self._recent.popleft()
+        since, before = self._recent[0]
+        tokens = self.record["completion_tokens"] - before
+        spent = now - self._began  # a GPU is taken while the engine loads, too
         return self.record | {
-            "attempts": self.attempts,
-            "completion_tokens": self.tokens,
-            "truncated": self.truncated,
-            "boxed": self.boxed,
-            "tokens_per_s": round(self._rate(at), 1),
-            "in_flight": self.in_flight,
-            "wall_s": round(wall, 3),
+            "tokens_per_s": round(tokens / (now - since), 1) if now > since else 0.0,
+            "wall_s": round(now - self._sampling, 3) if self._sampling else 0.0,
             "gpu_s": round(spent * self.record["gpus"], 3),
-            "updated": at,
+            "updated": now,
         }
 
     def detail(self) -> str:
         """Rates and shares for the progress line."""
-        if not self.attempts:
+        attempts, tokens, boxed, truncated = (self.record[name] for name in COUNTS)
+        if not attempts or self._sampling is None:
             return "no attempt finished yet"
-        rate = self.tokens / max(time.time() - self._sampling, 1e-9)
-        return rate_and_shares(rate, self.attempts, self.boxed, self.truncated)
-
-    def _rate(self, now: float) -> float:
-        self._recent.append((now, self.tokens))
-        while self._recent[0][0] < now - _RATE_S and len(self._recent) > 1:
-            self._recent.popleft()
-        since, tokens = self._recent[0]
-        return (self.tokens - tokens) / (now - since) if now > since else 0.0
+        rate = tokens / max(time.time() - self._sampling, 1e-9)
+        return rate_and_shares(rate, attempts, boxed, truncated)
 
 
 def rate_and_shares(rate: float, attempts: int, boxed: int, truncated: int) -> str:

@@ -22,9 +22,9 @@ from pipeline.base.errors import DamagedData, Interrupted, UserError
 from pipeline.base.interrupts import SIGNALS
 from pipeline.config.settings import RunConfig
 from pipeline.engines import children
+from pipeline.generate.record import COUNTS
 from pipeline.generate.stopping import StopFlag
 
-COUNTS = ("attempts", "completion_tokens", "boxed", "truncated")
 _MESSAGE = ("worker", "state", "left", "tokens_per_s", "exit", "error", *COUNTS)
 _LONGEST = 600  # characters: what has at most 4096 bytes enters a pipe whole or not at all
 

@@ -17,7 +17,8 @@ from typing import Any
 from pipeline.base.console import warn
 from pipeline.base.places import PACKAGES
 from pipeline.generate.devices import Share
-from pipeline.generate.replica import COUNTS, Order
+from pipeline.generate.record import COUNTS
+from pipeline.generate.replica import Order
 from pipeline.generate.worker import HUNG
 from pipeline.store.runfolder import Run
 

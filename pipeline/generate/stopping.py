@@ -1,12 +1,21 @@
-"""Signals that ask a worker to stop: it keeps what is finished and ends."""
+"""How a worker ends early: asked by a signal, or stopped by an engine or a disk that fails.
+
+What is finished is kept, and a person gets one readable line.
+"""
 
 import contextlib
+import errno
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from pipeline.base import interrupts
 from pipeline.base.console import note
+from pipeline.base.errors import Interrupted, TryAgain, UserError
+from pipeline.store.runfolder import Run
+
+# What a disk says that waiting does not mend.
+_FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class StopFlag:
@@ -49,3 +58,49 @@ def at_once(flag: StopFlag) -> Iterator[None]:
         yield
     finally:
         flag.loading = False
+
+
+@contextlib.contextmanager
+def engine_errors(
+    run: Run, excused: Callable[[Exception], bool] = lambda error: False
+) -> Iterator[None]:
+    """Turn what an engine raises into one readable line.
+
+    Args:
+        run: the run folder.
+        excused: whether an error is none, because the worker is being stopped.
+    """
+    try:
+        yield
+    except Exception as error:  # engines raise whatever their parts raise
+        if isinstance(error, OSError) and error.errno in _FOR_A_PERSON:
+            raise  # of the folder of claims, say
+        if not excused(error):
+            raise TryAgain(
+                f"engine={run.cfg.engine.name} failed while generating:"
+                f" {' '.join(str(error).split())[:400] or type(error).__name__}. Finished attempts"
+                " are kept; the same command continues"
+            ) from error
+
+
+@contextlib.contextmanager
+def writable(run: Run) -> Iterator[None]:
+    """Turn what the disk refuses into one readable line."""
+    try:
+        yield
+    except OSError as error:
+        kind = UserError if error.errno in _FOR_A_PERSON else TryAgain
+        raise kind(
+            f"{run.path}: {error.strerror or error}. Finished attempts that were written are kept;"
+            " mend the disk (free space, permissions), then the same command continues"
+        ) from error
+
+
+def interrupted(run: Run, left: int, signal_number: int) -> Interrupted:
+    """What ends a command that was asked to stop while so many attempts are owed."""
+    total = len(run.keys)
+    return Interrupted(
+        f"stopped: {total - left} of {total} attempts are kept in {run.path}; the same command"
+        f" makes the other {left}",
+        signal_number,
+    )

@@ -14,10 +14,9 @@ import time
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate import devices, stopping
-from pipeline.generate.failures import interrupted, writable
-from pipeline.generate.record import rate_and_shares
-from pipeline.generate.replica import COUNTS
+from pipeline.generate.record import COUNTS, rate_and_shares
 from pipeline.generate.replica_process import Replica, wait
+from pipeline.generate.stopping import interrupted, writable
 from pipeline.store import heartbeat, runfolder, workernames
 from pipeline.store.runfolder import Run
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,9 +11,14 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import Interrupted, UserError
 from pipeline.generate import stopping
 from pipeline.generate.claims import Claims
-from pipeline.generate.failures import engine_errors, interrupted, writable
 from pipeline.generate.record import Session
-from pipeline.generate.stopping import StopFlag, StopNow
+from pipeline.generate.stopping import (
+    StopFlag,
+    StopNow,
+    engine_errors,
+    interrupted,
+    writable,
+)
 from pipeline.generate.tidy import leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
 from pipeline.prepare import stage
@@ -96,8 +100,6 @@ class _Worker:
         self.place = {key: position for position, key in enumerate(self.keys)}
         self.claims = Claims(beat, self._owed, self._made_by)
         self.flying: set[int] = set()
-        self.unsafe: deque[int] = deque()  # finished, not yet durable, in the writer's order
-        self.safe = 0  # durable attempts of this worker
         self.busy = time.monotonic()  # when there was last something to do
         self.rounds = 3  # of asking the table whether all that is marked done is there
 
@@ -106,7 +108,7 @@ class _Worker:
         tidy(run)
         runfolder.save_trials(run)
         if not heartbeat.alive(run.path) - {self.session.worker}:
-            self.claims.files.clear()
+            heartbeat.clear(self.beat.path.parent, self.beat.now)
         owed = self.claims.read()
         if not owed and not runfolder.missing_prompt_logprobs(run):
             return
@@ -234,29 +236,24 @@ class _Worker:
             return False
 
     def _finished(self, completion: engines.Completion) -> None:
-        position = self.place[completion.request.question_id, completion.request.trial]
-        self.flying.discard(position)
-        if self.claims.lost(position):
-            self.session.log("dropped", question=completion.request.question_id)
-            return
-        self.writer.put(row_of(completion))
-        self.session.add(completion)
-        self.unsafe.append(position)
+        key = (completion.request.question_id, completion.request.trial)
+        self.flying.discard(self.place[key])
+        if not self._lost(*key):
+            self.writer.put(row_of(completion))
+            self.session.add(completion)
 
     def _settle(self, write: Callable[[], None]) -> None:
         """Hand what is finished to the disk, and only then call it done."""
-        self.writer.drop(self._lost_while_waiting)  # this process may have been suspended
+        self.writer.drop(lambda row: self._lost(row["question_id"], row["trial"]))
         write()
-        while self.safe < self.writer.synced:
-            self.claims.durable(self.unsafe.popleft())
-            self.safe += 1
+        for key in self.writer.durable():
+            self.claims.durable(self.place[key])
 
-    def _lost_while_waiting(self, row: dict[str, Any]) -> bool:
-        position = self.place[row["question_id"], row["trial"]]
-        lost = self.claims.lost(position)
+    def _lost(self, question_id: str, trial: int) -> bool:
+        """Whether an attempt is another worker's by now, because this process was suspended."""
+        lost = self.claims.lost(self.place[question_id, trial])
         if lost:
-            self.unsafe.remove(position)
-            self.session.log("dropped", question=row["question_id"])
+            self.session.log("dropped", question=question_id)
         return lost
 
     def _report(self, show: Meter | None) -> None:

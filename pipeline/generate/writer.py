@@ -5,10 +5,11 @@ no other thread competes with a CPU engine for its cores, and `kill -9` cannot t
 handed over. What is slow, flushing to the disk and sealing into Parquet, has a thread of its own.
 """
 
-import queue
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,14 @@ class AttemptWriter:
         self.folder, self.worker = folder, worker
         self.error: OSError | None = None
         self.written = 0  # attempts in journals: a dead process does not lose them
-        self.synced = 0  # of those, flushed to the disk: nothing does
+        self._synced = 0  # of those, flushed to the disk: nothing loses them
+        self._unsynced: deque[tuple[str, int]] = deque()  # keys, in the order written
         self._sequence = 0
         self._rows: list[dict[str, Any]] = []
         self._flushed = 0.0
         self._journal: Journal | None = None
-        self._full: queue.SimpleQueue[tuple[Journal, int] | None] = queue.SimpleQueue()
-        self._handed = self._sealed = 0  # journals for the thread; those it is done with
+        self._full: deque[Journal] = deque()
+        self._settling, self._closed = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="attempt-writer")
         self._thread.start()
 
@@ -73,12 +75,8 @@ class AttemptWriter:
         """
         rows, self._rows, self._flushed = self._rows, [], time.monotonic()
         if self.error is None and rows:
-            try:
+            with self._noted():
                 self._append(rows)
-            except OSError as error:
-                self.error = error
-            except Exception as error:  # a row that does not fit the table
-                self.error = OSError(f"attempts cannot be stored ({type(error).__name__}: {error})")
         if self.error is not None:
             raise self.error
 
@@ -89,7 +87,12 @@ class AttemptWriter:
             OSError: as `flush`.
         """
         self.flush()
-        self._sync()
+        self._settle()
+
+    def durable(self) -> Iterator[tuple[str, int]]:
+        """The keys of attempts that have reached the disk since this was last asked."""
+        for _ in range(self._synced - (self.written - len(self._unsynced))):
+            yield self._unsynced.popleft()
 
     def close(self) -> None:
         """Write what waits and seal the journal.
@@ -101,7 +104,7 @@ class AttemptWriter:
             self.flush()
         finally:
             self._hand_over()
-            self._full.put(None)
+            self._closed.set()
             self._thread.join()
         if self.error is not None:
             raise self.error
@@ -116,67 +119,62 @@ class AttemptWriter:
             self._hand_over()
             self._append(rows)
             return
+        self._unsynced.extend((row["question_id"], row["trial"]) for row in rows)
         self.written += len(rows)
         if self._journal.size >= SEAL_AT:
             self._hand_over()
 
     def _hand_over(self) -> None:
         if self._journal is not None:
-            self._handed += 1
-            self._full.put((self._journal, self.written))
+            self._full.append(self._journal)
             self._journal = None
 
     def _work(self) -> None:
-        while True:
-            try:
-                full = self._full.get(timeout=SYNC_S)
-            except queue.Empty:
-                self._try(self._sync)
-                continue
-            if full is None:
-                return
-            self._try(self._seal, *full)
-            self._sealed += 1
+        while not self._closed.wait(SYNC_S):
+            self._settle()
+        self._settle()
 
-    def _try(self, work: Any, *args: Any) -> None:
+    def _settle(self) -> None:
+        """Flush to the disk what is written by now, and seal the journals that are full."""
+        with self._settling, self._noted():
+            written, growing = self.written, self._journal  # in this order: then all is synced
+            full = [self._full.popleft() for _ in range(len(self._full))]
+            for journal in full if growing is None else [*full, growing]:
+                journal.sync()
+            self._synced = written
+            for journal in full:
+                journal.close()
+                # On a full disk the journal is what is left: the next start seals it.
+                if self.error is None and journal.path.exists():
+                    shards.seal(journal.path, ATTEMPTS)
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What goes wrong is remembered for the caller: a thread would end in silence."""
         try:
-            work(*args)
+            yield
         except OSError as error:
             self.error = self.error or error
-        except Exception as error:  # a thread that just ended would lose the rest in silence
-            self.error = OSError(f"attempts cannot be sealed ({type(error).__name__}: {error})")
-
-    def _sync(self) -> None:
-        # Only the thread closes a journal, after it was handed over: this one stays open meanwhile.
-        written, journal, handed = self.written, self._journal, self._handed
-        if journal is not None:
-            journal.sync()
-            if handed == self._sealed:  # else attempts before these are still to be flushed
-                self.synced = max(self.synced, written)
-
-    def _seal(self, journal: Journal, written: int) -> None:
-        journal.sync()
-        self.synced = max(self.synced, written)
-        journal.close()
-        # On a full disk the journal is what is left: the next start seals it.
-        if self.error is None and journal.path.exists():
-            shards.seal(journal.path, ATTEMPTS)
+        except Exception as error:  # a row that does not fit the table
+            self.error = OSError(f"attempts cannot be stored ({type(error).__name__}: {error})")
 
 
-def row_of(done: Completion) -> dict[str, Any]:
+def row_of(completion: Completion) -> dict[str, Any]:
     """A finished attempt as a row of the table."""
     return {
-        "question_id": done.request.question_id,
-        "trial": done.request.trial,
-        "seed": done.request.seed,
-        "text": done.text,
-        "finish_reason": done.finish_reason,
-        "prompt_tokens": len(done.request.prompt_token_ids),
-        "completion_tokens": len(done.token_ids),
+        "question_id": completion.request.question_id,
+        "trial": completion.request.trial,
+        "seed": completion.request.seed,
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "prompt_tokens": len(completion.request.prompt_token_ids),
+        "completion_tokens": len(completion.token_ids),
         # Typed arrays: eight times smaller than lists, should attempts wait for the disk.
-        "token_ids": np.asarray(done.token_ids, dtype=np.int32),
-        "logprobs": None if done.logprobs is None else np.asarray(done.logprobs, dtype=np.float32),
-        "started": done.started,
-        "first_token": done.first_token,
-        "finished": done.finished,
+        "token_ids": np.asarray(completion.token_ids, dtype=np.int32),
+        "logprobs": None
+        if completion.logprobs is None
+        else np.asarray(completion.logprobs, dtype=np.float32),
+        "started": completion.started,
+        "first_token": completion.first_token,
+        "finished": completion.finished,
     }

@@ -138,7 +138,7 @@ class Tally:
         """
         versions = [version(path) for path in shards.files(self.run.grades)]
         if versions != self._grade_versions:
-            self._grades = outcomes.read(self.run, shards.Damage()).codes
+            self._grades = outcomes.read(self.run, quiet=True).codes
             self._grade_versions = versions
         for _ in range(_LISTINGS):
             files = {shards.stem(path): path for path in shards.files(self.run.attempts)}

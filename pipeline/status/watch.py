@@ -1,10 +1,9 @@
 """status of many runs, or again and again: a table that follows whatever works on them."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from pipeline.store import find
 from pipeline.store.runfolder import Run
 
 EVERY_S = 30.0  # between two blocks of plain text
-_LOOK_S, _DRAW_S = 2.0, 0.5
+_LOOK_S = 2.0
 _TEXTS_S = 5.0  # of reading texts before the figures are looked at again
 _JOBS_S = 20.0  # between two questions to Slurm
 _MANY = 2000  # attempts whose answers take a while to read
@@ -130,74 +129,29 @@ def watch(
     Raises:
         UserError: as `Observer`.
     """
-    drawn = results.is_terminal and not as_json_lines
-    reader = _Reader(Observer(sources))
-    reader.start()
-    try:
-        live = Live(console=results, auto_refresh=False, vertical_overflow="crop")
-        with live if drawn else nullcontext() as screen:
-            _follow(reader, screen, every, as_json_lines)
-    except KeyboardInterrupt:
-        return
-    finally:
-        reader.stop.set()
-
-
-def _follow(reader: "_Reader", screen: Live | None, every: float, as_json_lines: bool) -> None:
-    """Draw on a screen, or print a block every so many seconds, until all is over."""
+    observer, drawn = Observer(sources), results.is_terminal and not as_json_lines
+    screen = Live(console=results, auto_refresh=False, vertical_overflow="crop")
     printed = float("-inf")
-    if screen is not None:
-        screen.update(Text("reading the runs ..."), refresh=True)
-    while True:
-        over, standings = reader.over, reader.latest()
-        if screen is not None:
-            screen.update(board.table(standings, *results.size), refresh=True)
-        elif over or time.monotonic() - printed >= every:
-            _print_block(standings, as_json_lines)
-            printed = time.monotonic()
-        if over:
-            return
-        time.sleep(min(_DRAW_S, every))
+    with suppress(KeyboardInterrupt), screen if drawn else nullcontext():
+        screen.update(Text("reading the runs ..."), refresh=drawn)
+        while True:
+            standings = observer.look()
+            over = bool(standings) and all(s.over or s.fault for s in standings)
+            if drawn:
+                screen.update(board.table(standings, *results.size), refresh=True)
+            elif over or time.monotonic() - printed >= every:
+                printed = time.monotonic()
+                _print_block(standings, as_json_lines)
+            if over:
+                return
+            if observer.read_texts(_after(_TEXTS_S)):
+                time.sleep(min(_LOOK_S, every))
 
 
-class _Reader(threading.Thread):
-    """Looks again and again, so that a long look never holds up what is drawn."""
-
-    def __init__(self, observer: Observer) -> None:
-        super().__init__(name="status-reader", daemon=True)  # a hard answer may not hold up the end
-        self.observer = observer
-        self.standings: list[RunStanding] = []
-        self.ready, self.stop = threading.Event(), threading.Event()
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self.stop.is_set():
-                self.standings = self.observer.look()
-                self.ready.set()
-                if self.observer.read_texts(self._enough(time.monotonic() + _TEXTS_S)):
-                    self.stop.wait(_LOOK_S)
-        except BaseException as error:
-            self.error = error
-            self.ready.set()
-
-    def _enough(self, until: float) -> Callable[[], bool]:
-        return lambda: self.stop.is_set() or time.monotonic() > until
-
-    def latest(self) -> list[RunStanding]:
-        """The figures of the last look.
-
-        Raises:
-            Exception: whatever ended the looking.
-        """
-        self.ready.wait()
-        if self.error is not None:
-            raise self.error
-        return self.standings
-
-    @property
-    def over(self) -> bool:
-        return bool(self.standings) and all(s.over or s.fault for s in self.standings)
+def _after(seconds: float) -> Callable[[], bool]:
+    """Says whether so many seconds have passed."""
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() > until
 
 
 def _print_block(standings: list[RunStanding], as_json_lines: bool) -> None:

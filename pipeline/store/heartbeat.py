@@ -120,6 +120,14 @@ def surely_dead(run: Path, worker: str) -> bool:
     return lease.silent(path, lease.now_of(path.parent) - PATIENCE_S) if ended is None else ended
 
 
+def latest(run: Path, worker: str) -> float:
+    """When a worker last touched its heartbeat; 0 where there is none, as after its end."""
+    try:
+        return (run / FOLDER / f"{worker}{SUFFIX}").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def alive(run: Path) -> set[str]:
     """The names of the workers of a run folder that are alive; safe on a read-only folder."""
     paths = list((run / FOLDER).glob(f"*{SUFFIX}"))

@@ -9,9 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.store import rowkeys, shards, workers
+from pipeline.store import rowkeys, workers
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
 
@@ -79,25 +78,20 @@ class Usage(NamedTuple):
         return self.completion_tokens / self.completions_known if self.completions_known else None
 
 
-def read(run: Run, damage: shards.Damage | None = None) -> Outcomes:
-    """All grades of a run; damaged ones count as owed.
-
-    Args:
-        run: the run folder.
-        damage: gets what could not be read; without it a warning names that.
+def read(run: Run, quiet: bool = False) -> Outcomes:
+    """All grades of a run; damaged ones count as owed, and a warning names them unless `quiet`.
 
     Raises:
         UserError: the run is not prepared.
     """
-    shape = (len(run.questions), run.cfg.sampling.trials)
+    shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
     codes, boxes = np.full(shape, OWED, np.int8), np.full(shape, -1, np.int8)
-    ids, unreadable = rowkeys.question_ids(run), shards.Damage() if damage is None else damage
-    for batch in shards.batches(run.grades, GRADES, [*KEY, "outcome", "box"], unreadable):
-        known, cell = rowkeys.cells(rowkeys.encode(batch, ids), shape[1])
-        codes[cell] = coded(batch["outcome"], OUTCOMES)[known]
-        boxes[cell] = coded(batch["box"], BOXES)[known]
-    if damage is None and unreadable.lines:
-        warn(f"{run.path}: grades: {unreadable}; run `grade` to make them again")
+    table = rowkeys.streamed(
+        run.grades, GRADES, [*KEY, "outcome", "box"], None if quiet else "grade"
+    )
+    known, cell = rowkeys.cells(rowkeys.encode(table, ids), shape[1])
+    codes[cell] = coded(table["outcome"], OUTCOMES)[known]
+    boxes[cell] = coded(table["box"], BOXES)[known]
     return Outcomes(ids.to_pylist(), [q["question_hash"] for q in run.questions], codes, boxes)
 
 
@@ -109,24 +103,16 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
         question_ids: which questions; None: all of the run's.
     """
     ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
-    names, damage = ("prompt_tokens", "completion_tokens"), shards.Damage()
-    attempts, sums, known = 0, [0, 0], [0, 0]
-    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, *names], damage):
-        counted, _ = rowkeys.cells(rowkeys.encode(batch, ids), run.cfg.sampling.trials)
-        attempts += int(counted.sum())
-        for i, name in enumerate(names):
-            tokens = batch[name].filter(pa.array(counted))
-            sums[i] += pc.sum(tokens).as_py() or 0  # null: nothing known
-            known[i] += pc.count(tokens).as_py()
-    if damage.lines:
-        warn(
-            f"{run.path}: attempts: {damage}; their tokens are not counted; run `generate` to make"
-            " them again"
-        )
-    return Usage(attempts, sums[0], sums[1], known[0], known[1], workers.totals(run))
+    names = ("prompt_tokens", "completion_tokens")
+    table = rowkeys.streamed(run.attempts, ATTEMPTS, [*KEY, *names], "generate")
+    counted, _ = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
+    table = table.filter(pa.array(counted))
+    sums = [pc.sum(table[name]).as_py() or 0 for name in names]  # null: nothing known
+    known = [pc.count(table[name]).as_py() for name in names]
+    return Usage(table.num_rows, sums[0], sums[1], known[0], known[1], workers.totals(run))
 
 
-def coded(words: pa.Array, known: Iterable[str]) -> Codes:
+def coded(words: pa.Array | pa.ChunkedArray, known: Iterable[str]) -> Codes:
     """Words as their positions among those known, -1 for null and others: int8.
 
     >>> coded(pa.array(["timeout", None, "correct", "?"]), OUTCOMES).tolist()

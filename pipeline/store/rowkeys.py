@@ -87,11 +87,15 @@ def aligned(
     return {name: table[name].take(at).combine_chunks() for name in names}
 
 
-def streamed(folder: Path, columns: pa.Schema, names: Sequence[str], verb: str) -> pa.Table:
-    """Some columns of a table of attempts, in memory, with a warning about damaged rows."""
+def streamed(folder: Path, columns: pa.Schema, names: Sequence[str], verb: str | None) -> pa.Table:
+    """Some columns of a table of attempts, in memory; a warning says which rows are damaged.
+
+    The warning names the verb that makes them again; without one there is none.
+    """
     damage = shards.Damage()
     batches = list(shards.batches(folder, columns, names, damage))
-    if damage.lines:
-        warn(f"{folder.name}: {damage}; run `{verb}` to make them again")
+    if damage.lines and verb:
+        where = f"{folder.parent}: {folder.name}"
+        warn(f"{where}: {damage}; they do not count; run `{verb}` to make them again")
     kept = pa.schema([columns.field(name) for name in names])
     return pa.Table.from_batches(batches, kept).combine_chunks()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.store import heartbeat, runfolder
-from pipeline.store.heartbeat import FOLDER, SUFFIX
 from pipeline.store.runfolder import Run
 
 _FRESH_S = 30.0  # a session changed since then may be of a worker that began after we looked
@@ -51,18 +50,15 @@ class Totals(NamedTuple):
 
 def workers(folder: Path) -> list[Worker]:
     """Every worker that ever generated in the run folder `folder`, in the order of their names."""
-    alive = heartbeat.alive(folder)
-    sessions = _sessions(folder)
-    now = time.time()
+    alive, sessions = heartbeat.alive(folder), _sessions(folder)
+    fresh = time.time() - _FRESH_S
     if any(
-        not record.get("ended") and name not in alive and record.get("updated", 0) > now - _FRESH_S
+        not record.get("ended") and name not in alive and record.get("updated", 0) > fresh
         for name, record in sessions.items()
     ):
         alive |= heartbeat.alive(folder)  # begun between our two looks, or just killed
-    return [
-        _worker(name, sessions.get(name, {}), name in alive, _last_beat(folder, name))
-        for name in sorted({*sessions, *alive})
-    ]
+    names = sorted({*sessions, *alive})
+    return [_worker(folder, name, sessions.get(name, {}), name in alive) for name in names]
 
 
 def totals(run: Run) -> Totals:
@@ -102,19 +98,17 @@ def write_summary(run: Run) -> None:
     runfolder.write_manifest(run, runfolder.read_manifest(run) | {"generated": summary})
 
 
-def _worker(name: str, record: dict[str, Any], has_heartbeat: bool, last_beat: float) -> Worker:
+def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool) -> Worker:
     ended = bool(record.get("ended"))
     alive = has_heartbeat and not ended
     tokens, wall_s = record.get("completion_tokens", 0), record.get("wall_s", 0.0)
     rate = record.get("tokens_per_s") if alive else None
     updated = record.get("updated", 0.0)
     slurm = record.get("slurm") or {}
-    task = slurm.get("task")
+    task = [str(slurm[key]) for key in ("job", "task") if slurm.get(key) is not None]
     state = record.get("state", "loading")
-    if not alive and not ended:
-        state = "dead"
-    elif not alive and state in _LIVING:
-        state = "ended"
+    if not alive and (state in _LIVING or not ended):
+        state = "ended" if ended else "dead"
     return Worker(
         name=name,
         alive=alive,
@@ -122,7 +116,7 @@ def _worker(name: str, record: dict[str, Any], has_heartbeat: bool, last_beat: f
         host=record.get("host") or record.get("hardware", {}).get("host"),
         pid=record.get("pid"),
         replica=record.get("replica"),
-        task=(slurm and (slurm["job"] if task is None else f"{slurm['job']}_{task}")) or None,
+        task="_".join(task) or None,
         attempts=record.get("attempts", 0),
         tokens=tokens,
         tokens_per_s=tokens / wall_s if rate is None and wall_s else rate or 0.0,
@@ -132,7 +126,7 @@ def _worker(name: str, record: dict[str, Any], has_heartbeat: bool, last_beat: f
         wall_s=wall_s,
         started=record.get("started") or _named_time(name) or None,
         updated=updated or None,
-        heard=max(updated, last_beat) or None,
+        heard=max(updated, heartbeat.latest(folder, name)) or None,
     )
 
 
@@ -144,14 +138,6 @@ def _named_time(name: str) -> float:
     """
     digits = name.split("-")[0]
     return int(digits) / 1e6 if len(digits) == 16 and digits.isdecimal() else 0.0
-
-
-def _last_beat(folder: Path, name: str) -> float:
-    """When the worker last touched its heartbeat; 0 where there is none, as after its end."""
-    try:
-        return (folder / FOLDER / f"{name}{SUFFIX}").stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _sessions(folder: Path) -> dict[str, dict[str, Any]]:
