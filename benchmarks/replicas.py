@@ -135,7 +135,7 @@ def _timed(role: str, times: str, arguments: list[str]) -> int:
         replica_process.PROGRAM = [sys.executable, "-m", "benchmarks.replicas", _REPLICA, times]
         return cli.main(arguments)
     watch = _Watch()
-    for name in ("read", "take", "lost", "durable", "seize", "release"):
+    for name in ("read", "take", "lost", "durable", "release"):
         watch.time(claims.Claims, name, "claims")
     for name in ("tidy", "leave"):
         watch.time(worker, name, "tidying")

@@ -341,15 +341,6 @@ def test_a_file_system_with_few_links(
     assert everything(made) == list(range(OWED))
 
 
-def test_other_pieces_of_work_have_one_holder(tmp_path: Path, made: dict[str, set[int]]) -> None:
-    one, two = (Worker(tmp_path, name, made) for name in "ab")
-    assert one.claims.seize("prompts") and not two.claims.seize("prompts")
-    one.die()
-    assert two.claims.seize("prompts")
-    two.claims.files.mark("prompts", claim_files.DONE)
-    assert not two.claims.seize("prompts")
-
-
 def test_a_heartbeat_stops_when_the_main_loop_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,14 +116,6 @@ class Claims:
         self._forget({position})
         self._begun.discard(position)
 
-    def seize(self, piece: str) -> bool:
-        """Claim a piece of work of any other name; False when somebody has it or did it."""
-        self._look(now=True)
-        holder = self.files.states.get(piece)
-        if holder is None:
-            return self.files.win(piece)
-        return holder != DONE and self.files.is_dead(holder) and self.files.supersede(piece)
-
     def release(self) -> None:
         """Leave what is not finished to others."""
         for piece, missing in self._mine.items():

@@ -3,7 +3,6 @@
 import contextlib
 
 from pipeline.base.console import warn
-from pipeline.base.errors import UserError
 from pipeline.store import heartbeat, lease, runfolder, shards, workers
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
@@ -17,12 +16,9 @@ def tidy(run: Run, patience: bool = True) -> None:
         patience: wait for workers elsewhere that may wake up; without it all that are not alive
             count as dead, which is right when nothing is owed any more.
     """
-    try:
-        with lease.held(run.path / "tidy.lease", "tidying up"):
-            _seal(run, patience)
-            _set_aside(run)
-    except UserError:
-        return
+    with contextlib.suppress(lease.Taken), lease.held(run.path / "tidy.lease", "tidying up"):
+        _seal(run, patience)
+        _set_aside(run)
 
 
 def leave(run: Run) -> None:

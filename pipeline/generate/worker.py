@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline import engines
 from pipeline.base.console import Meter, note
-from pipeline.base.errors import Interrupted, UserError
+from pipeline.base.errors import Interrupted
 from pipeline.generate import stopping
 from pipeline.generate.claims import Claims
 from pipeline.generate.record import Session
@@ -32,7 +32,6 @@ LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
 PROGRESS_S = 0.5
 _IDLE_S = 0.2
 _PROMPTS_AT_ONCE = 64
-_PROMPTS = "prompts"  # the claim on the prompts' log-probs
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -144,10 +143,12 @@ class _Worker:
 
     def _add_prompt_logprobs(self, engine: engines.Engine) -> None:
         """One request a question, apart from its trials, which the prefix cache then serves."""
-        if not runfolder.missing_prompt_logprobs(self.run) or not self.claims.seize(_PROMPTS):
+        if not runfolder.missing_prompt_logprobs(self.run):
             return
-        run = Run(self.run.cfg)  # another worker may have written them since
-        if missing := runfolder.missing_prompt_logprobs(run):
+        path = self.run.path / heartbeat.FOLDER / "prompts"
+        with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
+            run = Run(self.run.cfg)  # another worker may have written them since
+            missing = runfolder.missing_prompt_logprobs(run)
             with engine_errors(run, lambda error: bool(self.stop.signal_number)):
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
@@ -157,8 +158,8 @@ class _Worker:
                     self.beat.tick()
             if self.stop.signal_number:
                 raise self._interrupted()
-            stage.write(run.path / "questions.parquet", run.questions)
-        self.claims.files.drop(_PROMPTS)
+            if missing:
+                stage.write(run.path / "questions.parquet", run.questions)
 
     def _sample(self, engine: engines.Engine) -> None:
         self.writer = AttemptWriter(self.run.attempts, self.session.worker)
@@ -231,7 +232,7 @@ class _Worker:
             with lease.held(self.run.path / "reopen.lease", "looking for lost attempts"):
                 self.rounds -= 1
                 return not self.claims.reopen()
-        except UserError:  # another worker is at it
+        except lease.Taken:
             time.sleep(_IDLE_S)
             return False
 

@@ -32,6 +32,10 @@ EXPIRE_S = 120.0
 WAIT_S = 2.0
 
 
+class Taken(UserError):
+    """Somebody else holds the lease."""
+
+
 @contextmanager
 def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     """Hold the lease file `path` while the block runs.
@@ -42,7 +46,7 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
         wait: until the other holder is done, however long that takes.
 
     Raises:
-        UserError: when somebody else holds it.
+        Taken: when somebody else holds it.
         OSError: when the folder cannot be written.
     """
     mine, noted = token(), False
@@ -53,9 +57,7 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
             f" {who.get('pid')}, since {who.get('since')})"
         )
         if not wait:
-            raise UserError(
-                f"{whose}; wait for it or stop it. If it is gone for good, delete {path}"
-            )
+            raise Taken(f"{whose}; wait for it or stop it. If it is gone for good, delete {path}")
         if not noted:
             note(f"{whose}; waiting for it")
             noted = True
