@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from pipeline.display import style
-from pipeline.display.table import Column, Table, write
+from pipeline.display.files import write
+from pipeline.display.table import Column, Table
 
 
 def names(folder: Path) -> set[str]:

@@ -13,6 +13,7 @@ from pipeline.cohorts import leaderboard, neighbours
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
+from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 
@@ -62,7 +63,7 @@ def compare(cfg: AnalysisConfig) -> None:
     ends = ("leaderboard", "metrics", "rankings") if several else ("",)
     display.show(*(table for stem, table in tables.items() if stem.endswith(ends)))
     results.print()
-    written = display.write(_folder(cfg, cohorts), "compare", record, tables, figures)
+    written = files.write(_folder(cfg, cohorts), "compare", record, tables, figures)
     note(
         f"saved {written[-1]}, {len(tables)} tables as .csv, .json, .tex, .md, and"
         " forest and questions as .png, .pdf"

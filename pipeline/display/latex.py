@@ -4,8 +4,6 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from tabulate import tabulate
-
 _GREEK = "α alpha β beta δ delta Δ Delta λ lambda μ mu ρ rho σ sigma Σ Sigma τ tau φ varphi Φ Phi"
 _MARKS = {
     "\\": r"\textbackslash{}",
@@ -44,34 +42,22 @@ def escaped(text: str) -> str:
     return f"{{}}{source}" if source.startswith(("[", "*")) else source
 
 
-def environment(
-    caption: Sequence[str],
-    titles: Sequence[str],
-    groups: Sequence[str],
-    aligns: Sequence[str],
-    cells: Sequence[Sequence[str]],
-) -> str:
+def environment(caption: Sequence[str], groups: Sequence[str], tabular: str) -> str:
     """A `table` environment with booktabs rules.
 
     Args:
         caption: sentences.
-        titles: of the C columns, as LaTeX source.
         groups: of the C columns: those beside each other with one group get a common head above.
-        aligns: "left", "right" or "center", C of them.
-        cells: C texts a row.
+        tabular: of C columns, with three lines ``\\hline``.
     """
-    escaped_cells = [[escaped(cell) for cell in row] for row in cells]
-    lines = tabulate(
-        escaped_cells, titles, "latex_raw", colalign=aligns, disable_numparse=True
-    ).splitlines()
     rules = iter(("\\toprule" + _heads(groups), "\\midrule", "\\bottomrule"))
-    body = "\n".join(next(rules) if line == "\\hline" else line for line in lines)
+    lines = [next(rules) if line == "\\hline" else line for line in tabular.splitlines()]
     ends = (".", ":", "?", "!")
-    said = " ".join(escaped(text if text.endswith(ends) else f"{text}.") for text in caption)
-    return (
-        "% needs \\usepackage{booktabs}\n\\begin{table}\n\\centering\n"
-        f"\\caption{{{said}}}\n{body}\n\\end{{table}}\n"
-    )
+    sentences = [escaped(text if text.endswith(ends) else f"{text}.") for text in caption]
+    return "\n".join([
+        "% needs \\usepackage{booktabs}", "\\begin{table}", "\\centering",
+        f"\\caption{{{' '.join(sentences)}}}", *lines, "\\end{table}\n",
+    ])  # fmt: skip
 
 
 def _heads(groups: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""One definition of a table, its forms (terminal, CSV, JSON, LaTeX, Markdown) and results on disk.
+"""One definition of a table, and its forms: terminal, CSV, JSON, LaTeX, Markdown.
 
 A cell is a number, a text, or None where there is nothing to say. CSV and JSON hold values as they
 are; the others show them as their column says. Texts come from files and models: they are escaped
@@ -7,14 +7,12 @@ wherever a form gives characters a meaning.
 
 import csv
 import io
-import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +22,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from tabulate import tabulate
 
-from pipeline.base import atomic
 from pipeline.base.console import results
 from pipeline.display import latex
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Align = Literal["left", "right", "center"]
 # What a spreadsheet would take for a formula.
@@ -128,7 +122,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
     Where `width` characters are too few for all columns they are shown in blocks below each other,
     each of which begins with the names: a number is never cut. Long names are folded.
     """
-    columns = [column for column in table.columns if not column.wide]
+    columns = _narrow(table)
     cells = [[_indented(column, row.get(column.key)) for row in table.rows] for column in columns]
     heads = [column.title if column.short is None else column.short for column in columns]
     names = [i for i, c in enumerate(columns) if all(d.align == "left" for d in columns[: i + 1])]
@@ -205,106 +199,32 @@ def to_json(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """A `table` environment with booktabs rules; the notes follow the title in its caption."""
-    columns = [column for column in table.columns if not column.wide]
-    return latex.environment(
-        (table.title, *table.notes),
-        [latex.escaped(c.title) if c.latex is None else c.latex for c in columns],
-        [c.group for c in columns],
-        [c.align for c in columns],
-        [[shown(c, row.get(c.key)) for c in columns] for row in table.rows],
-    )
+    columns = _narrow(table)
+    titles = [latex.escaped(c.title) if c.latex is None else c.latex for c in columns]
+    body = _tabulated(table, titles, "latex_raw", latex.escaped)
+    return latex.environment((table.title, *table.notes), [c.group for c in columns], body)
 
 
 def to_markdown(table: Table) -> str:
     """A pipe table under its title in bold, with the notes below."""
-    columns = [column for column in table.columns if not column.wide]
-    cells = [[_markdown(shown(c, row.get(c.key))) for c in columns] for row in table.rows]
-    body = tabulate(
-        cells,
-        [_markdown(_titled(column)) for column in columns],
-        "pipe",
-        colalign=[column.align for column in columns] if cells else None,
-        disable_numparse=True,
-    )
+    titles = [_markdown(_titled(column)) for column in _narrow(table)]
+    body = _tabulated(table, titles, "pipe", _markdown)
     parts = [f"**{_markdown(table.title)}**", body, *(_markdown(note) for note in table.notes)]
     return "\n\n".join(parts) + "\n"
 
 
-_FORMS = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
+def _narrow(table: Table) -> list[Column]:
+    return [column for column in table.columns if not column.wide]
 
 
-def write(
-    folder: Path,
-    name: str,
-    record: Mapping[str, Any],
-    tables: Mapping[str, Table],
-    figures: Mapping[str, "Figure"] | None = None,
-    texts: Mapping[str, str] | None = None,
-) -> list[Path]:
-    """Write the results of one verb or study into a folder, each file atomically.
-
-    `NAME.json` comes last: the record, and under "files" what else was written. Files that an
-    earlier `NAME.json` lists, and that are no longer made, are removed, with folders left empty.
-
-    Args:
-        folder: made where it is missing.
-        name: of the verb or study; no key of `tables`.
-        record: all that was computed, for programs.
-        tables: by stem (`file_stem` makes one of any text), or SUBFOLDER/stem; each becomes .csv,
-            .json, .tex and .md.
-        figures: by stem as well; each becomes .png and .pdf.
-        texts: by file name: pages around the tables and figures.
-
-    Returns:
-        Every file, NAME.json the last.
-
-    Raises:
-        OSError: the disk is full, or may not be written.
-    """
-    forms = itertools.product(tables.items(), _FORMS.items())
-    pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}
-    written: list[Path] = []
-    for file, text in {**pages, **(texts or {})}.items():
-        written.append(folder / file)
-        written[-1].parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(written[-1], text)
-    if figures:
-        from pipeline.display import style  # matplotlib takes half a second
-
-        for stem, figure in figures.items():
-            written += style.save(figure, folder / stem)
-    files = sorted(str(path.relative_to(folder)) for path in written)
-    text = json.dumps(plain({**record, "files": files}), indent=2, ensure_ascii=False)
-    written.append(folder / f"{name}.json")
-    folder.mkdir(parents=True, exist_ok=True)
-    _remove_stale(folder, written)
-    atomic.write_text(written[-1], text + "\n")
-    return written
+def _tabulated(table: Table, titles: Sequence[str], form: str, escape: Callable[[str], str]) -> str:
+    columns = _narrow(table)
+    cells = [[escape(shown(c, row.get(c.key))) for c in columns] for row in table.rows]
+    aligns = [column.align for column in columns] if cells else None
+    return tabulate(cells, titles, form, colalign=aligns, disable_numparse=True)
 
 
-def _remove_stale(folder: Path, written: Sequence[Path]) -> None:
-    """Remove what the record in the folder lists and was not written now; nothing outside of it."""
-    try:
-        listed = json.loads(written[-1].read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return
-    kept = {path.resolve() for path in written}
-    for file in listed if isinstance(listed, list) else []:
-        path = (folder / str(file)).resolve()
-        if path in kept or not path.is_relative_to(folder.resolve()) or not path.is_file():
-            continue
-        path.unlink()
-        if path.parent != folder.resolve() and not any(path.parent.iterdir()):
-            path.parent.rmdir()
-
-
-def file_stem(text: str) -> str:
-    """A text as a file name without suffix, and as a link: data sets may be called anything.
-
-    >>> file_stem("samples_my set/2")
-    'samples_my_set_2'
-    """
-    return re.sub(r"[^\w.-]", "_", text)
+FORMS = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
 
 
 def plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.base.console import note, percent, results, warn
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.prr import ReversalConfig
+from pipeline.display import files
 from pipeline.display import table as tabular
 from pipeline.research import protocols
 from pipeline.research.protocols import PASS
@@ -62,7 +63,7 @@ def run(cfg: ReversalConfig) -> None:
     title = f"Pairwise ranking reversal rate: {measured.cohort.dataset}"
     doubt = [f"Warning: {measured.doubt}."] * bool(measured.doubt)
     text = page(title, [], doubt, figures, {"protocols": saved["protocols"], **pages})
-    tabular.write(folder, "prr", record, saved, figures, {"prr.md": text})
+    files.write(folder, "prr", record, saved, figures, {"prr.md": text})
     note(
         f"saved {folder / 'prr.md'}, prr.json, protocols and ranks as .csv, .json, .tex, .md, and"
         f" {' and '.join(figures)} as .png, .pdf"

@@ -17,6 +17,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config import studies as settings
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.studies import StudyPlan
+from pipeline.display import files
 from pipeline.display import table as tabular
 from pipeline.research import studies
 from pipeline.research.studies import Result, listings, page
@@ -103,7 +104,7 @@ def reproduced(
     made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
     compared = page.comparison(numbers, {*settings.STUDIES} - made)
     texts = page.pages(sections, compared, left_out)
-    tabular.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
+    files.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
     for finding, number, records in page.counts(compared):
         note(f"{finding}: {number} printed numbers, {records} of them need the authors' records")
     results.print(str(folder / "index.html"))
@@ -145,10 +146,10 @@ def _each(
 
 
 def _save(folder: Path, name: str, result: Result) -> Section:
-    tables = {tabular.file_stem(key): table for key, table in result.tables.items()}
-    figures = {tabular.file_stem(key): figure for key, figure in result.figures.items()}
+    tables = {files.file_stem(key): table for key, table in result.tables.items()}
+    figures = {files.file_stem(key): figure for key, figure in result.figures.items()}
     record = {"numbers": result.numbers, "notes": result.notes}
-    tabular.write(folder, name, record, tables, figures)
+    files.write(folder, name, record, tables, figures)
     module = import_module(f"pipeline.research.studies.{name}")
     title = (module.__doc__ or name).split("\n")[0].rstrip(".")
     return Section(name, title, result.notes, tables, list(figures))

@@ -7,8 +7,8 @@ from typing import Any
 
 from pipeline.base.console import collected, note, results
 from pipeline.config.trajectory import Settings
+from pipeline.display import files
 from pipeline.display import table as tabular
-from pipeline.display.table import file_stem
 from pipeline.research.tables import Row, page
 from pipeline.research.trajectory import evaluate, plan, preview, tracks
 from pipeline.research.trajectory.plan import TrajectoryPlan
@@ -90,7 +90,7 @@ def analyse(
     tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
     results.print("\n" + "\n".join(lines))
 
-    pictures = {file_stem(name): figure for name, figure in figures.draw(rows, cfg).items()}
+    pictures = {files.file_stem(name): figure for name, figure in figures.draw(rows, cfg).items()}
     record = {
         "label": planned.label,
         "command": ["python", "-m", "pipeline", *sys.argv[1:]],
@@ -103,7 +103,7 @@ def analyse(
     }
     title = f"Trajectory of {planned.label}"
     text = page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
-    tabular.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})
+    files.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})
     note(
         f"saved {planned.out / 'trajectory.md'} and trajectory.json, {len(tables)} tables as .csv,"
         f" .json, .tex, .md, and {len(pictures)} pictures as .png, .pdf"
