@@ -19,7 +19,6 @@ from pipeline.prepare.questions import find_local
 # without the backslash. Fine near 0, where most tokens are, and up to 60 bits.
 STEPS, LEVELS, UNKNOWN = 12, 92, " "
 _ALPHABET = "".join(chr(code) for code in range(33, 127) if chr(code) != "\\")
-_MOST_JOINED = 16  # tokens that may share one character: its bytes
 
 
 @lru_cache(maxsize=4)
@@ -46,56 +45,42 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
 
     Args:
         text: the response, n characters.
-        token_ids: its T tokens.
+        token_ids: its T tokens, at least one.
         decoder: a ``tokenizers.Tokenizer``.
 
     Returns:
         T lengths that add up to at most n.
     """
-    singles, special = _singles(decoder, token_ids)
-    plain = [singles[token] for token in token_ids]
-    bare = ["" if token in special else singles[token] for token in token_ids]
-    if "".join(bare) == text:  # as most do
-        return list(map(len, bare))
-    characters: list[int] = []
-    at = i = 0
-    while i < len(plain):
-        piece, joined = plain[i], 1
-        if "\ufffd" in piece:
-            piece, joined = _join(text, at, token_ids[i : i + _MOST_JOINED], plain[i:], decoder)
-        if text.startswith(piece, at):
-            length = len(piece)
-        elif not at and text.startswith(piece.lstrip(" ")):  # some decoders drop the first space
-            length = len(piece.lstrip(" "))
-        elif decoder.decode([token_ids[i]], skip_special_tokens=True) == "":
-            length, joined = 0, 1
-        else:
+    known = list(set(token_ids))
+    decoded = decoder.decode_batch([[token] for token in known], skip_special_tokens=True)
+    pieces = dict(zip(known, decoded, strict=True))
+    if "".join(pieces[token] for token in token_ids) == text:  # as most do
+        return [len(pieces[token]) for token in token_ids]
+    try:
+        return _streamed(text, token_ids, {token for token in known if not pieces[token]}, decoder)
+    except Exception:  # the library raises bare ones where a decoder takes back what it gave
+        return None
+
+
+def _streamed(
+    text: str, token_ids: Sequence[int], special: set[int], decoder: Any
+) -> list[int] | None:
+    """As :func:`lengths`, where a character may take several tokens, or depend on those before."""
+    from tokenizers.decoders import DecodeStream
+
+    stream = DecodeStream(skip_special_tokens=False)
+    characters, at = [], 0
+    for token in token_ids:
+        piece = stream.step(decoder, token) or ""
+        if token in special and not text.startswith(piece, at):
+            piece = piece.removesuffix(decoder.id_to_token(token))
+        if not text.startswith(piece, at):
             return None
-        characters += [0] * (joined - 1) + [length]
-        at += length
-        i += joined
-    return None if text[at:].strip() else characters
-
-
-def _join(
-    text: str, at: int, token_ids: Sequence[int], plain: Sequence[str], decoder: Any
-) -> tuple[str, int]:
-    """What the first tokens, each a part of a character, are together, and how many they are.
-
-    The fewest that make whole characters; where the text itself holds U+FFFD, those that leave the
-    fewest of it, and of these the most: a U+FFFD that was written may have three tokens, too.
-    """
-    best, fewest = (plain[0], 1), len(text) + 1
-    for joined in range(1, len(token_ids) + 1):
-        if "\ufffd" not in plain[joined - 1]:
-            break
-        piece = str(decoder.decode(list(token_ids[:joined]), skip_special_tokens=False))
-        marks = piece.count("\ufffd")
-        if marks <= fewest and text.startswith(piece, at):
-            best, fewest = (piece, joined), marks
-        if not fewest:
-            break
-    return best
+        characters.append(len(piece))
+        at += len(piece)
+    rest = text[at:].rstrip()
+    characters[-1] += len(rest)  # a character that the end of the completion cut off
+    return None if rest.strip("\ufffd") else characters
 
 
 def levels(logprobs: npt.ArrayLike) -> str:
@@ -126,19 +111,3 @@ def utf16(text: str, positions: Sequence[int]) -> list[int]:
     wide = np.array([ord(letter) > 0xFFFF for letter in text])
     before = np.concatenate([[0], np.cumsum(wide)])
     return [int(p + before[p]) for p in positions]
-
-
-def _singles(decoder: Any, token_ids: Sequence[int]) -> tuple[dict[int, str], set[int]]:
-    """What each token is alone, kept since most come again; and the special tokens."""
-    known, special = _known(decoder)
-    new = list(set(token_ids) - known.keys())
-    texts = decoder.decode_batch([[token] for token in new], skip_special_tokens=False)
-    known.update(zip(new, texts, strict=True))
-    return known, special
-
-
-@lru_cache(maxsize=4)
-def _known(decoder: Any) -> tuple[dict[int, str], set[int]]:
-    """Nothing yet, and the special tokens of a decoder."""
-    added = decoder.get_added_tokens_decoder()
-    return {}, {number for number, token in added.items() if token.special}
