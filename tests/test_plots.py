@@ -22,8 +22,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from pipeline.display import style
-from pipeline.plots import calibration, categories, convergence, leaderboard, priors, tokens
-from pipeline.plots import separation as separations
+from pipeline.plots import bars, calibration, convergence, leaderboard, trials
 
 HOSTILE = ["$x_1$", "a_b%", "_hidden", "<script>&", r"\frac{1}{2}", "line\nbreak"]
 REAL = ["NVIDIA-Nemotron-Nano-9B-v2", "FuseO1-DeepSeekR1-QwQ-SkyT1-Flash-32B-Preview"]
@@ -81,14 +80,14 @@ def curves_of(models: int) -> dict[str, Any]:
 def some_tokens(models: int, questions: int) -> Figure:
     right = np.linspace(3e3, 2e4, models)
     wrong = np.ma.array(right * 1.5, mask=np.arange(models) == 1)
-    return tokens.tokens_against_correctness(names_of(models), right, wrong, mu_of(models))
+    return leaderboard.tokens_against_correctness(names_of(models), right, wrong, mu_of(models))
 
 
 def a_cost(models: int, questions: int) -> Figure:
     hours = np.ma.array(np.arange(1.0, 1 + 4 * models).reshape(models, 4))
     hours[0, 0] = np.ma.masked
     hours[1] = np.ma.masked
-    return tokens.cost(
+    return bars.cost(
         names_of(models), ["aime24", "aime25", "hmmt25", "brumo25"], hours, hours.data * 1e6, "cost"
     )
 
@@ -97,13 +96,13 @@ def a_separation(models: int, questions: int) -> Figure:
     n = np.array([10, 80, 199, 285, 440])
     z = 0.127 * np.sqrt(n)
     bands = {"z": (z * 0.8, z * 1.2), "probability": (stats.norm.cdf(z) - 0.05, stats.norm.cdf(z))}
-    return separations.separation(n, stats.norm.cdf(z), z, bands, [80, 199, 285], "LLM10, LLM9")
+    return trials.separation(n, stats.norm.cdf(z), z, bands, [80, 199, 285], "LLM10, LLM9")
 
 
 def a_prior_gain(models: int, questions: int) -> Figure:
     n = np.arange(1, 17)
     tau = {d: 1 - 1 / (1 + n + d / 2) - d / 1000 for d in (0, 1, 2, 4, 8, 16)}
-    return priors.prior_gain(n, tau, np.repeat([1.0, 0.9, 0.5], [5, 3, 2]), "priors")
+    return trials.prior_gain(n, tau, np.repeat([1.0, 0.9, 0.5], [5, 3, 2]), "priors")
 
 
 def diagram(power: float) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def some_categories(models: int, questions: int) -> Figure:
     parts = ["invalid", *(f"correct, boxed, low confidence {k}" for k in range(7))]
     ids = [f"aime25-I-{j:03d}" for j in range(questions)]
     counts = np.round(80 * shares_of(questions)).astype(np.int64)
-    return categories.category_shares("categories", parts, counts, range(8), ids)
+    return bars.category_shares("categories", parts, counts, range(8), ids)
 
 
 FIGURES: dict[str, Callable[[int, int], Figure]] = {
@@ -293,12 +292,12 @@ def test_reliability_draws_filled_bins_with_their_intervals() -> None:
 def test_category_bars_are_the_shares_of_each_question() -> None:
     counts = np.array([[2, 1, 1], [0, 0, 0], [0, 2, 8]])
     names, ids = ["x", "y", "z"], ["p", "none", "q"]
-    axes = categories.category_shares("t", names, counts, [0, 1, 2], ids).axes[0]
+    axes = bars.category_shares("t", names, counts, [0, 1, 2], ids).axes[0]
     widths = np.array([[bar.get_width() for bar in part] for part in axes.containers]).T
     expected = [[2 / 14, 3 / 14, 9 / 14], [0, 0, 0], [0, 0.2, 0.8], [0.5, 0.25, 0.25], [0, 0, 0]]
     np.testing.assert_allclose(widths, expected)  # "all" is of attempts, not of questions
     assert [text.get_text() for text in axes.get_yticklabels()] == ["all", "q", "p", "none"]
-    turned = categories.category_shares("t", names, counts, [2, 1, 0], ids).axes[0]
+    turned = bars.category_shares("t", names, counts, [2, 1, 0], ids).axes[0]
     assert [text.get_text() for text in turned.get_yticklabels()] == ["all", "p", "q", "none"]
 
 

@@ -1,4 +1,4 @@
-"""Figures of many models: who leads, how ranks move, and which questions whom they beat."""
+"""Figures of many models: who leads, at what length, how ranks move, which questions beat whom."""
 
 import itertools
 import textwrap
@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pipeline.display import style
-from pipeline.display.style import INK, PAGE, Numbers, one_line, plain
-from pipeline.plots.lines import end_labels, label_rows
+from pipeline.display.style import BLUE, INK, PAGE, RED, Numbers, one_line, plain
+from pipeline.plots.lines import end_labels, key, label_rows
 
 ROW = 0.19  # inches that a row with its label takes
 FEWEST = 6  # rows that a figure of ranks is high at least
@@ -56,7 +56,7 @@ def forest(
         _bands(axes, sorted_ranks)
     axes.errorbar(
         centre, rows, xerr=np.vstack([centre - left, right - centre]).clip(min=0),
-        fmt="o", color=style.BLUE, ecolor=INK, elinewidth=1.1, capsize=2.2, markersize=4.5,
+        fmt="o", color=BLUE, ecolor=INK, elinewidth=1.1, capsize=2.2, markersize=4.5,
     )  # fmt: skip
     axes.set_xlabel(textwrap.fill(xlabel, 62))
     axes.grid(axis="x")
@@ -77,6 +77,44 @@ def _bands(axes: Axes, ranks: Sequence[int]) -> None:
     starts = [0, *(i for i in range(1, len(ranks)) if ranks[i] != ranks[i - 1]), len(ranks)]
     for start, stop in list(itertools.pairwise(starts))[::2]:
         axes.axhspan(start - 0.5, stop - 0.5, color="#808080", alpha=0.12, linewidth=0, zorder=0)
+
+
+@style.styled
+def tokens_against_correctness(
+    names: Sequence[str], correct: npt.ArrayLike, wrong: npt.ArrayLike, accuracy: npt.ArrayLike
+) -> Figure:
+    """Mean length of correct and of wrong answers, one row a model, the most accurate on top.
+
+    Args:
+        names: L models.
+        correct: mean completion tokens of correct attempts, shape (L,), masked where none is.
+        wrong: the same of wrong attempts.
+        accuracy: share of correct attempts, shape (L,).
+    """
+    share = plain(accuracy)
+    order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
+    figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), "")
+    looks: dict[str, dict[str, Any]] = {
+        "correct attempts": {"color": BLUE, "marker": "o", "linestyle": ""},
+        "wrong attempts": {
+            "color": RED,
+            "marker": "s",
+            "linestyle": "",
+            "markerfacecolor": "white",
+        },
+    }
+    # One row holds both, a little apart, so that neither point hides the other.
+    for means, shift, look in zip((correct, wrong), (-0.12, 0.12), looks.values(), strict=True):
+        axes.plot(plain(means)[order], np.arange(len(names)) + shift, **look)
+    axes.set_xlabel("completion tokens per attempt, mean")
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    axes.grid(axis="both")
+    models = [one_line(names[i]) for i in order]
+    shares = [f"{100 * share[i]:.1f} %" if np.isfinite(share[i]) else "no value" for i in order]
+    label_rows(axes, models, shares, ("model", "correct"))
+    key(figure, looks, beside=False)
+    return figure
 
 
 @style.styled

@@ -12,7 +12,7 @@ from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.display import style
 from pipeline.display.table import Table
-from pipeline.plots import calibration, categories, leaderboard, tokens
+from pipeline.plots import bars, calibration, leaderboard
 from pipeline.plots import convergence as convergence_plots
 from pipeline.report.attempts import Categories
 from pipeline.report.data import Lengths
@@ -50,7 +50,9 @@ def figures(
     sides = np.array(lengths).reshape(-1, 2)
     if np.isfinite(sides).any():
         share = np.ma.filled(matrix.mean(axis=(1, 2)).astype(float), np.nan)
-        drawn = tokens.tokens_against_correctness(cohort.names, sides[:, 0], sides[:, 1], share)
+        drawn = leaderboard.tokens_against_correctness(
+            cohort.names, sides[:, 0], sides[:, 1], share
+        )
         drawings.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))
     drawings += _verifier(cohort)
     return [*drawings, *_rubrics(labelled, rubrics)]
@@ -99,7 +101,7 @@ def _rubrics(models: list[str], rubrics: Categories) -> Figures:
     for rubric, codes in rubrics.values():
         names = [f"{c.index} {c.name.replace('_', ' ')}" for c in rubric.categories]
         counts = cohort_rubrics.counts(rubric, codes).sum(axis=1)
-        drawn = categories.category_shares(
+        drawn = bars.category_shares(
             rubric.name, names, counts, rubric.weights, models, what="model, from best"
         )
         yield _figure(drawn, rubric.description, "Categories of every rubric")

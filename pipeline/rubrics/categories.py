@@ -144,7 +144,7 @@ def draw(run: Run, mapped: Mapping[str, Mapped]) -> list[Path]:
     Nothing is drawn anew where what a picture shows has not changed.
     """
     from pipeline.display import style
-    from pipeline.plots.categories import category_shares  # matplotlib takes half a second
+    from pipeline.plots.bars import category_shares  # matplotlib takes half a second
 
     folder, pictures = run.path / "categories", []
     ids = rowkeys.question_ids(run).to_pylist()

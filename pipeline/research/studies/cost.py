@@ -11,7 +11,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
-from pipeline.plots import tokens as plots
+from pipeline.plots import bars as plots
 from pipeline.research.studies import Result, paper, shared
 from pipeline.store import outcomes
 from pipeline.store.outcomes import Usage

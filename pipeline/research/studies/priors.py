@@ -14,7 +14,7 @@ from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
-from pipeline.plots import priors as plots
+from pipeline.plots import trials as plots
 from pipeline.research.studies import Result, shared
 from scoring.ranking.ranks import kendall_tau_b
 from scoring.studies import updates

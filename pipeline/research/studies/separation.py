@@ -13,7 +13,7 @@ from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column
-from pipeline.plots import separation as plots
+from pipeline.plots import trials as plots
 from pipeline.research.studies import Result, shared
 from scoring.studies import simulation
 

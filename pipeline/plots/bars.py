@@ -1,0 +1,148 @@
+"""Stacked bars: the categories that attempts fall into, and what whole runs cost."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pipeline.display import style
+from pipeline.display.style import COLOURS, GREY, HATCHES, PAGE, TALLEST, Numbers, one_line, plain
+
+CATEGORY_ROW, ROW, MARGIN = 0.16, 0.2, 1.3  # inches
+DATASET_COLOURS = [COLOURS[i] for i in (4, 1, 5, 6, 3, 0)]
+
+
+@style.styled
+def category_shares(
+    title: str,
+    categories: Sequence[str],
+    counts: npt.NDArray[np.int64],
+    weights: Sequence[float],
+    names: Sequence[str],
+    what: str = "question, from easy",
+) -> Figure:
+    """Stacked bars of category shares: all attempts on top, then one bar a question (or model).
+
+    Questions are in the order of their mean weight, so that the picture reads from easy to hard;
+    those without an attempt come last, without a bar. Where a page has no room for all names,
+    every k-th stands.
+
+    Args:
+        title: what is shown.
+        categories: names, from 0 to C.
+        counts: attempts of each category at each question, shape (M, C + 1).
+        weights: of the categories, from 0 to C.
+        names: of the M questions.
+        what: what a bar is, and what is on top.
+    """
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    scores = np.where(counts.any(axis=1), shares @ np.asarray(weights, float), -np.inf)
+    order = np.argsort(-scores, kind="stable")
+    every = counts.sum(axis=0) / max(counts.sum(), 1)
+    rows = np.vstack([every, np.zeros(every.size), shares[order]])
+    labels = [one_line(name) for name in categories]
+    columns = style.legend_columns(labels, PAGE)
+    margin = MARGIN + 0.16 * -(-len(labels) // columns)
+    height = min(TALLEST, margin + max(CATEGORY_ROW * len(rows), 1.9))
+    step = int(np.ceil(0.12 * len(rows) / (height - margin)))
+    figure, (axes,) = style.panels(PAGE, height, title)
+    colours = [GREY, *(COLOURS[i % len(COLOURS)] for i in range(len(categories) - 1))]
+    hatches = [HATCHES[k % len(HATCHES)] for k in range(len(categories))]
+    handles = _stack(axes, rows, colours, hatches, height=0.9)
+    axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6))
+    axes.set_xlabel("share of attempts")
+    some = "" if step == 1 else f" (one of {step} is named)"
+    axes.set_ylabel(f"{what}{some}")
+    ticks = ["all", *(one_line(names[i], 24) for i in order[::step])]
+    axes.set_yticks([0, *range(2, len(rows), step)], ticks, fontsize=style.SMALL)
+    style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
+    return figure
+
+
+@style.styled
+def cost(
+    names: Sequence[str],
+    datasets: Sequence[str],
+    gpu_hours: npt.ArrayLike,
+    tokens: npt.ArrayLike,
+    title: str = "",
+) -> Figure:
+    """Inference time and completion tokens by model and data set, stacked (Figure 8 of 001).
+
+    The sum stands beside each bar, with "≥" in front where a data set's value is not known. Models
+    are sorted by their time, or by their tokens where no time is known.
+
+    Args:
+        names: L models.
+        datasets: D data sets.
+        gpu_hours: inference time in GPU-hours, shape (L, D), masked where unknown.
+        tokens: completion tokens, shape (L, D), masked where unknown.
+        title: what is shown.
+    """
+    hours, counts = plain(gpu_hours), plain(tokens)
+    key = np.nansum(hours, axis=1) if np.isfinite(hours).any() else np.nansum(counts, axis=1)
+    order = np.argsort(-key, kind="stable")
+    figure, (left, right) = style.panels(PAGE, 1.2 + ROW * len(names), title, columns=2)
+    scale, unit = _unit(counts)
+    _sums(left, hours[order], "inference time (GPU-hours)")
+    handles = _sums(right, counts[order] / scale, f"completion tokens ({unit})")
+    left.set_yticks(range(len(names)), [one_line(names[i]) for i in order])
+    right.set_yticks([])
+    labels = [one_line(name) for name in datasets]
+    columns = style.legend_columns(labels, PAGE)
+    style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
+    return figure
+
+
+def _unit(counts: Numbers) -> tuple[float, str]:
+    """What to divide token counts by, and what the axis then calls them.
+
+    >>> _unit(np.array([2.5e6])), _unit(np.array([300.0]))
+    ((1000000.0, 'millions'), (1.0, 'number'))
+    """
+    most = np.nanmax(np.nansum(counts, axis=-1), initial=0)
+    if most >= 1e6:
+        return 1e6, "millions"
+    return (1e3, "thousands") if most >= 1e4 else (1.0, "number")
+
+
+def _sums(axes: Axes, values: Numbers, xlabel: str) -> list[Any]:
+    """Bars of one part a data set with their sums, as far as these are known, beside them."""
+    parts = range(values.shape[1])
+    colours = [DATASET_COLOURS[k % 6] for k in parts]
+    hatches = [HATCHES[(k + k // 6) % len(HATCHES)] for k in parts]
+    handles = _stack(axes, np.nan_to_num(values), colours, hatches, height=0.75)
+    totals = np.nansum(values, axis=1)
+    for row, (total, known) in enumerate(zip(totals, np.isfinite(values), strict=True)):
+        value = f"{'' if known.all() else '≥ '}{_short(total)}" if known.any() else "not known"
+        axes.annotate(value, (total, row), (3, 0), textcoords="offset points", va="center",
+                      fontsize=style.SMALL)  # fmt: skip
+    axes.set(xlabel=xlabel, ylim=(len(values) - 0.5, -0.5))
+    axes.set_xlim(0, (totals.max(initial=0) or 1) * 1.22)  # room for the sum
+    axes.grid(axis="x")
+    return handles
+
+
+def _stack(
+    axes: Axes, values: Numbers, colours: Sequence[str], hatches: Sequence[str], height: float
+) -> list[Any]:
+    """One bar a row of `values`, one part a column; returns what a legend shows."""
+    ends = values.cumsum(axis=1)
+    axes.tick_params(axis="y", length=0)
+    return [
+        axes.barh(range(len(values)), values[:, k], left=ends[:, k] - values[:, k], height=height,
+                  color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+        for k, (colour, hatch) in enumerate(zip(colours, hatches, strict=True))
+    ]  # fmt: skip
+
+
+def _short(value: float) -> str:
+    """Three digits at least, never an exponent.
+
+    >>> _short(894.31), _short(48.4), _short(0.01234), _short(1234.5)
+    ('894', '48.4', '0.0123', '1,234')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
