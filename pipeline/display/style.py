@@ -49,12 +49,8 @@ GUIDE: dict[str, Any] = {"color": INK, "linewidth": 0.7, "linestyle": (0, (2, 2)
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so figures are the same everywhere
-    "font.size": NORMAL,
+    "font.size": NORMAL,  # of labels, ticks and legends
     "axes.titlesize": LARGE,
-    "axes.labelsize": NORMAL,
-    "xtick.labelsize": NORMAL,
-    "ytick.labelsize": NORMAL,
-    "legend.fontsize": NORMAL,
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "axes.spines.top": False,
@@ -68,7 +64,6 @@ STYLE: dict[str, Any] = {
     "lines.markersize": 4.0,
     "hatch.linewidth": 0.4,
     "text.parse_math": False,  # names are not formulas: "$" and "_" are what they are
-    "axes.unicode_minus": True,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "bayes-at-n",

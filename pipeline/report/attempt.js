@@ -110,8 +110,7 @@ function prose(text, spans, trees, answer = null) {
     for (let i = 0; i < 3; i += 1) add(cuts[i], cuts[i + 1], text.slice(cuts[i], cuts[i + 1]));
   };
   let at = 0;
-  for (let i = 0; i < spans.length; i += 3) {
-    const [start, end, tree] = spans.slice(i, i + 3);
+  for (const [start, end, tree] of spans) {
     addPlain(at, start);
     add(start, end, math(trees[tree]));
     at = end;

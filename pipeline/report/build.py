@@ -99,7 +99,7 @@ def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Pan
         "counts": data.counts(cohort) | {"models": models},
         "board": tables[0],
         "tables": [data.table(table) for table in tables],
-        "figures": figures.figures(cohort, tables[0], lengths, labelled.names, labels),
+        "figures": [*figures.figures(cohort, tables[0], lengths, labelled.names, labels)],
     }
 
 
@@ -130,8 +130,8 @@ def _member(
     else:
         values = [*index["answer"]["values"], None]  # code -1 is none
         answers = [values[code] for code in index["answer"]["codes"]]
-        attempts.write(stem, "-p", texts.prompts(run, ids))
-        index["file"] = texts.responses(run, keys, answers, stem, cfg.report.trials)
+        texts.write_prompts(run, ids, stem)
+        index["file"] = texts.write_responses(run, keys, answers, stem, cfg.report.trials)
     attempts.write(stem, "", index)
     return index, reason
 
@@ -175,7 +175,7 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, boards: list[Table]) -> 
         ranked = rankings(cohorts, cfg, together)
         tables = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
         panel["tables"] = [data.table(table) for table in tables if table is not None]
-        panel["figures"] = figures.figures(together, board, [], [], {})
+        panel["figures"] = [*figures.figures(together, board, [], [], {})]
     except UserError as error:
         notices.append(str(error))
         panel |= {"tables": [], "figures": []}

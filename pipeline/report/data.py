@@ -15,7 +15,6 @@ from pipeline.display.table import Column, Table
 from pipeline.store.outcomes import CORRECT, OWED
 
 Lengths = tuple[float, float]  # mean tokens of correct, of other attempts; NaN without any
-_ENDS = ("low", "mu", "high")
 
 
 def counts(cohort: Cohort) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> list
         listed += [neighbours.posterior_ranks(cohort, cfg)]
     if labelled is not None:
         listed += [cohort_rubrics.scores(labelled, cfg)]
-    return [one for one in listed if one is not None]
+    return [table for table in listed if table is not None]
 
 
 def summary(cohorts: Sequence[Cohort]) -> str:
@@ -77,26 +76,34 @@ def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
         for column in source.columns
         if not column.wide and any(row.get(column.key) is not None for row in source.rows)
     ]
-    ends = {column.key for column in columns} & set(_ENDS)
-    scale = _scale(source.rows) if len(ends) == len(_ENDS) else None
+    texts = {column.key for column in columns if _is_text(column, source.rows)}
+    titles = {column.key: f"{column.group} {column.title}".strip() for column in columns}
+    bars = _bars(source.rows) if {"mu", "low", "high"} <= titles.keys() else {}
     order = [float(row[sorted_by]) for row in source.rows if row.get(sorted_by) is not None]
     is_sorted = len(order) == len(source.rows) and order == sorted(order, reverse=True)
-    kinds = {column.key: _is_text(column, source.rows) for column in columns}
     return {
         "title": source.title.partition(":")[0].capitalize(),
         "notes": list(source.notes),
         "columns": [
             {
-                "title": f"{column.group} {column.title}".strip(),
-                "text": kinds[column.key],
-                "brief": len(f"{column.group} {column.title}".strip()) < 7,
-                "sorted": "descending" if is_sorted and column.key == sorted_by else None,
+                "title": title,
+                "text": key in texts,
+                "brief": len(title) < 7,
+                "sorted": "descending" if is_sorted and key == sorted_by else None,
             }
-            for column in columns
+            for key, title in titles.items()
         ],
         "rows": [
-            [_cell(column, row, kinds[column.key], scale) for column in columns]
-            for row in source.rows
+            [
+                {
+                    "text": tabular.shown(column, row.get(column.key)),
+                    "sort": _sort_key(row.get(column.key)),
+                    "is_text": column.key in texts,
+                    "bar": bars.get(i) if column.key == "mu" else None,
+                }
+                for column in columns
+            ]
+            for i, row in enumerate(source.rows)
         ],
     }
 
@@ -115,25 +122,22 @@ def mean_lengths(index: dict[str, Any]) -> Lengths:
     return good, bad
 
 
-def _cell(
-    column: Column, row: Any, is_text: bool, scale: tuple[float, float] | None
-) -> dict[str, Any]:
-    value = row.get(column.key)
-    sort = "" if tabular.plain(value) is None else str(value).replace("inf", "Infinity")
-    bar = None
-    if scale and column.key == "mu" and all(row.get(key) is not None for key in _ENDS):
-        low, width = scale
-        bar = [round(100 * (row[key] - low) / width, 2) for key in _ENDS]
-    return {"text": tabular.shown(column, value), "sort": sort, "is_text": is_text, "bar": bar}
+def _sort_key(value: Any) -> str:
+    """A cell as JavaScript reads it; nothing where there is no value."""
+    return "" if tabular.plain(value) is None else str(value).replace("inf", "Infinity")
 
 
-def _scale(rows: Sequence[Any]) -> tuple[float, float] | None:
-    """Where the bars of a column begin, and how much they span."""
-    seen = [row for row in rows if all(row.get(key) is not None for key in _ENDS)]
-    if not seen:
-        return None
-    low, high = min(row["low"] for row in seen), max(row["high"] for row in seen)
-    return low, max(high - low, 1e-12)
+def _bars(rows: Sequence[Any]) -> dict[int, list[float]]:
+    """Where low, mu and high of each row that has them lie, in percent of what all rows span."""
+    keys = ("low", "mu", "high")
+    ends = {i: [row.get(key) for key in keys] for i, row in enumerate(rows)}
+    ends = {i: numbers for i, numbers in ends.items() if None not in numbers}
+    first = min((low for low, _, _ in ends.values()), default=0)
+    width = max(max((high for _, _, high in ends.values()), default=0) - first, 1e-12)
+    return {
+        i: [round(100 * (number - first) / width, 2) for number in numbers]
+        for i, numbers in ends.items()
+    }
 
 
 def _is_text(column: Column, rows: Sequence[Any]) -> bool:

@@ -32,7 +32,7 @@ def figures(
     lengths: Sequence[Lengths],
     labelled: list[str],
     rubrics: Categories,
-) -> list[dict[str, Any]]:
+) -> Figures:
     """All figures that the data set has the data for, each with `svg`, `caption` and `group`.
 
     Args:
@@ -42,35 +42,32 @@ def figures(
         labelled: the models that have categories, in their order.
         rubrics: what :func:`pipeline.cohorts.rubrics.categories` returned for them.
     """
+    rows = [row for row in board.rows if row.get("mu") is not None]
+    names, mu, low, high = ([row[key] for row in rows] for key in ("model", "mu", "low", "high"))
+    yield _figure(leaderboard.forest(names, mu, low, high), "Bayes@N with its interval.")
     matrix = cohort.matrix()
     complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
-    drawings = [*_scores(board)]
     if len(cohort.names) > 1 and complete:
-        drawings += _settling(cohort.names, matrix.filled(0))
-    sides = np.array(lengths).reshape(-1, 2)
-    if np.isfinite(sides).any():
-        share = np.ma.filled(matrix.mean(axis=(1, 2)).astype(float), np.nan)
-        drawn = leaderboard.tokens_against_correctness(
-            cohort.names, sides[:, 0], sides[:, 1], share
-        )
-        drawings.append(_figure(drawn, "Mean completion tokens of correct and of wrong attempts."))
-    drawings += _verifier(cohort)
-    return [*drawings, *_rubrics(labelled, rubrics)]
-
-
-def _scores(board: Table) -> Figures:
-    rows = [row for row in board.rows if row.get("mu") is not None]
-    names = [str(row["model"]) for row in rows]
-    mu, low, high = ([row[key] for row in rows] for key in ("mu", "low", "high"))
-    yield _figure(leaderboard.forest(names, mu, low, high), "Bayes@N with its interval.")
+        yield from _settling(cohort.names, matrix.filled(0))
+    correct, wrong = np.array(lengths).reshape(-1, 2).T
+    if np.isfinite([*correct, *wrong]).any():
+        share = matrix.mean(axis=(1, 2))
+        drawn = leaderboard.tokens_against_correctness(cohort.names, correct, wrong, share)
+        yield _figure(drawn, "Mean completion tokens of correct and of wrong attempts.")
+    calibrated = quality.pooled([member.run for member in cohort.members])
+    if calibrated is not None:
+        drawn = calibration.reliability("", calibrated)
+        many = f"{calibrated['attempts']:,} graded attempts"
+        yield _figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
+    yield from _rubrics(labelled, rubrics)
 
 
 def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
     """Does the ranking settle, and how many trials does it need?"""
     n, ranks, settled = trajectories(outcomes)
-    said = f"They do not change from n = {settled} on." if settled else ""
+    end = f" They do not change from n = {settled} on." if settled else ""
     drawn = leaderboard.rank_trajectories(names, n, ranks, settled)
-    yield _figure(drawn, f"Ranks by Bayes@n after the first n trials. {said}")
+    yield _figure(drawn, f"Ranks by Bayes@n after the first n trials.{end}")
     estimators = shared.showcase(len(n))
     stack = outcomes.astype(np.uint8)
     curves = convergence.tau_curve(stack, estimators, REPLICATES)
@@ -85,39 +82,19 @@ def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
     yield _figure(convergence_plots.cdf(n, masses), "The same, cumulated.")
 
 
-def _verifier(cohort: Cohort) -> Figures:
-    table = quality.pooled([member.run for member in cohort.members])
-    if table is not None:
-        drawn = calibration.reliability("", table)
-        many = f"{table['attempts']:,} graded attempts"
-        yield _figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
-
-
 def _rubrics(models: list[str], rubrics: Categories) -> Figures:
-    ranks = rubric_ranks(rubrics)
-    if len(models) > 1 and len(ranks) > 1:
-        drawn = leaderboard.rank_lines([*ranks], models, np.stack([*ranks.values()], axis=1))
+    counted = [(rubric, cohort_rubrics.counts(rubric, codes)) for rubric, codes in rubrics.values()]
+    ranks = {rubric.name: cohort_rubrics.ranks(rubric, counts) for rubric, counts in counted}
+    known = {name: places for name, places in ranks.items() if places is not None}
+    if len(models) > 1 and len(known) > 1:
+        drawn = leaderboard.rank_lines([*known], models, np.stack([*known.values()], axis=1))
         yield _figure(drawn, "Ranks by the mean weight under each rubric.")
-    for rubric, codes in rubrics.values():
+    for rubric, counts in counted:
         names = [f"{c.index} {c.name.replace('_', ' ')}" for c in rubric.categories]
-        counts = cohort_rubrics.counts(rubric, codes).sum(axis=1)
         drawn = bars.category_shares(
-            rubric.name, names, counts, rubric.weights, models, what="model, from best"
+            rubric.name, names, counts.sum(axis=1), rubric.weights, models, "model, from best"
         )
         yield _figure(drawn, rubric.description, "Categories of every rubric")
-
-
-def rubric_ranks(rubrics: Categories) -> dict[str, npt.NDArray[np.int64]]:
-    """Competition ranks (L,) of the models by avg with each rubric's weights, by its title.
-
-    A rubric is left out where a model has a question without any category.
-    """
-    ranks_of = {}
-    for rubric, codes in rubrics.values():
-        ranks = cohort_rubrics.ranks(rubric, cohort_rubrics.counts(rubric, codes))
-        if ranks is not None:
-            ranks_of[rubric.name] = ranks
-    return ranks_of
 
 
 def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray[Any], int | None]:
@@ -144,4 +121,4 @@ def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray
 
 
 def _figure(drawn: Any, caption: str, group: str = "") -> dict[str, Any]:
-    return {"svg": Markup(style.svg(drawn)), "caption": caption.strip(), "group": group}
+    return {"svg": Markup(style.svg(drawn)), "caption": caption, "group": group}

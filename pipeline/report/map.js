@@ -45,27 +45,18 @@ function mapCell(data, m, q) {
   if (side) {
     cell.addEventListener("click", () => {
       Object.assign(reading, { single: true, cell, entering: true });
-      rove(cell);
+      rove(cell.closest(".map"), cell);
     });
   }
   cell.style.setProperty("--share", String(percent));
   return el("td", {}, cell);
 }
 
-// Tab reaches one cell of a map; arrows move it.
-function rove(cell) {
-  for (const other of cell.closest("table").querySelectorAll("a[tabindex='0']")) other.tabIndex = -1;
-  cell.tabIndex = 0;
-}
-
 function moveInMap(place, event) {
   const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-  const cell = document.activeElement?.closest("td");
-  if (!step || !cell || !place.contains(cell)) return;
+  const cell = event.target.closest("td");
+  if (!step || !cell) return;
   event.preventDefault();
   const row = place.querySelector("tbody").rows[cell.parentElement.sectionRowIndex + step[0]];
-  const next = row?.cells[cell.cellIndex + step[1]]?.querySelector("a");
-  if (!next) return;
-  rove(next);
-  next.focus();
+  rove(place, row?.cells[cell.cellIndex + step[1]]?.querySelector("a"));
 }

@@ -33,6 +33,14 @@ function visible(text) {
   return text.replace(DIRECTIONS, (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
+// Of many items Tab reaches one; arrows move it to another, if there is one.
+function rove(group, item) {
+  if (!item) return;
+  for (const other of group.querySelectorAll("[tabindex='0']")) other.tabIndex = -1;
+  item.tabIndex = 0;
+  item.focus();
+}
+
 // Side files are scripts that hand over one value under their name: files on disk cannot be
 // fetched. What is not sound is refused. The newest forty are kept.
 const files = new Map();

@@ -41,10 +41,7 @@ function heated({ text, lengths, levels, answer }, readout) {
 
 // Read tokens by pointer; one of them can be reached by Tab, and arrows move from it.
 function readable(group, levels, readout) {
-  const tell = (event) => {
-    const piece = event.target.closest("[data-i]");
-    if (piece) tellToken(readout, piece, levels);
-  };
+  const tell = (event) => tellToken(readout, event.target.closest("[data-i]"), levels);
   for (const kind of ["pointerover", "click", "focusin"]) group.addEventListener(kind, tell);
   group.querySelector("[data-i]")?.setAttribute("tabindex", "0");
   group.addEventListener("keydown", (event) => {
@@ -61,19 +58,13 @@ function readable(group, levels, readout) {
     }[event.key];
     if (!target || at < 0) return;
     event.preventDefault();
-    toToken(group, target());
+    rove(group, target());
   });
 }
 
-function toToken(group, piece) {
-  if (!piece) return;
-  for (const other of group.querySelectorAll("[tabindex]")) other.removeAttribute("tabindex");
-  piece.tabIndex = 0;
-  piece.focus();
-}
-
 function tellToken(readout, piece, levels) {
-  const i = Number(piece.dataset.i);
+  if (!piece) return;
+  const { i } = piece.dataset;
   const bits = bitsOf(levels[i]);
   const surprisal = bits === null ? "no log-prob" : `log p ≈ −${(bits * Math.LN2).toFixed(2)} (${bits.toFixed(2)} bits)`;
   const text = `token ${i}: ${JSON.stringify(visible(piece.textContent))}, ${surprisal}`;
@@ -116,7 +107,7 @@ function strip({ levels, lengths }, box) {
     if (lengths === null) return;
     if (!heat) setHeat(true);
     const piece = [...box.querySelectorAll("[data-i]")].find(({ dataset }) => Number(dataset.i) >= start(at));
-    toToken(box, piece);
+    rove(box, piece);
     piece?.scrollIntoView({ block: "center" });
   };
   move(0);

@@ -5,6 +5,7 @@ needs the length of every token's piece. They come from the model's own tokenize
 folder or in the hub's cache; nothing is downloaded, and no code of a model is run.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -100,14 +101,12 @@ def levels(logprobs: npt.ArrayLike) -> str:
     return "".join(np.where(known, letters, UNKNOWN).tolist())
 
 
-def utf16(text: str, positions: Sequence[int]) -> list[int]:
-    r"""Positions in a Python string as positions in JavaScript, where some characters take two.
+def utf16(text: str) -> Sequence[int]:
+    r"""Where each character of a text, and its end, is in JavaScript, where some take two places.
 
-    >>> utf16("a\U0001d465b", [0, 2, 3])
-    [0, 3, 4]
+    >>> utf16("a\U0001d465b")
+    [0, 1, 3, 4]
     """
     if text.isascii() or max(text) <= "\uffff":
-        return list(positions)
-    wide = np.array([ord(letter) > 0xFFFF for letter in text])
-    before = np.concatenate([[0], np.cumsum(wide)])
-    return [int(p + before[p]) for p in positions]
+        return range(len(text) + 1)
+    return [0, *itertools.accumulate(1 + (letter > "\uffff") for letter in text)]
