@@ -187,7 +187,7 @@ def test_differences_name_protocol_grader_and_a_model_that_occurs_twice(tmp_path
     assert "reasoning_end" not in lines
     assert "one model: x, x-again are runs of x with the same protocol" in lines
     assert "the same outcomes throughout" in lines
-    assert one.members[0].protocol["sampling.temperature"] == 0.6
+    assert differences.protocol(one.members[0].run)["sampling.temperature"] == 0.6
 
 
 def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -> None:
@@ -228,7 +228,8 @@ def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Pat
     assert line == "sampling of told is not known"
     (line,) = [line for line in one.differences if line.startswith("sampling.temperature")]
     assert "0.6" in line and "0.1" in line and "told" not in line and "0.4" not in line
-    temperatures = {m.name: m.protocol["sampling.temperature"] for m in one.members}
+    protocols = {m.name: differences.protocol(m.run) for m in one.members}
+    temperatures = {name: of["sampling.temperature"] for name, of in protocols.items()}
     assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
     runfolder.write_json(one.members[0].run.manifest, {"imported": "by hand"})
     assert not any("sampling of seeded" in line for line in load(tmp_path)[0].differences)

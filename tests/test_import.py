@@ -660,7 +660,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=said):
             bring(tmp_path, tmp_path / name)
-    with pytest.raises(UserError, match="kind=x: choose from auto"):
+    with pytest.raises(UserError, match="kind=x: must be auto or"):
         bring(tmp_path, tmp_path / "empty.csv", "kind=x")
     assert folders(tmp_path / "runs") == []
 

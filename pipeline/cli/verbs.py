@@ -173,7 +173,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     ),
     "import": Verb(
         "pipeline.imports.importing:import_records",
-        "make run folders of other people's records: scorio-trace, NPZ, lm-evaluation-harness, CSV",
+        f"make run folders of other people's records: {', '.join(imports.KINDS.values())}",
         settings=(RecordsConfig,),
         load=imports.load,
         examples="""\

@@ -6,7 +6,7 @@ alike (trials, sampling, grading) is compared and said, in `differences`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,10 @@ import numpy.typing as npt
 from pipeline.base.console import collected, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import differences
-from pipeline.cohorts.differences import GradedRun
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
 from pipeline.store import find, outcomes
-from pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes
+from pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
 from pipeline.store.runfolder import Run
 
 
@@ -31,7 +30,6 @@ class Member:
 
     name: str  # as tables call it, unique within the cohort: the run folder's name
     run: Run
-    protocol: dict[str, Any]  # the settings of sampling, prompt and engine
     question_ids: list[str]  # M, the cohort's questions as this run calls them
 
 
@@ -142,14 +140,11 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     if not names:
         raise UserError("pooled: no model is in all of the data sets; nothing to pool")
     trials = max(cohort.outcomes.shape[2] for cohort in cohorts)
+    rows = [[cohort.names.index(name) for name in names] for cohort in cohorts]
 
     def stacked(arrays: Iterable[Codes]) -> Codes:
-        parts = []
-        for cohort, array in zip(cohorts, arrays, strict=True):
-            rows = array[[cohort.names.index(name) for name in names]]
-            width = ((0, 0), (0, 0), (0, trials - array.shape[2]))
-            parts.append(np.pad(rows, width, constant_values=OWED))  # -1: not known, too
-        return np.concatenate(parts, axis=1)
+        parts = zip(arrays, rows, strict=True)
+        return np.concatenate([_padded(array[at], trials) for array, at in parts], axis=1)
 
     return Cohort(
         "pooled",
@@ -163,76 +158,78 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
 
 
 def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
-    runs = []
+    """The runs that can be compared, on the questions that they share; the others are warned of."""
+    runs: dict[str, Run] = {}
+    graded: dict[str, Outcomes] = {}
+    positions: dict[str, dict[str, int]] = {}  # of its questions, by hash
     for name, folder in zip(find.names(folders), folders, strict=True):
         try:
-            runs.append(_read(name, folder))
+            run = Run(load_folder(folder, []))
+            of_run = outcomes.read(run)
+            positions_of_run = of_run.positions()
+            if (of_run.codes == OWED).all():
+                raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade`")
         except UserError as error:
             warn(f"{name} is left out: {error}")
+        else:
+            runs[name], graded[name], positions[name] = run, of_run, positions_of_run
     if not runs:
         raise UserError(f"{dataset}: no graded run; run `python -m pipeline run` or `grade` first")
-    runs, shared = _matched(dataset, runs, named)
-    kept = [run for run in runs if _is_graded(run, shared)]
-    if not kept:
+    rows = _shared(dataset, positions, named)  # of the shared questions in each run, (M,)
+    for name in [*rows]:
+        empty = int((graded[name].codes[rows[name]] == OWED).all(axis=1).sum())
+        if empty:
+            warn(
+                f"{name} is left out: {empty} of {len(rows[name])} questions have no graded"
+                f" attempt; run `generate` and `grade` on {runs[name].path}"
+            )
+            del rows[name]
+    if not rows:
         raise UserError(f"{dataset}: no run has a graded attempt of every question; finish one")
     # Trials that nobody has yet (a run of a million that has just begun) take no memory.
-    used = [(run.graded.codes != OWED).any(axis=0) for run in kept]
-    trials = max(int(np.flatnonzero(columns)[-1]) + 1 for columns in used)
-    codes = np.full((len(kept), len(shared), trials), OWED, np.int8)
-    truncated = np.full(codes.shape, -1, np.int8)
-    members = []
-    for i, run in enumerate(kept):
-        rows = [run.positions[mark] for mark in shared]
-        width = min(trials, run.graded.codes.shape[1])
-        codes[i, :, :width] = run.graded.codes[rows, :width]
-        truncated[i, :, :width] = run.graded.truncated[rows, :width]
-        ids = [run.graded.question_ids[row] for row in rows]
-        members.append(Member(run.name, run.run, differences.protocol(run.run), ids))
-    unlike = differences.lines(kept, len(shared), codes)
-    return Cohort(dataset, members[0].question_ids, members, codes, truncated, unlike)
+    used = [np.flatnonzero((graded[name].codes != OWED).any(axis=0)) for name in rows]
+    trials = max(int(columns[-1]) + 1 for columns in used)
+    codes = np.stack([_padded(graded[name].codes[at], trials) for name, at in rows.items()])
+    cut = np.stack([_padded(graded[name].truncated[at], trials) for name, at in rows.items()])
+    members = [
+        Member(name, runs[name], [graded[name].question_ids[row] for row in of_run])
+        for name, of_run in rows.items()
+    ]
+    unlike = differences.lines({name: runs[name] for name in rows}, codes)
+    return Cohort(dataset, members[0].question_ids, members, codes, cut, unlike)
 
 
-def _read(name: str, folder: Path) -> GradedRun:
-    run = Run(load_folder(folder, []))
-    graded = outcomes.read(run)
-    positions = graded.positions()
-    if (graded.codes == OWED).all():
-        raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
-    return GradedRun(name, run, graded, positions)
+def _padded(codes: Codes, trials: int) -> Codes:
+    """(..., any) as (..., trials): cut, or filled with OWED, which for `truncated` is not known."""
+    missing = max(0, trials - codes.shape[-1])
+    width = [(0, 0)] * (codes.ndim - 1) + [(0, missing)]
+    return np.pad(codes[..., :trials], width, constant_values=OWED)
 
 
-def _is_graded(run: GradedRun, shared: Sequence[str]) -> bool:
-    """Whether a run has a graded attempt of every question; a warning where it has not."""
-    codes = run.graded.codes[[run.positions[mark] for mark in shared]]
-    empty = int((codes == OWED).all(axis=1).sum())
-    if empty:
-        warn(
-            f"{run.name} is left out: {empty} of {len(shared)} questions have no graded"
-            f" attempt; run `generate` and `grade` on {run.run.path}"
-        )
-    return not empty
-
-
-def _matched(dataset: str, runs: list[GradedRun], named: bool) -> tuple[list[GradedRun], list[str]]:
-    """The runs that can be compared, and the hashes of the questions that they share.
+def _shared(
+    dataset: str, positions: Mapping[str, Mapping[str, int]], named: bool
+) -> dict[str, list[int]]:
+    """Of the runs that can be compared, by name, the rows of the questions that they share.
 
     The questions are those of most runs (of the larger set, if two are as frequent). A run that
     lacks some of them is left out, unless runs were named: then what all share is compared.
     """
-    sets = Counter(frozenset(run.positions) for run in runs)
+    sets = Counter(frozenset(of_run) for of_run in positions.values())
     common = frozenset.intersection(*sets)
-    basis = common if named else max(sets, key=lambda held: (sets[held], len(held)))
-    alone = all(basis.isdisjoint(held) for held in sets if held != basis) and sets[basis] == 1
-    if not basis or (alone and len(runs) > 1):
-        names = ", ".join(run.name for run in runs)
+    basis = common if named else max(sets, key=lambda questions: (sets[questions], len(questions)))
+    alone = sets[basis] == 1 and all(basis.isdisjoint(other) for other in sets if other != basis)
+    if not basis or (alone and len(positions) > 1):
+        names = ", ".join(positions)
         raise UserError(f"{dataset}: {names} share no question; name runs of the same data set")
-    kept = [run for run in runs if basis <= set(run.positions)]
-    for run in runs:
-        if not basis <= set(run.positions):
-            shared = len(basis & set(run.positions))
+    comparable = {name: of_run for name, of_run in positions.items() if basis <= of_run.keys()}
+    for name, of_run in positions.items():
+        if name not in comparable:
+            shared = len(basis & of_run.keys())
             warn(
-                f"{run.name} is left out: of the {len(basis)} questions of the others it holds"
+                f"{name} is left out: of the {len(basis)} questions of the others it holds"
                 f" {shared} with the same text and gold answer"
-                + ("; name runs with model=A,B to compare them on what they share" * bool(shared))
+                + "; name runs with model=A,B to compare them on what they share"
+                * bool(shared)
             )
-    return kept, [mark for mark in kept[0].positions if mark in basis]
+    order = [question for question in next(iter(comparable.values())) if question in basis]
+    return {name: [of_run[question] for question in order] for name, of_run in comparable.items()}

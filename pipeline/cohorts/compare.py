@@ -9,7 +9,7 @@ import scoring
 from pipeline.base.console import note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts_of
-from pipeline.cohorts import leaderboard, neighbours
+from pipeline.cohorts import differences, leaderboard, neighbours
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
@@ -172,7 +172,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "question_ids": cohort.question_ids,
         "trials": cohort.outcomes.shape[2],
         "differences": cohort.differences,
-        "protocols": {member.name: member.protocol for member in cohort.members},
+        "protocols": {member.name: differences.protocol(member.run) for member in cohort.members},
         **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
         "groups": neighbours.groups(cohort, cfg),
         "notes": {stem: table.notes for stem, table in tables.items()},

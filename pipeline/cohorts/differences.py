@@ -4,26 +4,16 @@ A difference is no fault. It is what a reader must know before believing that on
 than another.
 """
 
+import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.store import heartbeat, runfolder
-from pipeline.store.outcomes import OWED, Codes, Outcomes
+from pipeline.store.outcomes import OWED, Codes
 from pipeline.store.runfolder import Run
 
 _PROTOCOL = ("sampling.", "prompt.", "engine.")
-
-
-@dataclass(frozen=True)
-class GradedRun:
-    """One run as it was read."""
-
-    name: str
-    run: Run
-    graded: Outcomes
-    positions: dict[str, int]  # of its questions, by hash
 
 
 def protocol(run: Run) -> dict[str, Any]:
@@ -44,32 +34,32 @@ def _sampling_known(run: Run) -> bool:
     return not isinstance(imported, dict) or imported.get("sampling_known") is not False
 
 
-def lines(runs: Sequence[GradedRun], shared: int, codes: Codes) -> list[str]:
+def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     """One line for each thing that is not alike among runs that are compared.
 
     Args:
-        runs: L of them.
-        shared: how many questions all of them hold.
-        codes: their outcomes of these questions, (L, M, N).
+        runs: L of them, by name.
+        codes: their outcomes of the questions that all of them hold, (L, M, N).
     """
-    trials = {run.name: run.graded.codes.shape[1] for run in runs}
+    shared = codes.shape[1]
+    trials = {name: run.cfg.sampling.trials for name, run in runs.items()}
     unlike = [
-        f"questions: {run.name} has {len(run.positions)}, {shared} are compared"
-        for run in runs
-        if len(run.positions) > shared
+        f"questions: {name} has {len(run.questions)}, {shared} are compared"
+        for name, run in runs.items()
+        if len(run.questions) > shared
     ]
     unlike += _unlike("trials", trials)
-    for run, of_run in zip(runs, codes, strict=True):
-        wanted = shared * trials[run.name]
-        if owed := wanted - int((of_run != OWED).sum()):
-            busy = " and is being generated now" * bool(heartbeat.alive(run.run.path))
-            unlike.append(f"attempts: {run.name} lacks {owed} of {wanted}{busy}")
-    blind = [run.name for run in runs if not _sampling_known(run.run)]
-    if blind:
-        unlike.append(f"sampling of {', '.join(blind)} is not known")
-    settings = {run.name: protocol(run.run) | _grading(run.run) for run in runs}
+    for (name, run), of_run in zip(runs.items(), codes, strict=True):
+        asked = shared * trials[name]
+        if owed := asked - int((of_run != OWED).sum()):
+            busy = " and is being generated now" * bool(heartbeat.alive(run.path))
+            unlike.append(f"attempts: {name} lacks {owed} of {asked}{busy}")
+    unknown = [name for name, run in runs.items() if not _sampling_known(run)]
+    if unknown:
+        unlike.append(f"sampling of {', '.join(unknown)} is not known")
+    settings = {name: protocol(run) | _grading(run) for name, run in runs.items()}
     for key in dict.fromkeys(key for of_run in settings.values() for key in of_run):
-        known = [name for name in trials if name not in blind or not key.startswith("sampling.")]
+        known = [name for name in runs if name not in unknown or not key.startswith("sampling.")]
         unlike += _unlike(key, {name: settings[name].get(key, "not known") for name in known})
     return [*unlike, *_twice(runs, codes)]
 
@@ -97,20 +87,20 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:40]}… ({runfolder.short_hash(text)})"
 
 
-def _twice(runs: Sequence[GradedRun], codes: Codes) -> list[str]:
-    alike: dict[str, list[int]] = defaultdict(list)
-    for i, run in enumerate(runs):
-        model = run.run.cfg.model
-        settings = runfolder.identity(run.run.cfg) | protocol(run.run)
-        settings |= {"id": model.id, "revision": model.revision}
-        alike[repr(sorted(settings.items()))].append(i)
+def _twice(runs: Mapping[str, Run], codes: Codes) -> list[str]:
+    """A line for each model with several runs of one protocol."""
+    alike: dict[str, dict[str, Codes]] = defaultdict(dict)
+    for (name, run), of_run in zip(runs.items(), codes, strict=True):
+        settings = runfolder.identity(run.cfg) | protocol(run)
+        settings |= {"id": run.cfg.model.id, "revision": run.cfg.model.revision}
+        alike[repr(sorted(settings.items()))][name] = of_run
     unlike = []
     for group in alike.values():
         if len(group) > 1:
-            equal = any((codes[i] == codes[j]).all() for i in group for j in group if i < j)
+            model = runs[next(iter(group))].cfg.model.name
+            equal = any((a == b).all() for a, b in itertools.combinations(group.values(), 2))
             unlike.append(
-                f"one model: {', '.join(runs[i].name for i in group)} are runs of"
-                f" {runs[group[0]].run.cfg.model.name} with the same protocol, not several models"
-                + (", and two of them have the same outcomes throughout" if equal else "")
+                f"one model: {', '.join(group)} are runs of {model} with the same protocol, not"
+                " several models" + ", and two of them have the same outcomes throughout" * equal
             )
     return unlike

@@ -19,7 +19,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.scoring import RubricConfig
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.rubrics import categories as rubrics
 from pipeline.rubrics import categorize, variables
 from pipeline.rubrics import rubric as rubric_of
@@ -63,32 +63,24 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     Raises:
         UserError: as for :func:`categories`.
     """
-    assigned, judged = _assigned(cohort, cfg)
-    rows: list[dict[str, Any]] = [{"model": name} for name in cohort.names]
-    columns = [Column("model", "model", align="left")]
-    for name, (rubric, of_attempts) in assigned.items():
-        counted = counts(rubric, of_attempts)
-        ends = (min(rubric.weights), max(rubric.weights))
-        summary = scoring.bayes_ci(
-            scoring.Counts(counted),
-            rubric.weights,
-            confidence=cfg.scoring.confidence,
-            bounds=ends if ends[0] < ends[1] else None,
-        )
+    assigned, notes = _assigned(cohort, cfg)
+    columns: dict[Column, npt.ArrayLike] = {Column("model", "model", align="left"): cohort.names}
+    order = np.arange(len(cohort.names))
+    for i, (name, (rubric, codes)) in enumerate(assigned.items()):
+        counted = counts(rubric, codes)
+        summary = rubrics.bayes(counted, rubric.weights, cfg.scoring.confidence)
+        if i == 0:
+            order = np.argsort(-summary.value, kind="stable")
+        for end, part in zip(("", "_sigma", "_low", "_high"), summary, strict=True):
+            head = f"{name} {end[1:]}".strip()
+            columns[Column(f"{name}{end}", head, format="{:.4f}", wide=bool(end))] = part
         places = ranks(rubric, counted)
-        keys = [name, *(f"{name}_{key}" for key in ("sigma", "low", "high"))]
-        for i, row in enumerate(rows):
-            row |= {key: float(part[i]) for key, part in zip(keys, summary, strict=True)}
-            row[f"{name}_rank"] = None if places is None else int(places[i])
-        columns += [
-            Column(key, key.replace(f"{name}_", f"{name} "), format="{:.4f}", wide=key != name)
-            for key in keys
-        ]
-        columns.append(Column(f"{name}_rank", f"{name} rank", wide=True))
-    if assigned:
-        first = next(iter(assigned))
-        rows.sort(key=lambda row: -row[first])
-    return Table(f"rubrics: {cohort.dataset}", columns, rows, _notes(cohort, cfg, judged))
+        unknown = np.full(len(order), np.nan)
+        columns[Column(f"{name}_rank", f"{name} rank", wide=True)] = (
+            unknown if places is None else places
+        )
+    ordered = {column: np.asarray(values)[order] for column, values in columns.items()}
+    return of_columns(f"rubrics: {cohort.dataset}", ordered, notes)
 
 
 def counts(rubric: Rubric, given: Categories) -> npt.NDArray[np.int64]:
@@ -109,66 +101,66 @@ def ranks(rubric: Rubric, counted: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     return scoring.ranks(averages, method="competition")
 
 
-def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, bool | None]:
-    """What :func:`categories` returns, and whether attempts have verdicts; None: nothing asks."""
+def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str]]:
+    """What :func:`categories` returns, and what to say of it in a caption."""
+    notes = ["Bayes@N of each rubric, with its weights; categories as they were imported"]
     if not cohort.members:
-        return {}, None
+        return {}, notes
     imported = _imported(cohort, cfg.rubric)
     names = [name for name in cfg.rubric.names if name not in imported]
     if cfg.rubric.names and not names:
-        return imported, None
+        return imported, notes
     weights = {name: w for name, w in cfg.rubric.weights.items() if name not in imported}
     try:
-        computed, judged = _computed(cohort, cfg, RubricConfig(names, weights))
+        computed, notes = _computed(cohort, cfg, RubricConfig(names, weights))
     except UserError as error:
         if not imported or names:
             raise
         warn(f"{cohort.dataset}: rubrics other than {', '.join(imported)} are left out: {error}")
-        return imported, None
-    return imported | computed, judged
+        return imported, notes
+    return imported | computed, notes
 
 
-def _computed(cohort: Cohort, cfg: AnalysisConfig, wanted: RubricConfig) -> tuple[ByRubric, bool]:
-    """The rubrics that are made of signals, and whether all attempts have verdicts."""
-    where, signals = zip(*(_signals(member) for member in cohort.members), strict=True)
+def _computed(
+    cohort: Cohort, cfg: AnalysisConfig, chosen: RubricConfig
+) -> tuple[ByRubric, list[str]]:
+    """The rubrics that are made of signals, and what to say of them."""
+    keys, signals = zip(*(_signals(member) for member in cohort.members), strict=True)
     signals = _alike(cohort, signals)
     values = [
         variables.variables(part, limits)
         for part, limits in zip(signals, _thresholds(cohort, cfg, signals), strict=True)
     ]
     computed, lacking = {}, {}
-    for name, rubric in rubrics.load(replace(cohort.members[0].run.cfg, rubric=wanted)).items():
+    for name, rubric in rubrics.load(replace(cohort.members[0].run.cfg, rubric=chosen)).items():
         if missing := sorted({part for known in values for part in rubric.names - set(known)}):
             lacking[name] = f"{name} ({', '.join(missing)})"
             continue
         codes = np.full(cohort.outcomes.shape, -1, np.int8)
-        for i, (keys, known) in enumerate(zip(where, values, strict=True)):
+        for i, (of_run, known) in enumerate(zip(keys, values, strict=True)):
             try:
-                codes[i, keys >> 32, keys & 0xFFFFFFFF] = rubric_of.assign(rubric, known)
+                codes[i, of_run >> 32, of_run & 0xFFFFFFFF] = rubric_of.assign(rubric, known)
             except Unsound as error:
                 raise UserError(f"rubric={name}: {cohort.names[i]}: {error}") from error
         computed[name] = rubric, codes
     if lacking:
         text = f"not all runs have what rubrics need: {', '.join(lacking.values())}"
         text += "; `verify` gives A, B and C, sampling with log-probs the bits per token"
-        if wanted.names:
+        if chosen.names:
             raise UserError(f"rubric={','.join(lacking)}: {text}")
         warn(f"{cohort.dataset}: {text}; these are left out")
-    return computed, "C" in signals[0]
-
-
-def _notes(cohort: Cohort, cfg: AnalysisConfig, judged: bool | None) -> list[str]:
-    if judged is None:
-        return ["Bayes@N of each rubric, with its weights; categories as they were imported"]
-    wanted = cfg.thresholds
-    basis = "of all models together" if wanted.scope == "cohort" else "of each model alone"
-    notes = [f"Bayes@N of each rubric; thresholds {wanted.file or basis}, computed for this table"]
-    if not judged:
+    together = cfg.thresholds.scope == "cohort"
+    basis = "of all models together" if together else "of each model alone"
+    basis = cfg.thresholds.file or basis
+    notes = [f"Bayes@N of each rubric; thresholds {basis}, computed for this table"]
+    if "C" not in signals[0]:
         notes.append(categorize.FALLBACK)
-    own = [runfolder.read_json(m.run.path / "thresholds.json") for m in cohort.members]
-    if any(part.get("values") != own[0].get("values") for part in own):
+    own = [
+        runfolder.read_json(m.run.path / "thresholds.json").get("values") for m in cohort.members
+    ]
+    if any(limits != own[0] for limits in own):
         notes.append("not alike: the runs' own thresholds.json; their rubric scores differ from it")
-    return notes
+    return computed, notes
 
 
 def _signals(member: Member) -> tuple[npt.NDArray[np.int64], Signals]:
@@ -192,37 +184,37 @@ def _thresholds(
     cohort: Cohort, cfg: AnalysisConfig, signals: tuple[Signals, ...]
 ) -> list[dict[str, float | None]]:
     """The thresholds that each run's attempts are compared with."""
-    wanted = cfg.thresholds
-    if wanted.file is not None:
-        runs = [Run(replace(m.run.cfg, thresholds=wanted)) for m in cohort.members]
+    if cfg.thresholds.file is not None:
+        runs = [Run(replace(m.run.cfg, thresholds=cfg.thresholds)) for m in cohort.members]
         pairs = zip(runs, signals, strict=True)
         return [categorize.thresholds(run, part)["values"] for run, part in pairs]
-    if wanted.scope == "model":
-        return [variables.thresholds(part, wanted.include_invalid) for part in signals]
+    include = cfg.thresholds.include_invalid
+    if cfg.thresholds.scope == "model":
+        return [variables.thresholds(part, include) for part in signals]
     pooled = {name: np.concatenate([part[name] for part in signals]) for name in signals[0]}
-    return [variables.thresholds(pooled, wanted.include_invalid)] * len(signals)
+    return [variables.thresholds(pooled, include)] * len(signals)
 
 
-def _imported(cohort: Cohort, wanted: RubricConfig) -> ByRubric:
+def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
     """Labels that were imported; what some runs lack or name otherwise is left out or an error."""
     of_runs = [rubrics.imported(member.run) for member in cohort.members]
     imported = {}
     for name in sorted({name for labels in of_runs for name in labels}):
-        if wanted.names and name not in wanted.names:
+        if chosen.names and name not in chosen.names:
             continue
         if why := _unlike(cohort, name, of_runs):
-            if wanted.names:
+            if chosen.names:
                 raise UserError(f"rubric={name}: {why}")
             warn(f"{cohort.dataset}: {name} is left out: {why}")
             continue
         record = of_runs[0][name].record
         # A rubric wants conditions; of labels nobody evaluates them.
-        rows = [dict(row) | {"when": "correct"} for row in record["categories"]]
+        rows = [row | {"when": "correct"} for row in record["categories"]]
         definition = {key: record[key] for key in ("name", "description")} | {"categories": rows}
         try:
             rubric = rubric_of.parse(definition)
-            if name in wanted.weights:
-                rubric = rubric_of.with_weights(rubric, wanted.weights[name])
+            if name in chosen.weights:
+                rubric = rubric_of.with_weights(rubric, chosen.weights[name])
         except ValueError as error:
             raise UserError(f"rubric {name}, imported: {shards.first_line(error)}") from error
         codes = np.full(cohort.outcomes.shape, -1, np.int8)
@@ -238,12 +230,11 @@ def _imported(cohort: Cohort, wanted: RubricConfig) -> ByRubric:
 
 def _unlike(cohort: Cohort, name: str, of_runs: list[dict[str, Mapped]]) -> str:
     """What keeps imported labels from being compared, in words."""
-    pairs = list(zip(cohort.names, of_runs, strict=True))
-    lacking = [model for model, labels in pairs if name not in labels]
+    lacking = [m for m, labels in zip(cohort.names, of_runs, strict=True) if name not in labels]
     if lacking:
-        return f"{', '.join(lacking[:5])} of {len(pairs)} runs have no such labels"
-    first = of_runs[0][name].record["categories"]
-    others = [model for model, labels in pairs if labels[name].record["categories"] != first]
+        return f"{', '.join(lacking[:5])} of {len(of_runs)} runs have no such labels"
+    definitions = [labels[name].record["categories"] for labels in of_runs]
+    others = [m for m, d in zip(cohort.names, definitions, strict=True) if d != definitions[0]]
     if not others:
         return ""
     return (

@@ -1,10 +1,22 @@
 """The settings of `import`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 from pipeline.config import overrides
 from pipeline.config.checks import limited
+from pipeline.config.settings import bad_folder_name
+
+KINDS = {
+    "trace": "scorio-trace",  # Parquet, one row an attempt
+    "npz": "NPZ",
+    "lm_eval": "lm-evaluation-harness",
+    "jsonl": "JSON Lines",
+    "csv": "CSV",
+}
+"""The kinds of records, as the command line calls them; `pipeline.imports.formats` reads them."""
+MOST_CATEGORIES = 100
 
 
 @dataclass
@@ -12,15 +24,24 @@ class ImportConfig:
     """What to import, and what the source does not say itself."""
 
     path: str | None = None  # file, folder, or hub id OWNER/NAME of a data set
-    kind: str = "auto"  # or trace, npz, lm_eval, jsonl, csv
+    kind: str = limited("auto", one_of=("auto", *KINDS))
     revision: str | None = None  # of a hub id: a commit, tag or branch
     questions: str | None = None  # .jsonl of id, problem, answer; or a folder of DATASET.jsonl
     metric: str | None = None  # lm_eval: which value of a sample is its outcome
     filter: str | None = None  # lm_eval: which filter's samples count
     rubric: str = "labels"  # what the categories are called
     category_names: list[str] = field(default_factory=list)  # of categories 0..C
-    category_weights: list[float] = field(default_factory=list)  # default 0, 1, ..., C
+    category_weights: list[float] = limited([], "(-1e6, 1e6)")  # default 0, 1, ..., C
     tag: str | None = None  # ends the names of the run folders
+
+    def problems(self) -> Iterator[str]:
+        """What cannot be, a line each."""
+        names, weights = self.category_names, self.category_weights
+        if names and weights and len(names) != len(weights):
+            yield f"category_weights={weights}: one for each of the {len(names)} category_names"
+        if names and not 2 <= len(set(names)) == len(names) <= MOST_CATEGORIES:
+            yield f"category_names={names}: must be 2 to {MOST_CATEGORIES}, each once"
+        yield from bad_folder_name("tag", self.tag)
 
 
 @dataclass

@@ -41,14 +41,15 @@ class ModelConfig:
     engine_args: dict[str, Any] = field(default_factory=dict)
 
     def problems(self) -> Iterator[str]:
-        yield from _bad_folder_name("name", self.name)
+        yield from bad_folder_name("name", self.name)
         try:
             datetime.date.fromisoformat(self.template_date or "2025-01-01")
         except ValueError:
             yield f"template_date={self.template_date}: no date; write YYYY-MM-DD"
 
 
-def _bad_folder_name(key: str, name: str | None) -> Iterator[str]:
+def bad_folder_name(key: str, name: str | None) -> Iterator[str]:
+    """What keeps a name from being part of a folder's, in a line; nothing where it can be."""
     if name is not None and (name.strip() in ("", ".", "..") or {"/", "\0"} & set(name)):
         yield f"{key}={name}: becomes part of a folder's name, so it takes no / and no .."
 
@@ -90,7 +91,7 @@ class DatasetConfig:
     conventions: ConventionsConfig = field(default_factory=ConventionsConfig)
 
     def problems(self) -> Iterator[str]:
-        yield from _bad_folder_name("name", self.name)
+        yield from bad_folder_name("name", self.name)
 
 
 @dataclass
@@ -223,4 +224,4 @@ class RunConfig:
     def problems(self) -> Iterator[str]:
         if not self.stages:
             yield f"stages=[]: nothing to do; name some of {', '.join(STAGES)}"
-        yield from _bad_folder_name("tag", self.tag)
+        yield from bad_folder_name("tag", self.tag)

@@ -1,12 +1,12 @@
 """Records that others made, as ordinary run folders: see docs/import.md.
 
 importing   the verb: leads through all that follows
-formats     the kinds of records, each a reader: `parquet`, `npz`, `lm_eval`, `lines`
+formats     how each kind of records is read: by `parquet`, `npz`, `lm_eval` or `lines`
 row         what a record can say, under which names, and every check of a value
 plan        between the passes: which record is which run, question and trial
 names       what this project calls data sets, models and questions
 questions   the user's own questions, matched with the records'
-staging     rows of all runs on their way to the disk; folders renamed at the end
+staging     rows of all runs on their way to the disk
 runs        what makes a folder of rows a run
 source      what readers share: files, lines, and what was wrong with them, counted and named
 """

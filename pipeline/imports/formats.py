@@ -1,6 +1,6 @@
-"""Which kinds of records there are, and where an import comes from: a file, a folder or the hub.
+"""How each kind of records is read, and where an import comes from: a file, a folder or the hub.
 
-A new kind of records is a module that yields them and an entry of `FORMATS`.
+A new kind of records is a module that yields them, a line in `KINDS` and an entry of `FORMATS`.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.imports import lines, lm_eval, npz, parquet
 from pipeline.imports.source import Records, Source, Troubles
-from pipeline.prepare.questions import find_local
+from pipeline.prepare.questions import find_local, from_hub
 
 _GZIP = b"\x1f\x8b"
 _HEAD = 1 << 20  # bytes that a file is recognised by
 
 
 class Format(NamedTuple):
-    """One kind of records: how it is read, and how a file or a folder of it is recognised."""
+    """How one kind of records is read, and how a file or a folder of it is recognised."""
 
     # The records of a source, in the first pass or the second; damage goes to the troubles.
-    read: Callable[[Source, RecordsConfig, bool, Troubles], Records]
+    read: Callable[[Source, bool, Troubles], Records]
     what: str
     looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
     pattern: str = ""  # of the files of a folder, where it may be one
@@ -75,8 +75,6 @@ def locate(cfg: RecordsConfig) -> Source:
     path, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
     if not path:
         raise UserError("source: is missing; name a file, a folder or a hub id: source=PATH")
-    if kind not in ("auto", *FORMATS):
-        raise UserError(f"kind={kind}: choose from auto, {', '.join(FORMATS)}")
     where = find_local(path)
     if where is None:
         where = _download(path, revision)
@@ -84,7 +82,7 @@ def locate(cfg: RecordsConfig) -> Source:
     elif revision is not None:
         raise UserError(f"revision={revision}: is for a hub id; {path} is on this machine")
     kind, why, files = (_folder if where.is_dir() else _file)(where, kind)
-    return Source(path, kind, why, files, revision, _fingerprint(files, kind, cfg))
+    return Source(cfg, kind, why, files, revision, _fingerprint(files, kind, cfg))
 
 
 def _download(path: str, revision: str | None) -> Path:
@@ -93,23 +91,18 @@ def _download(path: str, revision: str | None) -> Path:
         raise UserError(f"source={path}: no such file or folder, and no hub id OWNER/NAME")
     import huggingface_hub
 
-    try:
+    remedy = "Check the id and revision; without a network, name a folder of its Parquet files"
+    with from_hub(f"source={path}", remedy):
         folder = huggingface_hub.snapshot_download(
             path, repo_type="dataset", revision=revision, allow_patterns=["*.parquet"]
         )
-    except Exception as error:  # the library raises many kinds: hub, network, disk
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(
-            f"source={path}: could not be had from the hub: {reason}. Check the id and revision;"
-            " without a network, name a folder of its Parquet files"
-        ) from error
     return Path(folder)
 
 
 def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
-    if kind != "auto" and not FORMATS[kind].pattern:
-        raise UserError(f"{where}: kind={kind} reads one file; name it")
     patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
+    if kind not in ("auto", *patterns):
+        raise UserError(f"{where}: kind={kind} reads one file; name it")
     for name, pattern in patterns.items():
         files = sorted(path for path in where.rglob(pattern) if path.is_file())
         if files and kind in ("auto", name):

@@ -3,17 +3,19 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline.base import journal
 from pipeline.base.console import Meter, note, results, warn
 from pipeline.base.errors import UserError
-from pipeline.config.imports import ImportConfig, RecordsConfig
+from pipeline.config.imports import RecordsConfig
 from pipeline.imports import questions, runs, staging
 from pipeline.imports.formats import FORMATS, locate
 from pipeline.imports.plan import Plan
-from pipeline.imports.row import MOST_CATEGORIES, Row, parse
-from pipeline.imports.runs import Import
+from pipeline.imports.row import Row, derive, parse
 from pipeline.imports.source import Source, Troubles, shown
 from pipeline.imports.staging import Staging
 from pipeline.store import runfolder
+
+_DONE = "_imports"  # folder of runs: one file for each import that was completed
 
 
 def import_records(cfg: RecordsConfig) -> None:
@@ -26,54 +28,57 @@ def import_records(cfg: RecordsConfig) -> None:
         UserError: nothing there, nothing readable, or a run folder that something else made.
         OSError: the disk is full, or fails; the same command begins again.
     """
-    root = Path(cfg.runs).expanduser()
-    _check(cfg.source)
-    source = locate(cfg)
+    root, source = Path(cfg.runs).expanduser(), locate(cfg)
     note(f"import: {source.path} taken for {source.kind} ({source.why})")
-    if done := staging.finished(root, source.fingerprint):
+    record = root / _DONE / f"{source.fingerprint}.json"
+    done = [root / str(name) for name in runfolder.read_json(record).get("folders", [])]
+    if done and all(_made_by(folder) == source.fingerprint for folder in done):
         note(f"import: nothing owed, all {len(done)} runs of this source are there")
         return
     with staging.opened(root, source.fingerprint) as stage:
-        folders = _import(cfg, source, root, stage)
-    for folder in dict.fromkeys(folder.parent for folder in folders):
+        targets = _import(source, root, stage)
+    names = [str(folder.relative_to(root)) for folder in targets]
+    record.parent.mkdir(exist_ok=True)
+    runfolder.write_json(record, {"source": source.path, "kind": source.kind, "folders": names})
+    for folder in dict.fromkeys(target.parent for target in targets):
         results.print(str(folder))
 
 
-def _import(cfg: RecordsConfig, source: Source, root: Path, stage: Staging) -> list[Path]:
-    plan, troubles = _planned(cfg, source)
-    done = Import(source, cfg.source, plan, questions.own_questions(cfg.source.questions, plan))
-    tag = f"-{cfg.source.tag}" if cfg.source.tag else ""
-    targets = {run.folder: root / f"{run.folder}{tag}" for run in plan.runs}
-    owed = _owed(targets, source.fingerprint)
-    _stage(cfg, done, stage)
-    troubles.merge(stage.troubles)
-    done.left_out = troubles.lines()
-    for line in done.left_out:
+def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
+    """Make the run folders of a source; returns where they are."""
+    cfg = source.cfg.source
+    plan, troubles = _planned(source)
+    questions.match(cfg.questions, plan)
+    tag = f"-{cfg.tag}" if cfg.tag else ""
+    targets = [root / f"{run.folder}{tag}" for run in plan.runs]
+    owed = [number for number, target in enumerate(targets) if _is_owed(target, source.fingerprint)]
+    troubles.merge(_stage(source, plan, stage))
+    left_out = troubles.lines()
+    for line in left_out:
         warn(f"import: {line}")
-    for number, run in enumerate(plan.runs):
-        if run.folder in owed:
-            runs.write(done, number, stage.folder / run.folder, owed[run.folder])
-    staging.place(stage, owed)
-    folders = [str(folder.relative_to(root)) for folder in targets.values()]
-    (root / staging.DONE).mkdir(exist_ok=True)
-    record = {"source": source.path, "kind": source.kind, "folders": folders}
-    runfolder.write_json(root / staging.DONE / f"{source.fingerprint}.json", record)
+    for number in owed:
+        folder = stage.folder / plan.runs[number].folder
+        runs.write(source, plan, number, folder, targets[number], left_out)
+    for number in owed:
+        target = targets[number]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (stage.folder / plan.runs[number].folder).rename(target)
+        journal.sync_folder(target.parent)
     _summarise(plan)
-    return list(targets.values())
+    return targets
 
 
-def _planned(cfg: RecordsConfig, source: Source) -> tuple[Plan, Troubles]:
+def _planned(source: Source) -> tuple[Plan, Troubles]:
     """First pass: which record becomes which attempt."""
-    kind, troubles = FORMATS[source.kind], Troubles()
-    plan = Plan(*((cfg.dataset, cfg.model) if kind.chooses else ([], [])))
-    for row in _rows(cfg, source, True, troubles):
+    kind, troubles, cfg = FORMATS[source.kind], Troubles(), source.cfg
+    plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
+    for row in _rows(source, True, troubles):
         plan.note(row, troubles)
     # What is not there cannot be chosen: a mistake.
     for key, chosen in plan.chosen.items():
-        there = plan.seen[key]
-        if absent := [name for name in chosen if name not in there]:
-            said = ", ".join(map(shown, sorted(there)[:20])) or "none"
-            raise UserError(f"{key}={shown(absent[0])}: not in {source.path}; there are {said}")
+        if absent := [name for name in chosen if name not in plan.seen[key]]:
+            there = ", ".join(map(shown, sorted(plan.seen[key])[:20])) or "none"
+            raise UserError(f"{key}={shown(absent[0])}: not in {source.path}; there are {there}")
     plan.settle(troubles, kind.positions)
     if not (plan.run >= 0).any():
         why = ": ".join(("", *troubles.lines()))
@@ -81,11 +86,14 @@ def _planned(cfg: RecordsConfig, source: Source) -> tuple[Plan, Troubles]:
     return plan, troubles
 
 
-def _stage(cfg: RecordsConfig, done: Import, stage: Staging) -> None:
+def _stage(source: Source, plan: Plan, stage: Staging) -> Troubles:
     """Second pass: the rows of every run, on their way to the disk."""
-    plan = done.plan
+    troubles = Troubles()
+    weights = {
+        dataset: runs.rubric(plan, dataset, source.cfg.source)[1] for dataset in plan.categories
+    }
     with Meter("import", plan.run.size) as meter:
-        rows = _rows(cfg, done.source, False, stage.troubles)
+        rows = _rows(source, False, troubles)
         for row, number, question, trial in zip(
             rows, plan.run, plan.question, plan.trial, strict=True
         ):
@@ -95,15 +103,20 @@ def _stage(cfg: RecordsConfig, done: Import, stage: Staging) -> None:
             run = plan.runs[number]
             row["question_id"] = plan.questions[run.dataset][question].id
             row["trial"] = int(trial)
-            done.label(run, row)
+            if (category := row["category"]) is not None:
+                run.labels.append((row["question_id"], row["trial"], category))
+                if not run.has_outcomes:  # the best category is correct
+                    best = weights[run.dataset][category] == max(weights[run.dataset])
+                    row["outcome"] = "correct" if best else "wrong"
+                    row["reason"] = f"category {category}"
+            derive(row, troubles)
             stage.add(run.folder, row)
     stage.flush()
+    return troubles
 
 
-def _rows(
-    cfg: RecordsConfig, source: Source, first: bool, troubles: Troubles
-) -> Iterator[Row | None]:
-    kind = FORMATS[source.kind]
+def _rows(source: Source, first: bool, troubles: Troubles) -> Iterator[Row | None]:
+    kind, cfg = FORMATS[source.kind], source.cfg
     for key, given in (("dataset", cfg.dataset), ("model", cfg.model)):
         if len(given) > 1 and not kind.chooses and (key, source.kind) != ("model", "npz"):
             raise UserError(
@@ -111,42 +124,31 @@ def _rows(
                 " not name itself; give one name"
             )
     names = [*cfg.dataset, ""][0], [*cfg.model, ""][0]
-    for place, record in kind.read(source, cfg, first, troubles):
+    for place, record in kind.read(source, first, troubles):
         yield None if record is None else parse(record, place, cfg.source, names, troubles)
 
 
-def _check(cfg: ImportConfig) -> None:
-    names, weights = cfg.category_names, cfg.category_weights
-    if names and weights and len(names) != len(weights):
-        raise UserError(
-            f"category_weights: {len(weights)} weights for {len(names)} category_names; one each"
-        )
-    if len(names) > MOST_CATEGORIES or len(names) == 1 or len(set(names)) < len(names):
-        raise UserError(f"category_names: 2 to {MOST_CATEGORIES}, each once")
-    if any(not abs(weight) < 1e6 for weight in weights):
-        raise UserError("category_weights: every weight must be a finite number")
-    if cfg.tag is not None and (not cfg.tag.strip() or {"/", "\0"} & set(cfg.tag)):
-        raise UserError(f"tag={shown(cfg.tag)}: becomes part of a folder's name, so it takes no /")
-
-
-def _owed(targets: dict[str, Path], fingerprint: str) -> dict[str, Path]:
-    """The run folders that are not there; those that this import already made are left alone.
+def _is_owed(target: Path, fingerprint: str) -> bool:
+    """Whether a run folder is not there; one that this import already made is left alone.
 
     Raises:
         UserError: a folder is there and of something else.
     """
-    owed = {}
-    for run, target in targets.items():
-        if not target.exists():
-            owed[run] = target
-        elif staging.made_by(target) != fingerprint:
-            raise UserError(
-                f"{target}: is there and not of this import; give it another name with tag=NAME,"
-                " another place with runs=FOLDER, or remove it"
-            )
-        else:
-            note(f"import: {target} is complete, left as it is")
-    return owed
+    if not target.exists():
+        return True
+    if _made_by(target) != fingerprint:
+        raise UserError(
+            f"{target}: is there and not of this import; give it another name with tag=NAME,"
+            " another place with runs=FOLDER, or remove it"
+        )
+    note(f"import: {target} is complete, left as it is")
+    return False
+
+
+def _made_by(folder: Path) -> str | None:
+    """The fingerprint of the import that made a run folder; None for any other folder."""
+    imported = runfolder.read_json(folder / "manifest.json").get("imported")
+    return str(imported.get("fingerprint")) if isinstance(imported, dict) else None
 
 
 def _summarise(plan: Plan) -> None:

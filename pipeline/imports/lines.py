@@ -5,12 +5,11 @@ from collections import deque
 from collections.abc import Iterator
 
 from pipeline.base.errors import UserError
-from pipeline.config.imports import RecordsConfig
 from pipeline.imports import row, source
 from pipeline.imports.source import Records, Source, Troubles
 
 
-def read_json(files: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
+def read_json(files: Source, first: bool, troubles: Troubles) -> Records:
     """The objects of a JSON Lines file.
 
     Raises:
@@ -24,7 +23,7 @@ def read_json(files: Source, cfg: RecordsConfig, first: bool, troubles: Troubles
     row.check_names(files.path, list(names))
 
 
-def read_csv(files: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
+def read_csv(files: Source, first: bool, troubles: Troubles) -> Records:
     """The rows of a CSV file with a header.
 
     Raises:
@@ -55,44 +54,42 @@ def _parsed(lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, list[str]
     """
     again: deque[tuple[str, bytes]] = deque()
     held: list[tuple[str, bytes]] = []  # of the record that is parsed
-    size, damaged = 0, ""
+    size, damage = 0, ""  # of its lines
 
-    def fed() -> Iterator[str]:
-        nonlocal size, damaged
+    def feed() -> Iterator[str]:
+        nonlocal size, damage
         while (line := again.popleft() if again else next(lines, None)) is not None:
             held.append(line)
             size += len(line[1])
             if size > source.MOST_LINE:
                 raise csv.Error("longer than any record")
-            text, damage = _decoded(line[1])
-            damaged = damaged or damage
+            text, of_line = _decoded(line[1])
+            damage = damage or of_line
             yield text
 
-    reader = csv.reader(fed(), strict=True)
+    reader = csv.reader(feed(), strict=True)
     while True:
         held.clear()
-        size, damaged = 0, ""
+        size, damage = 0, ""
         try:
             cells = next(reader, None)
         except csv.Error as error:
             why = str(error).replace("unexpected end of data", "a quote that is not closed")
             yield held[0][0], [], why
             again.extendleft(reversed(held[1:]))
-            reader = csv.reader(fed(), strict=True)
+            reader = csv.reader(feed(), strict=True)
             continue
         if cells is None:
             return
-        if cells or damaged:
-            yield held[0][0], cells, damaged
+        if cells or damage:
+            yield held[0][0], cells, damage
 
 
 def _decoded(line: bytes) -> tuple[str, str]:
     """A line of CSV as text, and what is wrong with it."""
-    if b"\0" in line:
-        return line.replace(b"\0", b"").decode(errors="replace"), "a NUL"
     if not line:
         return "\n", "a line that was skipped"
     try:
-        return line.decode("utf-8-sig"), ""
+        return line.replace(b"\0", b"").decode("utf-8-sig"), "a NUL" * (b"\0" in line)
     except UnicodeDecodeError:
-        return line.decode(errors="replace"), "not UTF-8"
+        return line.decode(errors="replace").replace("\0", ""), "not UTF-8"

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
-from pipeline.config.imports import RecordsConfig
+from pipeline.config.imports import ImportConfig
 from pipeline.imports.row import named, text, truth
 from pipeline.imports.source import Records, Source, Troubles, json_lines, shown
 
@@ -24,29 +24,33 @@ _MOST_RESULTS = 64 << 20  # bytes of a results_*.json
 _MOST_REPEATS = 10_000
 
 
-def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
+def read(source: Source, first: bool, troubles: Troubles) -> Records:
     """The attempts of all sample files; of several files of one folder and task the latest counts.
 
     Raises:
         UserError: dataset= or model= is to name several; no sample has the metric or filter.
     """
-    logs: dict[tuple[Path, str], tuple[Path, str, str]] = {}
+    cfg, logs = source.cfg, dict[tuple[Path, str], Path]()
+    names: dict[Path, dict[str, str]] = {}  # of the task and model of a file
     for path in sorted(source.files):  # dates sort as texts
         parts = _NAME.fullmatch(path.name)
         task = parts["task"] if parts else path.stem.removeprefix("samples_")
         if first and (older := logs.get((path.parent, task))):
-            note(f"import: {older[0].name} is older than {path.name} and left out")
-        logs[path.parent, task] = (path, task, _model(path, parts["date"] if parts else ""))
-    for key, given, at in (("dataset", cfg.dataset, 1), ("model", cfg.model, 2)):
-        names = sorted({str(log[at]) for log in logs.values()})
-        if given and len(names) > 1:
+            note(f"import: {older.name} is older than {path.name} and left out")
+        logs[path.parent, task] = path
+        names[path] = {"task": task, "model": _model(path, parts["date"] if parts else "")}
+    runs = [names[path] for path in logs.values()]
+    for key, given, what in (("dataset", cfg.dataset, "task"), ("model", cfg.model, "model")):
+        there = sorted({run[what] for run in runs})
+        if given and len(there) > 1:
             raise UserError(
                 f"{key}={shown(given[0])}: is one name, and {source.path} holds"
-                f" {', '.join(map(shown, names[:10]))}; leave it out, or import one of them"
+                f" {', '.join(map(shown, there[:10]))}; leave it out, or import one of them"
             )
-    for path, task, model in logs.values():
-        run = {"task": [*cfg.dataset, task][0], "model": [*cfg.model, model][0]}
-        for place, attempt in _samples(path, cfg, first, troubles):
+        for run in runs if given else ():
+            run[what] = given[0]
+    for path, run in zip(logs.values(), runs, strict=True):
+        for place, attempt in _samples(path, cfg.source, first, troubles):
             yield place, attempt | run
 
 
@@ -64,33 +68,30 @@ def _model(path: Path, date: str) -> str:
 
 
 def _samples(
-    path: Path, cfg: RecordsConfig, first: bool, troubles: Troubles
+    path: Path, cfg: ImportConfig, first: bool, troubles: Troubles
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    chosen, metric = cfg.source.filter, cfg.source.metric
-    left_out: Counter[str] = Counter()
-    kept = False
+    chosen, metric = cfg.filter, cfg.metric
+    filters: Counter[str] = Counter()  # how many samples each has
     for place, sample in json_lines(path, troubles):
         if named(sample.get("doc_id")) is None:
             troubles.add("damaged rows skipped", f"{place} (no doc_id)")
             continue
-        filtered = str(sample.get("filter", "none"))
+        filters[filtered := str(sample.get("filter", "none"))] += 1
         chosen = filtered if chosen is None else chosen
         if filtered != chosen:
-            left_out[filtered] += 1
             continue
         metric = metric or _metric(sample)
-        if cfg.source.metric is not None and metric not in sample:
+        if cfg.metric is not None and metric not in sample:
             there = ", ".join(map(shown, _metrics(sample))) or "none"
-            raise UserError(f"metric={shown(str(metric))}: {place} has no such value, but {there}")
-        kept = True
+            raise UserError(f"metric={shown(cfg.metric)}: {place} has no such value, but {there}")
         for attempt in _attempts(sample, place, metric, troubles):
             yield place, attempt
-    if left_out and not kept:
-        there = ", ".join(map(shown, left_out))
-        raise UserError(f"filter={shown(str(chosen))}: {path.name} has no such filter, but {there}")
-    if left_out and first:
-        names = ", ".join(f"{shown(n)} ({k})" for n, k in left_out.items())
-        note(f"import: {path.name}: filter {shown(str(chosen))} counts, not {names}; filter=NAME")
+    if filters and chosen is not None and not filters.pop(chosen, 0):
+        there = ", ".join(map(shown, filters))
+        raise UserError(f"filter={shown(chosen)}: {path.name} has no such filter, but {there}")
+    if filters and first:
+        others = ", ".join(f"{shown(name)} ({number})" for name, number in filters.items())
+        note(f"import: {path.name}: filter {shown(str(chosen))} counts, not {others}; filter=NAME")
 
 
 def _metric(sample: dict[str, Any]) -> str | None:
@@ -111,7 +112,11 @@ def _attempts(
     sample: dict[str, Any], place: str, metric: str | None, troubles: Troubles
 ) -> Iterator[dict[str, Any]]:
     """One record a repeat. A single value for several repeats is of none of them in particular."""
-    texts = _texts(sample.get("resps"))
+    texts = _first(sample.get("resps"))  # of the first request; none for log-likelihoods
+    texts = texts if isinstance(texts, list) else [texts]
+    if not all(isinstance(text, str) for text in texts):
+        texts = []
+    texts = texts[:_MOST_REPEATS]
     answers = _first(sample.get("filtered_resps"))
     value = sample.get(metric) if metric else None
     outcomes = value if isinstance(value, list) else [value]
@@ -120,8 +125,13 @@ def _attempts(
         if value is not None:
             troubles.add("samples of several answers with one value: `grade` decides", place)
         outcomes = [None] * repeats
-    doc = sample.get("doc")
+    doc, arguments = sample.get("doc"), sample.get("arguments")
     problems = [doc.get(name) for name in _PROBLEM] if isinstance(doc, dict) else []
+    if isinstance(arguments, dict):
+        request = arguments.get("gen_args_0")
+        prompt = request.get("arg_0") if isinstance(request, dict) else None
+    else:
+        prompt = _first(_first(arguments))  # as older versions wrote them
     for trial, outcome in enumerate(outcomes):
         if outcome is not None and truth(outcome) is None:
             troubles.add("values that are neither 0 nor 1: not graded", place)
@@ -134,24 +144,10 @@ def _attempts(
             "text": texts[trial] if texts else None,
             "gold": text(sample.get("target")),
             "problem": next((problem for problem in problems if isinstance(problem, str)), None),
-            "prompt": _prompt(sample.get("arguments")),
+            "prompt": prompt,
             "reason": metric or "no metric",
         }
 
 
-def _texts(resps: Any) -> list[str]:
-    """The completions of the first request, one a repeat; none for log-likelihood requests."""
-    texts = _first(resps)
-    texts = texts if isinstance(texts, list) else [texts]
-    return texts[:_MOST_REPEATS] if all(isinstance(text, str) for text in texts) else []
-
-
 def _first(value: Any) -> Any:
     return value[0] if isinstance(value, list) and value else None
-
-
-def _prompt(arguments: Any) -> Any:
-    if isinstance(arguments, dict):
-        first = arguments.get("gen_args_0")
-        return first.get("arg_0") if isinstance(first, dict) else None
-    return _first(_first(arguments))  # as older versions wrote them

@@ -12,32 +12,35 @@ from typing import Any
 import numpy as np
 
 from pipeline.base.errors import UserError
-from pipeline.config.imports import RecordsConfig
 from pipeline.imports.source import Records, Source, Troubles
 
 _MOST_CELLS = 20_000_000
 
 
-def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
+def read(source: Source, first: bool, troubles: Troubles) -> Records:
     """The cells of all arrays.
 
     Raises:
         UserError: it is no such file, holds pickled objects, or the names do not fit.
     """
-    arrays = _arrays(source.files[0])
+    cfg, arrays = source.cfg, _arrays(source.files[0])
     texts = {name: array for name, array in arrays.items() if array.dtype.kind in "US"}
-    names, ids = ([str(x) for x in texts.get(key, np.array([])).ravel()]
-                  for key in ("models", "question_ids"))  # fmt: skip
-    cubes = {name: array for name, array in arrays.items()
-             if array.dtype.kind in "biuf" and array.ndim in (2, 3)}  # fmt: skip
+    names, ids = (
+        [str(text) for text in texts.get(key, np.array([])).ravel()]
+        for key in ("models", "question_ids")
+    )
+    cubes = {
+        name: array if array.ndim == 3 else array[None]
+        for name, array in arrays.items()
+        if array.dtype.kind in "biuf" and array.ndim in (2, 3)
+    }
     for name in arrays.keys() - cubes.keys() - texts.keys() - {"names", "weights"}:
         troubles.add("arrays skipped, not (models, questions, trials)", name)
     if not cubes:
         raise UserError(f"{source.path}: holds no array of (models, questions, trials)")
     if sum(cube.size for cube in cubes.values()) > _MOST_CELLS:
         raise UserError(f"{source.path}: over {_MOST_CELLS} outcomes; split it")
-    for name, array in cubes.items():
-        cube = np.asarray(array if array.ndim == 3 else array[None], np.float64)
+    for name, cube in cubes.items():
         models = cfg.model or names or [f"model-{i + 1:02d}" for i in range(len(cube))]
         if len(models) != len(cube) or len(set(models)) < len(models):
             raise UserError(

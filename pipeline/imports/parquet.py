@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.config.imports import RecordsConfig
 from pipeline.imports import row as rows
 from pipeline.imports.plan import MOST_RECORDS
 from pipeline.imports.source import Records, Source, Troubles
@@ -22,21 +21,20 @@ _TEXTS = (pa.string(), pa.large_string(), pa.string_view(),
           pa.binary(), pa.large_binary(), pa.binary_view())  # fmt: skip
 
 
-def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) -> Records:
+def read(source: Source, first: bool, troubles: Troubles) -> Records:
     """The records of all files, damaged ones as None; in the first pass with the keys only.
 
     Raises:
         UserError: columns that are indispensable are lacking, or no file can be read.
     """
     files = _sound_files(source, troubles)
-    schemas = [pq.read_schema(path) for path, _ in files]
-    for (path, _), schema in zip(files, schemas, strict=True):
+    for path, schema, _ in files:
         rows.check_names(str(path), schema.names)
-    missing = rows.lacking(set.intersection(*(set(schema.names) for schema in schemas)))
-    if first and missing:
-        warn(f"import: {source.path} has no column {', '.join(missing)}")
+    lacking = rows.lacking(set.intersection(*(set(schema.names) for _, schema, _ in files)))
+    if first and lacking:
+        warn(f"import: {source.path} has no column {', '.join(lacking)}")
     columns = rows.FIRST_NAMES if first else rows.NAMES
-    for (path, count), schema in zip(files, schemas, strict=True):
+    for path, schema, count in files:
         names = [name for name in schema.names if name in columns]
         for name in [name for name in names if not _readable(schema.field(name).type)]:
             troubles.add("columns left out, neither values nor lists of numbers", f"{path}: {name}")
@@ -53,19 +51,19 @@ def read(source: Source, cfg: RecordsConfig, first: bool, troubles: Troubles) ->
             yield from repeat((path.name, None), count - seen)
 
 
-def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, int]]:
-    """The files that can be opened, with their numbers of rows."""
+def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, pa.Schema, int]]:
+    """The files that can be opened, with their columns and numbers of rows."""
     sound, why = [], ""
     for path in source.files:
         try:
             with pq.ParquetFile(path) as file:
-                sound.append((path, file.metadata.num_rows))
+                sound.append((path, file.schema_arrow, file.metadata.num_rows))
         except (pa.ArrowException, OSError, ValueError) as error:
             why = f"{path.name} ({shards.first_line(error)})"
             troubles.add("damaged files skipped", why)
     if not sound:
         raise UserError(f"{source.path}: no Parquet file can be read: {why}; fetch it again")
-    total = sum(number for _, number in sound)
+    total = sum(count for _, _, count in sound)
     if total > MOST_RECORDS:
         raise UserError(f"{source.path}: {total} rows; at most {MOST_RECORDS} are read, split it")
     return sound
@@ -106,11 +104,11 @@ def _batches(
 
 
 def _records(batch: pa.RecordBatch | None, number: int) -> Iterator[dict[str, Any] | None]:
-    if batch is None:
-        yield from repeat(None, number)
+    if batch is None or not batch.num_columns:
+        yield from repeat(None if batch is None else {}, number)
         return
     columns = [_values(column) for column in batch.slice(0, number).columns]
-    for values in zip(*columns, strict=True) if columns else repeat((), number):
+    for values in zip(*columns, strict=True):
         yield dict(zip(batch.schema.names, values, strict=True))
 
 

@@ -1,7 +1,9 @@
 """Between the passes: which record becomes which attempt, as runs, questions and trials."""
 
 from array import array
+from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from pipeline.base.errors import UserError
 from pipeline.imports import names
 from pipeline.imports.row import Row
 from pipeline.imports.source import Troubles, shown
+from pipeline.prepare.questions import Question as OwnQuestion
 
 FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one a trial
 MOST_RUNS = 5000
@@ -31,6 +34,7 @@ class Question:
     gold: str | None = None
     problem: str | None = None
     prompts: dict[int, str] = field(default_factory=dict)  # per run, the first that was seen
+    own: OwnQuestion | None = None  # the user's, where it is matched with one
 
 
 @dataclass
@@ -43,9 +47,11 @@ class RunPlan:
     trials: int = 0
     by_seed: bool = False  # trial i has seed `1234 + i`
     has_outcomes: bool = False
+    labels: list[tuple[str, int, int]] = field(default_factory=list)  # question, trial, category
 
     @property
     def folder(self) -> str:
+        """DATASET/MODEL."""
         return f"{self.dataset}/{self.model}"
 
 
@@ -64,7 +70,7 @@ class Plan:
         self.questions: dict[str, list[Question]] = {}  # by data set
         self.categories: dict[str, int] = {}  # by data set, how many
         self.run = self.question = self.trial = np.empty(0, np.int64)
-        self._keys = [array("q") for _ in range(5)]  # run, question, trial, seed, hash of answer
+        self._keys = array("q")  # run, question, trial, seed and hash of the answer, a record each
         self._runs: dict[tuple[str, ...], int] = {}
         self._questions: dict[tuple[str, int | str], int] = {}
         self._ids: set[tuple[str, str]] = set()  # of questions
@@ -75,71 +81,62 @@ class Plan:
         Raises:
             UserError: more runs or records than anybody has.
         """
-        run = _NONE if row is None else self._run_of(row)
-        if row is None or run == _NONE:
-            keys = (_NONE,) * 5
-        else:
-            place = self._question_of(run, row, troubles)
-            trial, seed = (_NONE if x is None else x for x in (row["trial"], row["seed"]))
-            keys = (
-                run,
-                place,
-                trial,
-                seed,
-                hash((row["outcome"], row["category"], row["answer"])) >> 1,
-            )
-        for column, key in zip(self._keys, keys, strict=True):
-            column.append(key)
-        if len(self._keys[0]) > MOST_RECORDS:
+        keys = (_NONE,) * 5
+        if row is not None and (run := self._run_of(row)) != _NONE:
+            question = self._question_of(run, row, troubles)
+            trial, seed = (_NONE if row[key] is None else row[key] for key in ("trial", "seed"))
+            answer = hash((row["outcome"], row["category"], row["answer"])) >> 1
+            keys = (run, question, trial, seed, answer)
+        self._keys.extend(keys)
+        if len(self._keys) > 5 * MOST_RECORDS:
             raise UserError(f"over {MOST_RECORDS} records; split the source")
 
     def _run_of(self, row: Row) -> int:
-        key = tuple(row[name] or "" for name in ("task", "model", "model_key", "level"))
-        if key not in self._runs:
-            if len(self._runs) >= MOST_RUNS:
-                called = shown(key[1] or key[2])
-                raise UserError(f"over {MOST_RUNS} models: is {called} the name of one?")
-            self._runs[key] = self._new_run(*key)
-        return self._runs[key]
-
-    def _new_run(self, task: str, model: str, key: str, level: str) -> int:
-        called = model or key
-        dataset, name = names.dataset_name(task), names.model_name(called, key, level)
-        for kind, one in (("dataset", dataset), ("model", name)):
-            self.seen[kind].add(one)
-            if self.chosen[kind] and one not in self.chosen[kind]:
-                return _NONE
+        """The number of a row's run; _NONE for one that was not chosen."""
+        key = task, model, model_key, level = tuple(
+            row[name] or "" for name in ("task", "model", "model_key", "level")
+        )
+        if key in self._runs:
+            return self._runs[key]
+        called = model or model_key
+        if len(self._runs) >= MOST_RUNS:
+            raise UserError(f"over {MOST_RUNS} models: is {shown(called)} the name of one?")
+        dataset, name = names.dataset_name(task), names.model_name(called, model_key, level)
+        for kind, seen in (("dataset", dataset), ("model", name)):
+            self.seen[kind].add(seen)
+            if self.chosen[kind] and seen not in self.chosen[kind]:
+                return self._runs.setdefault(key, _NONE)
         taken = {run.model for run in self.runs if run.dataset == dataset}
         while name in taken:  # two authors, one name; or two tasks of one data set
-            name = names.safe_name(f"{name} {task} {called} {key} {level}")
+            name = names.safe_name(f"{name} {task} {called} {model_key} {level}")
         self.runs.append(RunPlan(dataset, name, called))
         self.questions.setdefault(dataset, [])
-        return len(self.runs) - 1
+        return self._runs.setdefault(key, len(self.runs) - 1)
 
     def _question_of(self, run: int, row: Row, troubles: Troubles) -> int:
         """The number of a row's question within its data set; what the row says of it is kept."""
         plan = self.runs[run]
         dataset, questions = plan.dataset, self.questions[plan.dataset]
-        place = self._questions.setdefault((dataset, row["question"]), len(questions))
-        if place == len(questions):
+        number = self._questions.setdefault((dataset, row["question"]), len(questions))
+        if number == len(questions):
             name = names.question_id(dataset, row["question"])
             while (dataset, name) in self._ids:  # number 7 and a question called aime25-07
                 name = names.safe_name(f"{name} {row['question']!r}")
             self._ids.add((dataset, name))
             questions.append(Question(name, row["question"]))
-        known, gold = questions[place], row["gold"] and row["gold"].strip()
+        question, gold = questions[number], row["gold"] and row["gold"].strip()
         if row["prompt"]:
-            known.prompts.setdefault(run, row["prompt"])
-        known.problem = known.problem or row["problem"]
-        if gold and known.gold is None:
-            known.gold = gold
-        elif gold and known.gold != gold:
-            where = f"{known.id}: {shown(gold)[:40]}"
-            troubles.add("other gold answers, the first counts", where)
+            question.prompts.setdefault(run, row["prompt"])
+        question.problem = question.problem or row["problem"]
+        if gold and question.gold is None:
+            question.gold = gold
+        elif gold and question.gold != gold:
+            place = f"{question.id}: {shown(gold)[:40]}"
+            troubles.add("other gold answers, the first counts", place)
         plan.has_outcomes |= row["outcome"] is not None
         if row["category"] is not None:
             self.categories[dataset] = max(self.categories.get(dataset, 2), row["category"] + 1)
-        return place
+        return number
 
     def settle(self, troubles: Troubles, positions: bool) -> None:
         """Give every record its trial; call it once, when all are noted.
@@ -151,8 +148,9 @@ class Plan:
         Raises:
             UserError: a matrix beyond all measure, such as one trial of number 10^5.
         """
-        run, question, trial, seed, answer = (np.array(keys, np.int64) for keys in self._keys)
-        self._keys = []
+        keys = np.array(self._keys, np.int64).reshape(-1, 5)
+        run, question, trial, seed, answer = keys.T.copy()
+        del keys, self._keys
         if not positions and (trial >= 0).any() and trial[trial >= 0].min() == 1:
             note("import: trials are counted from 1 there, from 0 here: 1 becomes 0")
             trial[trial >= 0] -= 1
@@ -176,8 +174,8 @@ class Plan:
                 kind = "duplicates left out"
                 if answer[row] != answer[before]:
                     kind = "second answers for one question and seed left out, the first counts"
-                said = f", seed {seed[row]}" if seed[row] != _NONE else ""
-                troubles.add(kind, f"{plan.model}, {ids[question[row]].id}{said}")
+                of_seed = f", seed {seed[row]}" if seed[row] != _NONE else ""
+                troubles.add(kind, f"{plan.model}, {ids[question[row]].id}{of_seed}")
                 run[row] = _NONE
             plan.trials = int(trial[rows].max(initial=-1)) + 1
             if len(ids) * plan.trials > MOST_CELLS:
@@ -199,18 +197,6 @@ def _trials(plan: RunPlan, question: Ints, seed: Ints) -> Any:
         return seed - FIRST_SEED
     distinct, ranks = np.unique(seed, return_inverse=True)
     if (seed != _NONE).all() and distinct.size <= np.bincount(question).max(initial=1):
-        return np.asarray(ranks, np.int64)
-    return _order_within(question)
-
-
-def _order_within(question: Ints) -> Any:
-    """For each record how many records of its question came before it.
-
-    >>> _order_within(np.array([3, 3, 1, 3])).tolist()
-    [0, 1, 0, 2]
-    """
-    order = np.argsort(question, kind="stable")
-    ordered = question[order]
-    before = np.empty_like(question)
-    before[order] = np.arange(question.size) - np.searchsorted(ordered, ordered)
-    return before
+        return ranks
+    counters: dict[int, count[int]] = defaultdict(count)
+    return [next(counters[number]) for number in question.tolist()]

@@ -9,11 +9,11 @@ from pipeline.config.settings import DatasetConfig
 from pipeline.imports.plan import Plan, Question
 from pipeline.imports.source import shown
 from pipeline.prepare import questions
-from pipeline.prepare.questions import Question as Own
+from pipeline.prepare.questions import Question as OwnQuestion
 
 
-def own_questions(where: str | None, plan: Plan) -> dict[str, list[Own]]:
-    """The data sets' own questions, per data set, from the user's files.
+def match(where: str | None, plan: Plan) -> None:
+    """Give the questions of a plan the ids and texts of the data sets' own, from the user's files.
 
     Records hold prompts, not problems. With the problems a run has the ids and hashes that a run
     made here has, and can be compared with it. So the problem must be in the prompts, and the gold
@@ -24,8 +24,8 @@ def own_questions(where: str | None, plan: Plan) -> dict[str, list[Own]]:
         UserError: the file is not there, or does not hold the questions of the records.
     """
     if where is None:
-        return {}
-    matched, path = {}, Path(where).expanduser()
+        return
+    path = Path(where).expanduser()
     for dataset, asked in plan.questions.items():
         file = path / f"{dataset}.jsonl" if path.is_dir() else path
         if path.is_dir() and not file.is_file():
@@ -33,25 +33,30 @@ def own_questions(where: str | None, plan: Plan) -> dict[str, list[Own]]:
             continue
         own, _ = questions.load(DatasetConfig(name=dataset, path=str(file)))
         try:
-            matched[dataset] = _matched(asked, own, f"{file}, {dataset}")
+            _match(asked, own, f"{file}, {dataset}")
         except ValueError as error:
             raise UserError(
                 f"questions={where}: {file} does not hold the questions of {dataset}: {error}; name"
                 " the file of these questions, or leave questions= out"
             ) from error
-    return matched
 
 
-def _matched(asked: list[Question], own: list[Own], place: str) -> list[Own]:
-    """For each question of the records the data set's own, whose id it gets.
-
-    Raises:
-        ValueError: saying which question is another one.
-    """
-    matched = [_own(question, own) for question in asked]
-    if len({one.id for one in matched}) < len(matched):
+def _match(asked: list[Question], own: list[OwnQuestion], place: str) -> None:
+    matches = [_own(question, own) for question in asked]
+    if len({match.id for match in matches}) < len(matches):
         raise ValueError("two questions of the records are one of the file")
-    _check_golds(asked, matched)
+    golds = {  # pairs that are not equal as texts
+        (match.gold, question.gold): question.id
+        for question, match in zip(asked, matches, strict=True)
+        if question.gold is not None and question.gold != match.gold.strip()
+    }
+    grades = verifiers.grade(list(golds), workers=1) if golds else {}
+    if unequal := [pair for pair, grade in grades.items() if grade.outcome != "correct"]:
+        there, here = (shown(gold)[:40] for gold in unequal[0])
+        raise ValueError(
+            f"{len(unequal)} gold answers are others, such as {there} there and {here} in the"
+            f" records for question {shown(golds[unequal[0]])}"
+        )
     unseen = sum(not _texts(question) and question.gold is None for question in asked)
     if unseen and len(asked) != len(own):
         raise ValueError(
@@ -63,38 +68,20 @@ def _matched(asked: list[Question], own: list[Own], place: str) -> list[Own]:
             f"import: {place}: {unseen} questions have neither a prompt nor a gold answer; they"
             " are taken for the file's by their number or name alone"
         )
-    for question, one in zip(asked, matched, strict=True):
-        question.id = one.id
-    return matched
+    for question, match in zip(asked, matches, strict=True):
+        question.id, question.own = match.id, match
 
 
-def _own(question: Question, own: list[Own]) -> Own:
+def _own(question: Question, own: list[OwnQuestion]) -> OwnQuestion:
     """The one that the record's number or name says, else the one that its texts hold."""
     at, texts = question.number, _texts(question)
-    named = [one for i, one in enumerate(own) if at == (one.id if isinstance(at, str) else i)]
-    for one in (*named, *own) if texts else named:
-        if all(one.problem in text for text in texts):
-            return one
-    if texts:
-        raise ValueError(f"no problem of it is that of question {shown(str(at))}")
-    raise ValueError(f"it has no question {shown(str(at))}")
+    named = [match for i, match in enumerate(own) if at == (match.id if isinstance(at, str) else i)]
+    for match in (*named, *own) if texts else named:
+        if all(match.problem in text for text in texts):
+            return match
+    problem = "no problem of it is that of" if texts else "it has no"
+    raise ValueError(f"{problem} question {shown(str(at))}")
 
 
 def _texts(question: Question) -> list[str]:
     return [text for text in (question.problem, *question.prompts.values()) if text]
-
-
-def _check_golds(asked: list[Question], matched: list[Own]) -> None:
-    pairs = {
-        (one.gold, question.gold): question.id
-        for question, one in zip(asked, matched, strict=True)
-        if question.gold is not None and question.gold != one.gold.strip()
-    }
-    grades = verifiers.grade(list(pairs), workers=1) if pairs else {}
-    others = [pair for pair, grade in grades.items() if grade.outcome != "correct"]
-    if others:
-        own, theirs = (shown(gold)[:40] for gold in others[0])
-        raise ValueError(
-            f"{len(others)} gold answers are others, such as {own} there and {theirs} in the"
-            f" records for question {shown(pairs[others[0]])}"
-        )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.imports import RecordsConfig
+
 _NAMED = 3
 _LONGEST = 160  # characters of one place
 MOST_LINE = 64 << 20  # bytes of a line of text: 80 long answers in one sample
@@ -20,12 +22,17 @@ Records = Iterator[tuple[str, Mapping[str, Any] | None]]
 class Source:
     """The files of an import and what they were taken for."""
 
-    path: str  # as the user named it
+    cfg: RecordsConfig  # what the user said of them
     kind: str
     why: str  # what it was recognised by
     files: list[Path]
     revision: str | None
     fingerprint: str  # of files and settings: the same import again has the same
+
+    @property
+    def path(self) -> str:
+        """As the user named it."""
+        return str(self.cfg.source.path)
 
 
 class Troubles:
@@ -42,9 +49,9 @@ class Troubles:
     def add(self, kind: str, place: str, number: int = 1) -> None:
         """Count `number` more of one kind."""
         self.counts[kind] += number
-        known = self.places.setdefault(kind, [])
-        if len(known) < _NAMED:
-            known.append(shown(place))
+        places = self.places.setdefault(kind, [])
+        if len(places) < _NAMED:
+            places.append(shown(place))
 
     def merge(self, later: "Troubles") -> None:
         """Take in a second pass, which meets the same damage: per kind the larger count stays."""
@@ -56,7 +63,7 @@ class Troubles:
         """One line a kind."""
         return [
             f"{number} {kind}: {'; '.join(self.places[kind])}"
-            + (" ..." if number > len(self.places[kind]) else "")
+            + " ..." * (number > len(self.places[kind]))
             for kind, number in self.counts.items()
         ]
 

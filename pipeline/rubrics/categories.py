@@ -28,6 +28,7 @@ from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
 from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.runfolder import Run
+from scoring.metrics.table import Summary
 
 CATEGORIES = pa.schema(
     [("question_id", pa.string()), ("trial", pa.int32()), ("category", pa.int8())]
@@ -100,29 +101,28 @@ def forget(run: Run, name: str) -> None:
 
 def current(run: Run) -> dict[str, Mapped]:
     """The categories of every rubric that are current; a warning where some are out of date."""
-    stored = _all_stored(run)
+    stored = _stored(run)
     # Labels that were imported rest on no signals and no thresholds of ours.
-    kept = {name: m for name, m in stored.items() if m and m.record.get("imported")}
-    ours = {name: m for name, m in stored.items() if name not in kept}
-    if not ours:
-        return kept
+    usable = {name: m for name, m in stored.items() if m and m.record.get("imported")}
+    if len(usable) == len(stored):
+        return usable
     try:
         signals_table.current(run)
     except UserError as error:
         warn(f"{error}, then `categorize`; rubrics are left out")
-        return kept
+        return usable
     # Thresholds are never mixed: the latest are those of the run.
     limits = runfolder.read_json(run.path / "thresholds.json")
-    made_from = {"signals": signals_table.identity(run), "thresholds": limits}
-    kept |= {name: m for name, m in ours.items() if m and made_from.items() <= m.record.items()}
-    if old := [name for name in ours if name not in kept]:
+    origin = {"signals": signals_table.identity(run), "thresholds": limits}
+    usable |= {name: m for name, m in stored.items() if m and origin.items() <= m.record.items()}
+    if old := [name for name in stored if name not in usable]:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
-    return kept
+    return usable
 
 
 def imported(run: Run) -> dict[str, Mapped]:
     """The labels that came with imported records, as categories by the name of their rubric."""
-    return {name: m for name, m in _all_stored(run).items() if m and m.record.get("imported")}
+    return {name: m for name, m in _stored(run).items() if m and m.record.get("imported")}
 
 
 def rubric_scores(run: Run, mapped: Mapping[str, Mapped] | None = None) -> dict[str, Any]:
@@ -136,6 +136,14 @@ def rubric_scores(run: Run, mapped: Mapping[str, Mapped] | None = None) -> dict[
     """
     mapped = current(run) if mapped is None else mapped
     return {name: _scores(run, categories) for name, categories in mapped.items()}
+
+
+def bayes(counts: npt.NDArray[np.int64], weights: Any, confidence: float) -> Summary:
+    """Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
+    low, high = float(min(weights)), float(max(weights))
+    bounds = (low, high) if low < high else None
+    counted = scoring.Counts(counts)
+    return Summary(*scoring.bayes_ci(counted, weights, confidence=confidence, bounds=bounds))
 
 
 def draw(run: Run, mapped: Mapping[str, Mapped]) -> list[Path]:
@@ -197,21 +205,25 @@ def _scores(run: Run, mapped: Mapped) -> dict[str, Any]:
     record, rows = mapped.record, mapped.record["categories"]
     weights = [row["weight"] for row in rows]
     counts = _counts(run, mapped.table, len(rows))
-    total, attempts = counts.sum(axis=0), int(counts.sum())
-    identity = np.eye(len(rows))
+    total, attempts = counts.sum(axis=0).tolist(), int(counts.sum())
+
+    def scored(of: Any) -> dict[str, float]:
+        score = bayes(counts, of, run.cfg.scoring.confidence)
+        return dict(zip(("mu", "sigma", "low", "high"), map(float, score), strict=True))
+
     return {
         "title": record["name"],
         "weights": weights,
         "attempts": attempts,
-        "bayes": _bayes(run, counts, weights),
+        "bayes": scored(weights),
         "categories": [
             {
                 **{key: row[key] for key in ("index", "name", "weight")},
-                "count": int(total[i]),
-                "share": int(total[i]) / max(attempts, 1),
-                **_bayes(run, counts, identity[i]),
+                "count": number,
+                "share": number / max(attempts, 1),
+                **scored(one_hot),
             }
-            for i, row in enumerate(rows)
+            for row, number, one_hot in zip(rows, total, np.eye(len(rows)), strict=True)
         ],
         "labels": record["labels"],
         "thresholds": record["thresholds"],
@@ -227,28 +239,17 @@ def _counts(run: Run, table: pa.Table, categories: int) -> npt.NDArray[np.int64]
     return np.bincount(place, minlength=len(ids) * categories).reshape(len(ids), categories)
 
 
-def _bayes(run: Run, counts: Any, weights: Any) -> dict[str, float]:
-    ends = (float(min(weights)), float(max(weights)))
-    score = scoring.bayes_ci(
-        scoring.Counts(counts),
-        weights,
-        confidence=run.cfg.scoring.confidence,
-        bounds=ends if ends[0] < ends[1] else None,
-    )
-    return dict(zip(("mu", "sigma", "low", "high"), map(float, score), strict=True))
-
-
-def _all_stored(run: Run) -> dict[str, Mapped | None]:
-    files = sorted((run.path / "categories").glob("[!._]*.parquet"))
-    return {path.stem: _stored(path) for path in files}
-
-
-def _stored(path: Path) -> Mapped | None:
-    try:
-        return Mapped(*signals_table.read_recorded(path, CATEGORIES, _RECORD))
-    except signals_table.UNREADABLE as error:
-        warn(f"{path}: unreadable ({shards.first_line(error)})")
-        return None
+def _stored(run: Run) -> dict[str, Mapped | None]:
+    """The categories of all rubrics; None, and a warning, for those that cannot be read."""
+    stored: dict[str, Mapped | None] = {}
+    for path in sorted((run.path / "categories").glob("[!._]*.parquet")):
+        stored[path.stem] = None
+        try:
+            table, record = signals_table.read_recorded(path, CATEGORIES, _RECORD)
+            stored[path.stem] = Mapped(table, record)
+        except signals_table.UNREADABLE as error:
+            warn(f"{path}: unreadable ({shards.first_line(error)})")
+    return stored
 
 
 def _find(name: str) -> Path:

@@ -189,9 +189,9 @@ def _frozen(path: Path, population: Mapping[str, Any]) -> dict[str, Any]:
         if None not in (values[low], values[high]) and values[low] > values[high]:
             raise UserError(f"thresholds={path}: {low} is above {high}; mend the file")
     for key, what in (("dataset", "data set"), ("questions", "set of questions")):
-        if frozen.get(key) != population[key]:
+        if (other := frozen.get(key)) != population[key]:
             raise UserError(
-                f"thresholds={path}: is of another {what}, {frozen.get(key)} and not {population[key]};"
+                f"thresholds={path}: is of another {what}, {other} and not {population[key]};"
                 " leave thresholds out to compute them from this run"
             )
     known = {key: frozen.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}

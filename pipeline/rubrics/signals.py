@@ -7,7 +7,6 @@ means of log-probs in place of lists: those count where an attempt, or a prompt,
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
