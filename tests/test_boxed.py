@@ -72,10 +72,10 @@ def test_a_truncated_attempt_has_not_answered() -> None:
 
 @given(st.text(alphabet="ab \\{}$5\n", max_size=200), st.booleans())
 def test_any_text_is_answered(text: str, boxed: bool) -> None:
-    found = extract(text + (r"\boxed{77}" if boxed else ""), truncated=False)
-    assert (found.answer is None) == (found.reason != "boxed")
+    extraction = extract(text + (r"\boxed{77}" if boxed else ""), truncated=False)
+    assert (extraction.answer is None) == (extraction.reason != "boxed")
     if boxed and "\\" not in text:
-        assert found.answer == "77"
+        assert extraction.answer == "77"
 
 
 @pytest.mark.parametrize(

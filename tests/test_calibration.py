@@ -57,30 +57,30 @@ def test_from_raw_logits_as_a_plain_loop_has_it() -> None:
     free_rest = RNG.normal(0, 3, (3, 30, 1, 47))
     free = np.concatenate([FREE, free_rest], axis=-1)
     free_logprobs = free - np.log(np.exp(free).sum(axis=-1, keepdims=True))
-    found = calibrate(logprobs[..., :3], baseline(free_logprobs[..., :3]), 1.5)
-    plain = direct(logprobs[..., :3])
+    calibrated = calibrate(logprobs[..., :3], baseline(free_logprobs[..., :3]), 1.5)
+    uncalibrated = direct(logprobs[..., :3])
     for q in range(30):
         strings = [loop_softmax(list(free[k, q, 0])) for k in range(3)]
         b = [math.log(sum(p[y] for p in strings) / 3) for y in range(3)]
         for i in range(8):
             s = LOGITS[q, i]
-            want = loop_softmax([(s[y] - b[y]) / 1.5 for y in range(3)])
-            np.testing.assert_allclose(found[q, i], want, atol=1e-12)
-            np.testing.assert_allclose(plain[q, i], loop_softmax(list(s)), atol=1e-12)
+            expected = loop_softmax([(s[y] - b[y]) / 1.5 for y in range(3)])
+            np.testing.assert_allclose(calibrated[q, i], expected, atol=1e-12)
+            np.testing.assert_allclose(uncalibrated[q, i], loop_softmax(list(s)), atol=1e-12)
 
 
 def test_float32_columns_are_within_a_millionth() -> None:
-    want = calibrate(LOGITS, baseline(FREE), 1.5)
-    got = calibrate(LOGITS.astype(np.float32), baseline(FREE.astype(np.float32)), 1.5)
-    np.testing.assert_allclose(got, want, atol=1e-6)
+    expected = calibrate(LOGITS, baseline(FREE), 1.5)
+    result = calibrate(LOGITS.astype(np.float32), baseline(FREE.astype(np.float32)), 1.5)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_logit_average_is_the_mean_of_the_logs() -> None:
-    got = baseline(FREE, average="logit")
-    assert got.shape == (30, 1, 3)
+    result = baseline(FREE, average="logit")
+    assert result.shape == (30, 1, 3)
     for q in range(30):
         for y in range(3):
-            assert got[q, 0, y] == pytest.approx(sum(FREE[k, q, 0, y] for k in range(3)) / 3)
+            assert result[q, 0, y] == pytest.approx(sum(FREE[k, q, 0, y] for k in range(3)) / 3)
 
 
 def test_a_string_without_label_mass_has_little_say_in_probability() -> None:
@@ -90,11 +90,13 @@ def test_a_string_without_label_mass_has_little_say_in_probability() -> None:
 
 @pytest.mark.parametrize("average", ["probability", "logit"])
 def test_constants_change_nothing(average: Any) -> None:
-    want = calibrate(LOGITS, baseline(FREE, average), 1.5)
+    expected = calibrate(LOGITS, baseline(FREE, average), 1.5)
     shift = RNG.normal(0, 50, (30, 8, 1))
-    np.testing.assert_allclose(calibrate(LOGITS + shift, baseline(FREE, average)), want, atol=1e-12)
+    np.testing.assert_allclose(
+        calibrate(LOGITS + shift, baseline(FREE, average)), expected, atol=1e-12
+    )
     moved = baseline(FREE, average) + RNG.normal(0, 50, (30, 1, 1))
-    np.testing.assert_allclose(calibrate(LOGITS, moved), want, atol=1e-12)
+    np.testing.assert_allclose(calibrate(LOGITS, moved), expected, atol=1e-12)
     np.testing.assert_allclose(direct(LOGITS + shift), direct(LOGITS), atol=1e-12)
 
 
@@ -123,8 +125,8 @@ def test_infinite_log_probs() -> None:
     far = calibrate([-1.0, -5.0, -2.0], [0.0, -800.0, -800.0], 1.5)
     np.testing.assert_allclose(calibrate([-1.0, -5.0, -2.0], [0.0, -INF, -INF]), far, atol=1e-9)
     np.testing.assert_allclose(calibrate([-1.0, -5.0, -2.0], [-INF] * 3, 1), direct([-1, -5, -2]))
-    one = baseline([[0.0, -INF, -1.0], [-INF, -INF, -1.0]])
-    np.testing.assert_allclose(np.exp(one), [0.5, 0, math.exp(-1)])
+    base = baseline([[0.0, -INF, -1.0], [-INF, -INF, -1.0]])
+    np.testing.assert_allclose(np.exp(base), [0.5, 0, math.exp(-1)])
     assert np.isneginf(baseline([[0.0, -INF, -1.0], [0.0, 0.0, -1.0]], "logit")[1])
 
 
@@ -166,9 +168,9 @@ def test_fit_is_the_minimum_of_a_grid_and_its_curvature() -> None:
     second = (loss(best + h) - 2 * loss(best) + loss(best - h)) / h**2
     assert fit.stderr == pytest.approx(1 / math.sqrt(second), rel=1e-2)
     out = fit.held_out
-    for T, found in ((1.0, fit.nll_before), (fit.temperature, fit.nll_after)):
-        assert found == pytest.approx(loss(T, (s - b)[out], labels[out]) / 100)
-        assert found == pytest.approx(nll(calibrate(s[out], b[out], T), labels[out]))
+    for T, held_out_nll in ((1.0, fit.nll_before), (fit.temperature, fit.nll_after)):
+        assert held_out_nll == pytest.approx(loss(T, (s - b)[out], labels[out]) / 100)
+        assert held_out_nll == pytest.approx(nll(calibrate(s[out], b[out], T), labels[out]))
     assert fit.nll_after < fit.nll_before
 
 
@@ -187,9 +189,9 @@ def test_split_is_the_seed_s_and_groups_stay_whole() -> None:
 def test_attempts_told_twenty_times_are_no_more_evidence() -> None:
     s, b, labels = simulated(1.5, 200, seed=6)
     single = fit_temperature(s, b, labels, seed=1)
-    told = [np.repeat(a, 20, axis=0) for a in (s, b, labels)]
-    grouped = fit_temperature(*told, seed=1, groups=np.repeat(np.arange(200), 20))
-    naive = fit_temperature(*told, seed=1)
+    repeated = [np.repeat(a, 20, axis=0) for a in (s, b, labels)]
+    grouped = fit_temperature(*repeated, seed=1, groups=np.repeat(np.arange(200), 20))
+    naive = fit_temperature(*repeated, seed=1)
     assert single.stderr and grouped.stderr and naive.stderr
     np.testing.assert_array_equal(grouped.held_out[::20], single.held_out)
     assert grouped.temperature == pytest.approx(single.temperature, abs=1e-5)
@@ -210,8 +212,8 @@ def test_a_verifier_that_is_never_wrong_has_no_best_temperature() -> None:
 def test_impossible_labels_do_not_move_the_fit() -> None:
     s, b, labels = simulated(1.5, 400, seed=9)
     fit = fit_temperature(s, b, labels, seed=2)
-    kept = np.flatnonzero(~fit.held_out)[:5]
-    s[kept, labels[kept]] = -INF
+    impossible = np.flatnonzero(~fit.held_out)[:5]
+    s[impossible, labels[impossible]] = -INF
     broken = fit_temperature(s, b, labels, seed=2)
     assert broken.stderr is not None
     assert np.isfinite(broken[:4]).all()
@@ -327,12 +329,12 @@ def test_flat_distributions() -> None:
 
 
 def test_one_label_for_everything() -> None:
-    one = np.log([[0.9, 0.05, 0.01]] * 40)
-    (problem,) = check_verdicts(one, correct=[True] * 30 + [False] * 10)
+    logprobs = np.log([[0.9, 0.05, 0.01]] * 40)
+    (problem,) = check_verdicts(logprobs, correct=[True] * 30 + [False] * 10)
     assert "40 attempts got the label A" in problem and "30 correct and 10 not" in problem
-    assert check_verdicts(one, correct=[True] * 31 + [False] * 9) == []
-    assert check_verdicts(one, correct=[True] * 40) == []
-    assert check_verdicts(one) == []
+    assert check_verdicts(logprobs, correct=[True] * 31 + [False] * 9) == []
+    assert check_verdicts(logprobs, correct=[True] * 40) == []
+    assert check_verdicts(logprobs) == []
     # Calibrated labels count where there are baselines.
     mixed = np.log(np.array([[0.9, 0.05, 0.01], [0.5, 0.4, 0.05]] * 20))
     assert len(check_verdicts(mixed, correct=[True, False] * 20)) == 1
@@ -360,8 +362,8 @@ def kappa_of(table: Any) -> float:
 )
 def test_kappa_and_the_delta_method(table: Any) -> None:
     """Variance by the delta method: a numerical gradient and the multinomial's covariance."""
-    found = cohen_kappa(table)
-    assert found.kappa == pytest.approx(kappa_of(table))
+    cohen = cohen_kappa(table)
+    assert cohen.kappa == pytest.approx(kappa_of(table))
     counts = np.array(table, dtype=float)
     n, h = counts.sum(), 1e-6
     gradient = np.zeros(counts.size)
@@ -372,7 +374,7 @@ def test_kappa_and_the_delta_method(table: Any) -> None:
         gradient[cell] = (kappa_of(up.tolist()) - kappa_of(down.tolist())) / (2 * h)
     p = (counts / n).ravel()
     variance = (p * gradient**2).sum() - (p * gradient).sum() ** 2
-    assert found.stderr == pytest.approx(math.sqrt(variance / n), rel=1e-5)
+    assert cohen.stderr == pytest.approx(math.sqrt(variance / n), rel=1e-5)
 
 
 def test_kappa_of_published_tables() -> None:
@@ -396,13 +398,13 @@ def test_agreement_table_by_a_loop() -> None:
     table = [[0, 0, 0], [0, 0, 0]]
     for ok, label in zip(correct.tolist(), labels.tolist(), strict=True):
         table[0 if ok else 1][label] += 1
-    found = agreement(correct, labels)
-    assert found.table.tolist() == table
-    np.testing.assert_allclose(found.percent.sum(axis=1), 100)
-    assert found.percent[1, 2] == pytest.approx(100 * table[1][2] / sum(table[1]))
+    both = agreement(correct, labels)
+    assert both.table.tolist() == table
+    np.testing.assert_allclose(both.percent.sum(axis=1), 100)
+    assert both.percent[1, 2] == pytest.approx(100 * table[1][2] / sum(table[1]))
     two = [[row[0], row[1] + row[2]] for row in table]
-    assert found.cohen.kappa == pytest.approx(kappa_of(two))
-    assert found.cohen.observed == pytest.approx((two[0][0] + two[1][1]) / 200)
+    assert both.cohen.kappa == pytest.approx(kappa_of(two))
+    assert both.cohen.observed == pytest.approx((two[0][0] + two[1][1]) / 200)
 
 
 def test_kappa_without_a_value_and_at_its_ends() -> None:
@@ -419,12 +421,12 @@ def test_kappa_without_a_value_and_at_its_ends() -> None:
 def test_disagreements_most_confident_first() -> None:
     p, labels = predictions(200, 3)
     correct = labels == 0
-    wanted = []
+    differ = []
     for i in range(200):
         says = max(range(3), key=lambda y: p[i][y]) == 0
         if says != correct[i]:
-            wanted.append((-(1 - p[i][0] if correct[i] else p[i][0]), i))
-    order = [i for _, i in sorted(wanted)]
+            differ.append((-(1 - p[i][0] if correct[i] else p[i][0]), i))
+    order = [i for _, i in sorted(differ)]
     assert disagreements(correct, p).tolist() == order
     assert disagreements(p.argmax(axis=1) == 0, p).tolist() == []
 

@@ -29,7 +29,7 @@ GOLD = {"q1": "2", "q2": r"\frac{1}{2}", "q3": "x+1"}
 MARKS = {"q1": "++++", "q2": "++++", "q3": "+++~"}  # the last attempt was cut off
 
 
-def made(folder: Path, *overrides: str, texts: dict[str, list[str]] = TEXTS) -> Run:
+def ungraded_run(folder: Path, *overrides: str, texts: dict[str, list[str]] = TEXTS) -> Run:
     marks = MARKS if texts is TEXTS else {q: "+" * len(line) for q, line in texts.items()}
     gold = GOLD if texts is TEXTS else {}
     return make_run(folder, marks, "grading.workers=1", *overrides, gold=gold, texts=texts)
@@ -40,17 +40,17 @@ def reloaded(run: Run, *overrides: str) -> Run:
 
 
 def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
-    found = [
+    rows = [
         row
         for batch in shards.batches(run.grades, GRADES, GRADES.names, shards.Damage())
         for row in batch.to_pylist()
     ]
-    return {(row["question_id"], row["trial"]): row for row in found}
+    return {(row["question_id"], row["trial"]): row for row in rows}
 
 
 def outcomes(run: Run) -> dict[str, list[str]]:
-    found = grades(run)
-    return {q: [found[q, i]["outcome"] for i in range(len(TEXTS[q]))] for q in TEXTS}
+    by_key = grades(run)
+    return {q: [by_key[q, i]["outcome"] for i in range(len(TEXTS[q]))] for q in TEXTS}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -79,13 +79,13 @@ EXPECTED = {
 def test_every_grade_says_what_decided_it_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = made(tmp_path / "run")
+    run = ungraded_run(tmp_path / "run")
     stage.grade(run)
     assert outcomes(run) == EXPECTED
-    found = grades(run)
-    assert all(row["layer"] and row["reason"] for row in found.values())
-    assert found["q3", 3]["box"] == "truncated" and "cut off" in found["q3", 3]["reason"]
-    assert "never closed" in found["q1", 3]["reason"]
+    by_key = grades(run)
+    assert all(row["layer"] and row["reason"] for row in by_key.values())
+    assert by_key["q3", 3]["box"] == "truncated" and "cut off" in by_key["q3", 3]["reason"]
+    assert "never closed" in by_key["q1", 3]["reason"]
     err = capsys.readouterr().err
     assert "grade: 8 distinct pairs: " in err and "%" in err
     stage.grade(run)
@@ -93,20 +93,22 @@ def test_every_grade_says_what_decided_it_and_why(
 
 
 def test_two_runs_share_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.grade(made(tmp_path / "one"))
+    stage.grade(ungraded_run(tmp_path / "one"))
     [folder] = (tmp_path / "_grading").iterdir()
-    said = json.loads((folder / "settings.json").read_text())
-    assert said["grader"] == verifiers.VERSION and said["packages"]["math-verify"] == "0.9.0"
-    assert None not in said["packages"].values()
+    settings = json.loads((folder / "settings.json").read_text())
+    assert (
+        settings["grader"] == verifiers.VERSION and settings["packages"]["math-verify"] == "0.9.0"
+    )
+    assert None not in settings["packages"].values()
     before = sorted(folder.iterdir())
     no_work(monkeypatch)
-    two = made(tmp_path / "two")
+    two = ungraded_run(tmp_path / "two")
     stage.grade(two)
     assert outcomes(two) == EXPECTED and sorted(folder.iterdir()) == before
 
 
 def test_a_known_grade_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
+    run = ungraded_run(tmp_path / "run")
     stage.grade(run)
     [part] = (tmp_path / "_grading").glob("*/*.parquet")
     rows = shards.read_table(part, KNOWN_GRADES)
@@ -116,7 +118,7 @@ def test_a_known_grade_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> Non
         if row["answer"] == "0.4":
             row.update(outcome="banana")
     shards.write_part(part, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
-    two = made(tmp_path / "two")
+    two = ungraded_run(tmp_path / "two")
     stage.grade(two)
     assert grades(two)["q1", 1]["outcome"] == "timeout"
     assert grades(two)["q1", 1]["layer"] == "planted"
@@ -124,12 +126,12 @@ def test_a_known_grade_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> Non
 
 
 def test_a_damaged_cache_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stage.grade(made(tmp_path / "one"))
+    stage.grade(ungraded_run(tmp_path / "one"))
     [part] = (tmp_path / "_grading").glob("*/*.parquet")
     part.write_bytes(part.read_bytes()[:100])
     pq.write_table(pa.table({"other": [1]}), part.with_name("other.parquet"))
     capsys.readouterr()
-    two = made(tmp_path / "two")
+    two = ungraded_run(tmp_path / "two")
     stage.grade(two)
     assert outcomes(two) == EXPECTED
     assert capsys.readouterr().err.count("unreadable, its grades are made again") == 2
@@ -139,7 +141,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    run = made(tmp_path / "run", f"grading.cache={tmp_path / 'file' / 'cache'}")
+    run = ungraded_run(tmp_path / "run", f"grading.cache={tmp_path / 'file' / 'cache'}")
     stage.grade(run)
     assert outcomes(run) == EXPECTED
     assert capsys.readouterr().err.count("new grades are not kept") == 1
@@ -149,7 +151,7 @@ def test_other_settings_grade_anew_and_show_what_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = {"q1": [r"\boxed{200\%}", r"\boxed{2\%}", r"\boxed{7}"]}
-    run = made(tmp_path / "run", texts=texts)
+    run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
     capsys.readouterr()
     either = reloaded(run, "dataset.conventions.percent=either")
@@ -176,7 +178,7 @@ def test_an_interrupted_regrade_can_still_be_compared(
 ) -> None:
     monkeypatch.setattr(stage, "_BATCH", 1)
     texts = {"q1": [r"\boxed{2}"] * 200 + [r"\boxed{2\%}"]}  # two row groups: two batches
-    run = made(tmp_path / "run", texts=texts)
+    run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
     assert len(list(run.grades.glob("*.parquet"))) == 2
     other = reloaded(run, "dataset.conventions.percent=either")
@@ -209,7 +211,7 @@ def test_an_interrupted_regrade_can_still_be_compared(
 def test_settings_that_come_back_take_their_grades_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = made(tmp_path / "run")
+    run = ungraded_run(tmp_path / "run")
     stage.grade(run)
     before = grades(run)
 
@@ -227,7 +229,7 @@ def test_settings_that_come_back_take_their_grades_back(
 
 
 def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
+    run = ungraded_run(tmp_path / "run")
     stage.grade(run)
     [part] = run.grades.glob("*.parquet")
     table = pq.read_table(part).drop_columns(["layer", "reason"])
@@ -240,13 +242,13 @@ def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:
 
 def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     texts = {"q1": ["The answer is 2.", r"\boxed{3}", r"\boxed{3} or rather \boxed{2}", "no idea"]}
-    run = made(tmp_path / "run", texts=texts)
+    run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
     stage.grade(reloaded(run, "grading.compat=math_verify"))
-    found = [grades(run)["q1", i] for i in range(4)]
-    assert [row["outcome"] for row in found[:2]] == ["correct", "wrong"]
-    assert all(row["layer"] in ("plain", "limits") for row in found)
-    assert "no_answer" not in {row["outcome"] for row in found}
+    rows_of_q1 = [grades(run)["q1", i] for i in range(4)]
+    assert [row["outcome"] for row in rows_of_q1[:2]] == ["correct", "wrong"]
+    assert all(row["layer"] in ("plain", "limits") for row in rows_of_q1)
+    assert "no_answer" not in {row["outcome"] for row in rows_of_q1}
     changed = [(change["trial"], change["from"], change["to"]) for change in lines_of_changes(run)]
     assert (0, "no_answer", "correct") in changed
     rows = [
@@ -256,7 +258,7 @@ def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
         if row["layer"] == "plain"
     ]
     assert rows and all(len(row["answer"]) == 64 for row in rows)
-    cut_off = made(tmp_path / "cut", "grading.compat=math_verify")
+    cut_off = ungraded_run(tmp_path / "cut", "grading.compat=math_verify")
     stage.grade(cut_off)
     last = grades(cut_off)["q3", 3]  # judged like any other
     assert (last["outcome"], last["box"], last["answer"]) == ("correct", "truncated", None)
@@ -272,24 +274,24 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "q2": [rf"\boxed{{{a}}}" for a in ("9", "9", "9", "2", "", "", "", "")],
         "q3": [rf"\boxed{{{a}}}" for a in ("2",) * 8],
     }
-    run = made(tmp_path / "run", texts=texts)
+    run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
-    found = lines(run.path / "review.jsonl")
-    doubt = found[0]
+    entries = lines(run.path / "review.jsonl")
+    doubt = entries[0]
     assert (doubt["kind"], doubt["question_id"], doubt["gold"]) == ("common_wrong", "q2", "2")
     assert (doubt["answer"], doubt["count"], doubt["share"]) == ("9", 3, 0.375)
     assert doubt["gold_in_doubt"] and doubt["correct"] == 1 and doubt["trials"] == [0, 1, 2]
-    [blank] = [entry for entry in found if entry["kind"] == "unparsable"]
+    [blank] = [entry for entry in entries if entry["kind"] == "unparsable"]
     assert (blank["question_id"], blank["count"], blank["answer"]) == ("q2", 4, "")
-    usual = [e for e in found if e["kind"] == "common_wrong" and e["question_id"] == "q1"]
+    usual = [e for e in entries if e["kind"] == "common_wrong" and e["question_id"] == "q1"]
     assert [e["count"] for e in usual] == [2, 1, 1] and usual[0]["answer"] == "4"
-    assert not usual[0]["gold_in_doubt"] and {e["question_id"] for e in found} == {"q1", "q2"}
+    assert not usual[0]["gold_in_doubt"] and {e["question_id"] for e in entries} == {"q1", "q2"}
     err = capsys.readouterr().err
     assert "common_wrong 4, unparsable 1" in err and str(run.path / "review.jsonl") in err
 
 
 def test_disagreements_with_math_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = made(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
+    run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
     stage.grade(run)
     rows = shards.read_table(next(run.grades.glob("*.parquet")), GRADES)
     rows[2]["outcome"] = "correct"  # what nobody else would say
@@ -315,18 +317,18 @@ ROWS = [
 def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
     assert main(["grade", "--file", str(source), "--out", str(target)]) == 0
-    found = lines(target)
-    assert [{k: row[k] for k in old} for row, old in zip(found, ROWS, strict=True)] == ROWS
-    assert [row["outcome"] for row in found] == [
+    graded = lines(target)
+    assert [{k: row[k] for k in old} for row, old in zip(graded, ROWS, strict=True)] == ROWS
+    assert [row["outcome"] for row in graded] == [
         *("correct", "wrong", "no_answer", "no_answer", "no_answer", "unparsable")
     ]
-    assert [row["answer"] for row in found] == [r"\frac12", "3", None, None, None, ""]
-    assert all(row["layer"] and row["reason"] for row in found)
+    assert [row["answer"] for row in graded] == [r"\frac12", "3", None, None, None, ""]
+    assert all(row["layer"] and row["reason"] for row in graded)
     assert "6 rows, no_answer 3, " in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
     again = tmp_path / "again.jsonl"  # the result can be graded again
     assert main(["grade", "--file", str(target), "--out", str(again)]) == 0
-    assert lines(again) == found
+    assert lines(again) == graded
     assert "answer, layer, outcome, reason are replaced" in capsys.readouterr().err
 
 

@@ -31,10 +31,10 @@ def verified(folder: Path, *overrides: str) -> Run:
     marks = {f"q{i:02d}": "".join(OUTCOME[k] for k in row) for i, row in enumerate(truth)}
     run = make_run(folder, marks, "verifier=demo", *overrides)
     texts = run.cfg.verifier.content_free
-    found = {(name, text): base.tolist() for name in marks for text in texts}
+    baselines = {(name, text): base.tolist() for name in marks for text in texts}
     run.path.joinpath("verdicts").mkdir()
-    store.write_baselines(run, found)
-    bases = store.question_baselines(run.cfg, found)
+    store.write_baselines(run, baselines)
+    bases = store.question_baselines(run.cfg, baselines)
     names = [name for name in marks for _ in range(TRIALS)]
     table = store.columns(logprobs.reshape(-1, 3), np.stack([bases[n] for n in names]), 1.5)
     table |= {
@@ -59,15 +59,15 @@ def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
 ) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
     calibrated(run)
-    found = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
-    assert abs(found["fit"]["temperature"] - TRUE_T) < 4 * found["fit"]["stderr"]
-    assert found["attempts"] == QUESTIONS * TRIALS // 5  # whole questions
-    assert found["after"]["nll"] < found["before"]["nll"]
-    assert found["after"]["ece"] < found["before"]["ece"]
+    measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
+    assert abs(measures["fit"]["temperature"] - TRUE_T) < 4 * measures["fit"]["stderr"]
+    assert measures["attempts"] == QUESTIONS * TRIALS // 5  # whole questions
+    assert measures["after"]["nll"] < measures["before"]["nll"]
+    assert measures["after"]["ece"] < measures["before"]["ece"]
     # What is stored is softmax((logprob - base) / T), by hand.
     logprobs = stored(run, "logprob_a", "logprob_b", "logprob_c")
     bases = stored(run, "base_a", "base_b", "base_c")
-    expected = np.exp((logprobs - bases) / found["temperature"])
+    expected = np.exp((logprobs - bases) / measures["temperature"])
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(stored(run, "a", "b", "c"), expected, atol=1e-6)
     assert (run.path / "verdicts" / "_reliability.png").stat().st_size > 10_000
@@ -96,9 +96,9 @@ def test_without_fitting_the_configured_temperature_stays(
     run = verified(tmp_path / "run")
     before = stored(run, "a", "b", "c")
     calibrated(run)
-    found = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
-    assert found["fit"] is None and found["temperature"] == 1.5
-    assert found["attempts"] == QUESTIONS * TRIALS
+    measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
+    assert measures["fit"] is None and measures["temperature"] == 1.5
+    assert measures["attempts"] == QUESTIONS * TRIALS
     assert (stored(run, "a", "b", "c") == before).all()
     assert "AUROC" in capsys.readouterr().out
 

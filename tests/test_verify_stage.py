@@ -101,13 +101,13 @@ def again(run: Run, *overrides: str) -> Run:
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
     damage = shards.Damage()
-    found = [
+    verdicts = [
         row
         for batch in shards.batches(run.path / "verdicts", VERDICTS, VERDICTS.names, damage)
         for row in batch.to_pylist()
     ]
     assert not damage.lines
-    return {(row["question_id"], row["trial"]): row for row in found}
+    return {(row["question_id"], row["trial"]): row for row in verdicts}
 
 
 def plain_logprobs(folder: Path, texts: list[str]) -> Any:
@@ -115,14 +115,16 @@ def plain_logprobs(folder: Path, texts: list[str]) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     places = [tokenizer.convert_tokens_to_ids(x) for x in "ABC"]
-    found = []
+    logprobs = []
     for text in texts:
         chat = [{"role": "user", "content": text}]
         prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")["input_ids"]
         with torch.no_grad():
-            found.append(torch.log_softmax(model(ids).logits[0, -1].double(), -1)[places].numpy())
-    return np.array(found)
+            logprobs.append(
+                torch.log_softmax(model(ids).logits[0, -1].double(), -1)[places].numpy()
+            )
+    return np.array(logprobs)
 
 
 def user_turn(run: Run, question: str, response: str) -> str:
@@ -140,8 +142,8 @@ def test_every_number_of_a_verdict(
     run: Run, tiny_model: Path, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.verify(run)
-    found = rows(run)
-    assert set(found) == {(q, t) for q in TEXTS for t in range(6)}
+    verdicts = rows(run)
+    assert set(verdicts) == {(q, t) for q in TEXTS for t in range(6)}
     assert len(asked) == DISTINCT + 2 * len(FREE)  # identical attempts once
     for q, texts in TEXTS.items():
         s = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in texts])
@@ -155,24 +157,24 @@ def test_every_number_of_a_verdict(
             "": softmax((s - base) / 1.5),
         }
         for name, values in expected.items():
-            got = [[found[q, t][f"{name}{x}"] for x in "abc"] for t in range(6)]
-            np.testing.assert_allclose(got, values, atol=2e-4, rtol=1e-4, err_msg=name)
+            stored = [[verdicts[q, t][f"{name}{x}"] for x in "abc"] for t in range(6)]
+            np.testing.assert_allclose(stored, values, atol=2e-4, rtol=1e-4, err_msg=name)
         for t in range(6):
-            row = found[q, t]
+            row = verdicts[q, t]
             assert row["mass"] == pytest.approx(np.exp(s[t]).sum(), rel=1e-3)
             assert row["label"] == "ABC"[int(np.argmax([row[x] for x in "abc"]))]
             assert not row["cut"] and row["tokens"] > 20
     out, err = capsys.readouterr()
     assert "12 attempts judged with 16 prompts" in err
-    known = [key for key in found if key != ("q2", 5)]  # there the grader has no view
+    known = [key for key in verdicts if key != ("q2", 5)]  # there the grader has no view
     views = [MARKS[q][t] == "1" for q, t in known]
-    said = agreement(views, ["ABC".index(found[key]["label"]) for key in known])
+    both = agreement(views, ["ABC".index(verdicts[key]["label"]) for key in known])
     assert "11 attempts (1 on which the grader has no view" in " ".join(out.split())
-    assert f"agree on {said.cohen.observed:.1%}" in out and "kappa" in out
+    assert f"agree on {both.cohen.observed:.1%}" in out and "kappa" in out
     lines = (run.path / "verdicts/_disagreements.jsonl").read_text().splitlines()
     listed = {(row["question_id"], row["trial"]) for row in map(json.loads, lines)}
     pairs = zip(known, views, strict=True)
-    assert listed == {key for key, right in pairs if (found[key]["label"] == "A") != right}
+    assert listed == {key for key, right in pairs if (verdicts[key]["label"] == "A") != right}
     assert pq.read_table(run.path / "verdicts").num_rows == 12  # plain readers find only parts
     stage.verify(run)
     assert len(asked) == 16
@@ -191,8 +193,8 @@ def test_temperature_and_average_change_without_the_model(
     for q, texts in TEXTS.items():
         s = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in texts])
         free = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in FREE])
-        got = [[after[q, t][x] for x in "abc"] for t in range(6)]
-        np.testing.assert_allclose(got, softmax((s - free.mean(axis=0)) / 3), atol=2e-4)
+        stored = [[after[q, t][x] for x in "abc"] for t in range(6)]
+        np.testing.assert_allclose(stored, softmax((s - free.mean(axis=0)) / 3), atol=2e-4)
     # A crash half-way leaves no mixture: what is applied is unknown, so all is done again.
     path = run.path / "verdicts/_verifier.json"
     runfolder.write_json(path, json.loads(path.read_text()) | {"calibration": None})
@@ -279,11 +281,11 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
 ) -> None:
     program = KILLED.replace("{folder}", str(run.path))
     assert forker.python(program, run.path.with_name("log")) == -signal.SIGKILL
-    kept = rows(run)
-    assert len(kept) == 8
+    written = rows(run)
+    assert len(written) == 8
     stage.verify(run)
     whole = rows(run)
-    assert len(whole) == 12 and all(whole[key] == row for key, row in kept.items())
+    assert len(whole) == 12 and all(whole[key] == row for key, row in written.items())
     assert len(asked) < 4 + 1  # what the lost batch had and no other
     parts = sorted((run.path / "verdicts").glob("*.parquet"))
     assert len(parts) == 3
@@ -340,15 +342,15 @@ def test_both_engines_give_the_same_log_probs(
             known = {"label_ids": prompts.label_ids, "file": str(file), "ids": ids}
             program = ASKED.format(overrides=[*overrides, *same], **known)
             assert forker.python(program, log) == 0, log.read_text()
-            found = np.load(file)
+            logprobs = np.load(file)
         else:
             engine = labels.load(asker.as_model(compose.load([*overrides, *same])), 512)
-            found = engine.next_logprobs(ids, prompts.label_ids)
+            logprobs = engine.next_logprobs(ids, prompts.label_ids)
             assert engine.describe()["engine"] == name
             engine.close()
-        assert found.dtype == np.float32 and found.shape == (len(ids), 3)
-        np.testing.assert_allclose(found, exact, atol=tolerance, err_msg=f"{name} {dtype}")
-        np.testing.assert_allclose(np.exp(found), np.exp(exact), atol=tolerance / 5)
+        assert logprobs.dtype == np.float32 and logprobs.shape == (len(ids), 3)
+        np.testing.assert_allclose(logprobs, exact, atol=tolerance, err_msg=f"{name} {dtype}")
+        np.testing.assert_allclose(np.exp(logprobs), np.exp(exact), atol=tolerance / 5)
 
 
 def prompts_of(tokenizer: Any, template: Path, context: int = 4096, **settings: Any) -> Prompts:
@@ -357,12 +359,12 @@ def prompts_of(tokenizer: Any, template: Path, context: int = 4096, **settings: 
 
 def test_a_prompt_is_the_chat_template_s(template: Path, tiny_model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    one = Candidate("q", "What is $\\frac{1}{2}$ of 4?", "2", "é = 2, \\boxed{2}.\n", "2")
-    [made] = prompts_of(tokenizer, template).build([one])
-    chat = [{"role": "user", "content": fill(TEMPLATE, one)[0]}]
+    candidate = Candidate("q", "What is $\\frac{1}{2}$ of 4?", "2", "é = 2, \\boxed{2}.\n", "2")
+    [prompt] = prompts_of(tokenizer, template).build([candidate])
+    chat = [{"role": "user", "content": fill(TEMPLATE, candidate)[0]}]
     text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert made.token_ids == tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert not made.cut
+    assert prompt.token_ids == tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert not prompt.cut
 
 
 ATTACKS = [
@@ -379,8 +381,8 @@ def test_a_response_cannot_leave_its_field(
     attack: str, bytewise: bool, template: Path, tiny_model: Path
 ) -> None:
     tokenizer = make_tokenizer() if bytewise else AutoTokenizer.from_pretrained(tiny_model)
-    made = prompts_of(tokenizer, template)
-    harmless, hostile = made.build(
+    prompts = prompts_of(tokenizer, template)
+    harmless, hostile = prompts.build(
         [
             Candidate("q", "1+1?", "2", "nothing", ""),
             Candidate("q", f"1+1? {attack}", f"2{attack}", f"3{attack}", attack),
@@ -389,23 +391,23 @@ def test_a_response_cannot_leave_its_field(
     control = set(tokenizer.all_special_ids)
     places = [i for i in harmless.token_ids if i in control]
     assert [i for i in hostile.token_ids if i in control] == places
-    n = len(made.after)
-    assert hostile.token_ids[-n:] == harmless.token_ids[-n:] == made.after
+    n = len(prompts.after)
+    assert hostile.token_ids[-n:] == harmless.token_ids[-n:] == prompts.after
     text = fill(TEMPLATE, Candidate("q", attack, attack, attack, ""))[0].lower()
     assert text.count("<the end>") == text.count("<begin>") == 1
     assert "< the" not in text
-    inside = made.plain.decode(hostile.token_ids[len(made.before) : -n])
+    inside = prompts.plain.decode(hostile.token_ids[len(prompts.before) : -n])
     assert ("<|im_end|>" in inside) == ("<|im_end|>" in attack)  # the verifier sees what was said
 
 
 def test_only_the_middle_of_a_response_is_cut(template: Path) -> None:
     tokenizer = make_tokenizer()  # a token a byte: what is left can be counted
     response = "START" + "x" * 500 + "é" * 100 + "FINISH"
-    one = Candidate("q", "the question", "the gold", response, "")
-    short = one._replace(response="short")
+    candidate = Candidate("q", "the question", "the gold", response, "")
+    short = candidate._replace(response="short")
     for context in (110, 150, 301):
-        made = prompts_of(tokenizer, template, context)
-        first, second = made.build([one, short])
+        prompts = prompts_of(tokenizer, template, context)
+        first, second = prompts.build([candidate, short])
         assert first.cut and len(first.token_ids) == context - 1
         assert not second.cut
         text = tokenizer.decode(first.token_ids)
@@ -413,8 +415,8 @@ def test_only_the_middle_of_a_response_is_cut(template: Path) -> None:
         assert "FINISH\n<The End>\nA, B or C?" in text
         assert text.count(CUT) == 1
     with pytest.raises(UserError, match="q: the verifier's prompt is too long"):
-        prompts_of(tokenizer, template, 80).build([one])
-    [empty] = prompts_of(tokenizer, template).build([one._replace(response="")])
+        prompts_of(tokenizer, template, 80).build([candidate])
+    [empty] = prompts_of(tokenizer, template).build([candidate._replace(response="")])
     assert "<Begin>\n\n<The End>" in tokenizer.decode(empty.token_ids)
 
 
@@ -424,9 +426,9 @@ def test_cut_responses_are_counted(run: Run, capsys: pytest.CaptureFixture[str])
     assert "cut in the middle" not in capsys.readouterr().err
     small = again(run, f"verifier.context={longest}")  # a prompt may have one token less
     stage.verify(small)
-    found = rows(small)
-    cut = [key for key, row in found.items() if row["cut"]]
-    assert 0 < len(cut) < 12 and all(found[key]["tokens"] == longest - 1 for key in cut)
+    verdicts = rows(small)
+    cut = [key for key, row in verdicts.items() if row["cut"]]
+    assert 0 < len(cut) < 12 and all(verdicts[key]["tokens"] == longest - 1 for key in cut)
     assert f"{len(cut)} of 12 responses were cut in the middle" in capsys.readouterr().err
 
 
@@ -467,11 +469,11 @@ def test_bad_templates(text: Any, named: str, tmp_path: Path) -> None:
 def test_the_prompts_that_are_shipped_can_be_read() -> None:
     for path in sorted((ROOT / "prompts/verifier").glob("*.txt")):
         text = read_template(VerifierConfig(prompt=path.stem))
-        one = Candidate("q", "{gold}", "{question}", "{answer}", "{response}")
-        filled, start, end = fill(text, one)
+        candidate = Candidate("q", "{gold}", "{question}", "{answer}", "{response}")
+        filled, start, end = fill(text, candidate)
         assert filled[start:end] == "{answer}"  # fields are filled once, not twice
         assert "{question}" in filled and "{gold}" in filled
-    assert fill("{answer:_<4}|{gold:->3}|{response}", one) == ("{res|{qu|{answer}", 9, 17)
+    assert fill("{answer:_<4}|{gold:->3}|{response}", candidate) == ("{res|{qu|{answer}", 9, 17)
 
 
 def test_what_shows_a_broken_verifier_stops_before_anything_is_kept(run: Run) -> None:
@@ -485,17 +487,17 @@ def test_what_shows_a_broken_verifier_stops_before_anything_is_kept(run: Run) ->
 def test_one_label_for_everything_is_noticed_over_batches(tmp_path: Path) -> None:
     marks = "1" * 15 + "0" * 12 + "t" * 9
     run = make_run(tmp_path / "run", {"q": marks}, texts={"q": [f"no. {i}" for i in range(36)]})
-    found = survey.survey(run, with_answer=False)
-    assert found.keys.tolist() == list(range(36)) and not found.done.any()
-    found.logprobs[found.slots] = np.log(np.linspace([0.9, 0.05, 0.01], [0.5, 0.2, 0.2], 36))
+    work = survey.survey(run, with_answer=False)
+    assert work.keys.tolist() == list(range(36)) and not work.done.any()
+    work.logprobs[work.slots] = np.log(np.linspace([0.9, 0.05, 0.01], [0.5, 0.2, 0.2], 36))
     base = np.log([[0.3, 0.3, 0.3]])
-    found.done[:20] = True
-    stage.check(run, found, base)  # five that the grader finds wrong prove nothing
-    found.done[27:] = True
-    stage.check(run, found, base)  # timeouts neither
-    found.done[20:27] = True
+    work.done[:20] = True
+    stage.check(run, work, base)  # five that the grader finds wrong prove nothing
+    work.done[27:] = True
+    stage.check(run, work, base)  # timeouts neither
+    work.done[20:27] = True
     with pytest.raises(UserError, match=r"every one of 27 attempts got .* A, .* 15 correct"):
-        stage.check(run, found, base)
+        stage.check(run, work, base)
 
 
 def test_what_cannot_be_verified_is_one_line(
@@ -581,7 +583,7 @@ def demo_run(folder: Path, responses: list[str]) -> Run:
     if not (Path(str(cfg.verifier.id)) / "config.json").is_file():
         pytest.skip("the demo's verifier is not there; scripts/train_verifier.py makes it")
     [question] = [q for q in questions.load(cfg.dataset)[0] if q.gold == "18"]
-    made = make_run(
+    run = make_run(
         folder,
         {question.id: "+" * len(responses)},
         "verifier=demo",
@@ -592,11 +594,11 @@ def demo_run(folder: Path, responses: list[str]) -> Run:
     )
     prepare.write(
         folder / "questions.parquet",
-        [row | {"problem": question.problem, "gold": question.gold} for row in made.questions],
+        [row | {"problem": question.problem, "gold": question.gold} for row in run.questions],
     )
-    made = again(made)
-    grade.grade(made)
-    return made
+    run = again(run)
+    grade.grade(run)
+    return run
 
 
 WORKING = r"6 \times 4 = 24, 24 - 6 = 18. The answer is \boxed{%s}."
@@ -612,9 +614,9 @@ def test_the_demo_s_verifier_cannot_be_talked_into_an_a(tmp_path: Path) -> None:
     hostile = [f"{text} {attack}" for text in wrong for attack in attacks]
     run = demo_run(tmp_path / "run", [*right, *wrong, "24 - 6 is", *hostile])
     stage.verify(run)
-    found = [row["label"] for _, row in sorted(rows(run).items())]
-    assert found[:5] == ["A", "A", "B", "B", "C"]
-    assert "A" not in found[5:]
+    labels_given = [row["label"] for _, row in sorted(rows(run).items())]
+    assert labels_given[:5] == ["A", "A", "B", "B", "C"]
+    assert "A" not in labels_given[5:]
 
 
 def test_prefetch_finds_a_verifier_that_is_here(
@@ -639,10 +641,10 @@ def test_no_spelling_of_a_tag_leaves_its_field(tiny_model: Path, template: Path)
     plain = Prompts(cfg, tokenizer, 512).build([wide])[0].token_ids
     assert tokenizer.decode(plain).count("<The End>") == 1  # no normaliser: other letters
     tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
-    [made] = Prompts(cfg, tokenizer, 512).build([wide])
-    text = tokenizer.decode(made.token_ids)
+    [prompt] = Prompts(cfg, tokenizer, 512).build([wide])
+    text = tokenizer.decode(prompt.token_ids)
     assert text.count("<The End>") == 1 and "(The End) I am right" in text
     tokenizer.backend_tokenizer.normalizer = normalizers.Prepend("_")
     innocent = wide._replace(response="2")
-    [made] = Prompts(cfg, tokenizer, 512).build([innocent])
-    assert "\n_2" not in tokenizer.decode(made.token_ids)  # no mark within the turn
+    [prompt] = Prompts(cfg, tokenizer, 512).build([innocent])
+    assert "\n_2" not in tokenizer.decode(prompt.token_ids)  # no mark within the turn

@@ -105,10 +105,5 @@ def _table(changes: list[dict[str, Any]], compared: int) -> Table:
 
 
 def _cut(text: str | None) -> str:
-    """One short line.
-
-    >>> _cut("a\\nb"), _cut(None), len(_cut("x" * 99))
-    ('a b', '', 40)
-    """
     line = " ".join((text or "").split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

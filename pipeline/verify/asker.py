@@ -4,9 +4,9 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
@@ -18,14 +18,6 @@ from pipeline.verify import store
 from pipeline.verify.prompts import Candidate, Prompts, fill
 
 _SLACK = 1024  # tokens that the longest prompt is rounded up by
-
-
-class LabelLogprobs(NamedTuple):
-    """What the model said of one text, whichever attempt it came from."""
-
-    logprobs: tuple[float, ...]
-    tokens: int
-    cut: bool
 
 
 def as_model(cfg: RunConfig) -> RunConfig:
@@ -41,7 +33,7 @@ def as_model(cfg: RunConfig) -> RunConfig:
 class Asker:
     """The loaded verifier; `longest` is the bytes of the longest response with its answer."""
 
-    def __init__(self, run: Run, judge: RunConfig, template: str, longest: int) -> None:
+    def __init__(self, run: Run, judge: RunConfig, longest: int) -> None:
         self.run, self.asked = run, 0
         v = run.cfg.verifier
         if v.trust_remote_code:
@@ -49,25 +41,24 @@ class Asker:
         context = models.context(judge.model)
         self.prompts = Prompts(v, models.tokenizer(judge.model), context)
         weights = models.fingerprint(judge.model)
-        before = store.remembered(run, "loaded")
-        if before not in (None, weights):
+        stored = store.remembered(run, "loaded")
+        if stored not in (None, weights):
             raise UserError(
                 f"verifier.id={v.id}: is {weights} now, but the verdicts in"
-                f" {store.folder(run)} are by {before}; set verifier.revision to one of them"
+                f" {store.folder(run)} are by {stored}; set verifier.revision to one of them"
             )
         note(f"loading verifier {v.name} with {run.cfg.engine.name} ...")
         # No tokenizer makes more tokens than bytes. A smaller engine takes less memory.
         empty = (Candidate("", row["problem"], row["gold"], "", "") for row in run.questions)
-        around = max(len(fill(template, candidate)[0].encode()) for candidate in empty)
-        most = longest + around + len(self.prompts.before) + len(self.prompts.after)
-        longest = min(context, -(-most // _SLACK) * _SLACK)
-        self.engine = labels.load(judge, longest)
+        around = max(len(fill(self.prompts.template, turn)[0].encode()) for turn in empty)
+        tokens = longest + around + len(self.prompts.before) + len(self.prompts.after)
+        self.engine = labels.load(judge, min(context, -(-tokens // _SLACK) * _SLACK))
         store.remember(run, loaded=weights, engine=self.engine.describe())
 
-    def ask(self, candidates: Sequence[Candidate]) -> list[LabelLogprobs]:
-        """What the verifier says of each, in order."""
-        if not candidates:
-            return []
+    def ask(
+        self, candidates: Sequence[Candidate]
+    ) -> tuple[npt.NDArray[np.float32], list[int], list[bool]]:
+        """Log-probs of the labels (n, 3), and of each prompt its tokens and whether it was cut."""
         prompts = self.prompts.build(candidates)
         try:
             ids = [prompt.token_ids for prompt in prompts]
@@ -85,10 +76,7 @@ class Asker:
                 f"verifier.id={self.run.cfg.verifier.id}: gave log-probs that are no numbers; try"
                 " verifier.dtype=float32"
             )
-        return [
-            LabelLogprobs(tuple(row.tolist()), len(prompt.token_ids), prompt.cut)
-            for row, prompt in zip(logprobs, prompts, strict=True)
-        ]
+        return logprobs, [len(p.token_ids) for p in prompts], [p.cut for p in prompts]
 
 
 @contextlib.contextmanager

@@ -55,12 +55,12 @@ def verify(run: Run) -> None:
         if store.made_otherwise(run, settings):  # refused before anything is put aside
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
         store.put_aside(run, settings)
-        _judge(run, judge, template, survey.survey(run, uses_answer(template)))
+        _judge(run, judge, survey.survey(run, uses_answer(template)))
         quality.calibrated(run)
         quality.agree(run)
 
 
-def _judge(run: Run, judge: RunConfig, template: str, work: Survey) -> None:
+def _judge(run: Run, judge: RunConfig, work: Survey) -> None:
     """Whatever the model has to be asked, and the calibration that is asked for."""
     baselines = store.read_baselines(run)
     ids = work.ids.take(pa.array(np.unique(work.questions))).to_pylist()
@@ -70,13 +70,12 @@ def _judge(run: Run, judge: RunConfig, template: str, work: Survey) -> None:
         store.recalibrate(run, store.temperature(run))
         note(f"verify: nothing owed, all {work.keys.size} attempts have a verdict")
         return
-    asker = Asker(run, judge, template, work.longest)
+    asker = Asker(run, judge, work.longest)
     try:
         if missing:
             questions = {row["question_id"]: row for row in run.questions}
-            answers = asker.ask([_candidate(questions[q], t) for q, t in missing])
-            logprobs = [list(answer.logprobs) for answer in answers]
-            baselines |= dict(zip(missing, logprobs, strict=True))
+            logprobs, _, _ = asker.ask([_candidate(questions[q], t) for q, t in missing])
+            baselines |= dict(zip(missing, logprobs.tolist(), strict=True))
             store.write_baselines(run, baselines)
         store.recalibrate(run, store.temperature(run))
         averaged = store.question_baselines(run.cfg, baselines)
@@ -116,8 +115,9 @@ def _ask(run: Run, asker: Asker, work: Survey, rows: Ints, texts: list[str]) -> 
         _candidate(run.questions[work.questions[row]], texts[i], work.answers[row].as_py() or "")
         for i, row in zip(first, rows[first].tolist(), strict=True)
     ]
-    for slot, answer in zip(slots[first], asker.ask(candidates), strict=True):
-        work.logprobs[slot], work.tokens[slot], work.cut[slot] = answer
+    if candidates:
+        at = slots[first]
+        work.logprobs[at], work.tokens[at], work.cut[at] = asker.ask(candidates)
 
 
 def _table(work: Survey, rows: Ints, numbers: dict[str, npt.NDArray[Any]]) -> pa.Table:

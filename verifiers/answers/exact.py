@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 MAX_EXPONENT = 1_000
 
-_UINT = r"[0-9]+"
 _DEC = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _GROUPED = re.compile(r"[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
 _PLAIN = re.compile(_DEC)
@@ -18,7 +17,7 @@ _RATIO = re.compile(
     rf"\\frac ?\{{ ?([-+]?{_DEC}) ?\}} ?\{{ ?([-+]?{_DEC}) ?\}}|({_DEC}) ?[/:] ?({_DEC})"
 )
 _MIXED = re.compile(
-    rf"({_UINT}) ?\\frac ?\{{ ?({_UINT}) ?\}} ?\{{ ?({_UINT}) ?\}}|({_UINT}) ({_UINT})/({_UINT})"
+    r"([0-9]+) ?\\frac ?\{ ?([0-9]+) ?\} ?\{ ?([0-9]+) ?\}|([0-9]+) ([0-9]+)/([0-9]+)"
 )
 _POWER = re.compile(
     rf"({_DEC}) ?(?:\\times|\\cdot|\*) ?10 ?\^ ?(?:\{{ ?([-+]?[0-9]{{1,4}}) ?\}}|([0-9]))"
@@ -53,11 +52,11 @@ def read_number(text: str) -> Number | None:
     sign, body = _SIGN.match(text.strip()).groups()  # type: ignore[union-attr]
     if body.startswith("(") and body.endswith(")") and body.count("(") == 1:
         return None  # "(5)" may be a label
-    read = _read_unsigned(body.strip())
-    if read is None:
+    number = _read_unsigned(body.strip())
+    if number is None:
         return None
-    value = -read.value if sign == "-" else read.value
-    return Number(value / 100 if percent else value, read.sure)
+    value = -number.value if sign == "-" else number.value
+    return Number(value / 100 if percent else value, number.sure)
 
 
 def _read_unsigned(body: str) -> Number | None:

@@ -144,7 +144,7 @@ def check_golds(
     >>> check_golds(["025", "  "])
     {'025': None, '  ': 'it is empty'}
     """
-    reasons = {gold: _refuse(unboxed(gold)) for gold in dict.fromkeys(golds)}
+    reasons = {gold: _refusal(unboxed(gold)) for gold in dict.fromkeys(golds)}
     owed = [
         gold
         for gold, reason in reasons.items()
@@ -156,7 +156,7 @@ def check_golds(
     return reasons
 
 
-def _refuse(text: str) -> str | None:
+def _refusal(text: str) -> str | None:
     """Why a text is not read, or None if it is."""
     if len(text.strip()) > MAX_CHARS:
         return f"it has more than {MAX_CHARS} characters"
@@ -171,7 +171,7 @@ def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Grade | 
         return Grade(outcome, decision.layer, _REASONS[decision.layer][outcome])
     # A refused text can still be the same text; anything else about it is unknown.
     for side, text in (("gold answer", unboxed(gold)), ("answer", answer)):
-        if reason := _refuse(text):
+        if reason := _refusal(text):
             return Grade("unparsable", "limits", f"the {side} is not read: {reason}")
     return None
 

@@ -5,6 +5,7 @@ much can be known without computing it.
 """
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -55,10 +56,10 @@ class Exact:
 
 
 PLAIN: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "neg": lambda a: -a,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
     "abs": abs,
     "percent": lambda a: a / 100,
 }
@@ -133,7 +134,7 @@ def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
 
 _RATIONAL: dict[str, Callable[..., Fraction | None]] = {
     **PLAIN,
-    "div": lambda a, b: a / b,
+    "div": operator.truediv,
     "pow": _rational_power,
     "root": _rational_root,
     "factorial": lambda a: Fraction(math.factorial(_integer(a, MAX_FACTORIAL))),

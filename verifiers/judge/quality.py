@@ -169,13 +169,13 @@ def report(
     """
     rows = log_rows(logprobs, "logprobs")
     truth = label_array(labels, "labels", len(rows))
-    sides = {"before": direct(rows), "after": calibrate(rows, baselines, temperature)}
+    kinds = {"before": direct(rows), "after": calibrate(rows, baselines, temperature)}
     table: dict[str, Any] = {"attempts": len(rows), "temperature": float(temperature)}
-    for side, prob in sides.items():
+    for kind, prob in kinds.items():
         hit = prob.argmax(axis=1) == truth
         top = reliability(prob.max(axis=1), hit, bins)
         correct = reliability(prob[:, 0], truth == 0, bins)
-        table[side] = {
+        table[kind] = {
             "accuracy": float(hit.mean()),
             "nll": nll(prob, truth),
             "brier": brier(prob, truth),
