@@ -115,7 +115,7 @@ def test_rates_have_the_moments_of_their_distribution() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: coverage(["exact"], [0.5], 1), "'exact': allowed are bayes"),
+        (lambda: coverage(["exact"], [0.5], 1), "'exact'.*bayes"),
         (lambda: coverage(["avg"], [1.5], 1), "p holds 1.5"),
         (lambda: coverage(["avg"], [math.nan], 1), "p holds nan"),
         (lambda: coverage(["avg"], [[0.5]], 1, replicates=2), r"p has shape \(1, 1\)"),
@@ -129,7 +129,7 @@ def test_rates_have_the_moments_of_their_distribution() -> None:
         (lambda: coverage(["avg"], ["0.5"], 1), "p has dtype"),
         (lambda: coverage(["avg"], [0.5], 1, target=math.nan), "target is nan"),
         (lambda: coverage(["avg"], [0.5], 1, seed=-1), "seed is -1"),
-        (lambda: coverage(["avg", "avg"], [0.5], 1), "pass each name once"),
+        (lambda: coverage(["avg", "avg"], [0.5], 1), "each once"),
     ],
 )
 def test_bad_input_is_named(call: Any, message: str) -> None:

@@ -280,7 +280,7 @@ def test_a_longer_run_scaled_down_is_at_least_as_good() -> None:
 
 def test_undefined_taus_are_counted_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     # One question and near-certain failure: nearly always all models are level.
-    monkeypatch.setattr(updates, "QUESTIONS", 1)
+    monkeypatch.setattr(updates.coins, "QUESTIONS", 1)
     monkeypatch.setattr(
         updates, "original_models", lambda seed: np.full((8, 1), 0.02, dtype=np.float64)
     )
@@ -338,7 +338,7 @@ def test_same_seed_same_numbers() -> None:
         (lambda: separation_curve([0.5], [0.5], (1.0,), 1, 0), "trials is"),
         (lambda: separation_curve([0.5], [0.5], (1,), 0, 0), "replicates is 0"),
         (lambda: coin_study(0, (1,), 1, 0), "sets is 0"),
-        (lambda: updated_models([(4, 11, 2)], 1, 0), "shapes has shape"),
+        (lambda: updated_models([(4, 11, 2)], 1, 0), "shapes is"),
         (lambda: updated_models([(1, 11)], 1, 0), "finite numbers above 1"),
         (lambda: updated_models([(4, math.inf)], 1, 0), "finite numbers above 1"),
         (lambda: prior_study(1, (1,), seed=0), "replicates is 1"),

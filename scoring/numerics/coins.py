@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -60,12 +60,20 @@ def beta_given_mean(
     return np.concatenate(accepted)[:sets]
 
 
-def add_trials(rng: np.random.Generator, correct: Ints, p: Floats, trials: int) -> None:
-    """Toss every coin ``trials`` more times, and add the successes to ``correct`` in place."""
-    if trials == 1:  # five times as fast as a binomial of one
-        correct += rng.random(correct.shape) < p
-    elif trials > 1:
-        correct += rng.binomial(trials, p, correct.shape)
+def tossed(
+    rng: np.random.Generator, p: Floats, shape: tuple[int, ...], steps: Sequence[int]
+) -> Iterator[Ints]:
+    """Successes of every coin after each number of tosses in ``steps``: one array that grows.
+
+    p broadcasts to the shape.
+    """
+    correct = np.zeros(shape, dtype=np.int64)
+    for n, before in zip(steps, [0, *steps], strict=False):
+        if n == before + 1:  # five times as fast as a binomial of one
+            correct += rng.random(shape) < p
+        else:
+            correct += rng.binomial(n - before, p, shape)
+        yield correct
 
 
 def check_steps(values: Sequence[int], name: str) -> list[int]:

@@ -1,8 +1,7 @@
 """How often intervals hold the truth: simulation with known success probabilities.
 
-An interval that says 95 % may hold the true value far less often, and which interval does depends
-on M, N and the probabilities. Here all of them see the same simulated outcomes. There are two
-different truths, and an interval is made for one of them:
+Here all intervals see the same simulated outcomes. There are two different truths, and an interval
+is made for one of them:
 
 * the mean probability of *these* questions, with only the trials random: Bayes@N, avg@N, Wald,
   Wilson, empirical Bayes. Pass p and leave ``target`` out.
@@ -77,9 +76,9 @@ def coverage(
 ) -> dict[str, Coverage]:
     """Coverage, width and bias of intervals on simulated outcomes 0 and 1.
 
-    Every replicate draws the number of correct trials of each question from Binomial(N, p_a). All
-    methods are applied to the same counts, and the same seed gives the same result, whichever
-    other methods are asked for. The standard error of a coverage of exactly 0 or 1 comes out as 0.
+    Every replicate draws the number of correct trials of each question from Binomial(N, p_a); the
+    same seed gives the same counts, whichever methods are asked for. The standard error of a
+    coverage of exactly 0 or 1 comes out as 0.
 
     Args:
         methods: names out of ``METHODS``.
@@ -100,22 +99,26 @@ def coverage(
     trials = check_whole(trials, "trials", 1)
     replicates = check_whole(replicates, "replicates", 1)
     confidence = check_confidence(confidence)
-    seed = check_whole(seed, "seed", 0)
-    target = None if target is None else check_finite(target, "target")
-    if len(set(methods)) != len(methods):
-        raise ValueError(f"methods is {list(methods)}: pass each name once")
-    unknown = [name for name in methods if name not in METHODS]
-    if unknown:
-        raise ValueError(f"methods has {unknown[0]!r}: allowed are {', '.join(METHODS)}")
-    rate = _check_rates(p, replicates)
-    rng = np.random.default_rng(seed)
+    if len(set(methods)) != len(methods) or not METHODS.keys() >= set(methods):
+        known = ", ".join(METHODS)
+        raise ValueError(f"methods is {list(methods)}: pass names out of {known}, each once")
+    rate = check_probabilities(p, "p")
+    if rate.ndim not in (1, 2) or (rate.ndim == 2 and len(rate) != replicates):
+        raise ValueError(
+            f"p has shape {rate.shape}: pass (questions,), or ({replicates}, questions) for "
+            f"{replicates} replicates with questions of their own"
+        )
+    rate = np.broadcast_to(rate, (replicates, rate.shape[-1]))
+    truth = rate.mean(axis=-1)
+    if target is not None:
+        truth = np.full(replicates, check_finite(target, "target"))
+    rng = np.random.default_rng(check_whole(seed, "seed", 0))
     parts: dict[str, list[Floats]] = {name: [] for name in methods}
     for start in range(0, replicates, CHUNK):
-        part = rate[start : start + CHUNK]
-        right = rng.binomial(trials, part)
-        truth = part.mean(axis=-1) if target is None else np.full(len(part), float(target))
+        chunk = slice(start, start + CHUNK)
+        correct = rng.binomial(trials, rate[chunk])
         for name in methods:
-            parts[name].append(_outcome(name, right, trials, confidence, truth))
+            parts[name].append(_judged(name, correct, trials, confidence, truth[chunk]))
     return {name: _summary(np.concatenate(each, axis=-1)) for name, each in parts.items()}
 
 
@@ -148,35 +151,19 @@ def pool_mean(truth: Truth) -> float:
     if isinstance(truth, tuple):
         if len(truth) != 2:
             raise ValueError(f"truth is {truth!r}: pass (a, b), both above 0, of a Beta")
-        a, b = (
-            check_positive(value, f"{name} of truth")
-            for value, name in zip(truth, "ab", strict=True)
-        )
+        a, b = check_positive(truth[0], "a of truth"), check_positive(truth[1], "b of truth")
         return a / (a + b)
     return check_share(truth, "truth")
 
 
-def _check_rates(p: npt.ArrayLike, replicates: int) -> Floats:
-    """Return p as (replicates, M)."""
-    rate = check_probabilities(p, "p")
-    if rate.ndim not in (1, 2) or (rate.ndim == 2 and len(rate) != replicates):
-        raise ValueError(
-            f"p has shape {rate.shape}: pass (questions,), or ({replicates}, questions) for "
-            f"{replicates} replicates with questions of their own"
-        )
-    return np.broadcast_to(rate, (replicates, rate.shape[-1]))
-
-
-def _outcome(name: str, right: Ints, trials: int, confidence: float, truth: Floats) -> Floats:
+def _judged(name: str, correct: Ints, trials: int, confidence: float, truth: Floats) -> Floats:
     """Whether the target is held, width and error of each replicate, shape (3, B)."""
-    method, more = METHODS[name]
-    counts = Counts(np.stack([trials - right, right], axis=-1))
-    estimate, *_, lo, hi = method(counts, confidence=confidence, **more)
+    method, options = METHODS[name]
+    counts = Counts(np.stack([trials - correct, correct], axis=-1))
+    estimate, *_, lo, hi = method(counts, confidence=confidence, **options)
     return np.stack([(lo <= truth) & (truth <= hi), hi - lo, estimate - truth])
 
 
 def _summary(each: Floats) -> Coverage:
-    means = each.mean(axis=-1)
     errors = each.std(axis=-1) / np.sqrt(each.shape[-1])
-    pairs = np.stack([means, errors], axis=-1).ravel()
-    return Coverage(*(float(value) for value in pairs))
+    return Coverage(*np.stack([each.mean(axis=-1), errors], axis=-1).ravel().tolist())

@@ -1,13 +1,10 @@
 """Models whose true scores are known: biased coins in place of language models.
 
-A mimic of a model is M probabilities, one per question; a trial tosses every coin once. Whatever
-an estimator or a ranking rule says about the tosses can be held against the truth.
-
-The papers print the mean of each mimic's probabilities and the Beta family they come from, not
-the probabilities. Everything here is therefore a RECONSTRUCTION: probabilities are drawn from
-that family, conditioned on the printed means (exactly: see ``beta_given_mean``).
-Figures that depend on the probabilities themselves can be met on average over such sets only,
-and the spread over sets belongs beside them.
+A mimic of a model is M probabilities, one per question; a trial tosses every coin once. The papers
+print the mean of each mimic's probabilities and the Beta family they come from, not the
+probabilities. Everything here is therefore a RECONSTRUCTION: probabilities are drawn from that
+family given the printed means (``beta_given_mean``). Figures that depend on the probabilities can
+be met on average over such sets only, and the spread over sets belongs beside them.
 
 Source: arXiv 2510.04265, section 2.7. Updated models with non-uniform priors are in
 ``scoring.studies.updates``. All errors are a ValueError: numbers out of range, probabilities
@@ -22,18 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from scoring.numerics import coins
 from scoring.numerics.arrays import broadcast, check_probabilities
 from scoring.numerics.checks import check_whole
-from scoring.numerics.coins import (
-    COINS,
-    QUESTIONS,
-    SEPARATION,
-    TOSSES,
-    add_trials,
-    beta_given_mean,
-    check_steps,
-    stream,
-)
 from scoring.numerics.inputs import Floats, Ints
 
 COIN_MEANS = (
@@ -64,11 +52,10 @@ def coin_models(seed: int, sets: int | None = None) -> Floats:
         i       4      5      6      7      7      8      9     10     11     12     13
         i/18  .222   .278   .333   .389   .389   .444   .500   .556   .611   .667   .722
 
-    Read so, the means of LLM7 and LLM8 came out against the order of their shapes, and no mean is
-    more than 2.3 standard deviations (of about 0.02) from i/18. LLM4 and LLM5 have identical
-    probabilities; all others, LLM11 included, are independent. Given the printed means, taken as
-    exact, the probabilities come from their conditional distribution without approximation. They
-    have shape (11, 30), or (sets, 11, 30) for independent sets.
+    No mean is more than 2.3 standard deviations (of about 0.02) from i/18. LLM4 and LLM5 have
+    identical probabilities; all others are independent. The probabilities come from their
+    distribution given the printed means, taken as exact. They have shape (11, 30), or
+    (sets, 11, 30) for independent sets.
 
     >>> p = coin_models(seed=1)
     >>> p.shape, p.mean(axis=1).round(4).tolist()[-3:], (p[3] == p[4]).all().item()
@@ -76,7 +63,9 @@ def coin_models(seed: int, sets: int | None = None) -> Floats:
     """
     count = 1 if sets is None else check_whole(sets, "sets", least=1)
     models = [
-        beta_given_mean(stream(seed, COINS, i), i, 18 - i, mean, QUESTIONS, count)
+        coins.beta_given_mean(
+            coins.stream(seed, coins.COINS, i), i, 18 - i, mean, coins.QUESTIONS, count
+        )
         for i, mean in zip(COIN_SHAPES, COIN_MEANS, strict=True)
     ]
     p = np.stack(models, axis=1)
@@ -99,10 +88,9 @@ def tosses(
 ) -> Iterator[npt.NDArray[np.uint8]]:
     """Independent stacks of outcomes as of :func:`toss`, so many as there are ``matrices``.
 
-    One at a time, so that memory holds one. The stack number i depends on the seed and on i alone,
-    whatever else is drawn; the first is that of :func:`toss`. Errors come at once and not when the
-    first stack is drawn. Source: arXiv 2510.04265, section 2.7 (Fig. 2, panel a, has 1,000 such
-    matrices).
+    One at a time, so that memory holds one; number i depends on the seed and on i alone, and the
+    first is that of :func:`toss`. Errors come at once and not when the first stack is drawn.
+    Source: arXiv 2510.04265, section 2.7 (Fig. 2, panel a, has 1,000 such matrices).
 
     >>> sum(int(R.sum()) for R in tosses([0.5] * 10, trials=4, matrices=25, seed=0))
     494
@@ -111,7 +99,7 @@ def tosses(
     shape = (*chances.shape[:-1], check_whole(trials, "trials", least=1))
     check_whole(seed, "seed", least=0)
     return (
-        (stream(seed, TOSSES, i).random(shape) < chances).view(np.uint8)
+        (coins.stream(seed, coins.TOSSES, i).random(shape) < chances).view(np.uint8)
         for i in range(check_whole(matrices, "matrices", least=1))
     )
 
@@ -127,9 +115,8 @@ def separation_curve(
 
         z = (mu_A - mu_B) / sqrt(sigma_A^2 + sigma_B^2)
 
-    The paper's figure is the mean of abs(z). That is not z of the mean difference: for true
-    scores close together it is well above it (noise makes abs(z) positive even at equality).
-    Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
+    The paper's figure is the mean of abs(z), for true scores close together well above z of the
+    mean difference. Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
 
     >>> curve = separation_curve([0.5] * 30, [0.7] * 30, trials=(1, 10), replicates=2000, seed=0)
     >>> curve.above.round(2).tolist(), curve.tied.round(2).tolist(), curve.z.round(2).tolist()
@@ -139,17 +126,16 @@ def separation_curve(
     if a.shape[-1] != b.shape[-1]:
         raise ValueError(f"p_a has {a.shape[-1]} questions and p_b {b.shape[-1]}: pass the same")
     pair = np.stack(broadcast(p_a=a, p_b=b))
-    steps = check_steps(trials, "trials")
+    steps = coins.check_steps(trials, "trials")
     count = check_whole(replicates, "replicates", least=1)
     # Bounds memory, and depends on nothing but the arguments: results must not either.
     chunk = max(1, 2**19 // pair.size)
     sums = np.zeros((3, *pair.shape[1:-1], len(steps)))
     for first in range(0, count, chunk):
-        rng = stream(seed, SEPARATION, first)
-        correct = np.zeros((min(chunk, count - first), *pair.shape), dtype=np.int64)
-        for at, (n, before) in enumerate(zip(steps, [0, *steps], strict=False)):
-            add_trials(rng, correct, pair, n - before)
-            sums[..., at] += _separation(correct, n)
+        rng = coins.stream(seed, coins.SEPARATION, first)
+        shape = (min(chunk, count - first), *pair.shape)
+        for i, correct in enumerate(coins.tossed(rng, pair, shape, steps)):
+            sums[..., i] += _separation(correct, steps[i])
     return Separation(*(sums / count))
 
 
@@ -166,10 +152,9 @@ def coin_study(sets: int, trials: Sequence[int], replicates: int, seed: int) -> 
     """LLM10 against LLM9 over many reconstructions: the spread that the printed point lies in.
 
     RECONSTRUCTION: :func:`separation_curve` of ``coin_models(seed, sets)``, arrays of shape (sets,
-    len(trials)): quantiles over the first axis are the spread over sets. The paper, from
-    simulations of its one unprinted set, gives a probability of .837 at N = 80, .947 at 199
-    and .969 at 285, and mean abs(z) of about 1.14, 1.645 and 1.96. Source: arXiv 2510.04265,
-    section 2.7.1 and Fig. 3.
+    len(trials)): quantiles over the first axis are the spread over sets. The paper, of its one
+    unprinted set, gives a probability of .837 at N = 80, .947 at 199 and .969 at 285, and mean
+    abs(z) of about 1.14, 1.645 and 1.96. Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
 
     >>> study = coin_study(sets=5, trials=(20, 80), replicates=400, seed=0)
     >>> low, high = study.above.min(axis=0), study.above.max(axis=0)

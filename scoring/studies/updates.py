@@ -15,18 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from scoring.numerics import coins
 from scoring.numerics.arrays import number_array
 from scoring.numerics.checks import check_whole
-from scoring.numerics.coins import (
-    ORIGINALS,
-    QUESTIONS,
-    STUDY,
-    UPDATES,
-    add_trials,
-    beta_given_mean,
-    check_steps,
-    stream,
-)
 from scoring.numerics.inputs import Floats, Ints
 from scoring.ranking.ranks import kendall_tau_b
 
@@ -57,13 +48,15 @@ def original_models(seed: int) -> Floats:
     RECONSTRUCTION: the printed text has the means but lost the shapes. Assumed is
     Beta(i, 15 - i) for i = 4..11, the best fit to the printed means in the family
     Beta(i, n - i) with consecutive i (chi-square 7.8 on 8; the next best, n = 17 with i = 5..12,
-    has 11.2, and n = 18 of the eleven mimics 23). Thirty questions, as for the eleven mimics.
+    has 11.2).
 
     >>> original_models(seed=0).mean(axis=1).round(4).tolist()
     [0.3021, 0.3166, 0.4144, 0.4985, 0.5351, 0.5759, 0.6679, 0.7487]
     """
     rows = [
-        beta_given_mean(stream(seed, ORIGINALS, model), a, b, mean, QUESTIONS, 1)
+        coins.beta_given_mean(
+            coins.stream(seed, coins.ORIGINALS, model), a, b, mean, coins.QUESTIONS, 1
+        )
         for model, ((a, b), mean) in enumerate(zip(ORIGINAL_SHAPES, ORIGINAL_MEANS, strict=True))
     ]
     return np.concatenate(rows)
@@ -85,14 +78,12 @@ def updated_models(shapes: npt.ArrayLike, replicates: int, seed: int) -> Floats:
     (2, 8, 30)
     """
     pairs = number_array(shapes, "shapes")
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
+    if pairs.shape[1:] != (2,) or not ((pairs > 1) & (pairs < np.inf)).all():
         raise ValueError(
-            f"shapes has shape {pairs.shape} and dtype {pairs.dtype}: pass (models, 2) numbers"
+            f"shapes is {pairs.tolist()}: pass finite numbers above 1, shape (models, 2)"
         )
-    if not ((pairs > 1) & (pairs < np.inf)).all():
-        raise ValueError(f"shapes is {pairs.tolist()}: pass finite numbers above 1")
     count = check_whole(replicates, "replicates", least=1)
-    return _updates(stream(seed, UPDATES), pairs, count)
+    return _updates(coins.stream(seed, coins.UPDATES), pairs, count)
 
 
 def prior_study(
@@ -130,7 +121,7 @@ def prior_study(
     ((3, 2), [True, True], 0)
     """
     count = check_whole(replicates, "replicates", least=2)
-    steps, weights = check_steps(trials, "trials"), check_steps(strengths, "strengths")
+    steps, weights = coins.check_steps(trials, "trials"), coins.check_steps(strengths, "strengths")
     run = None if run is None else check_whole(run, "run", least=1)
     original = original_models(seed)
     # tau and gain: how many are defined, their sum, their sum of squares.
@@ -138,7 +129,7 @@ def prior_study(
     changed, update_tau = 0, 0.0
     for first in range(0, count, CHUNK):
         size = min(CHUNK, count - first)
-        of_updates, of_priors, of_trials = stream(seed, STUDY, first).spawn(3)
+        of_updates, of_priors, of_trials = coins.stream(seed, coins.STUDY, first).spawn(3)
         updates = _updates(of_updates, ORIGINAL_SHAPES, size)
         prior = _prior_correct(of_priors, original, size, weights, run)
         truth = updates.mean(axis=-1)
@@ -166,31 +157,23 @@ def _updates(rng: np.random.Generator, shapes: npt.ArrayLike, count: int) -> Flo
     original = np.asarray(shapes)
     moved = original + rng.choice([-1, 1], (count, *original.shape))
     a, b = moved[..., :1], moved[..., 1:]
-    return rng.beta(a, b, (count, len(original), QUESTIONS))
+    return rng.beta(a, b, (count, len(original), coins.QUESTIONS))
 
 
 def _trial_correct(rng: np.random.Generator, p: Floats, steps: list[int]) -> Ints:
     """Correct trials over all questions after each N of steps, (size, steps, models)."""
-    correct = np.zeros(p.shape, dtype=np.int64)
-    totals = []
-    for n, before in zip(steps, [0, *steps], strict=False):
-        add_trials(rng, correct, p, n - before)
-        totals.append(correct.sum(axis=-1))
-    return np.stack(totals, axis=1)
+    return np.stack([c.sum(axis=-1) for c in coins.tossed(rng, p, p.shape, steps)], axis=1)
 
 
 def _prior_correct(
     rng: np.random.Generator, original: Floats, size: int, strengths: list[int], run: int | None
 ) -> Ints:
-    """Correct prior trials of each model times ``run``, (size, 1 + strengths, models); row 0 is 0.
-
-    Times ``run``, so that scaled counts D / run stay whole numbers.
-    """
-    shape = (size, *original.shape)
+    """Correct prior trials times ``run`` of each D, (size, 1 + strengths, models); row 0 is 0."""
+    p = np.broadcast_to(original, (size, *original.shape))
     if run is not None:
-        correct = rng.binomial(run, original, shape).sum(axis=-1)
+        correct = rng.binomial(run, p).sum(axis=-1)
         return np.stack([d * correct for d in (0, *strengths)], axis=1)
-    correct = _trial_correct(rng, np.broadcast_to(original, shape), strengths)
+    correct = _trial_correct(rng, p, strengths)
     return np.concatenate([np.zeros_like(correct[:, :1]), correct], axis=1)
 
 
