@@ -27,7 +27,6 @@ from pipeline.config import trajectory as settings
 from pipeline.config.merge import load as load_merge
 from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.prepare import questions
-from pipeline.research import protocols
 from pipeline.research.checkpoints import merging
 from pipeline.research.checkpoints.folders import fingerprint
 from pipeline.research.protocols import Tokens
@@ -294,8 +293,6 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
     fewer = planned(*ask, "sampling.trials=2")[1].evaluations[0]
     marks = tracks._outcomes(fewer.run, tracks_order(fewer))
     assert stand(fewer).finished and marks.tolist() == [[1, 1], [0, 1]]
-    marks = tracks._outcomes(more.run, tracks_order(more))
-    assert marks.tolist() == [[1, 1, 0, None], [0, 1, 0, None]]
     (one.run.grades / "_grader.json").write_text("{}")
     assert stand(one) == (0, 6, 0, False)
     with pytest.raises(UserError, match=r"made with other settings: sampling\.temp"):
@@ -514,24 +511,18 @@ while not os.path.exists({str(after)!r}):
 # --- analysis ---------------------------------------------------------------------------------
 
 
-MISSING = -1  # in place of an outcome
-
-
-def track(right: Any, trials: Any, **more: Any) -> Track:
-    """With the first trials of every question correct, the next ones wrong, the others missing."""
-    right, trials = np.broadcast_arrays(right, trials)
-    at = np.arange(trials.max())
-    marks = np.where(at < right[..., None], 1, np.where(at < trials[..., None], 0, MISSING))
-    return along(marks, **more)
+def track(right: Any, trials: int, **more: Any) -> Track:
+    """With the first trials of every question correct, the others wrong."""
+    return along(np.arange(trials) < np.asarray(right)[..., None], **more)
 
 
 def along(marks: Any, **more: Any) -> Track:
     """`greedy` is (n, M), 1 where the greedy attempt is right."""
-    marks = np.asarray(marks, np.int8)
-    steps = np.arange(1, len(marks) + 1) * 100
-    names, R = [f"s-{step}" for step in steps], np.ma.masked_equal(marks, MISSING)
+    R = np.asarray(marks, np.int8)
+    steps = np.arange(1, len(R) + 1) * 100
+    names = [f"s-{step}" for step in steps]
     if "greedy" in more:
-        more["greedy"] = np.ma.array(more["greedy"])[..., None]
+        more["greedy"] = np.asarray(more["greedy"])[..., None]
     base = Track("", "sums", 1, steps, names, R, None, Tokens(3.0, 5.0), Tokens(None, None))
     return base._replace(**more)
 
@@ -558,7 +549,7 @@ def one_of(rows: Sequence[Any], **cells: Any) -> Any:
 
 def test_curves_and_taus_are_those_of_the_formulas() -> None:
     own = track(RIGHT, 8, greedy=np.array([[0, 0, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]]))
-    curve = stability.curve([own], CFG)
+    curve = stability.curve([own], CFG).rows
     rows = stability.stability([own], CFG)
     z = NormalDist().inv_cdf(0.975)
     expected = {
@@ -610,24 +601,17 @@ def columns_drawn(n: int, shares: Sequence[float]) -> dict[tuple[int, int], floa
     return found
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_bootstrap_and_pairs_are_what_enumeration_gives(missing: bool) -> None:
-    """Two checkpoints, one question: every outcome of n draws has a known probability.
-
-    Trials are drawn as columns; where one is missing, of both checkpoints by themselves.
-    """
+def test_bootstrap_and_pairs_are_what_enumeration_gives() -> None:
+    """Two checkpoints, one question: every outcome of n draws has a known probability."""
     cfg = TrajectoryConfig(metrics=["pass@2"], replicates=20000, seed=5)
     one = along([[[1, 1, 0, 0, 0, 0, 0, 0]], [[1, 0, 1, 1, 1, 1, 0, 0]]])
     shares = [2 / 8, 1 / 8, 4 / 8, 1 / 8]
-    if missing:
-        one = along([[[1, 1, 0, 0, 0, 0, 0, 0, -1]], [[1, 0, 1, 1, 1, 1, 0, 0, -1]]])
-        shares = [a * b for b in (3 / 8, 5 / 8) for a in (6 / 8, 2 / 8)]
     found = samples.samples([one], cfg)
     for n in (1, 2, 8):
         chances = columns_drawn(n, shares)
         assert sum(chances.values()) == pytest.approx(1)
         tau = {(i, j): 1 if j > i else -1 for i, j in chances}
-        row = one_of(found.samples, metric="bayes", n=n)
+        row = one_of(found["samples"].rows, metric="bayes", n=n)
         assert row["tau_mean"] == pytest.approx(
             sum(p * tau[at] for at, p in chances.items()), abs=0.03
         )
@@ -643,12 +627,12 @@ def test_bootstrap_and_pairs_are_what_enumeration_gives(missing: bool) -> None:
             return pass_at(at[0], n, 2), pass_at(at[1], n, 2)
 
         other = {at: tau_of(other_of(at)) for at in chances}
-        pair = one_of(found.pairs, metric="pass@2", n=n)
+        pair = one_of(found["pairs"].rows, metric="pass@2", n=n)
         above = sum(p for at, p in chances.items() if tau[at] > other[at])
         below = sum(p for at, p in chances.items() if tau[at] < other[at])
         assert (pair["above"], pair["below"]) == pytest.approx((above, below), abs=0.015)
         assert pair["above"] + pair["equal"] + pair["below"] == pytest.approx(1)
-        mean = one_of(found.samples, metric="pass@2", n=n)["tau_mean"]
+        mean = one_of(found["samples"].rows, metric="pass@2", n=n)["tau_mean"]
         assert pair["difference"] == pytest.approx(row["tau_mean"] - mean)
         untied = {at: p for at, p in chances.items() if tau_b_of(at) and tau_b_of(other_of(at))}
         same = sum(p for at, p in untied.items() if tau_b_of(at) == tau_b_of(other_of(at)))
@@ -664,18 +648,15 @@ def test_merged_and_single_are_drawn_jointly() -> None:
     """Merged models with the very outcomes of single ones gain nothing in any replicate."""
     marks = np.random.default_rng(2).integers(0, 2, (5, 3, 8))
     single, pair = along(marks), along(marks, window=2)
-    gains = samples.samples([single, pair], CFG).gains
+    gains = samples.samples([single, pair], CFG)["gains"].rows
     assert gains and all(row["equal"] == row["equal_b"] == 1 for row in gains)
     assert {(row["low"], row["high_b"]) for row in gains} == {(0, 0)}
-    ragged = np.concatenate([marks, np.full((5, 3, 1), MISSING)], axis=-1)
-    apart = samples.samples([along(ragged), along(ragged, window=2)], CFG).gains
-    assert all(row["equal"] < 0.9 for row in apart)
 
 
 def test_greedy_has_a_tau_of_its_own_and_no_replicates() -> None:
     right = np.array([[0, 0, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]])
     own = track(RIGHT, 8, greedy=right)
-    row = one_of(samples.samples([own], CFG).samples, metric="greedy")
+    row = one_of(samples.samples([own], CFG)["samples"].rows, metric="greedy")
     assert (row["tau"], row["down"], row["flat"]) == (pytest.approx(0.8), 0, 0.25)
     assert row["tau_mean"] is None and row["tau_b_mean"] is None and row["flat_mean"] is None
 
@@ -684,7 +665,7 @@ def test_costs_are_those_of_appendix_c() -> None:
     cfg = TrajectoryConfig(metrics=["pass@2"], replicates=10)
     own = track(RIGHT, 8, greedy=np.ones((5, 3), int), tokens=Tokens(100.0, 40.0),
                 greedy_tokens=Tokens(100.0, 30.0))  # fmt: skip
-    rows = samples.samples([own], cfg).samples
+    rows = samples.samples([own], cfg)["samples"].rows
     for n in (1, 2, 4, 8):
         row = one_of(rows, metric="bayes", n=n)
         each = (1.25 * 100 + 0.125 * 100 * (n - 1) + 10 * 40 * n) / 1e6 * 3
@@ -693,7 +674,7 @@ def test_costs_are_those_of_appendix_c() -> None:
         )
         assert row["cost_ratio"] == pytest.approx(each / ((125 + 400) / 1e6 * 3))
     assert one_of(rows, metric="greedy")["cost"] == pytest.approx((125 + 300) / 1e6 * 3)
-    unknown = samples.samples([own._replace(tokens=Tokens(None, 40.0))], cfg).samples
+    unknown = samples.samples([own._replace(tokens=Tokens(None, 40.0))], cfg)["samples"].rows
     assert all(row["cost"] is None for row in unknown)
 
 
@@ -704,10 +685,10 @@ def test_windows_are_compared_over_the_steps_that_all_have() -> None:
     assert one_of(rows, metric="avg", window=1, steps="all")["n"] == 5
     common = one_of(rows, metric="avg", window=1, steps="common")
     assert common["n"] == 4 and common["tau"] == pytest.approx(tau_of([3, 2, 4, 5]))
-    gains = samples.samples([single, pair], CFG).gains
+    gains = samples.samples([single, pair], CFG)["gains"].rows
     made = forms.tables(rows, gains)
     assert list(made) == ["protocols", "merge", "passk"]
-    costs = samples.samples([single, pair], CFG).samples
+    costs = samples.samples([single, pair], CFG)["samples"].rows
     assert {row["points"] for row in costs} == {4}
     assert all(row["cost_trajectory"] == pytest.approx(4 * row["cost"]) for row in costs)
     row = one_of(made["merge"].rows, metric="avg@8")
@@ -730,34 +711,15 @@ def test_windows_are_compared_over_the_steps_that_all_have() -> None:
     assert one_of(more["windows"].rows, metric="Pass@4")["merge_3"] == 1
 
 
-def test_unequal_trials_keep_metrics_apart() -> None:
-    own = track([[1, 2], [3, 1], [4, 2]], np.array([[8, 4], [8, 8], [8, 2]]))
-    assert own.trials == 2 and not own.equal
-    titles = [protocols.title(metric, own.size) for metric in own.metrics(CFG.metrics)]
-    assert titles == ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
-    curve = stability.curve([own], CFG)
-    value = one_of(curve, metric="bayes", step=300)["value"]
-    assert value == pytest.approx((5 / 10 + 3 / 4) / 2)
-    rows = stability.stability([own], CFG)
-    twins = {row["protocol"]: row["twin"] for row in rows if row["steps"] == "all"}
-    assert twins == {
-        "Merge@1, avg@N": True, "Merge@1, Pass@1": True, "Merge@1, Pass@2": False,
-        "Merge@1, Bayes@N": False,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(("single", "pair"), [(8, [[8], [8], [7]]), (8, 4), ([[8]] * 3 + [[3]], 8)])
-def test_gains_are_blank_where_replicates_have_other_numbers_of_trials(
-    single: Any, pair: Any
-) -> None:
-    both = [track([[0], [3], [2], [3]], single), track([[1], [2], [3]], pair, window=2)]
-    both[1] = both[1]._replace(steps=both[0].steps[1:])
-    rows, gains = stability.stability(both, CFG), samples.samples(both, CFG).gains
-    made = forms.tables(rows, gains)["merge"].rows
-    names = {row["metric"] for row in made}
-    assert any(name.startswith("avg") for name in names)
-    assert any(name.startswith("Bayes") for name in names) == (pair != 4)
-    assert all(row["gain_low"] is None for row in made)
+def test_an_attempt_without_a_grade_is_refused(place: Path) -> None:
+    ckpts(place / "t", "s-1", "s-2")
+    write_questions(place / "sums.jsonl", sums(2))
+    made = planned(*SUMS, "checkpoints=t", "merge=[]", "greedy=false", "sampling.trials=3",
+                   "dataset.path=sums.jsonl")[1]  # fmt: skip
+    for one in made.evaluations:
+        finish(one, {"q0": "110", "q1": "0.+"})
+    with pytest.raises(UserError, match="t-s-1: not every attempt has a grade; run `grade`"):
+        tracks.read(made)
 
 
 def test_intervals_of_pass_at_k_hold_near_n() -> None:
@@ -766,7 +728,7 @@ def test_intervals_of_pass_at_k_hold_near_n() -> None:
     own = along(outcomes)
     for k in (1, 16):
         found = table.parse(f"pass@{k}").summary(own.R)
-        real = [row["real"] for row in stability._changes(found, 0.95)]
+        real = stability.changes(found, 0.95)["real"]
         assert 0.005 < np.mean(real) < 0.12
         right = outcomes.sum(axis=-1)
         expected = np.mean(right > 0, axis=-1) if k == 16 else outcomes.mean(axis=(1, 2))
@@ -779,7 +741,7 @@ def test_intervals_of_pass_at_k_hold_near_n() -> None:
 
 def test_what_the_prior_moved_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     own = track([[0, 1], [1, 0], [40, 41], [80, 80]], 80)
-    rows = stability.curve([own], CFG)
+    rows = stability.curve([own], CFG).rows
     found = [row["shrinkage"] for row in rows if row["metric"] == "bayes"]
     means = [sum((c + 1) / 82 for c in pair) / 2 for pair in ([0, 1], [1, 0], [40, 41], [80, 80])]
     sigma = math.sqrt(2 * 1 * 81 / 82**2 / 83) / 2
@@ -797,7 +759,7 @@ def test_notes_say_percent_as_it_is_and_how_many_steps_are_real_by_chance() -> N
     notes = " ".join(stability.stability_table(rows, cfg).notes)
     assert "97.5 % interval leaves out 0; of 17 steps" in notes and "about 0.43 would be" in notes
     assert "fewer trials mean more ties" in notes and "repeating the trials" not in notes
-    curve = stability.curve_table(stability.curve([track([[1], [2]], 4)], cfg), cfg)
+    curve = stability.curve([track([[1], [2]], 4)], cfg)
     assert any("97.5 % credible interval" in note for note in curve.notes)
 
 
@@ -805,7 +767,7 @@ def test_a_summary_says_what_the_tables_hold() -> None:
     single = track([[0], [3], [2], [4], [5]], 8)
     pair = track([[1], [2], [3], [6]], 8, window=2)._replace(steps=single.steps[1:])
     rows: dict[str, Any] = {"stability": stability.stability([single, pair], CFG)}
-    rows |= samples.samples([single, pair], CFG)._asdict()
+    rows |= {stem: of.rows for stem, of in samples.samples([single, pair], CFG).items()}
     merges = forms.tables(rows["stability"], rows["gains"])["merge"].rows
     first, second, third = summary.lines(rows["stability"], rows["pairs"], merges, CFG)
     assert first.startswith("highest τ over the 4 steps that all windows share: 1.000 (Merge@2, a")
@@ -827,13 +789,13 @@ def test_trainings_side_by_side() -> None:
     a = track([[10, 20], [30, 30], [20, 30], [60, 70]], 80, training="a")
     b = track([[20, 20], [10, 10], [60, 60], [62, 70]], 80, training="b")
     b = b._replace(steps=np.array([100, 200, 300, 500]))
-    rows = beside.ahead([a, b], CFG)
+    rows = beside.ahead([a, b], CFG).rows
     assert [row["step"] for row in rows] == [100, 200, 300]
     row = rows[1]
     variance = sum((82 / 80) ** 2 * (c + 1) * (81 - c) / 82**2 / 83 / 4 for c in (30, 30, 10, 10))
     assert row["difference"] == pytest.approx(40 / 160)
     assert row["probability"] == pytest.approx(NormalDist().cdf(0.25 / math.sqrt(variance)))
-    crossed = one_of(beside.crossings(rows), first="a", second="b")
+    crossed = one_of(beside.crossings(rows, CFG).rows, first="a", second="b")
     assert (crossed["steps"], crossed["crossings"], crossed["real"]) == (3, 2, 1)
     assert (crossed["first_ahead"], crossed["settled"]) == (1, 2)
     assert (crossed["from"], crossed["to"], crossed["at"]) == (100, 300, "100, 200, 300")
@@ -845,8 +807,8 @@ def test_pictures_of_merging_and_of_trainings_draw_averages() -> None:
     pairs = [one.at([200, 300])._replace(window=2) for one in singles]
     read = [singles[0], pairs[0], singles[1], pairs[1]]
     made: dict[str, Any] = {
-        "curve": stability.curve(read, CFG), "ahead": beside.ahead(read, CFG), "samples": [],
-        "variance": [],
+        "curve": stability.curve(read, CFG).rows, "ahead": beside.ahead(read, CFG).rows,
+        "samples": [], "variance": [],
     }  # fmt: skip
     drawn = figures.draw(made, CFG)
     for name in ("merge_a", "side_by_side"):
@@ -862,10 +824,10 @@ def test_equal_totals_do_not_cross() -> None:
     b = track([other, one, other, [20, 20, 20]], 30, training="b")
     found = [table.parse("avg").summary(of.R).value for of in (a, b)]
     assert (found[0] != found[1])[:3].all()  # else this would show nothing
-    rows = beside.ahead([a, b], CFG)
+    rows = beside.ahead([a, b], CFG).rows
     assert [row["difference"] for row in rows[:3]] == [0, 0, 0]
     assert [row["probability"] for row in rows[:3]] == [0.5] * 3 and not rows[0]["real"]
-    crossed = one_of(beside.crossings(rows), first="a")
+    crossed = one_of(beside.crossings(rows, CFG).rows, first="a")
     assert (crossed["crossings"], crossed["first_ahead"], crossed["settled"]) == (0, 1, 1)
 
 
@@ -880,18 +842,18 @@ def test_crossings_are_counted_where_all_windows_are_and_real_ones_along_real_st
     # Unresolved steps lie between the real ones, and on both sides of 0.
     rows = [*of(2, 0.5, -0.5, -2, 0, -3, 0.1, 2), *of(1, -1, second="c")]
     rows += of(-2, -0.5, 3, 2, window=4, first=4)
-    found = beside.crossings(rows)
+    found = beside.crossings(rows, CFG).rows
     single, merged_ones = (one_of(found, second="b", window=w) for w in (1, 4))
     assert (single["steps"], single["from"], single["to"]) == (4, 4, 7)
     assert (single["crossings"], single["real"], single["settled"]) == (1, 0, 2)
     assert (merged_ones["crossings"], merged_ones["real"]) == (1, 1)
     assert one_of(found, second="c")["crossings"] == 1
-    alone = beside.crossings(of(2, 0.5, -0.5, -2, 0, -3, 0.1, 2))[0]
+    alone = beside.crossings(of(2, 0.5, -0.5, -2, 0, -3, 0.1, 2), CFG).rows[0]
     assert (alone["crossings"], alone["real"], alone["settled"]) == (2, 2, 4)
 
 
 def test_sigma_of_pass_at_k_three_ways() -> None:
-    rows = variance.variances([track([[3, 0], [4, 4], [2, 7]], 8)], CFG)
+    rows = variance.variances([track([[3, 0], [4, 4], [2, 7]], 8)], CFG).rows
     assert {(row["which"], row["name"]) for row in rows} == {
         ("oldest", "s-100"),
         ("newest", "s-300"),
@@ -947,7 +909,7 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     verb.run(settings.load(ask))
     told = capsys.readouterr()
     assert "24 runs in runs/sums, 24 finished, 0 owed" in told.err
-    assert "Pass@16 left out, as some question has only 8 trials" in told.err
+    assert "Pass@16 left out, as there are only 8 trials" in told.err
     assert "side by side at the 3 steps that both have; 1 have only one of them" in told.err
     assert "warning: 10 finished runs of merged weights taken as they are" in told.err
     assert "form of MaP's Table 2" in told.out and "where training runs cross" in told.out

@@ -1,6 +1,7 @@
 """Protocols of evaluation: metrics, greedy decoding beside them, and what their trials cost."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +11,15 @@ from pipeline.config.trajectory import PriceSettings
 from pipeline.store import outcomes
 from pipeline.store.runfolder import Run
 from scoring.metrics import cost, table
-from scoring.metrics.table import Metric
+from scoring.metrics.table import Metric, Summary
 
-AVG, BAYES, GREEDY = "avg", "bayes", "greedy"
+AVG, BAYES = "avg", "bayes"
 PASS = "pass@"  # begins the names of Pass@k
+AVERAGES = (AVG, BAYES, f"{PASS}1")
+"""What orders models alike where all questions have the same number of trials."""
+AVERAGE = table.parse(AVG)
+GREEDY = replace(AVERAGE, name="greedy", label="greedy")
+"""The share of greedy attempts, of which there is one a question: no interval (`greedy`)."""
 _MILLION = 1e6  # tokens that prices are for
 
 
@@ -33,23 +39,27 @@ def metrics(names: Iterable[str]) -> list[Metric]:
     return table.parse_all([AVG, BAYES, *names])
 
 
-def title(metric: Metric | None, trials: int | str) -> str:
-    """A metric's name in tables; None is greedy decoding."""
-    return GREEDY if metric is None else metric.title(trials)
-
-
-def greedy(R: Any) -> table.Summary:
+def greedy(R: Any) -> Summary:
     """Share of questions that one attempt without chance gets right, so without an interval.
 
     Args:
         R: outcomes 1 or 0, shape (..., M, 1).
     """
-    return table.Summary(np.asarray(scoring.avg(R)[0]), None, None, None)
+    return Summary(np.asarray(scoring.avg(R)[0]), None, None, None)
 
 
-def passes(chosen: Iterable[Metric], trials: int) -> list[int]:
-    """The k of every Pass@k that so many trials are enough for, smallest first."""
-    return sorted(m.k for m in chosen if m.name.startswith(PASS) and m.k <= trials)
+def passes(names: Iterable[str], trials: int) -> list[int]:
+    """The k of every Pass@k among metrics that so many trials are enough for, smallest first."""
+    return sorted(m.k for m in metrics(names) if m.name.startswith(PASS) and m.k <= trials)
+
+
+def largest_k(names: Iterable[str]) -> int:
+    """The largest k of Pass@k among names of metrics; 1 without any.
+
+    >>> largest_k(["avg", "pass@2", "pass@16", "maj@64"])
+    16
+    """
+    return max((int(m.removeprefix(PASS)) for m in names if m.startswith(PASS)), default=1)
 
 
 def tokens(runs: Sequence[Run]) -> Tokens:
@@ -75,5 +85,5 @@ def evaluation_cost(
     """
     if used.prompt is None or used.completion is None:
         return None
-    one = cost.sampling_cost(used.prompt, used.completion, trials, **vars(prices))
-    return float(one * questions / _MILLION)
+    each = cost.sampling_cost(used.prompt, used.completion, trials, **vars(prices))
+    return float(each * questions / _MILLION)

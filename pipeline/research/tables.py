@@ -1,7 +1,10 @@
 """What `trajectory` and `prr` share of their tables: rows, columns that look alike, the page."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from pipeline.display.table import Align, Column, Table, to_markdown
 
@@ -29,6 +32,31 @@ def columns(
     ]
 
 
+def names(rows: Rows, **titles: str) -> list[Column]:
+    """Columns that say what a row is of; one that is the same in all rows is only in files."""
+    return [
+        Column(key, title, align="left", wide=not varies(rows, key))
+        for key, title in titles.items()
+    ]
+
+
+def records(cells: Mapping[str, Any], **same: Any) -> list[Row]:
+    """Rows of columns, lists or arrays (n,), behind cells that are the same in all.
+
+    A column that is None, and what is masked, becomes None.
+
+    >>> change = np.ma.array([0, 5], mask=[True, False])
+    >>> records({"step": [1, 2], "change": change, "sigma": None}, k=8)
+    [{'k': 8, 'step': 1, 'change': None, 'sigma': None}, \
+{'k': 8, 'step': 2, 'change': 5, 'sigma': None}]
+    """
+    lists = [
+        itertools.repeat(None) if cell is None else np.ma.asarray(cell).tolist()  # type: ignore[no-untyped-call]
+        for cell in cells.values()
+    ]
+    return [same | dict(zip(cells, row, strict=True)) for row in zip(*lists, strict=False)]
+
+
 def where(rows: Rows, **cells: Any) -> list[Any]:
     """The rows that hold these cells.
 
@@ -36,6 +64,18 @@ def where(rows: Rows, **cells: Any) -> list[Any]:
     [{'k': 2, 'tau': 0.7}]
     """
     return [row for row in rows if all(row[key] == cell for key, cell in cells.items())]
+
+
+def grouped(rows: Rows, *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+    """Rows by what some of their columns hold, in the order of the first of each.
+
+    >>> grouped([{"k": 2}, {"k": 1}, {"k": 2}], "k")
+    {(2,): [{'k': 2}, {'k': 2}], (1,): [{'k': 1}]}
+    """
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
 
 
 def values(rows: Rows, key: str) -> list[Any]:

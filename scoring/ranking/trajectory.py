@@ -120,11 +120,11 @@ def stabilities(
     >>> {label: round(s.tau_mean, 2) for label, s in stabilities(track, scores).items()}
     {'avg': 0.92, 'Pass@4': 0.91}
     """
-    tail = (1 - check_confidence(confidence)) / 2
+    check_confidence(confidence)
     counts = track_counts(R)
     drawn = resampled_scores(R, scores, trials, replicates, seed)
     return {
-        label: _summary(scored(score, counts, label), drawn[label], tail)
+        label: _summary(scored(score, counts, label), drawn[label], confidence)
         for label, score in scores.items()
     }
 
@@ -177,19 +177,26 @@ def _levels(scores: npt.ArrayLike) -> Ints:
     return -ranks(values)
 
 
-def _summary(own: Floats, drawn: Floats, tail: float) -> Stability:
-    """Of the scores (n,) themselves, and of those of the replicates (replicates, n)."""
-    tau_b, taus_b = progress_tau_b(own), progress_tau_b(drawn)
-    values: list[Any] = [monotone_tau(own), *_spread(monotone_tau(drawn), tail)]
-    values += [None if tau_b.mask else float(tau_b), *_spread(taus_b.compressed(), tail)]
-    values += [float(np.mean(taus_b.mask))]
-    values += [down_share(own), *_spread(down_share(drawn), tail)]
-    return Stability(*values)
+def spread(values: Floats, confidence: float) -> tuple[float | None, float | None, float | None]:
+    """Mean and both ends of the percentile interval of draws (n,); ``None`` for no draws.
 
+    Ends are values that occurred, and the interval holds at least ``confidence`` of them.
 
-def _spread(values: Floats, tail: float) -> Any:
-    """Mean and both ends; three times ``None`` for no values."""
+    >>> spread(np.array([0.0, 0.0, 1.0, 1.0]), 0.5)
+    (0.5, 0.0, 1.0)
+    """
     if not values.size:
         return None, None, None
+    tail = (1 - check_confidence(confidence)) / 2
     low, high = np.quantile(values, [tail, 1 - tail], method="inverted_cdf")
     return float(values.mean()), float(low), float(high)
+
+
+def _summary(own: Floats, drawn: Floats, confidence: float) -> Stability:
+    """Of the scores (n,) themselves, and of those of the replicates (replicates, n)."""
+    tau_b, taus_b = progress_tau_b(own), progress_tau_b(drawn)
+    values: list[Any] = [monotone_tau(own), *spread(monotone_tau(drawn), confidence)]
+    values += [None if tau_b.mask else float(tau_b), *spread(taus_b.compressed(), confidence)]
+    values += [float(np.mean(taus_b.mask))]
+    values += [down_share(own), *spread(down_share(drawn), confidence)]
+    return Stability(*values)

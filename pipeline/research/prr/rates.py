@@ -68,7 +68,7 @@ def reversals(
     if greedy is not None:
         one, other = (protocols.greedy(side) for side in greedy)
         rate = reversal_rate(one.value, other.value)
-        rates.append(Reversals(GREEDY, GREEDY, 1, one, other, rate))
+        rates.append(Reversals(GREEDY.name, GREEDY.label, 1, one, other, rate))
     drawn: dict[int, tuple[float, float, float]] = {}  # by k of Pass@k
     for metric in protocols.metrics(cfg.metrics):
         if metric.k > fewest:

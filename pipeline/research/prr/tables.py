@@ -47,14 +47,14 @@ class Measured(NamedTuple):
         """The protocols that a page has room for: greedy, avg@N, Pass@k with the largest k."""
         of = {one.metric: one for one in self.reversals}
         passes = [one for one in self.reversals if one.metric.startswith(PASS) and one.trials > 1]
-        return [*(of[name] for name in (GREEDY, AVG) if name in of), *passes[-1:]]
+        return [*(of[name] for name in (GREEDY.name, AVG) if name in of), *passes[-1:]]
 
     def cost(self, one: Reversals, cfg: ReversalConfig) -> float | None:
         """What one model's evaluation before costs, in the currency of the prices.
 
         Pass@k: what k attempts cost, as MaP draws it; here its score takes all N trials.
         """
-        tokens = self.tokens["greedy" if one.metric == GREEDY else "sampled"]
+        tokens = self.tokens["greedy" if one.metric == GREEDY.name else "sampled"]
         questions = len(self.cohort.question_ids)
         return tokens and protocols.evaluation_cost(tokens, questions, one.trials, cfg.prices)
 
@@ -132,7 +132,7 @@ def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
         notes.append(f"settled and reversed by some protocol: {named}{more}")
     notes.append(
         "greedy: one attempt of each question, so no interval from trials"
-        if where(rows, metric=GREEDY)
+        if where(rows, metric=GREEDY.name)
         else "greedy is left out: not every run has a graded one beside it, RUN-greedy"
     )
     if short := [one.title() for one in protocols.metrics(cfg.metrics) if one.k > fewest]:

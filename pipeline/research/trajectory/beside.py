@@ -9,28 +9,27 @@ import scoring
 from pipeline.base.console import percent, warn
 from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.display.table import Column, Table
-from pipeline.research import protocols
-from pipeline.research.tables import Row, Rows, columns, values, varies, where
+from pipeline.research.protocols import AVERAGE
+from pipeline.research.tables import Row, Rows, columns, grouped, names, records, values, where
 from pipeline.research.trajectory.stability import INDEPENDENT
 from pipeline.research.trajectory.tracks import Track, common_steps
 
 
-def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
+def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
     """One row for each pair of training runs, data set, size of windows and step both have.
 
     The difference is that of avg@N, as of `scoring.compare`: with the same trials that is the z of
     Bayes@N, and with others no prior pulls one of them further than the other.
     """
     rows: list[Row] = []
-    average = protocols.metrics([])[0]
-    for first, second, shared in _pairs(tracks):
-        a, b = (average.summary(track.at(shared).R, cfg.confidence) for track in (first, second))
+    for first, second, steps in _pairs(tracks):
+        a, b = (AVERAGE.summary(track.at(steps).R, cfg.confidence) for track in (first, second))
         # Equal but for rounding is equal: a difference of 1e-16 has no sign.
         levels = scoring.ranks(np.stack([a.value, b.value], axis=-1))
         second_value = np.where(levels[:, 0] == levels[:, 1], a.value, b.value)
         compared = scoring.compare_scores(a.value, a.sigma, second_value, b.sigma, cfg.confidence)
         cells = {
-            "step": shared,
+            "step": steps,
             "first_score": a.value,
             "second_score": b.value,
             "difference": compared.difference,
@@ -39,83 +38,20 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
             "probability": compared.probability,
             "real": (compared.lo > 0) | (compared.hi < 0),
         }
-        pair = {
-            "first": first.training,
-            "second": second.training,
-            "dataset": first.dataset,
-            "window": first.window,
-        }
-        columns_of = [np.asarray(of).tolist() for of in cells.values()]
-        rows += [pair | dict(zip(cells, row, strict=True)) for row in zip(*columns_of, strict=True)]
-    return rows
-
-
-def _pairs(tracks: Sequence[Track]) -> Iterator[tuple[Track, Track, list[int]]]:
-    """Tracks of two training runs on one data set with one size of windows; steps both have."""
-    for first, second in itertools.combinations(tracks, 2):
-        alike = (first.dataset, first.window) == (second.dataset, second.window)
-        if first.training != second.training and alike:
-            shared = common_steps([first, second])
-            rest = {*first.steps.tolist(), *second.steps.tolist()} - {*shared}
-            if rest and first.window == 1:
-                warn(
-                    f"{first.training} and {second.training} on {first.dataset}: side by side at"
-                    f" the {len(shared)} steps that both have; {len(rest)} have only one of them"
-                )
-            if shared:
-                yield first, second, shared
-
-
-def crossings(rows: Rows) -> list[Row]:
-    """How often the curves of each pair cross, from the rows of `ahead`.
-
-    A crossing is a change of sign of the difference from one step to the next at which it is not 0.
-    A real one is a change of sign from one real difference to the next real one, whatever lies
-    between. All windows are judged at the steps that all windows of both trainings have: more
-    steps have more crossings.
-    """
-    crossed = []
-    of = ("first", "second", "dataset")
-    for pair in dict.fromkeys(tuple(row[key] for key in of) for row in rows):
-        cells = dict(zip(of, pair, strict=True))
-        own = where(rows, **cells)
-        windows = {size: where(own, window=size) for size in values(own, "window")}
-        shared = set.intersection(*({*values(of, "step")} for of in windows.values()))
-        for size, all_steps in windows.items():
-            steps = [row for row in all_steps if row["step"] in shared]
-            at = values(steps, "step") or [None]
-            crossed.append(
-                {
-                    **cells,
-                    "window": size,
-                    "steps": len(steps),
-                    "from": at[0],
-                    "to": at[-1],
-                    "at": ", ".join(map(str, values(steps, "step"))),
-                    "settled": len(where(steps, real=True)),
-                    "first_ahead": sum(row["difference"] > 0 for row in steps),
-                    "crossings": _changes([row for row in steps if row["difference"] != 0]),
-                    "real": _changes(where(steps, real=True)),
-                }
-            )
-    return crossed
-
-
-def _changes(rows: Rows) -> int:
-    """How often the sign of the difference changes from a row to the next; none is 0."""
-    signs = [row["difference"] > 0 for row in rows]
-    return sum(before != after for before, after in itertools.pairwise(signs))
-
-
-def ahead_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
-    """The rows of `ahead` as a table."""
+        rows += records(
+            cells,
+            first=first.training,
+            second=second.training,
+            dataset=first.dataset,
+            window=first.window,
+        )
     heads = [
-        *_names(rows),
-        Column("step", "step"),
+        *_pair(rows),
+        *columns(step="step"),
         *columns("{:.4f}", group="avg@N", first_score="first", second_score="second"),
         *columns("{:+.4f}", difference="difference", low="low", high="high"),
         *columns("{:.3f}", probability="P(first ahead)"),
-        Column("real", "real"),
+        *columns(real="real"),
     ]
     notes = [
         f"low, high: {percent(cfg.confidence)} credible interval of the difference of the success"
@@ -126,12 +62,58 @@ def ahead_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
     return Table("which training run is ahead", heads, rows, notes)
 
 
-def crossings_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
-    """The rows of `crossings` as a table."""
+def _pairs(tracks: Sequence[Track]) -> Iterator[tuple[Track, Track, list[int]]]:
+    """Tracks of two training runs on one data set with one size of windows; steps both have."""
+    for first, second in itertools.combinations(tracks, 2):
+        alike = (first.dataset, first.window) == (second.dataset, second.window)
+        if first.training == second.training or not alike:
+            continue
+        shared = common_steps([first, second])
+        alone = {*first.steps.tolist(), *second.steps.tolist()} - {*shared}
+        if alone and first.window == 1:
+            warn(
+                f"{first.training} and {second.training} on {first.dataset}: side by side at the"
+                f" {len(shared)} steps that both have; {len(alone)} have only one of them"
+            )
+        if shared:
+            yield first, second, shared
+
+
+def crossings(ahead: Rows, cfg: TrajectoryConfig) -> Table:
+    """How often the curves of each pair cross, from the rows of `ahead`.
+
+    A crossing is a change of sign of the difference from one step to the next at which it is not 0.
+    A real one is a change of sign from one real difference to the next real one, whatever lies
+    between. All windows are judged at the steps that all windows of both trainings have: more
+    steps have more crossings.
+    """
+    rows: list[Row] = []
+    for (first, second, dataset), own in grouped(ahead, "first", "second", "dataset").items():
+        windows = grouped(own, "window")
+        shared = set.intersection(*({*values(of, "step")} for of in windows.values()))
+        for (window,), all_steps in windows.items():
+            judged = [row for row in all_steps if row["step"] in shared]
+            steps = values(judged, "step")
+            rows.append(
+                {
+                    "first": first,
+                    "second": second,
+                    "dataset": dataset,
+                    "window": window,
+                    "steps": len(steps),
+                    "from": steps[0] if steps else None,
+                    "to": steps[-1] if steps else None,
+                    "at": ", ".join(map(str, steps)),
+                    "settled": len(where(judged, real=True)),
+                    "first_ahead": sum(row["difference"] > 0 for row in judged),
+                    "crossings": _changes([row for row in judged if row["difference"] != 0]),
+                    "real": _changes(where(judged, real=True)),
+                }
+            )
     heads = [
-        *_names(rows),
+        *_pair(rows),
         *columns(titles={"steps": "number", "from": "from", "to": "to"}, group="steps"),
-        Column("at", "at", align="left", wide=True),
+        *columns(align="left", wide=True, at="at"),
         *columns(first_ahead="first ahead"),
         *columns(group="differences", settled="real"),
         *columns(crossings="crossings"),
@@ -147,9 +129,15 @@ def crossings_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
     return Table("where training runs cross", heads, rows, notes)
 
 
-def _names(rows: Rows) -> list[Column]:
+def _changes(rows: Rows) -> int:
+    """How often the sign of the difference changes from a row to the next; none is 0."""
+    signs = [row["difference"] > 0 for row in rows]
+    return sum(before != after for before, after in itertools.pairwise(signs))
+
+
+def _pair(rows: Rows) -> list[Column]:
     return [
         *columns(align="left", first="first", second="second"),
-        Column("dataset", "data set", align="left", wide=not varies(rows, "dataset")),
-        Column("window", "window"),
+        *names(rows, dataset="data set"),
+        *columns(window="window"),
     ]

@@ -5,11 +5,12 @@ have rows of their own. Single and merged are judged over the steps that all win
 from Table 4, which is of single checkpoints at all of theirs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from pipeline.display.table import Column, Table
-from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
-from pipeline.research.tables import Row, Rows, columns, values, varies, where
+from pipeline.display.table import Table
+from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS, largest_k
+from pipeline.research.tables import Row, Rows, columns, grouped, names, values, where
 from pipeline.research.trajectory.stability import ALL, COMMON, THREE
 
 _NOTE = "Kendall's τ between score and training, ties discordant"
@@ -40,50 +41,42 @@ def tables(rows: Rows, gains: Rows) -> dict[str, Table]:
 
 def _protocols(common: Rows, windows: Sequence[int]) -> Table:
     """Table 1: merging and Pass@k, each alone and both together."""
-    lines = []
-    for training in values(common, "training"):
-        own = where(common, training=training)
-        ks = [int(m.removeprefix(PASS)) for m in values(own, "metric") if m.startswith(PASS)]
-        k = max(ks, default=1)
-        # Pass@1 may not be among the metrics, and avg@N is the same.
-        protocols = [("Original (Merge@1, Pass@1)", 1, AVG)]
-        protocols += [(f"+ Merge@{w}", w, AVG) for w in windows]
-        if k > 1:
-            protocols.append((f"+ Pass@{k}", 1, f"{PASS}{k}"))
-            protocols += [(f"MaP (Merge@{w}, Pass@{k})", w, f"{PASS}{k}") for w in windows]
-        for name, window, metric in protocols:
-            cells = _by_dataset(common, where(own, window=window, metric=metric), "tau")
-            lines.append({"training": training, "protocol": name, **cells})
-    heads = [*_left(lines), *columns(align="left", protocol="protocol")]
+    k = largest_k(values(common, "metric"))
+    # Pass@1 may not be among the metrics, and avg@N is the same.
+    protocols = [("Original (Merge@1, Pass@1)", 1, AVG)]
+    protocols += [(f"+ Merge@{w}", w, AVG) for w in windows]
+    if k > 1:
+        protocols.append((f"+ Pass@{k}", 1, f"{PASS}{k}"))
+        protocols += [(f"MaP (Merge@{w}, Pass@{k})", w, f"{PASS}{k}") for w in windows]
+    rows = _by_dataset(common, protocols)
+    heads = [*names(rows, training="training"), *columns(align="left", protocol="protocol")]
     heads += columns(THREE, {f"of_{name}": name for name in values(common, "dataset")})
     title = "merging and Pass@k (form of MaP's Table 1)"
-    return Table(title, heads, lines, [_SHARED, _ALIKE])
+    return Table(title, heads, rows, [_SHARED, _ALIKE])
 
 
 def _merge(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
     """Table 2: what merging changes, by data set and metric."""
-    lines = []
-    for cells, own in _subjects(common):
-        for window in windows:
-            before, after = own.get(1), own.get(window)
-            if before and after:
-                lines.append(
-                    {
-                        **cells,
-                        "window": window,
-                        "original": before["tau"],
-                        "merge": after["tau"],
-                        "improve": after["tau"] - before["tau"],
-                        **_gain(gains, before, after),
-                        "original_down": before["down"],
-                        "merge_down": after["down"],
-                    }
-                )
+    rows = [
+        {
+            **subject,
+            "window": window,
+            "original": before["tau"],
+            "merge": after["tau"],
+            "improve": after["tau"] - before["tau"],
+            **_gain(gains, after),
+            "original_down": before["down"],
+            "merge_down": after["down"],
+        }
+        for subject, own in _subjects(common)
+        for window in windows
+        if (before := own.get(1)) and (after := own.get(window))
+    ]
     down = {"original_down": "original", "merge_down": "merge"}
     heads = [
-        *_left(lines),
+        *names(rows, training="training"),
         *columns(align="left", dataset="data set", metric="metric"),
-        Column("window", "window"),
+        *columns(window="window"),
         *columns(THREE, original="original", merge="merge"),
         *columns("{:+.3f}", improve="improve"),
         *columns("{:+.3f}", group="boot", gain_low="low", gain_high="high"),
@@ -91,86 +84,73 @@ def _merge(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
     ]
     notes = [
         f"{_SHARED}; boot: interval of the improvement over replicates of as many trials,"
-        " single and merged on the same draws; blank where their numbers differ",
+        " single and merged on the same draws",
         _ALIKE,
     ]
-    return Table("what merging changes (form of MaP's Table 2)", heads, lines, notes)
+    return Table("what merging changes (form of MaP's Table 2)", heads, rows, notes)
 
 
-def _gain(gains: Rows, before: Row, after: Row) -> Row:
-    """The interval of what merging gains, for two rows of `stability`.
-
-    Blank where replicates do not have as many trials as the scores: where questions, or single and
-    merged, do not have the same number.
-    """
-    same: list[Row] = []
-    if before["trials"] is not None and before["trials"] == after["trials"]:
-        cells = {key: after[key] for key in ("training", "dataset", "window", "metric")}
-        if after["twin"]:
-            cells["metric"] = BAYES
-        same = where(gains, n=after["trials"], **cells)
-    return {f"gain_{end}": same[0][end] if same else None for end in ("low", "high")}
+def _gain(gains: Rows, merged: Row) -> Row:
+    """The interval of what merging gains in replicates of as many trials as a row's score."""
+    place = {key: merged[key] for key in ("training", "dataset", "window")}
+    metric = BAYES if merged["twin"] else merged["metric"]
+    own = where(gains, n=merged["trials"], metric=metric, **place)
+    return {f"gain_{end}": own[0][end] if own else None for end in ("low", "high")}
 
 
 def _windows(common: Rows, windows: Sequence[int]) -> Table:
     """Table 3: the size of the window."""
-    lines = [
-        {**cells, **{f"merge_{w}": own[w]["tau"] if w in own else None for w in (1, *windows)}}
-        for cells, own in _subjects(common)
+    titles = {1: "original"} | {window: f"Merge@{window}" for window in windows}
+    rows = [
+        {**subject, **{f"merge_{w}": own[w]["tau"] if w in own else None for w in titles}}
+        for subject, own in _subjects(common)
     ]
     heads = [
-        *_left(lines),
+        *names(rows, training="training"),
         *columns(align="left", dataset="data set", metric="metric"),
-        *columns(THREE, {"merge_1": "original"} | {f"merge_{w}": f"Merge@{w}" for w in windows}),
+        *columns(THREE, {f"merge_{window}": title for window, title in titles.items()}),
     ]
-    return Table("the size of the window (form of MaP's Table 3)", heads, lines, [_SHARED, _ALIKE])
+    return Table("the size of the window (form of MaP's Table 3)", heads, rows, [_SHARED, _ALIKE])
 
 
 def _pass_k(single: Rows) -> Table:
     """Table 4: single checkpoints by metric; mean over bootstrap replicates beside."""
-    lines = []
-    others = [m for m in values(single, "metric") if m not in (GREEDY, AVG, BAYES, f"{PASS}1")]
-    for training in values(single, "training"):
-        for metric in (GREEDY, AVG, *others):
-            if own := where(single, training=training, metric=metric):
-                title = {GREEDY: "Greedy", AVG: "Pass@1"}.get(metric, _metric(own[0]))
-                cells = _by_dataset(single, own, "tau")
-                means = _by_dataset(single, own, "tau_mean")
-                cells |= {f"{key}_mean": mean for key, mean in means.items()}
-                lines.append({"training": training, "protocol": title, **cells})
-    heads = [*_left(lines), Column("protocol", "protocol", align="left")]
+    titles = {GREEDY.name: "Greedy", AVG: "Pass@1"}
+    for row in single:
+        if row["metric"] not in (BAYES, f"{PASS}1"):
+            titles.setdefault(row["metric"], _title(row))
+    protocols = [(title, 1, metric) for metric, title in titles.items()]
+    rows = _by_dataset(single, protocols)
+    heads = [*names(rows, training="training"), *columns(align="left", protocol="protocol")]
     for name in values(single, "dataset"):
-        heads.append(Column(f"of_{name}", "τ", r"$\tau$", THREE, group=name))
-        heads.append(Column(f"of_{name}_mean", "bootstrap", format=THREE, group=name))
+        titles = {f"of_{name}": "τ", f"of_{name}_mean": "bootstrap"}
+        heads += columns(THREE, titles, group=name)
     notes = [f"{_NOTE}, single checkpoints; bootstrap: mean over replicates of the trials", _ALIKE]
-    return Table("Pass@k along training (form of MaP's Table 4)", heads, lines, notes)
+    return Table("Pass@k along training (form of MaP's Table 4)", heads, rows, notes)
 
 
-def _by_dataset(rows: Rows, own: Rows, key: str) -> Row:
-    """A cell of one's own row for each data set that there is; None where it has none."""
-    cells = {row["dataset"]: row[key] for row in own}
-    return {f"of_{name}": cells.get(name) for name in values(rows, "dataset")}
+def _by_dataset(rows: Rows, protocols: Sequence[tuple[str, int, str]]) -> list[Row]:
+    """A row for each training and protocol (title, window, metric); τ and its mean by data set."""
+    lines = []
+    for (training,), own in grouped(rows, "training").items():
+        for title, window, metric in protocols:
+            of = {row["dataset"]: row for row in where(own, window=window, metric=metric)}
+            line: Row = {"training": training, "protocol": title}
+            for name in values(rows, "dataset"):
+                line[f"of_{name}"] = of[name]["tau"] if name in of else None
+                line[f"of_{name}_mean"] = of[name]["tau_mean"] if name in of else None
+            lines += [line] if of else []
+    return lines
 
 
 def _subjects(rows: Rows) -> Iterator[tuple[Row, dict[int, Row]]]:
-    """Training, data set and metric, and rows by window.
-
-    Pass@1 and Bayes@N only where avg@N is another order: windows may have other numbers of trials.
-    """
-    groups: dict[tuple[str, str, str], dict[int, Row]] = {}
-    for row in rows:
-        subject = (row["training"], row["dataset"], row["metric"])
-        groups.setdefault(subject, {})[row["window"]] = dict(row)
-    for (training, dataset, metric), own in groups.items():
-        if metric == AVG or not all(row["twin"] for row in own.values()):
-            first = own[min(own)]
-            yield {"training": training, "dataset": dataset, "metric": _metric(first)}, own
+    """Training, data set and metric, and rows by window; avg@N for all that have its order."""
+    apart = [row for row in rows if row["metric"] == AVG or not row["twin"]]
+    for (training, dataset, _), own in grouped(apart, "training", "dataset", "metric").items():
+        subject = {"training": training, "dataset": dataset, "metric": _title(own[0])}
+        yield subject, {row["window"]: row for row in own}
 
 
-def _metric(row: Row) -> str:
+def _title(row: Mapping[str, Any]) -> str:
     """The metric's title, behind the window's."""
     return str(row["protocol"].partition(", ")[2])
-
-
-def _left(rows: Rows) -> list[Column]:
-    return [Column("training", "training", align="left", wide=not varies(rows, "training"))]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipeline.base.console import percent
 from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.research.protocols import AVG, PASS
-from pipeline.research.tables import Rows, values, varies, where
+from pipeline.research.tables import Rows, grouped, values, varies, where
 from pipeline.research.trajectory.stability import COMMON
 
 _SAME = 1e-9  # taus closer than that are of one order
@@ -23,14 +23,14 @@ def lines(stability: Rows, pairs: Rows, merges: Rows, cfg: TrajectoryConfig) -> 
     """
     common = where(stability, steps=COMMON)
     heads = [key for key in ("training", "dataset") if varies(common, key)]
-    said = []
-    for training, dataset in dict.fromkeys((row["training"], row["dataset"]) for row in common):
+    summary: list[str] = []
+    for (training, dataset), own in grouped(common, "training", "dataset").items():
         place = {"training": training, "dataset": dataset}
         head = ", ".join(place[key] for key in heads)
-        own, gains, against = (where(rows, **place) for rows in (common, merges, pairs))
-        for line in (_steadiest(own), *_merging(gains, cfg), *_against(against)):
-            said.append(f"{head}: {line}" if head else line)
-    return said
+        gains, compared = where(merges, **place), where(pairs, **place)
+        sentences = [_steadiest(own), *_merging(gains, cfg), *_against(compared)]
+        summary += [f"{head}: {sentence}" if head else sentence for sentence in sentences]
+    return summary
 
 
 def _steadiest(rows: Rows) -> str:

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from scipy.stats import binom
 
 from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Table
 from pipeline.research import protocols
-from pipeline.research.tables import Row, Rows, columns
-from pipeline.research.trajectory.stability import names
+from pipeline.research.tables import Row, columns
+from pipeline.research.trajectory.stability import place
 from pipeline.research.trajectory.tracks import Track
 from scoring.metrics.passk_variance import delta_variance, posterior_variance, sampling_variance
 
@@ -24,9 +24,9 @@ Floats = npt.NDArray[np.float64]
 POINTS = 201  # of p in a picture
 
 
-def variances(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
+def variances(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
     """Of Pass@k over all questions, on the oldest and the newest single checkpoint of each."""
-    return [
+    rows = [
         {
             "training": track.training,
             "dataset": track.dataset,
@@ -34,27 +34,40 @@ def variances(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
             "which": which,
             "name": track.names[at],
             "k": k,
-            "n": int(track.had[at].min()),
-            **_three(track.had[at], track.R[at].sum(axis=-1), k),
+            "n": track.trials,
+            **_three(track.trials, track.R[at].sum(axis=-1), k),
         }
         for track in tracks
         if track.window == 1
         for which, at in (("oldest", 0), ("newest", -1))
-        for k in protocols.passes(protocols.metrics(cfg.metrics), track.trials)
+        for k in protocols.passes(cfg.metrics, track.trials)
     ]
+    three = {"delta": "delta method", "plug_in": "plug-in", "posterior": "posterior"}
+    ratios = {"delta_ratio": "delta method", "posterior_ratio": "posterior"}
+    heads = [
+        *place(rows),
+        *columns(align="left", which="checkpoint", name="name"),
+        *columns(n="trials"),
+        *columns("{:.3g}", three, group="variance"),
+        *columns("{:.3f}", ratios, group="to plug-in"),
+        *columns(wide=True, k="k"),
+    ]
+    notes = [
+        "delta method: MaP's appendix D; plug-in: the estimator's variance over repeated samples,"
+        " exact but for p: both have c/N in its place, so a question always or never solved adds"
+        " nothing",
+        "posterior: of p ~ Beta(1 + c, 1 + N - c), as Bayes@N has it",
+        "picture: one question by its true p; variance by the delta method over the exact one, and"
+        " the posterior's, averaged over what may be seen (dashed), over the exact one",
+    ]
+    return Table("variance of Pass@k, three ways", heads, rows, notes)
 
 
-def _three(n: Any, correct: Any, k: int) -> Row:
+def _three(n: int, correct: Any, k: int) -> Row:
     """Variances of the mean over questions (M,), of which `correct` of n trials are."""
     c = np.asarray(correct, dtype=np.int64)
-    delta, exact, posterior = (
-        float(of.sum()) / len(n) ** 2
-        for of in (
-            delta_variance(c / n, k, n),
-            sampling_variance(c / n, k, n),
-            posterior_variance(c, n, k),
-        )
-    )
+    each = delta_variance(c / n, k, n), sampling_variance(c / n, k, n), posterior_variance(c, n, k)
+    delta, exact, posterior = (float(of.sum()) / len(c) ** 2 for of in each)
     return {
         "delta": delta,
         "plug_in": exact,
@@ -84,26 +97,3 @@ def along_p(n: int, ks: Sequence[int]) -> tuple[Floats, dict[str, Floats], dict[
         for of, values in ((deltas, delta_variance(p, k, n)), (posteriors, mean)):
             of[f"k = {k}"] = np.divide(values, exact, np.full(p.shape, np.nan), where=exact > 0)
     return p, deltas, posteriors
-
-
-def table(rows: Rows) -> Table:
-    """The rows of `variances` as a table."""
-    three = {"delta": "delta method", "plug_in": "plug-in", "posterior": "posterior"}
-    ratios = {"delta_ratio": "delta method", "posterior_ratio": "posterior"}
-    heads = [
-        *names(rows),
-        *columns(align="left", which="checkpoint", name="name"),
-        Column("n", "trials"),
-        *columns("{:.3g}", three, group="variance"),
-        *columns("{:.3f}", ratios, group="to plug-in"),
-        Column("k", "k", wide=True),
-    ]
-    notes = [
-        "delta method: MaP's appendix D; plug-in: the estimator's variance over repeated samples,"
-        " exact but for p: both have c/N in its place, so a question always or never solved adds"
-        " nothing",
-        "posterior: of p ~ Beta(1 + c, 1 + N - c), as Bayes@N has it",
-        "picture: one question by its true p; variance by the delta method over the exact one, and"
-        " the posterior's, averaged over what may be seen (dashed), over the exact one",
-    ]
-    return Table("variance of Pass@k, three ways", heads, rows, notes)

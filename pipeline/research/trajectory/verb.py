@@ -9,7 +9,8 @@ from pipeline.base.console import collected, note, results
 from pipeline.config.trajectory import Settings
 from pipeline.display import files
 from pipeline.display import table as tabular
-from pipeline.research.tables import Row, page
+from pipeline.research import protocols
+from pipeline.research.tables import page
 from pipeline.research.trajectory import evaluate, plan, preview, tracks
 from pipeline.research.trajectory.plan import TrajectoryPlan
 from pipeline.research.trajectory.tracks import Track
@@ -41,7 +42,9 @@ def run(asked: Settings, dry_run: bool = False) -> None:
         note(preview.line(planned, lacking))
         evaluate.evaluate(planned, lacking, asked.cfg.merge.keep)
         read = tracks.read(planned)
-        tracks.say_short(read, asked.cfg.metrics)
+        short = [m.title() for m in protocols.metrics(asked.cfg.metrics) if m.k > read[0].trials]
+        if short:
+            note(f"{', '.join(short)} left out, as there are only {read[0].trials} trials")
         analyse(read, asked, planned, warnings)
 
 
@@ -64,29 +67,21 @@ def analyse(
     )
 
     cfg = asked.cfg
-    rows: dict[str, list[Row]] = {
-        "stability": stability.stability(read, cfg),
-        "curve": stability.curve(read, cfg),
-        "ahead": beside.ahead(read, cfg),
-        "variance": variance.variances(read, cfg),
-        **samples.samples(read, cfg)._asdict(),
-    }
-    rows["crossings"] = beside.crossings(rows["ahead"])
+    steady, curve = stability.stability(read, cfg), stability.curve(read, cfg)
+    ahead, by_trials = beside.ahead(read, cfg), samples.samples(read, cfg)
     tables = {
-        "stability": stability.stability_table(rows["stability"], cfg),
-        **forms.tables(rows["stability"], rows["gains"]),
-        "samples": samples.samples_table(rows["samples"], cfg),
-        "pairs": samples.pairs_table(rows["pairs"], cfg),
-        "gains": samples.gains_table(rows["gains"], cfg),
-        "crossings": beside.crossings_table(rows["crossings"], cfg),
-        "ahead": beside.ahead_table(rows["ahead"], cfg),
-        "variance": variance.table(rows["variance"]),
-        "curve": stability.curve_table(rows["curve"], cfg),
+        "stability": stability.stability_table(steady, cfg),
+        **forms.tables(steady, by_trials["gains"].rows),
+        **by_trials,
+        "crossings": beside.crossings(ahead.rows, cfg),
+        "ahead": ahead,
+        "variance": variance.variances(read, cfg),
+        "curve": curve,
     }
+    rows = {stem: table.rows for stem, table in tables.items()}
     tables = {stem: table for stem, table in tables.items() if table.rows}
-    shared = stability.stability_table(rows["stability"], cfg, stability.COMMON)
-    merges = tables["merge"].rows if "merge" in tables else []
-    lines = summary.lines(rows["stability"], rows["pairs"], merges, cfg)
+    shared = stability.stability_table(steady, cfg, stability.COMMON)
+    lines = summary.lines(steady, rows["pairs"], rows.get("merge", []), cfg)
     tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
     results.print("\n" + "\n".join(lines))
 
@@ -98,7 +93,7 @@ def analyse(
         "runs": _runs(planned),
         "summary": lines,
         "warnings": list(warnings),
-        "tables": {stem: table.rows for stem, table in tables.items()} | rows,
+        "tables": rows,
         "notes": {stem: list(table.notes) for stem, table in tables.items()},
     }
     title = f"Trajectory of {planned.label}"
