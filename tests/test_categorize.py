@@ -121,7 +121,7 @@ def test_every_rubric_gets_a_table_and_a_json(
     assert f"categorize: {M * N} attempts, 12 rubrics in" in said.err
     signals = signals_table.current(run).to_pylist()
     shy = sum(r["a"] < 0.6 and r["a"] > max(r["b"], r["c"]) for r in signals)
-    assert shy and f"A is the largest but under 0.6 in {shy} of {M * N} attempts" in said.out
+    assert shy and f"under 0.6 in {shy} of {M * N} attempts" in said.out
 
 
 def test_scores_are_bayes_of_the_masked_matrix(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     categories.print_rubrics(rubric_scores(run), 0.95)
     out = capsys.readouterr().out
     assert "Exact Match" in out and "0 to 1" in out and "95% intervals" in out
-    assert "invalid is repeated_pattern alone: there are no verdicts" in out
+    assert "repeated_pattern alone" in out
     categories.print_rubrics({}, 0.95)
     assert capsys.readouterr().out == ""
 
@@ -171,8 +171,8 @@ def test_without_verdicts_what_needs_them_is_left_out_or_refused(
     made_of = {path.stem for path in (run.path / "categories").glob("*.parquet")}
     assert set(NAMES) - made_of == {"verifier-only", "verifier-probe"}
     said = capsys.readouterr()
-    assert "verifier-only is left out: it needs a verifier's probabilities" in said.err
-    assert "invalid is repeated_pattern alone" in said.out
+    assert "verifier-only is left out" in said.err
+    assert "repeated_pattern alone" in said.out
     R = matrix(run, "exact-match")
     repeated = [row["repeated_pattern"] for row in signals_table.current(run).to_pylist()]
     assert (R == 0).ravel().tolist() == repeated
@@ -199,7 +199,7 @@ def test_without_log_probs_correctness_is_still_scored(tmp_path: Path) -> None:
     categorize(run)
     assert {"exact-match", "verifier-only", "efficiency-adjusted"} <= set(rubric_scores(run))
     assert "conf-calibrated" not in rubric_scores(run)
-    with pytest.raises(UserError, match="needs log-probs of completions: sample with"):
+    with pytest.raises(UserError, match=r"sampling\.logprobs=true"):
         categorize(again(run, "rubric.names=[conf-calibrated]"))
 
 
@@ -212,7 +212,7 @@ def test_attempts_without_verdict_are_left_out_where_others_have_one(
     run = made(tmp_path / "run", change=some)
     categorize(run)
     assert matrix(run, "exact-match").mask.sum() == 1
-    assert "1 attempts have no verdict and are left out" in capsys.readouterr().err
+    assert "1 attempts have no verdict" in capsys.readouterr().err
 
 
 def test_only_the_trials_that_are_scored_count(tmp_path: Path) -> None:
@@ -269,21 +269,21 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["rubric.names=[exact-mach]"], "rubric=exact-mach: no such choice .did you mean exact-"),
-        (["rubric.names=[nowhere/x.yaml]"], "rubric=nowhere/x.yaml: no such file"),
+        (["rubric.names=[exact-mach]"], "rubric=exact-mach.*exact-match"),
+        (["rubric.names=[nowhere/x.yaml]"], "rubric=nowhere/x.yaml"),
         (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml: not YAML"),
-        (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: the rubric: must be a mapping"),
-        (["rubric.names=[{tmp}/typo.yaml]"], "typo.yaml: category c1: condition `correkt`, char"),
-        (["rubric.names=[{tmp}/_hidden.yaml]"], "a rubric's file must not begin with _"),
-        (["rubric.names=[{tmp}/twice.yaml]"], "twice.yaml: not YAML .*key name is there twice"),
-        (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "there are two of the name exact"),
-        (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: 2 weights for the 3 categor"),
+        (["rubric.names=[{tmp}/list.yaml]"], "list.yaml.*mapping"),
+        (["rubric.names=[{tmp}/typo.yaml]"], "typo.yaml.* c1.*`correkt`"),
+        (["rubric.names=[{tmp}/_hidden.yaml]"], "begin with _"),
+        (["rubric.names=[{tmp}/twice.yaml]"], "twice.yaml.*name is there twice"),
+        (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two of the name exact"),
+        (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: 2 weights"),
         (["rubric.weights.exact-match=[0,nan,1]"], "rubric.weights.exact-match: .*finite"),
         (["rubric.weights.exact-match=x"], "rubric.weights.exact-match: w "),
         (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: w "),
         (["rubric.weights.exact-match=null"], "rubric.weights.exact-match: w "),
-        (["rubric.weights.no=[0,1]"], "rubric.weights.no: no such rubric here; there are concis"),
-        (["thresholds.file={tmp}/none.json"], "none.json: cannot be read"),
+        (["rubric.weights.no=[0,1]"], "rubric.weights.no.*concis"),
+        (["thresholds.file={tmp}/none.json"], "none.json"),
         (["thresholds.file={tmp}/bad.yaml"], "bad.yaml: not JSON"),
         (["thresholds.file={tmp}/list.yaml"], "list.yaml: holds no thresholds"),
     ],
@@ -359,7 +359,7 @@ def test_a_cohort_pools_the_runs_of_the_data_set(
     )
     assert found["values"]["len_p33"] == pytest.approx(np.quantile(ratios, 0.33))
     said = capsys.readouterr()
-    assert "fewer has other questions" in said.err and "elsewhere has other" in said.err
+    assert "fewer has other" in said.err and "elsewhere has other" in said.err
     assert "no-run does not count" in said.err
     assert "thresholds (2 runs of the data set" in said.out
     categorize(again(two, "thresholds.scope=cohort"))
@@ -417,13 +417,13 @@ def test_frozen_thresholds_are_used_as_they_are(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dataset": "others"}, "is of another data set, others and not sums"),
-        ({"questions": "x"}, "is of another set of questions, x and not"),
+        ({"dataset": "others"}, "others and not sums"),
+        ({"questions": "x"}, "questions, x and not"),
         ({"values": {}}, "holds no thresholds"),
-        ({"values": dict.fromkeys(THRESHOLDS, "x")}, "tau_high must be a finite number"),
-        ({"values": dict.fromkeys(THRESHOLDS, float("nan"))}, "tau_high must be a finite number"),
-        ({"values": dict.fromkeys(THRESHOLDS, 10**400)}, "tau_high must be a finite number"),
-        ({"values": dict.fromkeys(THRESHOLDS, 0.5) | {"len_p33": 0.9}}, "len_p33 is above len_p66"),
+        ({"values": dict.fromkeys(THRESHOLDS, "x")}, "tau_high.*finite"),
+        ({"values": dict.fromkeys(THRESHOLDS, float("nan"))}, "tau_high.*finite"),
+        ({"values": dict.fromkeys(THRESHOLDS, 10**400)}, "tau_high.*finite"),
+        ({"values": dict.fromkeys(THRESHOLDS, 0.5) | {"len_p33": 0.9}}, "len_p33 .*len_p66"),
     ],
 )
 def test_thresholds_that_do_not_fit_are_refused(
@@ -494,18 +494,18 @@ def test_old_signals_or_categories_are_never_scored(
     path = run.path / "categories" / "exact-match.parquet"
     path.write_bytes(path.read_bytes()[:100])
     assert set(rubric_scores(run)) == set(NAMES) - {"exact-match"}
-    assert "exact-match are out of date and left out" in capsys.readouterr().err
+    assert "exact-match are out of date" in capsys.readouterr().err
     [part] = run.grades.glob("*.parquet")
     part.rename(part.with_name("other.parquet"))
     assert rubric_scores(run) == {}
     assert "older than the run's grades" in capsys.readouterr().err
-    with pytest.raises(UserError, match="older than the run's grades; run `python -m pipeline sig"):
+    with pytest.raises(UserError, match="run `python -m pipeline sig"):
         categorize(run)
 
 
 def test_categorize_before_signals_says_what_to_do(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"q": "11"})
-    with pytest.raises(UserError, match="no signals yet; run `python -m pipeline signals` first"):
+    with pytest.raises(UserError, match="run `python -m pipeline signals`"):
         categorize(run)
     nothing = made(tmp_path / "other", change=nulls("is_correct"))
     with pytest.raises(UserError, match="no graded attempts"):

@@ -173,7 +173,7 @@ def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
     for name in ("leaderboard.tex", "leaderboard.md"):
         text = (tmp_path / "out" / name).read_text()
         assert "rank z" in text and "dense" in text and "share a rank" in text
-        assert "s.e. over questions: standard error" in text and "s.e. q" not in text
+        assert "s.e. over questions" in text and "s.e. q" not in text
 
 
 def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
@@ -332,7 +332,7 @@ def test_one_model_is_shown_without_ranks(
 ) -> None:
     run_of(tmp_path, "good", MARKS["good"])
     found = compared(tmp_path, "dataset=sums")["datasets"][0]
-    assert "one model only, good; ranks need two" in capsys.readouterr().err
+    assert "ranks need two" in capsys.readouterr().err
     assert [row["model"] for row in found["models"]] == ["good"]
     assert "neighbours" not in found and found["groups"] == [["good"]]
 
@@ -357,8 +357,8 @@ def test_shrinkage_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[st
         run_of(tmp_path, name, {f"q{i}": line for i in range(20)})
     compared(tmp_path)
     shown = capsys.readouterr()
-    assert "the uniform prior moved μ of sure by more than 0.5 σ" in shown.err
-    assert "exceeds 0.5 for 1 of 2 models" in shown.out
+    assert "moved μ of sure" in shown.err
+    assert "1 of 2 models" in shown.out
 
 
 def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
@@ -421,10 +421,10 @@ def test_rubrics_are_computed_anew_with_the_thresholds_of_all_models(
     mu = (p @ np.array(rubric.weights)).mean(axis=1)
     for i, name in enumerate(one.names):
         assert by[name]["concision-high-conf"] == pytest.approx(mu[i])
-    assert "the runs' own thresholds.json" in (root / "out" / "rubrics.md").read_text()
-    assert "invalid is repeated_pattern alone" in (
-        root / "out" / "rubrics.tex"
-    ).read_text().replace("\\_", "_")
+    assert "own thresholds.json" in (root / "out" / "rubrics.md").read_text()
+    assert "repeated_pattern alone" in (root / "out" / "rubrics.tex").read_text().replace(
+        "\\_", "_"
+    )
     assert "verifier-only (A_high, B, C)" in capsys.readouterr().err
 
 
@@ -460,10 +460,8 @@ def test_a_signal_that_one_run_lacks_is_used_for_none(
         with_signals(member.run, i, ("completion_bpt",) if i else ())
     made = cohort_rubrics.categories(one, cfg)
     assert "exact-match" in made and "concision-high-conf" not in made
-    assert (
-        "completion_bpt is not used, only near, poor of all runs have it" in capsys.readouterr().err
-    )
-    with pytest.raises(UserError, match="not all runs have what rubrics need: concision-high-conf"):
+    assert "completion_bpt is not used" in capsys.readouterr().err
+    with pytest.raises(UserError, match="concision-high-conf"):
         cohort_rubrics.categories(one, analysis.load(["rubric=concision-high-conf"]))
 
 

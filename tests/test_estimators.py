@@ -459,7 +459,7 @@ def test_short_questions_are_dropped_only_when_told_to(name: str) -> None:
     function, rows = getattr(scoring, name), [[1, 0, 1], [1], [0, 1, 1, 0]]
     with pytest.raises(ValueError, match=r'question 1 .* has 1 trials.*short="drop"'):
         function(ragged(rows), 2)
-    with pytest.warns(UserWarning, match="1 of 3 questions have fewer than 2 trials") as caught:
+    with pytest.warns(UserWarning, match="1 of 3 questions") as caught:
         close(function(ragged(rows), 2, short="drop"), function(ragged([rows[0], rows[2]]), 2))
     assert [warning.filename for warning in caught] == [__file__]
 
@@ -509,5 +509,5 @@ def test_bad_input_is_one_readable_line(call: Callable[[], object], message: str
 
 
 def test_two_names_of_lambda_at_once() -> None:
-    with pytest.raises(TypeError, match="pass one of them"):
+    with pytest.raises(TypeError, match="pass one"):
         scoring.geo_spectrum_at_k([[1]], 1, lam=0.3, lambda_=0.4)

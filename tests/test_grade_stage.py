@@ -89,7 +89,7 @@ def test_every_grade_says_what_decided_it_and_why(
     err = capsys.readouterr().err
     assert "grade: 8 distinct pairs: " in err and "%" in err
     stage.grade(run)
-    assert "nothing owed, all 12 attempts are graded" in capsys.readouterr().err
+    assert "nothing owed" in capsys.readouterr().err
 
 
 def test_two_runs_share_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_other_settings_grade_anew_and_show_what_changed(
     assert (change["gold"], change["answer"]) == ("2", r"2\%") and change["reason"]
     out, err = capsys.readouterr()
     assert "1 of 3 outcomes changed" in out and "wrong → correct" in out
-    assert "other settings before (conventions)" in err
+    assert "(conventions)" in err
     assert not (run.path / "_grades-before").exists()
     stage.grade(reloaded(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
     assert "no outcome changed" in capsys.readouterr().err
@@ -204,7 +204,7 @@ def test_an_interrupted_regrade_can_still_be_compared(
     assert len(grades(run)) == 201
     [change] = lines(run.grades / "_changes.jsonl")
     assert (change["trial"], change["from"], change["to"]) == (200, "wrong", "correct")
-    assert "1 of 201 outcomes changed" in capsys.readouterr().out
+    assert "1 of 201" in capsys.readouterr().out
     assert not (run.path / "_grades-before").exists()
 
 
@@ -329,7 +329,7 @@ def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: pytest.CaptureFixt
     again = tmp_path / "again.jsonl"  # the result can be graded again
     assert main(["grade", "--file", str(target), "--out", str(again)]) == 0
     assert lines(again) == graded
-    assert "answer, layer, outcome, reason are replaced" in capsys.readouterr().err
+    assert "answer, layer, outcome, reason" in capsys.readouterr().err
 
 
 def test_a_file_with_settings(tmp_path: Path) -> None:
@@ -351,8 +351,8 @@ def test_a_file_with_settings(tmp_path: Path) -> None:
         ("[1, 2]", ["not an object"]),
         ('{"gold": "2", "text": "a"}', ["no field completion", "gold, text"]),
         ('{"completion": "a"}', ["no field gold"]),
-        ('{"completion": null, "gold": "2"}', ["completion must be a text", "null"]),
-        ('{"completion": "a", "gold": 2}', ["gold must be a text", "2"]),
+        ('{"completion": null, "gold": "2"}', ["completion must", "null"]),
+        ('{"completion": "a", "gold": 2}', ["gold must", "2"]),
         ('{"completion": "a", "gold": "2", "truncated": "no"}', ["truncated", "true or false"]),
         ('{"completion": "a", "gold": "2", "finish_reason": 3}', ["finish_reason"]),
         ("[" * 100_000, ["not JSON"]),
@@ -381,7 +381,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
     for arguments, named in (
         (["--file", source], "--out: is missing"),
         (["--out", source], "--file: is missing"),
-        (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "is the input itself"),
+        (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "input itself"),
         (["--file", tmp_path / "no.jsonl", "--out", tmp_path / "out"], "no such file"),
         (["--file", tmp_path, "--out", tmp_path / "out"], "is a folder"),
         (["--file", source, "--out", tmp_path / "no" / "out"], "its folder is not there"),

@@ -196,7 +196,7 @@ def test_workers_that_cannot_start_are_an_error_not_a_hang(workers: int, tmp_pat
         [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode != 0
-    assert "worker processes do not start" in done.stderr
+    assert "worker processes" in done.stderr
 
 
 def test_golds_are_checked() -> None:

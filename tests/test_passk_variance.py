@@ -202,7 +202,7 @@ def test_sigma_of_a_run_by_the_formula() -> None:
     assert pass_at_k_delta_sigma([[0, 0], [1, 1]], 2) == 0
     stack = pass_at_k_delta_sigma([[[0, 1], [1, 1]], [[0, 1], [0, 1]]], 1)
     close(stack, [math.sqrt(1 / 8) / 2, math.sqrt(2 / 8) / 2])
-    with pytest.raises(ValueError, match="has 2 trials, but Pass@3"):
+    with pytest.raises(ValueError, match=r"2 trials.*Pass@3"):
         pass_at_k_delta_sigma([[0, 1]], 3)
 
 
@@ -222,7 +222,7 @@ def test_sigma_of_a_run_in_fractions() -> None:
         pass_at_k_sigma(Counts([[2, 3], [0, 4]]), 3),
         pass_at_k_sigma(ragged([*rows[:1], [1] * 4]), 3),
     )
-    with pytest.raises(ValueError, match="has 2 trials, but Pass@3"):
+    with pytest.raises(ValueError, match=r"2 trials.*Pass@3"):
         pass_at_k_sigma([[0, 1]], 3)
     for k in (1, 10_000):
         assert 0 < pass_at_k_sigma(Counts([[10_000, 0], [5_000, 5_000], [0, 10_000]]), k) < 0.2

@@ -72,7 +72,7 @@ def test_no_template_is_an_error() -> None:
 
 @pytest.mark.parametrize("template", ["{% if %}", "{{ messages.nope.nope }}", "{{ 1/0 }}"])
 def test_a_broken_template_is_an_error_in_one_piece(template: str) -> None:
-    with pytest.raises(PromptError, match=r"the chat template failed: .+"):
+    with pytest.raises(PromptError, match=r"chat template.+"):
         render(make_tokenizer(template), turns("Hi", None))
 
 

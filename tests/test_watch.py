@@ -326,7 +326,7 @@ def test_runs_appear_extend_and_go_while_they_are_watched(tmp_path: Path) -> Non
     [
         (["--every", "5"], "--every: is for --watch"),
         (["--watch", "--every", "nan"], "--every"),
-        (["--watch"], "no run folder, and holds none"),
+        (["--watch"], "no run folder"),
     ],
 )
 def test_refused(

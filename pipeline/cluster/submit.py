@@ -126,9 +126,8 @@ def _check(runs: list[Run]) -> None:
 
 def _planned(runs: list[Run]) -> Submission:
     """What is owed, and the name of the submission's folder."""
-    counts = [(run, _owed(run)) for run in runs]
-    owing = [run for run, owed in counts if owed]
-    unscored = [run for run, owed in counts if owed or not _scored(run)]
+    owing = [run for run in runs if _owed(run)]
+    unscored = [run for run in runs if run in owing or not _scored(run)]
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     place = Path(os.path.commonpath([scripts.absolute(run) for run in runs]))
     folder = place / jobs.FOLDER / f"{stamp}-{secrets.token_hex(2)}"
