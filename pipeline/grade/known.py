@@ -22,16 +22,16 @@ from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.store import runfolder, shards, workernames
 from pipeline.store.columns import KNOWN_GRADES
-from verifiers import Extraction, Grade
+from verifiers import NO_ANSWER, Extraction, Grade
 
 Pair = tuple[str, str]
 
 PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 _OUTCOMES = frozenset(get_args(verifiers.Outcome))
 _NO_ANSWER = {
-    "no_box": verifiers.NO_ANSWER.reason,
-    "unclosed": "a box was opened and never closed",
-    "truncated": "the attempt was cut off before it answered",
+    "no_box": NO_ANSWER,
+    "unclosed": NO_ANSWER._replace(reason="a box was opened and never closed"),
+    "truncated": NO_ANSWER._replace(reason="the attempt was cut off before it answered"),
 }
 
 
@@ -92,12 +92,12 @@ class KnownGrades:
         if self.plain:
             grades = self.pairs([(attempt.gold, attempt.text) for attempt in attempts])
             return list(zip(boxes, grades, strict=True))
-        golds = [attempt.gold for attempt in attempts]
-        answered = [
-            (g, b.answer) for g, b in zip(golds, boxes, strict=True) if b.answer is not None
+        answers = [box.answer for box in boxes]
+        pairs = [(a.gold, x) for a, x in zip(attempts, answers, strict=True) if x is not None]
+        judged = iter(self.pairs(pairs))
+        return [
+            (box, _NO_ANSWER[box.reason] if box.answer is None else next(judged)) for box in boxes
         ]
-        judged = iter(self.pairs(answered))
-        return [(box, next(judged) if box.answer is not None else _no_answer(box)) for box in boxes]
 
     def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
         """The grade of each pair, in order; new ones are graded and kept.
@@ -155,10 +155,6 @@ class KnownGrades:
         except OSError as error:
             warn(f"{self.folder}: {error.strerror}; new grades are not kept for other runs")
             self.folder = None
-
-
-def _no_answer(box: Extraction) -> Grade:
-    return verifiers.NO_ANSWER._replace(reason=_NO_ANSWER[box.reason])
 
 
 def _load(folder: Path) -> dict[Pair, Grade]:

@@ -35,7 +35,6 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         DamagedData: when stored attempts cannot be read; they are set aside and owed again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    golds = {row["question_id"]: row["gold"] for row in run.questions}
     if run.grades.exists() and not run.attempts.exists():
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     with lease.held(run.path / "grade.lease", "grading", wait=True):
@@ -47,12 +46,10 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         damage = shards.Damage()
         attempts = shards.keys(run.attempts, ATTEMPTS, damage)
         if not attempts:
-            raise UserError(
-                f"{run.path}: no attempts to grade yet; run `python -m pipeline generate`"
-            )
+            raise UserError(f"{run.path}: no attempts to grade; run `python -m pipeline generate`")
         if attempts - graded or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            _grade_owed(run, golds, graded, attempts, damage)
+            _grade_owed(run, graded, attempts, damage)
         else:
             note(f"grade: nothing owed, all {len(attempts)} attempts are graded")
         runfolder.set_aside_attempts(run, damage)
@@ -61,9 +58,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
             review.write(run, ask_math_verify)
 
 
-def _grade_owed(
-    run: Run, golds: dict[str, str], graded: set[Key], attempts: set[Key], damage: shards.Damage
-) -> None:
+def _grade_owed(run: Run, graded: set[Key], attempts: set[Key], damage: shards.Damage) -> None:
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
     known, worker = KnownGrades(run.cfg, default_folder(run.cfg)), workernames.worker_id()
     with Meter("grade", len(attempts), done=len(attempts & graded)) as meter:
         for number, batch in enumerate(_ungraded(run, graded, damage)):
@@ -78,9 +74,8 @@ def _ungraded(run: Run, graded: set[Key], damage: shards.Damage) -> Iterator[Row
     waiting: Rows = []
     columns = [*KEY, "text", "finish_reason"]
     for batch in shards.batches(run.attempts, ATTEMPTS, columns, damage):
-        waiting += [
-            row for row in batch.to_pylist() if (row["question_id"], row["trial"]) not in graded
-        ]
+        rows = batch.to_pylist()
+        waiting += [row for row in rows if (row["question_id"], row["trial"]) not in graded]
         if len(waiting) >= _BATCH:
             yield waiting
             waiting = []

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.base import atomic
@@ -23,9 +22,7 @@ from pipeline.verify import store
 from pipeline.verify.store import folder
 from verifiers.judge import agreement, quality
 from verifiers.judge.calibration import Fit, fit_temperature
-from verifiers.judge.labels import LABELS
-
-Floats = npt.NDArray[np.float64]
+from verifiers.judge.labels import LABELS, Floats
 
 MEASURES = {
     "accuracy": "accuracy",
@@ -130,9 +127,7 @@ def agree(run: Run) -> None:
     """Show the 2x3 table of grader against verifier and list disagreements for a person."""
     verdicts = store.judged(run, ["a", "b", "c", "label", "cut"])
     if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
-        note(
-            f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit the context"
-        )
+        note(f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit")
     truth = store.true_labels(verdicts["outcome"])
     graded = np.flatnonzero(truth >= 0)
     path = folder(run) / "_disagreements.jsonl"
@@ -157,12 +152,10 @@ def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
         Column("C", "C invalid"),
     ]
     rows = []
-    for name, counts, shares in zip(
-        ("correct", "not correct"), both.table, both.percent, strict=True
-    ):
+    for i, name in enumerate(("correct", "not correct")):
         cells = [
             f"{count}" if np.ma.is_masked(share) else f"{count} ({share:.1f} %)"
-            for count, share in zip(counts, shares, strict=True)
+            for count, share in zip(both.table[i], both.percent[i], strict=True)
         ]
         rows.append({"grader": name, **dict(zip(LABELS, cells, strict=True))})
     extra = f" ({left_out} on which the grader has no view are left out)" if left_out else ""

@@ -8,7 +8,6 @@ import contextlib
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.base.console import Meter, note
@@ -24,7 +23,7 @@ from pipeline.verify.asker import Asker, as_model, named_as_verifier
 from pipeline.verify.prompts import Candidate, Prompts, read_template, uses_answer
 from pipeline.verify.survey import Survey
 from verifiers.judge import guards
-from verifiers.judge.labels import LABELS
+from verifiers.judge.labels import LABELS, Floats
 
 
 def verify(run: Run) -> None:
@@ -87,7 +86,7 @@ def _judge(run: Run, judge: RunConfig, work: Survey) -> None:
             asker.engine.close()
 
 
-def _judge_owed(run: Run, asker: Asker, work: Survey, bases: npt.NDArray[np.float64]) -> None:
+def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats) -> None:
     worker, temperature = workernames.worker_id(), store.temperature(run)
     total, done = work.keys.size, int(work.done.sum())
     with Meter("verify", total, done=done) as meter:
@@ -120,7 +119,7 @@ def _ask(run: Run, asker: Asker, work: Survey, rows: Ints, texts: list[str]) -> 
         work.logprobs[at], work.tokens[at], work.cut[at] = asker.ask(candidates)
 
 
-def _table(work: Survey, rows: Ints, numbers: dict[str, npt.NDArray[Any]]) -> pa.Table:
+def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:
     slots = work.slots[rows]
     columns = numbers | {
         "question_id": work.ids.take(pa.array(work.questions[rows])),
@@ -132,7 +131,7 @@ def _table(work: Survey, rows: Ints, numbers: dict[str, npt.NDArray[Any]]) -> pa
     return pa.table(columns, schema=VERDICTS)
 
 
-def check(run: Run, work: Survey, bases: npt.NDArray[np.float64]) -> None:
+def check(run: Run, work: Survey, bases: Floats) -> None:
     """Stop when all verdicts so far, those about to be written included, show a broken verifier.
 
     Raises:

@@ -28,9 +28,8 @@ from pipeline.store import rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import GRADES, KEY, VERDICTS
 from pipeline.store.runfolder import Run
 from verifiers.judge import calibration
-from verifiers.judge.labels import LABELS
+from verifiers.judge.labels import LABELS, Floats
 
-Array = npt.NDArray[np.float64]
 Baselines = dict[tuple[str, str], list[float]]  # log-probs by question id and content-free text
 _VERSION = 1  # of how prompts are written and encoded; another one makes other verdicts
 
@@ -134,7 +133,7 @@ def write_baselines(run: Run, baselines: Baselines) -> None:
     atomic.write_jsonl(_baselines(run), rows)
 
 
-def question_baselines(cfg: RunConfig, baselines: Baselines) -> dict[str, Array]:
+def question_baselines(cfg: RunConfig, baselines: Baselines) -> dict[str, Floats]:
     """Per question the baseline [3] over all content-free texts, on the log scale."""
     texts, average = cfg.verifier.content_free, cast(Any, cfg.verifier.average)
     return {
@@ -149,10 +148,8 @@ def judged(run: Run, columns: list[str]) -> pa.Table:
     table = rowkeys.streamed(folder(run), VERDICTS, [*KEY, *columns], "verify")
     ids = rowkeys.question_ids(run)
     keys = rowkeys.encode(table, ids)
-    table = table.filter(pa.array(keys >= 0)).combine_chunks()
-    grades = rowkeys.aligned(
-        run.grades, GRADES, ["outcome", "answer"], keys[keys >= 0], ids, "grade"
-    )
+    table, keys = table.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
+    grades = rowkeys.aligned(run.grades, GRADES, ["outcome", "answer"], keys, ids, "grade")
     for name, values in grades.items():
         table = table.append_column(name, values)
     return table
@@ -173,9 +170,7 @@ def of_labels(rows: Any, kind: str = "") -> npt.NDArray[Any]:
     return np.stack([rows[f"{kind}{label.lower()}"].to_numpy() for label in LABELS], axis=1)
 
 
-def columns(
-    logprobs: npt.NDArray[Any], bases: npt.NDArray[Any], temperature: float
-) -> dict[str, npt.NDArray[Any]]:
+def columns(logprobs: npt.ArrayLike, bases: Floats, temperature: float) -> dict[str, Any]:
     """The columns of VERDICTS that follow from log-probs (n, 3) and baselines (n, 3)."""
     logprobs = np.asarray(logprobs, dtype=np.float64)
     raw = np.exp(logprobs)

@@ -109,8 +109,10 @@ def extract(
         return Extraction(", ".join(answers), "boxed")
     if blank:
         return Extraction("", "boxed")
-    if boxes == "or_math" and not opened and (math := _last_math(text, start)):
-        return Extraction(math, "boxed")
+    if boxes == "or_math" and not opened:
+        pieces = _MATH.findall(text, max(start, len(text) - _MATH_WITHIN))
+        if pieces and (math := max(pieces[-1], key=len).strip()):  # one of its groups is not empty
+            return Extraction(math, "boxed")
     return Extraction(None, "unclosed" if opened else "no_box")
 
 
@@ -140,11 +142,6 @@ def closing(text: str, start: int) -> int | None:
         if depth == 0:
             return brace.start()
     return None
-
-
-def _last_math(text: str, start: int) -> str | None:
-    pieces = _MATH.findall(text, max(start, len(text) - _MATH_WITHIN))
-    return max(pieces[-1], key=len).strip() if pieces else None  # one of its groups is not empty
 
 
 def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

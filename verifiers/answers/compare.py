@@ -145,10 +145,9 @@ def _several_against_one(gold: str, answer: str, same: Same) -> bool:
         return False
     if _GROUPS.search(gold) or _GROUPS.search(answer):
         return False  # 10,000\pi
-    single = answer if gold_list else gold
-    return read_expression(single) is not None and (
-        compare_sets(gold_items, answer_items, same) is False
-    )
+    if read_expression(answer if gold_list else gold) is None:
+        return False
+    return compare_sets(gold_items, answer_items, same) is False
 
 
 def _chain_agrees(gold: str, answer: str, conventions: Conventions) -> bool:

@@ -38,7 +38,8 @@ _OPENS |= _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | (_BRACKETS.
 _TIMES = frozenset([r"\times", r"\cdot", "*"])
 _FUNCTION_NAMES = frozenset("fghFGHPQW")  # before a bracket: applied, not multiplied
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
-_GREEK = re.compile(r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega)")
+_NAME = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega)")
+_DIGITS = frozenset(".0123456789")
 _MAX_TOKENS = 300  # and so the height of a tree, which is walked recursively
 _DEGREE = ("^", "{", r"\circ", "}")
 
@@ -143,7 +144,8 @@ class _Parser:
         return ("neg", self.factor()) if self.accept("-") else self.factor()
 
     def starts_factor(self) -> bool:
-        return self.next in _OPENS or _is_number(self.next) or _is_name(self.next)
+        token = self.next
+        return token in _OPENS or token[:1] in _DIGITS or _NAME.fullmatch(token) is not None
 
     def factor(self) -> Tree:
         tree = self.primary()
@@ -177,7 +179,7 @@ class _Parser:
 
     def primary(self) -> Tree:
         token = self.next
-        if _is_number(token):
+        if token[:1] in _DIGITS:
             return ("num", decimal(self.take()))
         if token in _BRACKETS:
             closing, name = _BRACKETS[token]
@@ -198,7 +200,7 @@ class _Parser:
             return self.of_list()
         if token in _FUNCTIONS:
             return self.function()
-        if _is_name(token):
+        if _NAME.fullmatch(token):
             return self.variable()
         raise _Refused
 
@@ -246,18 +248,8 @@ class _Parser:
                 raise _Refused  # \sin(x)^2: which comes first?
             return tree
         tree = self.factor()
-        while self.next in (*_CONSTANTS, r"\frac", r"\sqrt") or _is_name(self.next):
+        while self.next in (*_CONSTANTS, r"\frac", r"\sqrt") or _NAME.fullmatch(self.next):
             tree = ("mul", tree, self.factor())
         if self.next == "/" or self.starts_factor():
             raise _Refused  # \sin\pi/6; \sin 2(3)
         return tree
-
-
-def _is_number(token: str) -> bool:
-    return token[:1] in set(".0123456789")
-
-
-def _is_name(token: str) -> bool:
-    return bool(_GREEK.fullmatch(token)) or (
-        len(token) == 1 and token.isalpha() and token.isascii()
-    )
