@@ -145,7 +145,7 @@ def _attempts(
 def _add_stored(run: Run, work: Survey) -> None:
     """Add stored verdicts to a survey."""
     damage, order = shards.Damage(), np.arange(work.keys.size)
-    stale: list[Ints] = []
+    stale: list[Ints] = [np.empty(0, dtype=np.int64)]
     for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage, verify=True):
         judged = np.array(batch["judged"].to_pylist(), dtype="S24")
         slot = np.searchsorted(work.digests, judged)
@@ -163,7 +163,7 @@ def _add_stored(run: Run, work: Survey) -> None:
     if damage.lines:
         warn(f"verdicts: {damage}; set aside, those rows are owed again")
         shards.set_aside(damage, VERDICTS)
-    changed = np.concatenate([np.empty(0, dtype=np.int64), *stale])
+    changed = np.concatenate(stale)
     if changed.size:
         note(f"verify: {changed.size} attempts or their extracted answers changed, judged anew")
 

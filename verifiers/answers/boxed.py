@@ -82,8 +82,8 @@ def extract(
 
     if boxes == "last" and (quick := _last_box(text, start)) is not None:
         return Extraction(_content(text, *quick), "boxed")
-    spans: list[tuple[int, int]] = []  # where the content of each answer starts and ends
-    blank = opened = False
+    closed: list[tuple[int, int]] = []  # where the content of each box starts and ends
+    opened = False
     stack: list[int] = []  # content start of an open box, or -1 for any other open brace
     for token in _TOKEN.finditer(text, start):
         if token["box"]:
@@ -91,23 +91,19 @@ def extract(
             if token["open"]:
                 stack.append(token.end())
             elif token["bare"]:
-                spans.append(token.span("bare"))
+                closed.append(token.span("bare"))
         elif token["brace"] == "{":
             stack.append(-1)
         elif token["brace"] == "}" and stack:
             content = stack.pop()
-            if content < 0:
-                continue
-            if _NOT_SPACE.search(text, content, token.start()) is None:
-                blank = True
-            else:
-                spans.append((content, token.start()))
+            if content >= 0:
+                closed.append((content, token.start()))
 
-    if spans:
+    if spans := [span for span in closed if _NOT_SPACE.search(text, *span)]:
         chosen = _outermost(spans) if boxes == "all" else [max(spans)]
         answers = dict.fromkeys(_content(text, *span) for span in chosen)
         return Extraction(", ".join(answers), "boxed")
-    if blank:
+    if closed:  # and all of it blank
         return Extraction("", "boxed")
     if boxes == "or_math" and not opened:
         pieces = _MATH.findall(text, max(start, len(text) - _MATH_WITHIN))
