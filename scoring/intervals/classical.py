@@ -15,10 +15,9 @@ from scoring.numerics.checks import (
     Summary,
     check_confidence,
     check_whole,
+    mean_summary,
     normal_quantile,
     normal_summary,
-    question_mean,
-    question_sigma,
     result,
 )
 from scoring.numerics.inputs import (
@@ -59,8 +58,7 @@ def wald_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary
     check_trials(trials, 2, "the Wald interval")
     means = observed_means(counts, weights)
     squares = (counts * (weights - means[..., None]) ** 2).sum(axis=-1)
-    variances = squares / (trials - 1) / trials
-    return normal_summary(question_mean(means, None), question_sigma(variances, None), confidence)
+    return mean_summary((means, squares / (trials - 1) / trials), confidence, None)
 
 
 def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:

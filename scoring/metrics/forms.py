@@ -121,7 +121,7 @@ class Form(NamedTuple):
         correct, trials = binary_counts(R, "this score")
         spread = by_state(_spread, (self.parts,), correct, trials, 4 * (int(trials.max()) + 1))
         if len(spread) == 1:
-            return result(question_sigma(spread[0], None))
+            return result(question_sigma(spread[0]))
         x, y = (np.asarray(part(R)) for part in self.parts)
         return result(blend_sigma(x, y, spread, *self.powers))
 

@@ -255,7 +255,7 @@ def _blended_summary(
     moments: tuple[Floats, ...], a: float, b: float, confidence: float, bounds: Bounds
 ) -> Summary:
     """Summary of a blend of two means over questions: their means, variances and covariance."""
-    x, y = (question_mean(means, None) for means in moments[:2])
+    x, y = (question_mean(means) for means in moments[:2])
     sigma = blend_sigma(x, y, moments[2:], a, b)
     return normal_summary(blend(x, y, a, b), sigma, confidence, bounds)
 

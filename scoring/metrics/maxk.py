@@ -19,9 +19,8 @@ from scoring.numerics.checks import (
     Summary,
     check_k,
     enough_trials,
-    normal_summary,
+    mean_summary,
     question_mean,
-    question_sigma,
     result,
 )
 from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
@@ -82,10 +81,9 @@ def max_at_k_ci(
     # Every row of nu that occurs is computed once.
     states, inverse = np.unique(grouped.reshape(-1, levels.size), axis=0, return_inverse=True)
     moments = _best_moments(states, levels, k)
-    means, variances = (moment[inverse.ravel()].reshape(nu.shape[:-1]) for moment in moments)
-    mu, sigma = question_mean(means, None), question_sigma(variances, None)
+    by_question = [moment[inverse.ravel()].reshape(nu.shape[:-1]) for moment in moments]
     bounds = (float(levels[0]), float(levels[-1])) if bounds is None else bounds
-    return normal_summary(mu, sigma, confidence, bounds)
+    return mean_summary(by_question, confidence, bounds)
 
 
 def _best_moments(nu: Floats, levels: Floats, k: int) -> tuple[Floats, Floats]:

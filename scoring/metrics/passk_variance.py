@@ -133,7 +133,7 @@ def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
     """
     correct, trials, _ = enough_binary(R, check_k(k), f"Pass@{k}", "raise")
     (variances,) = by_state(_shrunk_variance, (k,), correct, trials, k + 1)
-    return result(question_sigma(variances, None))
+    return result(question_sigma(variances))
 
 
 def _shrunk_variance(k: int, correct: Ints, trials: Ints) -> tuple[Floats]:
@@ -151,7 +151,7 @@ def pass_at_k_delta_sigma(R: Outcomes, k: int) -> Any:
     (0.141421, 0.094657)
     """
     correct, trials, _ = enough_binary(R, check_k(k), f"Pass@{k}", "raise")
-    return result(question_sigma(delta_variance(correct / trials, k, trials), None))
+    return result(question_sigma(delta_variance(correct / trials, k, trials)))
 
 
 def _subset_variance(p: Floats, k: int, n: int) -> Floats:

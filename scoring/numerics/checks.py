@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from scoring.numerics.inputs import Bools, Floats, Ints, check_trials
 
@@ -54,12 +53,6 @@ def check_positive(value: float, name: str, least: float = 0.0, most: float = np
     """Return a positive finite number as float, strictly between the limits."""
     limits = f"above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
     return _number(value, name, lambda x: least < x < most, f"a finite number {limits}")
-
-
-def check_prior(alpha0: float, beta0: float) -> tuple[float, float]:
-    """Return the parameters of a Beta prior, within limits that no formula overflows at."""
-    limits = 1e-100, 1e100
-    return check_positive(alpha0, "alpha0", *limits), check_positive(beta0, "beta0", *limits)
 
 
 def check_finite(value: float, name: str) -> float:
@@ -144,17 +137,28 @@ def _callers_level() -> int:
     return level
 
 
-def question_mean(values: Floats, included: Bools | None) -> Floats:
+def question_mean(values: Floats, included: Bools | None = None) -> Floats:
     """Mean over questions, the last axis, of those that are included."""
-    if included is None:
-        return np.asarray(values.mean(axis=-1))
-    return np.asarray(np.where(included, values, 0.0).sum(axis=-1) / included.sum(axis=-1))
+    total, questions = _sum(values, included)
+    return np.asarray(total / questions)
 
 
-def question_sigma(variances: Floats, included: Bools | None) -> npt.NDArray[np.float64]:
+def question_sigma(variances: Floats, included: Bools | None = None) -> Floats:
     """Standard deviation of the mean over independent questions, from their variances."""
+    total, questions = _sum(variances, included)
+    return np.asarray(np.sqrt(total) / questions)
+
+
+def _sum(values: Floats, included: Bools | None) -> tuple[Any, Any]:
+    """The sum over questions that are included, and their number."""
     if included is None:
-        return np.asarray(np.sqrt(variances.sum(axis=-1)) / variances.shape[-1])
-    return np.asarray(
-        np.sqrt(np.where(included, variances, 0.0).sum(axis=-1)) / included.sum(axis=-1)
-    )
+        return values.sum(axis=-1), values.shape[-1]
+    return np.where(included, values, 0.0).sum(axis=-1), included.sum(axis=-1)
+
+
+def mean_summary(
+    moments: Sequence[Floats], confidence: float, bounds: Bounds, included: Bools | None = None
+) -> Summary:
+    """Summary of the mean over questions, of which moments are means and variances (..., M)."""
+    mu, sigma = question_mean(moments[0], included), question_sigma(moments[1], included)
+    return normal_summary(mu, sigma, confidence, bounds)

@@ -18,11 +18,10 @@ from scoring.numerics.checks import (
     Short,
     Summary,
     check_k,
-    check_prior,
+    check_positive,
     enough_trials,
-    normal_summary,
+    mean_summary,
     question_mean,
-    question_sigma,
     result,
 )
 from scoring.numerics.credit import by_state, credit_moments, subset_scores
@@ -67,7 +66,9 @@ def beta_moments(
 
     ``prior`` is alpha0 and beta0; ``short`` is about questions with fewer than ``least`` trials.
     """
-    arguments = posterior, *check_prior(*prior)
+    for count, name in zip(prior, ("alpha0", "beta0"), strict=True):
+        check_positive(count, name, 1e-100, 1e100)  # no formula overflows within
+    arguments = posterior, float(prior[0]), float(prior[1])
     correct, trials, included = enough_binary(R, least, what, short)
     return by_state(_at_posterior, arguments, correct, trials, 2 * k + 1), included
 
@@ -93,9 +94,8 @@ def beta_summary(
     least: int = 0,
 ) -> Summary:
     """Summary of the mean over questions; arguments as for :func:`beta_moments`."""
-    (means, variances), included = beta_moments(R, what, k, posterior, prior, short, least)
-    mu, sigma = question_mean(means, included), question_sigma(variances, included)
-    return normal_summary(mu, sigma, confidence, bounds)
+    moments, included = beta_moments(R, what, k, posterior, prior, short, least)
+    return mean_summary(moments, confidence, bounds, included)
 
 
 class Interval(Protocol):
