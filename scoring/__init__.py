@@ -22,8 +22,8 @@ under ``SHRINKAGE_LIMIT`` in size:
 >>> round(a, 3), round(shrinkage(mu, sigma, a), 2)
 (0.7, -0.48)
 
-That sigma is about repeating the trials of these questions. Questions as a sample from a larger
-pool have the standard error that most harnesses print. Pass@k, without bias, and its posterior:
+That sigma is about repeating the trials of these questions. Questions as a sample have the standard
+error that most harnesses print. Pass@k, without bias, and its posterior:
 
 >>> round(question_stderr(R), 3)
 0.1

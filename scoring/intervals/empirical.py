@@ -63,12 +63,9 @@ def empirical_bayes(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
         sigma^2 = E[ 1/M^2 sum_a V_a ] + Var[ 1/M sum_a m_a ]
 
     A question without trials has the fitted prior as posterior. All else: :func:`scoring.bayes`.
-    Source: not in the paper; the Dirichlet-multinomial is the marginal likelihood of its model
-    (arXiv 2510.04265, equations 1 and 15 with the prior's ones replaced by s q).
+    Source: not in the paper; arXiv 2510.04265, equations 1 and 15, with s q for the prior's ones.
 
-    Thirty questions, 78 of 80 trials correct in each: Bayes@N says 0.9634.
-
-    >>> mu, sigma = empirical_bayes([[1] * 78 + [0] * 2] * 30)
+    >>> mu, sigma = empirical_bayes([[1] * 78 + [0] * 2] * 30)  # bayes: 0.9634
     >>> round(mu, 4), round(sigma, 4)
     (0.9745, 0.0032)
     """

@@ -25,15 +25,13 @@ def bayes_exact_ci(
 ) -> Summary:
     """Bayes@N with the equal-tailed credible interval of its exact posterior.
 
-    :func:`scoring.bayes_ci` puts a normal distribution in place of the posterior. Here lo and hi
-    are the (1 - confidence) / 2 and (1 + confidence) / 2 quantiles of the posterior itself, the
-    distribution of the mean of M independent w . pi_a with pi_a ~ Dirichlet(nu_a)::
+    Its ends are quantiles of the posterior itself, the distribution of the mean of M independent
+    w . pi_a with pi_a ~ Dirichlet(nu_a), where :func:`scoring.bayes_ci` takes a normal one::
 
         E exp(i v metric) = prod_a phi_a(v / M),   phi_a(v) = E exp(i v w . pi_a)
 
     phi_a is a contour integral, evaluated numerically, and the product gives the Fourier series
-    of the distribution. Nothing is simulated. It stays inside the range of w, and is as skewed as
-    the posterior is; about coverage it promises no more than :func:`scoring.bayes_ci` does.
+    of the distribution. About coverage it promises no more than :func:`scoring.bayes_ci` does.
 
     The error, as a probability, is below 1e-10 for three or more questions, and for one with
     outcomes 0 and 1 (a Beta distribution). For two questions, or one with more weights, it is below

@@ -51,8 +51,7 @@ def uncertainty(R: Outcomes, w: Weights = None) -> Uncertainty:
     than the data's. If most questions have one trial, trust clustered and do not split it.
 
     Fewer than two questions, or one without trials, are a ValueError; R and w: :func:`scoring.avg`.
-    Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640. The split is the analysis of
-    variance of a random effect, for questions with unequal N_a.
+    Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640; analysis of variance.
 
     >>> u = uncertainty([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
     >>> round(u.average, 4), round(u.sigma, 4)

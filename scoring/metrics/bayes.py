@@ -42,7 +42,6 @@ from scoring.numerics.inputs import (
 from scoring.numerics.moments import avg_moments, bayes_from_counts, observed_means
 
 SHRINKAGE_LIMIT = 0.5
-"""Above this absolute shrinkage the interval of Bayes@N may cover much less than it says."""
 
 
 def bayes(R: Outcomes, w: Weights = None, R0: Outcomes | None = None) -> tuple[Any, Any]:
@@ -176,10 +175,9 @@ def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
     """How far the prior has moved the score, in units of sigma: (mu - a) / sigma.
 
     mu and sigma are from :func:`bayes`, and a from :func:`avg` of the same outcomes: numbers, or
-    arrays of one shape. Where its absolute value is above ``SHRINKAGE_LIMIT`` (0.5) the interval of
-    :func:`bayes_ci` may cover much less than it says: report :func:`avg_ci` beside it. A sigma that
-    is negative, or zero with mu and a apart, and a number that is not finite are a ValueError. It
-    follows from equation 19.
+    arrays of one shape, finite, and sigma not 0 where mu and a differ; else a ValueError. Above
+    ``SHRINKAGE_LIMIT`` (0.5) in size, the interval of :func:`bayes_ci` may cover much less than it
+    says: report :func:`avg_ci` beside it. It follows from equation 19.
 
     >>> R = [[1] * 78 + [0] * 2] * 30
     >>> mu, sigma = bayes(R)

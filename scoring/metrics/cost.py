@@ -22,9 +22,7 @@ def sampling_cost(
     cache_hit: npt.ArrayLike = 0.125,
     output: npt.ArrayLike = 10.0,
 ) -> Any:
-    """Cost of n trials of a question, of which the first reads the prompt and the others reuse it.
-
-    ::
+    """Cost of n trials of a question, of which the first reads the prompt and the others reuse it::
 
         cost = cache_miss input_tokens + cache_hit input_tokens (n - 1) + output output_tokens n
 

@@ -22,9 +22,7 @@ from scoring.numerics.inputs import Floats, Outcomes
 
 
 def g_pass_at_k_tau(R: Outcomes, k: int, tau: float, short: Short = "raise") -> Any:
-    """G-Pass@k: the chance that at least ceil(tau k) of k attempts are correct.
-
-    ::
+    """G-Pass@k: the chance that at least ceil(tau k) of k attempts are correct::
 
         1/M sum_a sum_{j = j0..k} C(c_a, j) C(N_a - c_a, k - j) / C(N_a, k),  j0 = ceil(tau k)
 
@@ -112,11 +110,9 @@ maj_at_k_ci = interval_of(maj_at_k, "Maj@{k}", lambda k: of_credit(at_least(k //
 
 
 def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
-    """AUC@k: the mean height of the line through Pass@1, ..., Pass@k.
+    """AUC@k: the mean height of the line through Pass@1, ..., Pass@k, for k = 1 Pass@1::
 
-    ::
-
-        1/(k - 1) sum_{j = 1..k-1} (Pass@j + Pass@(j + 1)) / 2,    Pass@1 for k = 1
+        1/(k - 1) sum_{j = 1..k-1} (Pass@j + Pass@(j + 1)) / 2
 
     All else: :func:`scoring.pass_at_k`. Source: Hu et al., arXiv 2601.08763, with equation 21.
 

@@ -86,10 +86,9 @@ def compare_scores(
 ) -> Comparison:
     """Compare two scores with independent normal posteriors; formulas in :func:`compare`.
 
-    The posterior means and their standard deviations, at least 0, are of any shapes that broadcast.
-    Scores that are equal have z = 0 and probability 1/2 even where both sigmas are 0; scores that
-    differ with both sigmas 0 have z = inf and probability 1 or 0. Numbers that are not finite or
-    out of range and other shapes are a ValueError.
+    The posterior means and their standard deviations, at least 0, are of any shapes that broadcast;
+    others, and numbers that are not finite, are a ValueError. Where both sigmas are 0, equal scores
+    have z = 0 and probability 1/2, and others z = inf and probability 1 or 0.
 
     >>> c = compare_scores(0.6, 0.03, 0.7, 0.04)
     >>> round(c.z, 4), round(c.rho, 4), round(c.probability, 4)
@@ -136,10 +135,9 @@ def paired_questions(
         sigma^2    = sum_a (d_a - difference)^2 / (M - 1) / M
 
     sigma is the clustered standard error of the difference: it holds the noise of the trials and
-    the choice of questions, and shrinks with M, hardly with N. The interval and the probabilities
-    are the normal approximation, which is too narrow for few questions: at M = 10 a 95 % interval
-    covers about 92 % even when the d_a are normal. Where all d_a are equal sigma is 0 and z inf,
-    which says that these questions do not differ, not that others would not.
+    the choice of questions, and shrinks with M, hardly with N. The normal approximation is too
+    narrow for few questions: at M = 10 a 95 % interval covers about 92 % even when the d_a are
+    normal. Where all d_a are equal sigma is 0 and z inf: these questions do not differ.
 
     Fewer than two questions are a ValueError. All else: :func:`compare`. Source: Miller, paired
     differences with questions as clusters.

@@ -70,10 +70,9 @@ def ranks_with_uncertainty(
         overlap         mu_i - z sigma_i <= mu_i+1 + z sigma_i+1
 
     Only neighbours are compared, so a chain may put models into one rank whose own z is large;
-    :func:`indistinguishable_groups` looks at all pairs. The overlap (the protocol of the paper's
-    introduction) asks, with equal sigmas, for sqrt(2) times the difference. At z = 1.645
-    consecutive_z is one-sided 95 % confidence in the order of two neighbours, while
-    mu -/+ 1.645 sigma is a two-sided 90 % interval.
+    :func:`indistinguishable_groups` looks at all pairs. At z = 1.645 consecutive_z is one-sided
+    95 % confidence in the order of two neighbours; the overlap (the protocol of the paper's
+    introduction) asks, with equal sigmas, for sqrt(2) times the difference.
 
     mu are posterior means, shape (..., K), and sigma their standard deviations, at least 0, of the
     same shape or one that broadcasts to it, all finite; z is above 0. Others are a ValueError. For
