@@ -12,7 +12,7 @@ import scoring
 from scoring.metrics import table
 from scoring.metrics.forms import at_least, of_credit
 from scoring.metrics.table import FAMILIES, MetricFamily, parse, parse_all
-from scoring.numerics.checks import normal_quantile
+from scoring.numerics.results import normal_quantile
 
 ROWS = [[0, 1, 1, 0, 1, 0], [1, 1, 0, 1], [0] * 5, [1] * 7]
 # Every family, and the function of the package that it stands for.

@@ -11,15 +11,7 @@ from typing import Literal
 import numpy as np
 
 from scoring.metrics.bayes import question_stderr
-from scoring.numerics.checks import (
-    Summary,
-    check_confidence,
-    check_whole,
-    mean_summary,
-    normal_quantile,
-    normal_summary,
-    result,
-)
+from scoring.numerics.checks import check_confidence, check_whole
 from scoring.numerics.inputs import (
     Floats,
     Ints,
@@ -30,6 +22,13 @@ from scoring.numerics.inputs import (
     weighted_counts,
 )
 from scoring.numerics.moments import observed_means
+from scoring.numerics.results import (
+    Summary,
+    mean_and_sigma,
+    normal_quantile,
+    normal_summary,
+    result,
+)
 
 # Random numbers that the bootstrap holds at once: 16 MB.
 MOST_DRAWS = 2**21
@@ -58,7 +57,7 @@ def wald_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary
     check_trials(trials, 2, "the Wald interval")
     means = observed_means(counts, weights)
     squares = (counts * (weights - means[..., None]) ** 2).sum(axis=-1)
-    return mean_summary((means, squares / (trials - 1) / trials), confidence, None)
+    return normal_summary(*mean_and_sigma((means, squares / (trials - 1) / trials)), confidence)
 
 
 def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:

@@ -30,17 +30,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from scoring.numerics.checks import (
-    Bounds,
-    Summary,
-    check_confidence,
-    check_whole,
-    normal_quantile,
-    result,
-    within,
-)
+from scoring.numerics.checks import Bounds, check_confidence, check_whole
 from scoring.numerics.inputs import Floats, Ints, Outcomes, Weights, outcome_counts, weighted_counts
 from scoring.numerics.moments import posterior_moments
+from scoring.numerics.results import Summary, normal_quantile, result, within
 from scoring.numerics.shared_prior import blocks, posterior
 
 

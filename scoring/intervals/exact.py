@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import broadcast_shape, number_array
-from scoring.numerics.checks import Summary, check_confidence, result
+from scoring.numerics.checks import check_confidence
 from scoring.numerics.fourier import mean_cdf, mean_quantiles
 from scoring.numerics.inputs import Floats, Outcomes, Weights, counts_and_prior
 from scoring.numerics.moments import bayes_from_counts, merge_equal
+from scoring.numerics.results import Summary, result
 
 # The smallest tail whose quantile is meant: below it numerical error would be a visible part.
 SMALLEST_TAIL = 1e-7

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scoring.metrics.bayes import avg, question_stderr
-from scoring.numerics.checks import result
 from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, Weights, weighted_counts
 from scoring.numerics.moments import observed_means, posterior_moments
+from scoring.numerics.results import result
 
 
 class Uncertainty(NamedTuple):

@@ -17,18 +17,7 @@ from typing import Any
 import numpy as np
 
 from scoring.numerics.arrays import broadcast, check_sigma, finite_array
-from scoring.numerics.checks import (
-    Bounds,
-    Short,
-    Summary,
-    check_positive,
-    check_whole,
-    enough_trials,
-    normal_summary,
-    question_mean,
-    question_sigma,
-    result,
-)
+from scoring.numerics.checks import Bounds, Short, check_positive, check_whole
 from scoring.numerics.inputs import (
     Counts,
     Floats,
@@ -40,6 +29,7 @@ from scoring.numerics.inputs import (
     weighted_counts,
 )
 from scoring.numerics.moments import avg_moments, bayes_from_counts, observed_means
+from scoring.numerics.results import Summary, enough_trials, mean_and_sigma, normal_summary, result
 
 SHRINKAGE_LIMIT = 0.5
 
@@ -132,8 +122,7 @@ def avg(R: Outcomes, w: Weights = None, short: Short = "raise") -> tuple[Any, An
     included = enough_trials(counts.sum(axis=-1), 1, "avg@N", short)
     if included is not None:
         counts = np.where(included[..., None], counts, 1)
-    means, variances = avg_moments(counts, weights)
-    return result(question_mean(means, included)), result(question_sigma(variances, included))
+    return mean_and_sigma(avg_moments(counts, weights), included)
 
 
 def avg_ci(

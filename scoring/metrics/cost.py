@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from scoring.numerics.arrays import broadcast
 from scoring.numerics.arrays import check_sigma as check_amounts
-from scoring.numerics.checks import result
+from scoring.numerics.results import result
 
 
 def sampling_cost(

@@ -21,10 +21,10 @@ from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
 from scoring.metrics.geom import blend, blend_sigma, check_powers, geom_at_k
 from scoring.metrics.passk import naive_pass_at_k
 from scoring.metrics.thresholds import check_spectrum
-from scoring.numerics.checks import Summary, question_sigma, result
 from scoring.numerics.credit import by_state
 from scoring.numerics.estimate import subset_mean
 from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
+from scoring.numerics.results import Summary, question_sigma, result
 
 Value: TypeAlias = Fraction | float
 Credit: TypeAlias = list[Fraction]

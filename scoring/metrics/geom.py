@@ -14,18 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.metrics.thresholds import spectrum, upper_half
-from scoring.numerics.checks import (
-    UNIT,
-    Bounds,
-    Short,
-    Summary,
-    check_finite,
-    check_k,
-    check_share,
-    normal_summary,
-    question_mean,
-    result,
-)
+from scoring.numerics.checks import UNIT, Bounds, Short, check_finite, check_k, check_share
 from scoring.numerics.credit import at_least, opposite_moments, spectrum_moments, subset_scores
 from scoring.numerics.estimate import (
     beta_moments,
@@ -35,6 +24,7 @@ from scoring.numerics.estimate import (
     subset_mean,
 )
 from scoring.numerics.inputs import Bools, Floats, Outcomes
+from scoring.numerics.results import Summary, normal_summary, question_mean, result
 
 
 def geom_at_k(

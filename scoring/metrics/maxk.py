@@ -13,19 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from scoring.numerics.checks import (
-    Bounds,
-    Short,
-    Summary,
-    check_k,
-    enough_trials,
-    mean_summary,
-    question_mean,
-    result,
-)
+from scoring.numerics.checks import Bounds, Short, check_k
 from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
 from scoring.numerics.inputs import Floats, Outcomes, Weights, counts_and_prior, weighted_counts
 from scoring.numerics.moments import merge_equal
+from scoring.numerics.results import (
+    Summary,
+    enough_trials,
+    mean_and_sigma,
+    normal_summary,
+    question_mean,
+    result,
+)
 
 
 def max_at_k(R: Outcomes, k: int, w: Weights = None, short: Short = "raise") -> Any:
@@ -83,7 +82,7 @@ def max_at_k_ci(
     moments = _best_moments(states, levels, k)
     by_question = [moment[inverse.ravel()].reshape(nu.shape[:-1]) for moment in moments]
     bounds = (float(levels[0]), float(levels[-1])) if bounds is None else bounds
-    return mean_summary(by_question, confidence, bounds)
+    return normal_summary(*mean_and_sigma(by_question), confidence, bounds)
 
 
 def _best_moments(nu: Floats, levels: Floats, k: int) -> tuple[Floats, Floats]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from scoring.numerics.checks import Short, check_k, question_mean, result
+from scoring.numerics.checks import Short, check_k
 from scoring.numerics.credit import at_least, power_moments
 from scoring.numerics.estimate import enough_binary, interval_of, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
+from scoring.numerics.results import question_mean, result
 
 
 def pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:

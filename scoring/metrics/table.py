@@ -33,9 +33,10 @@ from scoring.metrics import forms
 from scoring.metrics.forms import Estimator, Form, at_least, of_credit, upper_half
 from scoring.metrics.passk_variance import pass_at_k_sigma
 from scoring.metrics.thresholds import needed
-from scoring.numerics.checks import UNIT, check_k, check_share, normal_summary
-from scoring.numerics.checks import Summary as Summary
+from scoring.numerics.checks import UNIT, check_k, check_share
 from scoring.numerics.inputs import Outcomes
+from scoring.numerics.results import Summary as Summary
+from scoring.numerics.results import normal_summary
 
 DEFAULT = ("bayes", "avg", "pass@1", "pass@2", "pass@4", "pass@8")
 

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import number_array
-from scoring.numerics.checks import UNIT, Bounds, Short, Summary, check_k, check_share
+from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_share
 from scoring.numerics.credit import at_least
 from scoring.numerics.estimate import beta_summary, interval_of, of_credit, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
+from scoring.numerics.results import Summary
 
 
 def g_pass_at_k_tau(R: Outcomes, k: int, tau: float, short: Short = "raise") -> Any:

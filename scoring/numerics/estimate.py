@@ -12,20 +12,17 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from scoring.numerics.checks import (
-    UNIT,
-    Bounds,
-    Short,
+from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_positive
+from scoring.numerics.credit import by_state, credit_moments, subset_scores
+from scoring.numerics.inputs import Bools, Floats, Ints, Outcomes, binary_counts
+from scoring.numerics.results import (
     Summary,
-    check_k,
-    check_positive,
     enough_trials,
-    mean_summary,
+    mean_and_sigma,
+    normal_summary,
     question_mean,
     result,
 )
-from scoring.numerics.credit import by_state, credit_moments, subset_scores
-from scoring.numerics.inputs import Bools, Floats, Ints, Outcomes, binary_counts
 
 Posterior: TypeAlias = tuple[Any, ...]
 
@@ -95,7 +92,7 @@ def beta_summary(
 ) -> Summary:
     """Summary of the mean over questions; arguments as for :func:`beta_moments`."""
     moments, included = beta_moments(R, what, k, posterior, prior, short, least)
-    return mean_summary(moments, confidence, bounds, included)
+    return normal_summary(*mean_and_sigma(moments, included), confidence, bounds)
 
 
 class Interval(Protocol):

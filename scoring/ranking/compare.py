@@ -16,7 +16,6 @@ from scipy.special import ndtr
 
 from scoring.metrics.bayes import avg
 from scoring.numerics.arrays import broadcast_shape, check_scores, check_sigma, finite_array
-from scoring.numerics.checks import normal_summary, result
 from scoring.numerics.inputs import (
     Counts,
     Floats,
@@ -27,6 +26,7 @@ from scoring.numerics.inputs import (
     weighted_counts,
 )
 from scoring.numerics.moments import observed_means
+from scoring.numerics.results import normal_summary, result
 
 
 class Comparison(NamedTuple):

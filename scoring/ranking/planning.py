@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scoring.numerics.checks import check_confidence, check_positive, normal_quantile, result
+from scoring.numerics.checks import check_confidence, check_positive
 from scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, Weights, weighted_counts
 from scoring.numerics.moments import posterior_moments
+from scoring.numerics.results import normal_quantile, result
 from scoring.ranking.compare import compare, counts_of_both
 
 MOST_TRIALS = 2**52

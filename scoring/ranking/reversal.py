@@ -19,10 +19,11 @@ from scipy.special import ndtr
 
 from scoring.metrics.passk import pass_at_k
 from scoring.numerics.arrays import broadcast_shape, check_models, check_scores
-from scoring.numerics.checks import check_confidence, check_k, check_whole, result
+from scoring.numerics.checks import check_confidence, check_k, check_whole
 from scoring.numerics.coins import stream
 from scoring.numerics.estimate import enough_binary
 from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes
+from scoring.numerics.results import result
 from scoring.ranking.compare import pairwise_z
 from scoring.ranking.ranks import ranks
 

@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import check_models
-from scoring.numerics.checks import check_confidence, result
+from scoring.numerics.checks import check_confidence
 from scoring.numerics.inputs import Floats, Ints, Outcomes
 from scoring.numerics.resampling import Score as Score
 from scoring.numerics.resampling import resample as resample
 from scoring.numerics.resampling import resampled_scores as resampled_scores
 from scoring.numerics.resampling import scored, track_counts
+from scoring.numerics.results import result
 from scoring.ranking.ranks import kendall_tau_b, ranks
 
 
