@@ -156,10 +156,9 @@ def _subset_variance(p: Floats, k: int, n: int) -> Floats:
         logs = np.log1p(-p)[:, None]
     variances = np.empty(p.shape)
     step = max(1, BLOCK // k)
-    for start in range(0, p.size, step):
-        log_q = logs[start : start + step]
-        terms = np.exp((2 * k - shared) * log_q) * -np.expm1(shared * log_q)
-        variances[start : start + step] = terms @ chances
+    for block in (slice(i, i + step) for i in range(0, p.size, step)):
+        terms = np.exp((2 * k - shared) * logs[block]) * -np.expm1(shared * logs[block])
+        variances[block] = terms @ chances
     return variances
 
 

@@ -173,18 +173,14 @@ def by_state(
     most = int(trials.flat[0])
     if (most + 1) * width <= SMALL_TABLE and (trials == most).all():
         return tuple(column[correct] for column in _table(function, arguments, most))
-    c, n = correct.ravel(), trials.ravel()
-    # Two numbers below 2^26 make one key; trials beyond that are not looked up but computed.
-    lookup = c.size > 1 and n.max() < 2**26
-    if lookup:
+    c, n, inverse = correct.ravel(), trials.ravel(), np.arange(correct.size)
+    if n.max() < 2**26:  # two such numbers make one key; others are not looked up but computed
         keys, inverse = np.unique((n << 26) + c, return_inverse=True)
         n, c = keys >> 26, keys & (2**26 - 1)
     step = max(1, BLOCK // width)
-    blocks = [
-        function(*arguments, c[i : i + step], n[i : i + step]) for i in range(0, c.size, step)
-    ]
-    columns = [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
-    return tuple((x[inverse] if lookup else x).reshape(correct.shape) for x in columns)
+    steps = [slice(i, i + step) for i in range(0, c.size, step)]
+    blocks = zip(*(function(*arguments, c[block], n[block]) for block in steps), strict=True)
+    return tuple(np.concatenate(column)[inverse].reshape(correct.shape) for column in blocks)
 
 
 @lru_cache(maxsize=256)
@@ -209,11 +205,7 @@ def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, 
     ([0.571429], [0.428571], [0.030612])
     """
     log_mean = log_power(alpha, beta, k)
-
-    def factor(i: Floats, a: Floats, b: Floats) -> Floats:
-        return k * b / ((a + b + k + i) * (a + i))
-
-    log_ratio = _sum_log1p(factor, alpha, beta, k)
+    log_ratio = _sum_log1p(lambda i, a, b: k * b / ((a + b + k + i) * (a + i)), alpha, beta, k)
     # E p^2k - (E p^k)^2, arranged so that the exponents stay at or below 0.
     variance = np.exp(2 * log_mean + log_ratio) * -np.expm1(-log_ratio)
     return np.exp(log_mean), -np.expm1(log_mean), variance
