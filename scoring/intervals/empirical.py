@@ -17,9 +17,8 @@ carries what M questions leave unknown about their prior. The hyperprior is weak
 * s has the density 100 / (100 + s)^2, nearly uniform below 100: for one trial a question says
   nothing on s, and questions that are all alike bound it from below only.
 
-A question borrows from the others as much as it lacks trials of its own. So numbers of trials that
-differ must not go with difficulty: with 2 trials of every easy question and 80 of every hard one,
-the easy ones are taken for hard and the interval misses.
+A question borrows from the others as much as it lacks trials of its own, so numbers of trials must
+not depend on difficulty (``docs/scoring.md``).
 """
 
 from __future__ import annotations

@@ -42,13 +42,10 @@ def uncertainty(R: Outcomes, w: Weights = None) -> Uncertainty:
         total^2     = questions^2 + trials^2  =  max(clustered^2, trials^2)
 
     v_a is the unbiased estimate of the variance of x_a given the question, and clustered^2 that
-    of the variance of the average over both draws: so total is clustered, except where the
-    question's means happen to differ less than their own noise. Never add sigma or trials to
-    clustered: the trials would count twice.
-
-    Where N_a = 1, v_a is the mean of that variance under the posterior with the uniform prior,
-    T_a / N_a times the posterior variance of w . pi_a (T_a = 1 + C + N_a), the prior's word more
-    than the data's. If most questions have one trial, trust clustered and do not split it.
+    of the variance of the average over both draws, which holds the trials already. Where N_a = 1,
+    v_a is the mean of that variance under the posterior with the uniform prior, T_a / N_a times the
+    posterior variance of w . pi_a (T_a = 1 + C + N_a): if most questions have one trial, trust
+    clustered and do not split it.
 
     Fewer than two questions, or one without trials, are a ValueError; R and w: :func:`scoring.avg`.
     Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640; analysis of variance.

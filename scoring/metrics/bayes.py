@@ -28,7 +28,7 @@ from scoring.numerics.inputs import (
     outcome_counts,
     weighted_counts,
 )
-from scoring.numerics.moments import avg_moments, bayes_from_counts, observed_means
+from scoring.numerics.moments import bayes_from_counts, observed_means, posterior_moments
 from scoring.numerics.results import Summary, enough_trials, mean_and_sigma, normal_summary, result
 
 SHRINKAGE_LIMIT = 0.5
@@ -122,7 +122,9 @@ def avg(R: Outcomes, w: Weights = None, short: Short = "raise") -> tuple[Any, An
     included = enough_trials(counts.sum(axis=-1), 1, "avg@N", short)
     if included is not None:
         counts = np.where(included[..., None], counts, 1)
-    return mean_and_sigma(avg_moments(counts, weights), included)
+    trials, (_, variances) = counts.sum(axis=-1), posterior_moments(counts + 1, weights)
+    scale = (trials + weights.size) / trials
+    return mean_and_sigma((observed_means(counts, weights), scale**2 * variances), included)
 
 
 def avg_ci(
@@ -193,22 +195,19 @@ def down_weight(R0: Outcomes, strength: float, categories: int = 2) -> Counts:
     """Prior counts that keep the proportions of a prior run but weigh only ``strength`` trials.
 
     The counts n_ak of a question with D_a prior trials become n_ak min(1, D / D_a), where D is
-    the strength. :func:`bayes` gives each prior outcome the weight of a new trial, but a run of an
-    older, quantised or base model is worth less: with few prior trials the ranking converges
-    faster, with many it is held back. By the paper's study a related model is worth D = 1 to 4.
+    the strength: a run of an older, quantised or base model is worth less than new trials, by the
+    paper's study D = 1 to 4 (``docs/scoring.md``).
 
     R0 is that of :func:`bayes`, but a vector is one question; one without prior trials keeps the
     uniform prior. ``strength`` is D, above 0, and ``categories`` C + 1; else a ValueError. The
     counts (..., M, C + 1) are to be passed as R0. Source: arXiv 2510.04265, equation 6 and, in the
     version with twenty models, section 2.8.
 
-    >>> import scoring
-    >>> prior = scoring.down_weight([[1, 1, 1, 1, 1, 1, 0, 0], [0] * 8], strength=4)
+    >>> prior = down_weight([[1, 1, 1, 1, 1, 1, 0, 0], [0] * 8], strength=4)
     >>> prior.values.tolist()
     [[1.0, 3.0], [4.0, 0.0]]
-    >>> mu, sigma = scoring.bayes([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], R0=prior)
-    >>> round(mu, 6), round(sigma, 6)
-    (0.545455, 0.099931)
+    >>> round(bayes([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], R0=prior)[0], 6)
+    0.545455
     """
     strength = check_positive(strength, "strength")
     categories = check_whole(categories, "categories", least=1)

@@ -75,9 +75,8 @@ g_pass_at_k_ci = unanimous_at_k_ci = pass_hat_k_ci
 def naive_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     """Plug-in Pass@k, 1/M sum_a [ 1 - (1 - c_a / N_a)^k ]: biased, for comparison only.
 
-    What section 2.7 of the paper calls the naive variant of Pass^k: Pass@k at the observed rate. k
-    may be above the number of trials; ``short`` is about questions without any. All else:
-    :func:`pass_at_k`.
+    What section 2.7 of the paper calls naive Pass^k. k may be above the number of trials; ``short``
+    is about questions without any. All else: :func:`pass_at_k`.
 
     >>> round(naive_pass_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.9

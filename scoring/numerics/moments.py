@@ -19,14 +19,6 @@ def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Fl
     return means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / means.shape[-1]
 
 
-def avg_moments(counts: Ints, weights: Floats) -> tuple[Floats, Floats]:
-    """avg@N of each question, with a trial, and the posterior's variance on its scale: (..., M)."""
-    _, variances = posterior_moments(counts + 1, weights)
-    trials = counts.sum(axis=-1)
-    scale = (trials + weights.size) / trials
-    return observed_means(counts, weights), scale**2 * variances
-
-
 def posterior_moments(nu: Ints | Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Mean and variance (..., M) of w . pi_a under Dirichlet(nu_a), nu above 0; equation 15."""
     total = nu.sum(axis=-1)

@@ -57,8 +57,7 @@ def compare(
 
     The questions are fixed: more trials raise z, whatever the number of questions. To compare
     scores with a prior run, or by another estimator, pass them to :func:`compare_scores`. The
-    interval is difference -/+ the two-sided normal quantile (1.96 at 0.95) times sigma; of scores
-    on one scale 0..1 it may go beyond -1 and 1.
+    interval, difference -/+ the normal quantile (1.96 at 0.95) times sigma, is not cut off.
 
     R_a and R_b are outcomes as for :func:`scoring.bayes`, with a trial of every question, of the
     same M questions in the same order; numbers of trials may differ, and leading axes are

@@ -142,8 +142,8 @@ def _expected_variance(counts: Ints, weights: Floats) -> Callable[[Floats], Floa
 def _smallest(reached: Callable[[Floats], Bools]) -> Floats:
     """Return the N from which on ``reached`` holds, at least 1; inf above ``MOST_TRIALS``.
 
-    A prior with many categories of one weight is so sure of its mean that the first trials widen
-    the interval: hence the last failure among the powers of two, and the bisection above it.
+    The first trials may widen the interval, where a prior with many categories of one weight is
+    sure of its mean: hence the last failure among the powers of two, and the bisection above it.
     """
     low, high = np.array(0.0), np.array(1.0)
     for exponent in range(MOST_TRIALS.bit_length()):

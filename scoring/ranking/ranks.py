@@ -1,11 +1,8 @@
 """Ranking K models: by score, by score and uncertainty, and the distribution of every rank.
 
-A table of ranks is only readable with three names beside it: the rule by which models share a
-rank, the method by which ranks are numbered, and z. Tables 1 and 2 of the paper are consecutive
-z, dense, z = 1.645 (one-sided 95 %); its Figures 5 and 7 are competition ranks of plain scores.
-
-Source: Hariri et al., arXiv 2510.04265, sections 2.5, 2.7 and 2.7.1, and for the agreement of two
-rankings, tau_b, appendix F.1.
+Tables 1 and 2 of the paper are consecutive z, dense, z = 1.645 (one-sided 95 %); its Figures 5 and
+7 are competition ranks of plain scores. Source: Hariri et al., arXiv 2510.04265, sections 2.5, 2.7
+and 2.7.1, and for the agreement of two rankings, tau_b, appendix F.1.
 """
 
 from __future__ import annotations
