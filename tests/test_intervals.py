@@ -408,7 +408,7 @@ def test_bootstrap_is_reproducible_and_bounded_in_memory(monkeypatch: pytest.Mon
 
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: bayes_exact_ci([[0, 2]]), r"R\[0, 1\].* is 2"),
-    (lambda: bayes_exact_ci([[0, 1]], [0, np.nan]), r"w\[1\] is nan"),
+    (lambda: bayes_exact_ci([[0, 1]], [0, np.nan]), "w holds nan"),
     (lambda: bayes_exact_ci([[0, 1]], None, Counts([[0, -1]])), "R0: .* is -1"),
     (lambda: bayes_exact_ci([[0, 1]], None, Counts([[0, 1], [1, 1]])), "R0 has 2 questions"),
     (lambda: bayes_exact_ci([[0, 1]], confidence=1.0), "confidence is 1.0"),

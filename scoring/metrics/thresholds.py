@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import number_array
+from scoring.numerics.arrays import bounded_array
 from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_share
 from scoring.numerics.credit import at_least
 from scoring.numerics.estimate import beta_summary, interval_of, of_credit, subset_mean
@@ -190,12 +190,9 @@ def spectrum(weights: npt.ArrayLike, k: int) -> Floats:
 
 def check_spectrum(weights: npt.ArrayLike, k: int) -> Floats:
     """Return w_1..w_k, of sum at most 1; the slack is for ten times 0.1, thirds and the like."""
-    w = number_array(weights, "weights").astype(np.float64)
+    w = bounded_array(weights, "weights", 0.0, 1.0, "weights lie between 0 and 1")
     if w.shape != (k,):
         raise ValueError(f"weights has shape {w.shape}: pass {k} numbers, for k = {k}")
-    bad = np.flatnonzero(~((w >= 0) & (w <= 1)))
-    if bad.size:
-        raise ValueError(f"weights[{bad[0]}] is {w[bad[0]]}: weights lie between 0 and 1")
     if w.sum() > 1 + 1e-12:
         raise ValueError(f"weights sum to {w.sum()}: the sum may be at most 1")
     return w

@@ -45,7 +45,8 @@ def number_array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _in_range(values: npt.ArrayLike, name: str, low: float, high: float, advice: str) -> Floats:
+def bounded_array(values: npt.ArrayLike, name: str, low: float, high: float, advice: str) -> Floats:
+    """Return the values as float64, all from low to high."""
     array = number_array(values, name).astype(np.float64)
     bad = ~((array >= low) & (array <= high))
     if bad.any():
@@ -56,13 +57,13 @@ def _in_range(values: npt.ArrayLike, name: str, low: float, high: float, advice:
 def finite_array(values: npt.ArrayLike, name: str) -> Floats:
     """Return the values as float64, all finite."""
     advice = f"pass finite numbers up to {LARGEST_SCORE:g} in size"
-    return _in_range(values, name, -LARGEST_SCORE, LARGEST_SCORE, advice)
+    return bounded_array(values, name, -LARGEST_SCORE, LARGEST_SCORE, advice)
 
 
 def check_sigma(values: npt.ArrayLike, name: str = "sigma") -> Floats:
     """Return standard deviations as float64, finite and at least 0."""
     advice = f"pass numbers of at least 0, up to {LARGEST_SCORE:g}"
-    return _in_range(values, name, 0.0, LARGEST_SCORE, advice)
+    return bounded_array(values, name, 0.0, LARGEST_SCORE, advice)
 
 
 def check_models(scores: npt.ArrayLike, name: str) -> Floats:
@@ -86,7 +87,7 @@ def check_scores(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> tuple[Floats, Float
 
 def check_probabilities(p: npt.ArrayLike, name: str) -> Floats:
     """Return probabilities as float64, shape (..., M), each from 0 to 1."""
-    array = _in_range(p, name, 0.0, 1.0, "probabilities lie between 0 and 1")
+    array = bounded_array(p, name, 0.0, 1.0, "probabilities lie between 0 and 1")
     if array.ndim == 0 or array.size == 0:
         raise ValueError(f"{name} has shape {array.shape}: pass one probability per question")
     return array

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import Floats as Floats
-from scoring.numerics.arrays import number_array, with_masks
+from scoring.numerics.arrays import bounded_array, number_array, with_masks
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -49,18 +49,10 @@ def check_weights(w: Weights) -> Floats:
     """Return the weights as a float64 vector of length C + 1; ``None`` means (0, 1)."""
     if w is None:
         return BINARY_WEIGHTS
-    weights = number_array(w, "w")
+    advice = f"pass finite weights, up to {LARGEST_WEIGHT:g} in size"
+    weights = bounded_array(w, "w", -LARGEST_WEIGHT, LARGEST_WEIGHT, advice)
     if weights.ndim != 1 or weights.size == 0:
-        raise ValueError(
-            f"w has shape {weights.shape}: pass a vector with one weight per category 0..C"
-        )
-    weights = weights.astype(np.float64)
-    bad = np.flatnonzero(~(np.abs(weights) <= LARGEST_WEIGHT))
-    if bad.size:
-        raise ValueError(
-            f"w[{bad[0]}] is {weights[bad[0]]}: "
-            f"weights must be finite and between -{LARGEST_WEIGHT:g} and {LARGEST_WEIGHT:g}"
-        )
+        raise ValueError(f"w has shape {weights.shape}: pass one weight per category 0..C")
     if 0 < np.ptp(weights) < 1 / LARGEST_WEIGHT:
         raise ValueError(f"w differs by {np.ptp(weights)}: too little for variances, rescale w")
     return weights

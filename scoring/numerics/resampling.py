@@ -90,8 +90,10 @@ def _drawn_columns(rng: np.random.Generator, n: int, solved: Any, size: int) -> 
     """Counts (size, ..., M, 2) of n columns each, from whether a trial was correct (..., M, N)."""
     columns = solved.shape[-1]
     weights = rng.multinomial(n, np.full(columns, 1 / columns), size).astype(solved.dtype)
-    correct = (weights @ solved.reshape(-1, columns).T).astype(np.int64)
-    return np.stack([n - correct, correct], axis=-1).reshape(size, *solved.shape[:-1], 2)
+    counts: Ints = np.empty((size, *solved.shape[:-1], 2), dtype=np.int64)
+    counts[..., 1] = (weights @ solved.reshape(-1, columns).T).reshape(counts.shape[:-1])
+    counts[..., 0] = n - counts[..., 1]
+    return counts
 
 
 def _drawn(rng: np.random.Generator, n: Ints, p: Floats, size: int) -> Ints:
