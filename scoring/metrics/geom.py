@@ -224,10 +224,7 @@ def blend_variance(
 
 
 def blend_sigma(x: Floats, y: Floats, spread: Sequence[Floats], a: float, b: float) -> Floats:
-    """Standard deviation of the blend of two means over questions.
-
-    ``spread`` holds the variances of the questions' scores and their covariance, each (..., M).
-    """
+    """Sigma of a blend of two means over questions, of variances and covariance (..., M)."""
     vx, vy, cov = (part.sum(axis=-1) / part.shape[-1] ** 2 for part in spread)
     return np.sqrt(blend_variance(x, y, vx, vy, cov, a, b))
 
