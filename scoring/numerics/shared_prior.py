@@ -39,8 +39,8 @@ def blocks(counts: Ints) -> list[Ints]:
     """Cut a stack (B, M, C + 1) into blocks whose intermediate arrays fit into memory."""
     questions, categories = counts.shape[1:]
     terms = min(int(counts.max()) + 1, LONG * questions)
-    each = S_NODES * max(categories * questions, categories * terms, Q_NODES * terms)
-    return np.array_split(counts, min(len(counts), -(-len(counts) * each // BLOCK)))
+    per_matrix = S_NODES * max(categories * questions, categories * terms, Q_NODES * terms)
+    return np.array_split(counts, min(len(counts), -(-len(counts) * per_matrix // BLOCK)))
 
 
 def posterior(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
@@ -120,10 +120,10 @@ def _mode(counts: Ints, s: Floats) -> tuple[Floats, Floats]:
     """The mode of f and its second derivatives f_kk there, each (B, S, C + 1)."""
     q, _ = _pooled(counts, s)
     q = (q + 1e-3) / (q + 1e-3).sum(axis=-1, keepdims=True)
-    each, hyper = s[..., None], 1 / q.shape[-1]
+    scale, hyper = s[..., None], 1 / q.shape[-1]
     for _ in range(100):
-        first = each * _by_category(counts, each * q, 1) + hyper / q
-        second = each**2 * _by_category(counts, each * q, 2) - hyper / q**2
+        first = scale * _by_category(counts, scale * q, 1) + hyper / q
+        second = scale**2 * _by_category(counts, scale * q, 2) - hyper / q**2
         multiplier = (first / second).sum(axis=-1) / (1 / second).sum(axis=-1)
         newton = q + (multiplier[..., None] - first) / second
         # Where Newton's step is too long, a step of the EM algorithm, which always climbs.
