@@ -59,10 +59,6 @@ class Cohort:
 def load(cfg: AnalysisConfig) -> list[Cohort]:
     """The cohorts that settings name, one a data set, in the order named.
 
-    Args:
-        cfg: `dataset` names folders of `runs` (none: all of them, unless `folders` names run
-            folders outright), `model` run folders in each.
-
     Raises:
         UserError: no such folder, no run in it, no graded attempt, no question that the runs
             share. Where something sound is left it is returned, and the rest named in a warning.
@@ -92,17 +88,13 @@ def from_arrays(
 ) -> Cohort:
     """A cohort from a matrix of outcomes, without run folders.
 
-    Args:
-        dataset: its name.
-        models: L names, each once.
-        question_ids: M ids.
-        outcomes01: 1 correct, 0 not, -1 owed; shape (L, M, N).
+    Outcomes are 1 correct, 0 not, -1 owed, of shape (L, M, N) for L models and M question ids.
 
     Raises:
         ValueError: shapes that do not fit, a name twice, another number.
 
-    >>> made = from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])
-    >>> made.matrix().tolist(), made.names
+    >>> cohort = from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])
+    >>> cohort.matrix().tolist(), cohort.names
     ([[[1, 0]], [[1, None]]], ['a', 'b'])
     """
     codes = np.asarray(outcomes01)

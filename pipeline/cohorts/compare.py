@@ -38,14 +38,13 @@ def compare(cfg: AnalysisConfig) -> None:
     figures: dict[str, Figure] = {}
     boards = []
     for cohort in cohorts:
-        part = f"{cohort.dataset}/" if several else ""
-        made = _tables(cohort, cfg)
-        boards.append(made["leaderboard"])
-        tables |= {f"{part}{stem}": table for stem, table in made.items()}
-        figures |= {
-            f"{part}{stem}": drawn for stem, drawn in _figures(cohort, cfg, boards[-1]).items()
-        }
-        record["datasets"].append(_record(cohort, cfg, made))
+        folder = f"{cohort.dataset}/" if several else ""
+        of_cohort = _tables(cohort, cfg)
+        boards.append(of_cohort["leaderboard"])
+        tables |= {f"{folder}{stem}": table for stem, table in of_cohort.items()}
+        drawn = _figures(cohort, cfg, boards[-1])
+        figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
+        record["datasets"].append(_record(cohort, cfg, of_cohort))
     if several:
         stack = None
         try:
@@ -54,9 +53,9 @@ def compare(cfg: AnalysisConfig) -> None:
             warn(str(error))
         else:
             board = leaderboard.pooled_usage(leaderboard.leaderboard(stack, cfg), boards)
-            made = {"leaderboard": board} | _order(stack, cfg)
-            tables |= {f"{_POOLED}/{stem}": table for stem, table in made.items()}
-            record["pooled"] = _record(stack, cfg, made)
+            of_stack = {"leaderboard": board} | _order(stack, cfg)
+            tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
+            record["pooled"] = _record(stack, cfg, of_stack)
         tables["rankings"] = rankings(cohorts, cfg, stack)
         record["rankings"] = [dict(row) for row in tables["rankings"].rows]
     # Of several data sets there is too much to read: the rest is in the files.
@@ -89,12 +88,10 @@ def _figures(cohort: Cohort, cfg: AnalysisConfig, board: Table) -> dict[str, "Fi
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
-    """Table 2's form: for each data set the ranks with and without uncertainty.
+    """Table 2's form: for each data set the ranks with `scoring.rule` ("w/ CI") and without.
 
-    Args:
-        cohorts: one a data set; models come in the order of the first.
-        cfg: `scoring.rule` is the rule of the columns "w/ CI".
-        stack: the questions of all of them together, for the last pair of columns.
+    Models come in the order of the first data set. The last pair of columns is of the questions of
+    all of them together, the `stack`.
 
     Source: arXiv 2510.04265, Table 2.
     """

@@ -35,11 +35,9 @@ def _sampling_known(run: Run) -> bool:
 
 
 def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
-    """One line for each thing that is not alike among runs that are compared.
+    """One line for each thing that is not alike among L runs that are compared, by name.
 
-    Args:
-        runs: L of them, by name.
-        codes: their outcomes of the questions that all of them hold, (L, M, N).
+    `codes` are their outcomes of the questions that all of them hold, (L, M, N).
     """
     shared = codes.shape[1]
     trials = {name: run.cfg.sampling.trials for name, run in runs.items()}

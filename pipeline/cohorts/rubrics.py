@@ -36,11 +36,8 @@ Signals = dict[str, Any]
 def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
     """Every attempt's category under each rubric that all runs of the cohort have signals for.
 
-    Args:
-        cohort: with members.
-        cfg: `rubric` names rubrics (none: all of configs/rubric) and weights; `thresholds` says
-            whose quantiles: `scope` cohort (all models together, the default) or model (each its
-            own, which compares less), or a `file`; and whether invalid attempts enter.
+    `rubric` names rubrics (none: all of configs/rubric) and weights; `thresholds` says whose
+    quantiles: of all models together (`scope` cohort), of each model alone (model), or a `file`'s.
 
     Returns:
         Per rubric name the rubric and the categories 0..C, int8, shape (L, M, N), with -1 where an
@@ -91,9 +88,7 @@ def counts(rubric: Rubric, given: Categories) -> npt.NDArray[np.int64]:
 def ranks(rubric: Rubric, counted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
     """Competition ranks (L,) by avg with the rubric's weights; None if a question has no category.
 
-    Args:
-        rubric: of which the weights.
-        counted: what :func:`counts` returned.
+    `counted` is what :func:`counts` returned.
     """
     if not counted.any(axis=-1).all():
         return None

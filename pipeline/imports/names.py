@@ -21,8 +21,7 @@ _TASKS = {
     "brumo2025": "brumo25",
 }
 _NO_CONTESTS = ("hub", "jsonl", "demo")  # of configs/dataset
-# Data sets whose own ids count from 1, where records count rows from 0.
-_FROM_ONE = ("brumo25", "hmmt25")
+_FROM_ONE = ("brumo25", "hmmt25")  # their own ids count from 1, where records count rows from 0
 
 
 def dataset_name(task: str) -> str:
@@ -51,10 +50,7 @@ def safe_name(text: str) -> str:
 def model_name(model: str, key: str | None = None, level: str | None = None) -> str:
     """The name in configs/model of what a record calls its model, else a name made of it.
 
-    Args:
-        model: a hub id, or any name.
-        key: another name for it.
-        level: reasoning effort, for models that come in several.
+    A model has a hub id or any name, perhaps another name (its key), and perhaps a reasoning level.
 
     >>> model_name("openai/gpt-oss-20b", level="high"), model_name("Qwen/Qwen3-4B-Thinking-2507")
     ('gpt-oss-20b-high', 'qwen3-4b')
@@ -67,8 +63,8 @@ def model_name(model: str, key: str | None = None, level: str | None = None) -> 
     for text in (f"{model}@{level}", f"{model}@", key, f"{key}{level}", model, f"{model}{level}"):
         if text and _plain(text) in aliases:
             return aliases[_plain(text)]
-    last = model.replace("\\", "/").rstrip("/").rsplit("/", 1)
-    name = safe_name(last[-1]) if len(last) == 2 and ".." not in model else safe_name(model)
+    _, slash, last = model.replace("\\", "/").rstrip("/").rpartition("/")
+    name = safe_name(last if slash and ".." not in model else model)
     return f"{name}-{safe_name(level)}" if level else name
 
 
@@ -86,10 +82,7 @@ def question_id(dataset: str, number: int | str) -> str:
 def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
     """The configuration of an imported run: the project's own where it knows model and data set.
 
-    Args:
-        dataset: as :func:`dataset_name` gives it.
-        model: as :func:`model_name` gives it.
-        hub_id: what the record calls the model.
+    Data set and model are called as :func:`dataset_name` and :func:`model_name` have it.
     """
     known = dataset in _contests()
     choice = [f"dataset={dataset}"] if known else ["dataset=jsonl", "dataset.path=imported.jsonl"]

@@ -58,9 +58,7 @@ class RunPlan:
 class Plan:
     """Runs and questions by position, and one entry a record: its run, question and trial.
 
-    Args:
-        datasets: only these; none: all.
-        models: only these; none: all.
+    Of `datasets` and `models` only those count; none: all.
     """
 
     def __init__(self, datasets: list[str], models: list[str]) -> None:
@@ -141,9 +139,8 @@ class Plan:
     def settle(self, troubles: Troubles, positions: bool) -> None:
         """Give every record its trial; call it once, when all are noted.
 
-        Args:
-            troubles: where duplicates, and records that lack a trial which others have, are named.
-            positions: the trials that records say count from 0; else they may count from 1.
+        Duplicates, and records that lack a trial which others have, are named in the troubles.
+        `positions` says that trials count from 0; else they may count from 1.
 
         Raises:
             UserError: a matrix beyond all measure, such as one trial of number 10^5.

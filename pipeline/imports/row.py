@@ -5,18 +5,18 @@ them. A value that cannot be used costs its row where it says which attempt this
 it, and else only itself; either way it is counted and named.
 """
 
-import functools
 import math
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.base.errors import UserError
-from pipeline.config.imports import ImportConfig
+from pipeline.config.imports import MOST_CATEGORIES, ImportConfig
 from pipeline.imports.source import Troubles, shown
 
 MOST_TEXT = 16 << 20  # characters of one completion
@@ -25,13 +25,12 @@ MOST_ANSWER = 100_000
 MOST_NUMBER = 1 << 31
 MOST_SEED = 1 << 63
 MOST_TRIAL = 100_000
-MOST_CATEGORIES = 100
 NOT_UTF8 = object()  # a text that no reader can decode
 _WHOLE = re.compile(r"([0-9]{1,20})(?:\.0{1,20})?")
 _NO_BOX = "NotFound"  # an extracted answer where there is no box
 _UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes beside correct and wrong
-_TRUE = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
-_TRUTH = _TRUE | dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
+_TRUTH = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
+_TRUTH |= dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
 _SUM = 0.02  # how far three probabilities may be from 1 in sum
 
 # An attempt: a value for each of COLUMNS, None for what the record does not say, and `place`. Keys
@@ -111,13 +110,15 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _list_of(kind: pa.DataType, value: Any) -> Any:
+def _list(kind: pa.DataType, value: Any) -> Any:
+    """A list of numbers as an array of that type; None for anything else."""
+    whole_numbers = pa.types.is_integer(kind)
     try:
         numbers = value if isinstance(value, pa.Array) else pa.array(value)
-        numbers = numbers.cast(kind, safe=pa.types.is_integer(kind))
+        numbers = numbers.cast(kind, safe=whole_numbers)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-    if numbers.null_count and pa.types.is_integer(kind):
+    if numbers.null_count and whole_numbers:
         return None
     return np.array(numbers.to_numpy(zero_copy_only=False), kind.to_pandas_dtype())
 
@@ -130,10 +131,6 @@ class Column(NamedTuple):
     cost: str = ""  # what cannot be had without it
 
 
-def _long(value: Any) -> str | None:
-    return text(value, MOST_PROMPT)
-
-
 # A value that cannot be read damages its record where it is one of these.
 _NEEDED = ("task", "question", "trial", "outcome", "category")
 # The first pass, which says which record is which attempt, asks for these.
@@ -143,27 +140,27 @@ _FIRST = {
     "model_key": Column("model_key"),
     "level": Column("reasoning_level"),
     "question": Column("question_id question data_id doc_id", named),
-    "trial": Column("trial sample repeat", lambda value: whole(value, MOST_TRIAL)),
-    "seed": Column("seed", lambda value: whole(value, MOST_SEED),
+    "trial": Column("trial sample repeat", partial(whole, most=MOST_TRIAL)),
+    "seed": Column("seed", partial(whole, most=MOST_SEED),
                    "trials are counted in the order of the rows"),
     "outcome": Column("outcome is_correct correct exact_match", _outcome),
     "category": Column("category label", lambda value: value),
     "answer": Column("answer extracted_answer", cost="no answers"),
     "gold": Column("gold ground_truth target", cost="no regrading"),
-    "problem": Column("problem", _long),
-    "prompt": Column("prompt", _long, "no prompts to read"),
+    "problem": Column("problem", partial(text, most=MOST_PROMPT)),
+    "prompt": Column("prompt", partial(text, most=MOST_PROMPT), "no prompts to read"),
 }  # fmt: skip
 COLUMNS = _FIRST | {
-    "text": Column("text completion response", lambda value: text(value, MOST_TEXT),
+    "text": Column("text completion response", partial(text, most=MOST_TEXT),
                    "no regrading, no verifier, nothing to read"),
-    "finish_reason": Column("finish_reason", lambda value: text(value, 100),
+    "finish_reason": Column("finish_reason", partial(text, most=100),
                             "no signal repeated_pattern"),
     "has_box": Column("has_box", truth, "no signal has_box"),
     "reason": Column("reason"),
     "prompt_tokens": Column("num_prompt_tokens", whole),
     "completion_tokens": Column("num_completion_tokens", whole, "no signal token_ratio"),
-    "token_ids": Column("completion_token_list", lambda value: _list_of(pa.int32(), value)),
-    "logprobs": Column("completion_logprob_list", lambda value: _list_of(pa.float32(), value)),
+    "token_ids": Column("completion_token_list", partial(_list, pa.int32())),
+    "logprobs": Column("completion_logprob_list", partial(_list, pa.float32())),
     "prompt_avg": Column("prompt_avg_logprob", _number, "no signal prompt_bpt"),
     "prompt_sum": Column("prompt_sum_logprob", _number),
     "prompt_ppl": Column("prompt_ppl", _number),
@@ -187,23 +184,25 @@ def check_names(path: str, names: list[str]) -> None:
     Raises:
         UserError: a column is lacking, or one that counts is there twice.
     """
-    known = set(names) & set(NAMES)
-    if twice := sorted(name for name in known if names.count(name) > 1):
-        raise UserError(f"{path}: column {twice[0]} is there twice; drop one")
+    for name in names:
+        if name in _KNOWN and names.count(name) > 1:
+            raise UserError(f"{path}: column {name} is there twice; drop one")
     outcomes = _NAMES["outcome"] + _NAMES["category"]
-    for what, wanted in (("a question", _NAMES["question"]), ("an outcome", outcomes)):
-        if not known & set(wanted):
+    for what, needed in (("a question", _NAMES["question"]), ("an outcome", outcomes)):
+        if not set(names) & set(needed):
             raise UserError(
-                f"{path}: no column for {what} ({', '.join(wanted)}); it has"
+                f"{path}: no column for {what} ({', '.join(needed)}); it has"
                 f" {', '.join(map(shown, names[:30])) or 'none'}. Rename yours"
             )
 
 
-def lacking(names: Iterable[str]) -> list[str]:
+def lacking(names: set[str]) -> list[str]:
     """The columns that are not among `names`, each with what cannot be had without it."""
-    there = set(names)
-    lost = [name for name, column in COLUMNS.items() if column.cost and not there & {*_NAMES[name]}]
-    return [f"{_NAMES[name][0]} ({COLUMNS[name].cost})" for name in lost]
+    return [
+        f"{_NAMES[key][0]} ({column.cost})"
+        for key, column in COLUMNS.items()
+        if column.cost and not names & set(_NAMES[key])
+    ]
 
 
 def parse(
@@ -213,14 +212,10 @@ def parse(
     run: tuple[str, str],
     troubles: Troubles,
 ) -> Row | None:
-    """A record as a row; None, and counted, where it cannot be one.
+    """A record as a row; None, and counted in `troubles`, where it cannot be one.
 
-    Args:
-        record: foreign values by name; None, "" and NaN are missing.
-        place: of the record, for messages.
-        cfg: names and number of its categories.
-        run: data set and model, for records that do not name them.
-        troubles: gets what is damaged.
+    In a record None, "" and NaN are missing. `run` names data set and model of records that do not;
+    `cfg` has the names and the number of the categories.
     """
     row: Row = dict.fromkeys(COLUMNS)
     row["place"] = place
@@ -254,7 +249,7 @@ def parse(
     return None if why else row
 
 
-@functools.lru_cache
+@lru_cache
 def _present(names: frozenset[str]) -> list[tuple[str, str, Callable[[Any], Any]]]:
     """Of records that have these names: every column there, its name and how it is read."""
     of = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}

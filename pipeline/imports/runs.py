@@ -39,15 +39,9 @@ def rubric(plan: Plan, dataset: str, cfg: ImportConfig) -> tuple[list[str], list
 def write(
     source: Source, plan: Plan, number: int, folder: Path, target: Path, left_out: list[str]
 ) -> None:
-    """Write everything of one run but the rows, which are there.
+    """Write everything of run `number` of a plan but the rows, which are there.
 
-    Args:
-        source: what is imported.
-        plan: which record is which attempt.
-        number: of the run in the plan.
-        folder: where the run is made.
-        target: where it will be.
-        left_out: a line for each kind of damage in the source.
+    The run is made in `folder` and will be `target`; `left_out` says what was wrong in the source.
     """
     planned, cfg = plan.runs[number], source.cfg.source
     folder.mkdir(parents=True, exist_ok=True)

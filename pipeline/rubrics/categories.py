@@ -253,22 +253,20 @@ def _stored(run: Run) -> dict[str, Mapped | None]:
 
 
 def _find(name: str) -> Path:
-    is_path = name.endswith((".yaml", ".yml")) or "/" in name
-    path = Path(name).expanduser() if is_path else FOLDER / f"{name}.yaml"
-    if not is_path and not path.is_file():
-        path = Path(f"{name}.yaml")  # beside the user
-    if path.is_file():
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
         return path
-    if is_path:
-        raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
+    for path in (FOLDER / f"{name}.yaml", Path(f"{name}.yaml")):  # ours, or beside the user
+        if path.is_file():
+            return path
     raise compose.no_choice("rubric", name)
 
 
 def _read(path: Path) -> Rubric:
     try:
         return rubric_of.parse(yaml.load(path.read_text(encoding="utf-8"), _OnceLoader))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         why = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not YAML ({why}); see configs/rubric for examples") from error

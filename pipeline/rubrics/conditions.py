@@ -8,6 +8,7 @@ text of a user is ever evaluated, and there is nothing to call, index or compute
 import ast
 import difflib
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -120,40 +121,36 @@ def _compiled(node: ast.expr, line: str, known: Mapping[str, bool]) -> tuple[boo
     `known` says of every name whether it is true or false, and no number.
     """
 
-    def parts(nodes: list[ast.expr], conditions: bool, problem: str) -> list[Read]:
-        compiled = [_compiled(part, line, known) for part in nodes]
-        for part, (is_condition, _) in zip(nodes, compiled, strict=True):
+    def read_parts(nodes: list[ast.expr], conditions: bool, problem: str) -> list[Read]:
+        parts = [(part, *_compiled(part, line, known)) for part in nodes]
+        for part, is_condition, _ in parts:
             if is_condition != conditions:
                 raise _error(line, part, problem)
-        return [read for _, read in compiled]
+        return [read for *_, read in parts]
 
     if (number := _number(node)) is not None:
         return False, lambda values: number
     match node:
         case ast.Name(id=name):
             if name not in known:
-                close = difflib.get_close_matches(name, sorted(known), n=1)
-                hint = (
-                    f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
-                )
+                names = sorted(known)
+                close = difflib.get_close_matches(name, names, n=1)
+                hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
                 raise _error(line, node, f"unknown name {name}, {hint}")
             return known[name], operator.itemgetter(name)
         case ast.BoolOp(op=op, values=nodes):
             word, join = ("and", operator.and_) if isinstance(op, ast.And) else ("or", operator.or_)
-            reads = parts(nodes, True, f"a number, where `{word}` needs a condition")
+            reads = read_parts(nodes, True, f"a number, where `{word}` needs a condition")
             return True, lambda values: reduce(join, (read(values) for read in reads))
         case ast.UnaryOp(op=ast.Not(), operand=part):
-            [read] = parts([part], True, "a number, where `not` needs a condition")
+            [read] = read_parts([part], True, "a number, where `not` needs a condition")
             return True, lambda values: np.logical_not(read(values))
         case ast.Compare(left=left, ops=ops, comparators=others):
             if any(type(op) not in _COMPARE for op in ops):
                 raise _error(line, node, "only < <= > >= == and != compare")
-            sides = parts(
-                [left, *others], False, "is true or false, no number; leave the comparison out"
-            )
-            steps = [
-                (_COMPARE[type(op)], *pair) for op, pair in zip(ops, pairwise(sides), strict=True)
-            ]
+            problem = "is true or false, no number; leave the comparison out"
+            sides = pairwise(read_parts([left, *others], False, problem))
+            steps = [(_COMPARE[type(op)], a, b) for op, (a, b) in zip(ops, sides, strict=True)]
             return True, lambda values: reduce(
                 operator.and_, (compare(a(values), b(values)) for compare, a, b in steps)
             )
@@ -162,13 +159,13 @@ def _compiled(node: ast.expr, line: str, known: Mapping[str, bool]) -> tuple[boo
 
 def _number(node: ast.expr) -> np.float64 | None:
     """The value of a number that is written out, with or without a sign."""
-    sign = 1.0
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        sign, node = -1.0 if isinstance(node.op, ast.USub) else 1.0, node.operand
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        try:
-            value = sign * np.float64(node.value)  # type: ignore[arg-type]
-        except OverflowError:
-            return None
-        return value if np.isfinite(value) else None
-    return None
+    try:
+        number = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return None
+    return np.float64(number) if is_number(number) else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value from outside is a finite number that a float can hold; True is none."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # NaN is not

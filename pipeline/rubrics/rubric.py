@@ -13,7 +13,6 @@ The index of a category, by which its weight is found, has nothing to do with th
 Source: arXiv 2510.04265, appendix D and Table 5 for the categories.
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.rubrics.conditions import Condition, compile_condition
+from pipeline.rubrics.conditions import Condition, compile_condition, is_number
 from pipeline.rubrics.variables import SIGNALS, THRESHOLDS, VARIABLES
 from scoring.numerics.inputs import check_weights
 
@@ -125,7 +124,7 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
     Raises:
         ValueError: not one finite number a category.
     """
-    wrong = [w for w in weights if not _is_number(w)] if isinstance(weights, list) else [weights]
+    wrong = [w for w in weights if not is_number(w)] if isinstance(weights, list) else [weights]
     if wrong:
         raise ValueError(f"w has {_brief(wrong[0])}: pass a list of finite numbers, one a category")
     checked = check_weights(weights).tolist()
@@ -142,9 +141,7 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
 def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     """The category of every attempt: indices 0..C, int8, shape (n,).
 
-    Args:
-        rubric: the rubric.
-        values: what its conditions name: arrays of shape (n,), or numbers.
+    `values` is what its conditions name: arrays of shape (n,), or numbers.
 
     Raises:
         Unsound: an attempt with no category, or with several that `order` does not settle.
@@ -197,7 +194,7 @@ def _category(row: Any, position: int) -> Category:
     index, weight = category["index"], category["weight"]
     if type(index) is not int:
         raise ValueError(f"{where}: index must be a whole number, not {_brief(index)}")
-    if not _is_number(weight):
+    if not is_number(weight):
         raise ValueError(f"{where}: weight must be a finite number, not {_brief(weight)}")
     try:
         when = compile_condition(_text(category, "when"), VARIABLES, (*SIGNALS, *THRESHOLDS))
@@ -230,10 +227,6 @@ def _text(mapping: dict[str, Any], key: str, where: str = "") -> str:
 
 def _printable(text: str) -> bool:
     return " ".join(text.split()).isprintable()
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # NaN is not
 
 
 def _brief(value: Any) -> str:

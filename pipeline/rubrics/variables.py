@@ -73,8 +73,7 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
         include_invalid: whether invalid attempts enter the quantiles.
 
     Returns:
-        Per name of `THRESHOLDS` a number, or None where no attempt has a value to rank: no wrong
-        attempt, no correct one, no log-probs.
+        Per name of `THRESHOLDS` a number; None where no attempt of the kind has a value to rank.
 
     Raises:
         ValueError: arrays of different lengths.
@@ -86,9 +85,7 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
     (0.22, 0.42, None)
     """
     arrays = _arrays(signals)
-    correct = arrays["is_correct"] >= 0.5
-    entering = np.ones_like(correct) if include_invalid else ~_invalid(arrays)
-    groups = {None: entering, "wrong": entering & ~correct, "correct": entering & correct}
+    groups = _groups(arrays, ~_invalid(arrays) | include_invalid)
     limits: dict[str, float | None] = {}
     for name, (signal, quantile, group) in THRESHOLDS.items():
         values = arrays[signal][groups[group]] if signal in arrays else np.empty(0)
@@ -105,12 +102,11 @@ def variables(
     Args:
         signals: name to array of shape (n,). A signal that is left out leaves out what needs it;
             without C `invalid` is repeated_pattern alone.
-        limits: the thresholds, from :func:`thresholds` of the data set.
+        limits: the thresholds of the data set. One that is None is left out, with the variables
+            that need it, unless no valid attempt here is of the kind that it ranks.
 
     Returns:
-        Name to array of shape (n,): signals and thresholds as float64, variables as bool. A
-        threshold that is None is left out, with the variables that need it, unless no valid
-        attempt here is of the kind that it ranks.
+        Name to array of shape (n,): signals and thresholds as float64, variables as bool.
 
     Raises:
         ValueError: arrays of different lengths.
@@ -121,18 +117,14 @@ def variables(
     >>> v["wrong_high_conf"].tolist(), v["invalid"].tolist(), "A_high" in v
     ([False, True, False], [False, False, True], False)
     """
-    s = _arrays(signals)
-    invalid = _invalid(s)
-    correct = s["is_correct"] >= 0.5
-    kinds = {"correct": correct & ~invalid, "wrong": ~correct & ~invalid, None: ~invalid}
-    t: dict[str, float] = {}
+    known: dict[str, Any] = {**_arrays(signals)}
+    invalid = _invalid(known)
+    groups = _groups(known, ~invalid)
     for name, (signal, _, group) in THRESHOLDS.items():
-        limit = limits.get(name)
-        if limit is not None:
-            t[name] = float(limit)
-        elif signal in s and not kinds[group].any():
-            t[name] = np.nan  # nobody is compared with it but invalid attempts
-    known: dict[str, Any] = {**s, **t}
+        if (limit := limits.get(name)) is not None:
+            known[name] = float(limit)
+        elif signal in known and not groups[group].any():
+            known[name] = np.nan  # nobody is compared with it but invalid attempts
     computed = {
         name: condition.evaluate(known)
         for name, condition in VARIABLES.items()
@@ -143,6 +135,12 @@ def variables(
 
 def _invalid(signals: Mapping[str, Floats]) -> Bools:
     return VARIABLES["invalid"].evaluate({"C": 0.0, **signals})
+
+
+def _groups(signals: Mapping[str, Floats], entering: Bools) -> dict[str | None, Bools]:
+    """Which attempts each group of THRESHOLDS holds, of those that enter."""
+    correct = VARIABLES["correct"].evaluate(signals)
+    return {None: entering, "wrong": entering & ~correct, "correct": entering & correct}
 
 
 def _arrays(signals: Mapping[str, Any]) -> dict[str, Floats]:
