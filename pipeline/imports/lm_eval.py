@@ -30,33 +30,33 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
     Raises:
         UserError: dataset= or model= is to name several; no sample has the metric or filter.
     """
-    cfg, logs = source.cfg, dict[tuple[Path, str], Path]()
-    names: dict[Path, dict[str, str]] = {}  # of the task and model of a file
+    cfg, latest = source.cfg, dict[tuple[Path, str], Path]()
     for path in sorted(source.files):  # dates sort as texts
         parts = _NAME.fullmatch(path.name)
         task = parts["task"] if parts else path.stem.removeprefix("samples_")
-        if first and (older := logs.get((path.parent, task))):
+        if first and (older := latest.get((path.parent, task))):
             note(f"import: {older.name} is older than {path.name} and left out")
-        logs[path.parent, task] = path
-        names[path] = {"task": task, "model": _model(path, parts["date"] if parts else "")}
-    runs = [names[path] for path in logs.values()]
+        latest[path.parent, task] = path
+    runs = {path: {"task": task, "model": _model(path)} for (_, task), path in latest.items()}
     for key, given, what in (("dataset", cfg.dataset, "task"), ("model", cfg.model, "model")):
-        there = sorted({run[what] for run in runs})
+        there = sorted({run[what] for run in runs.values()})
         if given and len(there) > 1:
             raise UserError(
                 f"{key}={shown(given[0])}: is one name, and {source.path} holds"
                 f" {', '.join(map(shown, there[:10]))}; leave it out, or import one of them"
             )
-        for run in runs if given else ():
-            run[what] = given[0]
-    for path, run in zip(logs.values(), runs, strict=True):
+        for run in runs.values():
+            run[what] = [*given, run[what]][0]
+    for path, run in runs.items():
         for place, attempt in _samples(path, cfg.source, first, troubles):
             yield place, attempt | run
 
 
-def _model(path: Path, date: str) -> str:
+def _model(path: Path) -> str:
     """The model, from the results file beside the samples, else from the folder's name."""
-    for results in sorted(path.parent.glob(f"results_{date}*.json"), reverse=True):
+    parts = _NAME.fullmatch(path.name)
+    pattern = f"results_{parts['date'] if parts else ''}*.json"
+    for results in sorted(path.parent.glob(pattern), reverse=True):
         try:
             if results.stat().st_size <= _MOST_RESULTS:
                 about = json.loads(results.read_text(encoding="utf-8"))
