@@ -8,6 +8,7 @@ alike (trials, sampling, grading) is compared and said, in `differences`.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ class Member:
     run: Run
     question_ids: list[str]  # M, the cohort's questions as this run calls them
 
+    @cached_property
+    def usage(self) -> outcomes.Usage:
+        """Tokens of the attempts that are compared, and times of the run."""
+        return outcomes.usage(self.run, self.question_ids)
+
 
 @dataclass(frozen=True)
 class Cohort:
@@ -45,6 +51,7 @@ class Cohort:
     differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     models: list[str] = field(default_factory=list)  # names where there are no members
+    parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from
 
     @property
     def names(self) -> list[str]:
@@ -146,6 +153,7 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
         stacked(cohort.truncated for cohort in cohorts),
         [f"{c.dataset}: {line}" for c in cohorts for line in c.differences],
         models=names,
+        parts=list(cohorts),
     )
 
 

@@ -36,13 +36,11 @@ def compare(cfg: AnalysisConfig) -> None:
     record: dict[str, Any] = {"settings": settings, "datasets": [], "pooled": None}
     tables: dict[str, Table] = {}
     figures: dict[str, Figure] = {}
-    boards = []
     for cohort in cohorts:
         folder = f"{cohort.dataset}/" if several else ""
         of_cohort = _tables(cohort, cfg)
-        boards.append(of_cohort["leaderboard"])
         tables |= {f"{folder}{stem}": table for stem, table in of_cohort.items()}
-        drawn = _figures(cohort, cfg, boards[-1])
+        drawn = _figures(cohort, cfg, of_cohort["leaderboard"])
         figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
         record["datasets"].append(_record(cohort, cfg, of_cohort))
     if several:
@@ -52,7 +50,7 @@ def compare(cfg: AnalysisConfig) -> None:
         except UserError as error:
             warn(str(error))
         else:
-            board = leaderboard.pooled_usage(leaderboard.leaderboard(stack, cfg), boards)
+            board = leaderboard.leaderboard(stack, cfg)
             of_stack = {"leaderboard": board} | _order(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
             record["pooled"] = _record(stack, cfg, of_stack)

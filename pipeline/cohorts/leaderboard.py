@@ -17,7 +17,6 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
-from pipeline.store import outcomes
 from pipeline.store.outcomes import NO_ANSWER, OWED, UNDECIDED
 from scoring.metrics.table import Metric, Summary, parse, parse_all
 from scoring.ranking.ranks import Rule
@@ -141,21 +140,6 @@ def _part(board: Table, what: str, keys: Sequence[str], notes: Sequence[str]) ->
     return Table(board.title.replace("leaderboard", what, 1), columns, board.rows, notes)
 
 
-def pooled_usage(board: Table, boards: Sequence[Table]) -> Table:
-    """A pooled leaderboard with the tokens and GPU-hours of the data sets added up."""
-    rows = []
-    for row in board.rows:
-        parts = [part for one in boards for part in one.rows if part["model"] == row["model"]]
-        sums: dict[str, Any] = {}
-        for key in ("tokens", "gpu_hours"):
-            values = [part[key] for part in parts]
-            sums[key] = None if None in values else sum(values)
-        if sums["tokens"] is not None:
-            sums["tokens_per_attempt"] = sums["tokens"] / sum(p["generated"] for p in parts)
-        rows.append({**row, **sums})
-    return replace(board, rows=rows)
-
-
 def title(what: str, cohort: Cohort) -> str:
     """A table's title: what it shows, of which data set, and how much of it."""
     models, questions, trials = cohort.outcomes.shape
@@ -236,10 +220,15 @@ def _usage(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
         _GENERATED,
         Column("gpu_hours", "GPU-hours", None, "{:.2f}", wide=True),
     )
-    cells: list[tuple[Any, ...]] = [(None, None, 0, None)] * len(cohort.names)
-    for i, member in enumerate(cohort.members):
-        usage = outcomes.usage(member.run, member.question_ids)
-        known, seconds = usage.completions_known, usage.spent.gpu_s
-        tokens, hours = usage.completion_tokens, None if seconds is None else seconds / 3600
-        cells[i] = (usage.completion_mean, tokens if known else None, known, hours)
+    cells: list[tuple[Any, ...]] = []
+    members = [member for part in cohort.parts or [cohort] for member in part.members]
+    for name in cohort.names:
+        usages = [member.usage for member in members if member.name == name]
+        known = sum(usage.completions_known for usage in usages)
+        tokens, hours = None, None
+        if usages and all(usage.completions_known for usage in usages):
+            tokens = sum(usage.completion_tokens for usage in usages)
+        if usages and all(usage.spent.gpu_s is not None for usage in usages):
+            hours = sum((usage.spent.gpu_s or 0) / 3600 for usage in usages)
+        cells.append((None if tokens is None else tokens / known, tokens, known, hours))
     return dict(zip(columns, zip(*cells, strict=True), strict=True))

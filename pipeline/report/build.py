@@ -25,7 +25,6 @@ from pipeline.cohorts import leaderboard
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.compare import rankings
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.display.table import Table
 from pipeline.report import attempts, categories, data, figures, texts
 from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown, visible
@@ -97,7 +96,6 @@ def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Pan
         "title": cohort.dataset,
         "notices": notices,
         "counts": data.counts(cohort) | {"models": models},
-        "board": tables[0],
         "tables": [data.table(table) for table in tables],
         "figures": [*figures.figures(cohort, tables[0], lengths, labelled.names, labels)],
     }
@@ -139,7 +137,7 @@ def _member(
 def _page(cohorts: list[Cohort], cfg: AnalysisConfig, panels: list[Panel], stamp: str) -> str:
     counts = [panel["counts"] for panel in panels]
     if len(cohorts) > 1:
-        panels = [_pooled(cohorts, cfg, [panel["board"] for panel in panels]), *panels]
+        panels = [_pooled(cohorts, cfg), *panels]
     names = [cohort.dataset for cohort in cohorts]
     headline = Markup("Reasoning models on ") + Markup(", ").join(map(bdi, names))
     readable = any(model["side"] for count in counts for model in count["models"])
@@ -165,13 +163,13 @@ def _page(cohorts: list[Cohort], cfg: AnalysisConfig, panels: list[Panel], stamp
     return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
 
 
-def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig, boards: list[Table]) -> Panel:
+def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
     """The tab of all data sets together; a notice where no model is in all of them."""
     notices = [f"{cohort.dataset}: {line}" for cohort in cohorts for line in _notices(cohort)]
     panel: Panel = {"title": "All data sets", "notices": notices, "counts": None}
     try:
         together = cohorts_of.pooled(cohorts)
-        board = leaderboard.pooled_usage(leaderboard.leaderboard(together, cfg), boards)
+        board = leaderboard.leaderboard(together, cfg)
         ranked = rankings(cohorts, cfg, together)
         tables = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
         panel["tables"] = [data.table(table) for table in tables if table is not None]
