@@ -209,7 +209,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
     engine = Sleeper(run.cfg.engine.batch_size, seconds, barrier.wait)
     engines.load = lambda cfg, longest: engine
     claims = _timed_claims()
-    worker.work(run, progress=lambda record: None)
+    worker.work(run, replica=0)
     positions = [place[question, trial] for question, trial, _, _ in engine.log]
     np.savez(
         run.path / f"{workernames.worker_id()}.npz",

@@ -140,7 +140,7 @@ def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
     os.kill(killed, signal.SIGKILL)
     said = command.ends(0)
     assert "by SIGKILL" in said and said.count("starting it again") == 1
-    assert said.count(f"generate: {total}/{total}") == 1
+    assert f"generate: {total}/{total}" in said
     assert f"loading demo-step-3900 with {engine}" in said
     assert_whole(folder, trials)
     made = sessions(folder)

@@ -70,8 +70,8 @@ class ClaimFiles:
 
     def supersede(self, piece: str) -> bool:
         """Claim a piece whose holder is dead; False when another was faster."""
-        before = self._names[piece]
-        return self._claim(piece, f"{piece}~{int(before.partition('~')[2] or 0) + 1}")
+        times = int(self._names[piece].partition("~")[2] or 0)
+        return self._claim(piece, f"{piece}~{times + 1}")
 
     def _claim(self, piece: str, name: str) -> bool:
         try:
@@ -131,12 +131,11 @@ class ClaimFiles:
 
     def _content(self, name: str, inode: int) -> str:
         """What a claim says whose inode is nobody's: in a copied folder, or of one who left."""
-        known = self._contents.get((name, inode))
-        if known is None:
+        if (name, inode) not in self._contents:
             text = lease.read(self.folder / name) or ""
-            known = text if text in (DONE, SPLIT) else str(lease.fields(text).get("worker"))
-            self._contents[name, inode] = known
-        return known
+            state = text if text in (DONE, SPLIT) else str(lease.fields(text).get("worker"))
+            self._contents[name, inode] = state
+        return self._contents[name, inode]
 
     def _make(self, marker: str) -> None:
         if not (self.folder / marker).exists():

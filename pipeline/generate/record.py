@@ -73,9 +73,9 @@ class Session:
         self.record["truncated"] += completion.finish_reason == "length"
         self.record["boxed"] += "\\boxed" in completion.text
 
-    def tick(self, in_flight: int, state: str) -> None:
+    def tick(self, state: str, in_flight: int, left: int) -> None:
         """Save the record every few seconds; call it often."""
-        self.record["in_flight"] = in_flight
+        self.record |= {"in_flight": in_flight, "left": left}
         if time.time() - self._saved > SAVE_S:
             self.save(state)
 

@@ -1,4 +1,4 @@
-"""The replicas of one node as processes: started, heard, stopped and taken away."""
+"""The replicas of one node as processes: started, watched by their sessions, stopped."""
 
 import contextlib
 import os
@@ -6,11 +6,10 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from multiprocessing import Pipe, connection
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from pipeline.generate.devices import Share
 from pipeline.generate.record import COUNTS
 from pipeline.generate.replica import Order
 from pipeline.generate.worker import HUNG
+from pipeline.store import workernames, workers
 from pipeline.store.runfolder import Run
 
 PROGRAM = [sys.executable, "-m", "pipeline.generate.replica"]
@@ -34,26 +34,29 @@ class Replica:
     share: Share
     log: Path
     process: "subprocess.Popen[bytes] | None" = None
-    pipe: "Connection[Any, Any] | None" = None  # from the process, while it says something
-    record: dict[str, Any] = field(default_factory=dict)  # the latest of this process
-    exit: int | None = None  # what it said its status will be, before it cleans up
-    error: str = ""
-    past: Counter[str] = field(default_factory=Counter)  # of the processes before this one
+    record: Mapping[str, Any] = field(default_factory=dict)  # the session of the latest process
+    past: Counter[str] = field(default_factory=Counter)  # `COUNTS` of the processes before
     starts_in_vain: int = 0  # processes in a row that made none
     code: int = 0  # the status of the latest process that ended badly
     failed: str = ""  # why nobody works here now
-    lost_while: str = ""  # the state in which the process before this one ended
+    since: str = ""  # names of workers that begin later are greater
     logged: int = 0  # bytes in the log before this process
     silent_since: float | None = None
     killed_because: str = ""
 
     @property
-    def state(self) -> str:
-        return str(self.record.get("state", "loading"))
+    def loaded(self) -> bool:
+        """Whether the latest process got as far as a loaded engine."""
+        return "load_s" in self.record
+
+    @property
+    def error(self) -> str:
+        """What the latest process said before it ended."""
+        return self.record.get("error") or ""
 
     def total(self, count: str) -> int:
         """Of all processes so far, one of `COUNTS`."""
-        return self.past[count] + int(self.record.get(count, 0))
+        return self.past[count] + (self.record.get(count, 0) if self.process else 0)
 
     def start(self, run: Run) -> None:
         """Start a process.
@@ -61,40 +64,31 @@ class Replica:
         Raises:
             OSError: when its log cannot be written.
         """
-        self.record, self.exit, self.silent_since = {}, None, None
-        self.error = self.failed = self.killed_because = ""
+        self.record, self.silent_since = {}, None
+        self.failed = self.killed_because = ""
+        self.since = f"{time.time_ns() // 1000:016d}"
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.pipe, theirs = Pipe(duplex=False)
         path = filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")])
-        with self.log.open("ab") as log, theirs:
+        with self.log.open("ab") as log:
             self.logged = log.tell()
             self.process = subprocess.Popen(
                 PROGRAM,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                pass_fds=[theirs.fileno()],
                 env={**os.environ, **self.share.environment, "PYTHONPATH": os.pathsep.join(path)},
                 process_group=0,  # the terminal's Ctrl-C is the parent's business
             )
-            order = Order(run.cfg, self.number, os.getpid(), theirs.fileno(), self.share.cores)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self.process.stdin as stdin:
-            pickle.dump(order, stdin)  # if it died already, that is seen in a moment
+            pickle.dump(Order(run.cfg, self.number, os.getpid(), self.share.cores), stdin)
 
-    def read_messages(self) -> None:
-        """Take in what the process has said since."""
-        try:
-            while self.pipe is not None and self.pipe.poll():
-                message = self.pipe.recv()
-                if "warning" in message:
-                    warn(f"replica {self.number}: {message['warning']}")
-                elif "exit" in message:
-                    self.exit, self.error = message["exit"], message["error"]
-                else:
-                    self.record = message
-        except (EOFError, OSError):
-            self.pipe = None
+    def read(self, sessions: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take in what the process last said of itself; `sessions` by the names of workers."""
+        if self.process is not None:
+            own = f"-{workernames.node()}-{self.process.pid}"
+            names = [name for name in sessions if name.endswith(own) and name > self.since]
+            self.record = sessions[names[0]] if names else {}
 
     def signal(self, number: int) -> None:
         """Send a signal to the process if it is there."""
@@ -116,17 +110,19 @@ class Replica:
             if not self.log.stat().st_size:
                 self.log.unlink()
 
-    def ended(self) -> int | None:
+    def ended(self, run: Run) -> int | None:
         """The exit status of a process that has ended since, or None; counts what it made."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
-        self.read_messages()
-        self.process = self.pipe = None
-        self.lost_while = self.state
+        self.read(workers.sessions(run.path))
+        for line in self._log_lines():
+            if line.startswith("warning: "):
+                warn(f"replica {self.number}: {line.removeprefix('warning: ')}")
+        self.process = None
         self.starts_in_vain = 0 if self.record.get("attempts") else self.starts_in_vain + 1
         self.past.update({count: self.record.get(count, 0) for count in COUNTS})
-        self.record = {"state": "ended"}
-        return code if self.exit is None else self.exit
+        done = self.record.get("state") == "done"
+        return 0 if done and code < 0 else code  # an engine may crash while it is taken down
 
     def how_it_ended(self, code: int) -> str:
         """What happened to a process that should have gone on, and the end of its log."""
@@ -139,21 +135,15 @@ class Replica:
             how = "ended itself: its engine hung"
         else:
             how = f"ended with status {code}" + (f": {self.error}" if self.error else "")
-        return f"replica {self.number} {how}{self._log_tail()}"
+        last = "".join(f"\n  | {line}" for line in self._log_lines()[-LINES:])
+        return f"replica {self.number} {how}{last}" + (f"\n  ({self.log})" if last else "")
 
-    def _log_tail(self) -> str:
+    def _log_lines(self) -> list[str]:
+        """What the latest process printed, or the last part of that."""
         try:
             with self.log.open("rb") as log:
-                log.seek(max(self.logged, self.log.stat().st_size - 4096))
+                log.seek(max(self.logged, self.log.stat().st_size - (1 << 16)))
                 lines = log.read().decode(errors="replace").split("\n")
         except OSError:
-            return ""
-        last = [line for line in lines if line.strip()][-LINES:]
-        return "".join(f"\n  | {line}" for line in last) + (f"\n  ({self.log})" if last else "")
-
-
-def wait(replicas: Sequence[Replica], seconds: float) -> None:
-    """Until a replica says something or `seconds` have passed; takes in what was said."""
-    connection.wait([replica.pipe for replica in replicas if replica.pipe is not None], seconds)
-    for replica in replicas:
-        replica.read_messages()
+            return []
+        return [line for line in lines if line.strip()]

@@ -30,13 +30,17 @@ class StopNow(BaseException):
 
 
 @contextlib.contextmanager
-def requests() -> Iterator[StopFlag]:
-    """Inside, a signal sets the flag; a second Ctrl-C or SIGTERM ends the process at once."""
+def requests(patient: bool = False) -> Iterator[StopFlag]:
+    """Inside, a signal sets the flag; a second Ctrl-C or SIGTERM ends the process at once.
+
+    With `patient` any number of signals are one: Slurm sends its own to everyone, and a parent
+    hands them on.
+    """
     flag = StopFlag()
 
     def stop(number: int, frame: FrameType | None) -> None:
         warned = flag.signal_number == signal.SIGUSR1  # and the real signal follows
-        if flag.signal_number and number != signal.SIGUSR1 and not warned:
+        if flag.signal_number and number != signal.SIGUSR1 and not (warned or patient):
             raise KeyboardInterrupt
         if not flag.signal_number or warned:
             flag.signal_number = number

@@ -15,14 +15,14 @@ from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate import devices, stopping
 from pipeline.generate.record import COUNTS, rate_and_shares
-from pipeline.generate.replica_process import Replica, wait
+from pipeline.generate.replica_process import Replica
 from pipeline.generate.stopping import interrupted, writable
-from pipeline.store import heartbeat, runfolder, workernames
+from pipeline.store import heartbeat, runfolder, workernames, workers
 from pipeline.store.runfolder import Run
 
 MOST_IN_VAIN = 3  # processes in a row, of one replica, that made no attempt: it is given up
 STOP_S = 60.0  # for writing what is finished; journals hold it already
-LOOK_S = 0.25
+LOOK_S = 0.5
 
 
 def supervise(run: Run) -> None:
@@ -67,46 +67,49 @@ def supervise(run: Run) -> None:
 
 def _generate(run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter: Meter) -> None:
     """Let every replica work that is not given up, until all have ended."""
-    watch = _Watch(run)
-    total, first = len(run.keys), meter.done - sum(r.total("attempts") for r in replicas)
+    total = len(run.keys)
     for replica in replicas:
         if not replica.failed:
             replica.start(run)
-    asked = 0.0  # when they were asked to stop
+    looked, asked = time.monotonic(), 0.0  # for heartbeats; when replicas were asked to stop
     while any(replica.process for replica in replicas):
-        wait(replicas, LOOK_S)
+        time.sleep(LOOK_S)
+        sessions = workers.sessions(run.path)
+        for replica in replicas:
+            replica.read(sessions)
         if stop.signal_number and not asked:
             asked = time.monotonic()
             for replica in replicas:
-                if replica.state == "loading":
-                    replica.kill("nothing to save yet")
-                else:
+                if replica.loaded:
                     replica.signal(stop.signal_number)
+                else:
+                    replica.kill("nothing to save yet")
         for replica in replicas:
-            code = replica.ended()
+            code = replica.ended(run)
             if asked and code == UserError.exit_code:
                 warn(f"replica {replica.number}: {replica.error}")
             elif code and not asked:
                 _restart(run, replica, code)
         if not asked:
             _retry_failed_loads(run, replicas)
-            watch.look(replicas)
+            if time.monotonic() - looked >= heartbeat.HEARTBEAT_S:
+                looked = time.monotonic()
+                _kill_silent(run, replicas)
         elif time.monotonic() - asked > STOP_S:
             for replica in replicas:
                 replica.kill("it did not stop")
-        attempts = sum(replica.total("attempts") for replica in replicas)
-        if not attempts:
+        if not any(replica.loaded for replica in replicas):
             meter.started = time.monotonic()  # loading tells nothing about the time left
-        known = total - min(replica.record.get("left", total) for replica in replicas)
-        meter.reach(max(meter.done, first + attempts, known), lambda: _detail(replicas, meter))
+        left = min(replica.record.get("left", total) for replica in replicas)
+        meter.reach(max(meter.done, total - left), lambda: _detail(replicas, meter))
 
 
 def _restart(run: Run, replica: Replica, code: int) -> None:
     """Start it again, unless that has been in vain before or the user must do something."""
     replica.code = code
     ending = replica.how_it_ended(code)
-    if code == UserError.exit_code or (replica.lost_while == "loading" and replica.error):
-        replica.failed = replica.error or "a user error"
+    if code == UserError.exit_code or (replica.error and not replica.loaded):
+        replica.failed = replica.error or ending
         return
     if replica.starts_in_vain >= MOST_IN_VAIN:
         replica.failed = f"{ending}\n  given up after {MOST_IN_VAIN} times without an attempt"
@@ -115,28 +118,19 @@ def _restart(run: Run, replica: Replica, code: int) -> None:
     replica.start(run)
 
 
-class _Watch:
-    """Finds replicas that live and do nothing: their heartbeat has stopped."""
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.looked = run, time.monotonic()
-
-    def look(self, replicas: list[Replica]) -> None:
-        """Kill those that were silent too long; looks as often as hearts beat."""
-        now = time.monotonic()
-        if now - self.looked < heartbeat.HEARTBEAT_S:
-            return
-        self.looked, alive = now, heartbeat.alive(self.run.path)
-        for replica in replicas:
-            worker = replica.record.get("worker")
-            if worker is None or worker in alive or replica.exit is not None:
-                replica.silent_since = None
-            elif replica.silent_since is None:
-                # A whole machine may have slept: then the heartbeat is back in a moment. And a
-                # worker that has done its work takes its heartbeat away before it ends.
-                replica.silent_since = now
-            elif now - replica.silent_since > 2 * heartbeat.HEARTBEAT_S:
-                replica.kill("its heartbeat stopped")
+def _kill_silent(run: Run, replicas: list[Replica]) -> None:
+    """Kill replicas that live and do nothing: their heartbeat has stopped."""
+    alive, now = heartbeat.alive(run.path), time.monotonic()
+    for replica in replicas:
+        worker = replica.record.get("worker")
+        if worker is None or worker in alive or replica.record["ended"]:
+            replica.silent_since = None
+        elif replica.silent_since is None:
+            # A whole machine may have slept: then the heartbeat is back in a moment. And a
+            # worker that has done its work takes its heartbeat away before it ends.
+            replica.silent_since = now
+        elif now - replica.silent_since > 2 * heartbeat.HEARTBEAT_S:
+            replica.kill("its heartbeat stopped")
 
 
 def _retry_failed_loads(run: Run, replicas: list[Replica]) -> None:
@@ -144,10 +138,10 @@ def _retry_failed_loads(run: Run, replicas: list[Replica]) -> None:
 
     Memory of a GPU that is not free yet, two processes that met in a cache: worth another try.
     """
-    loaded = any(replica.state not in ("loading", "ended") for replica in replicas)
-    for replica in replicas if loaded else ():
+    others = any(replica.process and replica.loaded for replica in replicas)
+    for replica in replicas if others else ():
         again = 0 < replica.starts_in_vain < MOST_IN_VAIN
-        if replica.failed and replica.lost_while == "loading" and again:
+        if replica.failed and not replica.loaded and again:
             warn(f"replica {replica.number}: {replica.failed}\n  others could load: once more")
             replica.start(run)
 
@@ -158,11 +152,10 @@ def _detail(replicas: list[Replica], meter: Meter) -> str:
         sum(replica.total(count) for replica in replicas) for count in COUNTS
     )
     running = [replica for replica in replicas if replica.process]
-    loading = sum(replica.state == "loading" for replica in running)
+    loading = sum(not replica.loaded for replica in running)
     parts = []
     if attempts:
-        rate = sum(replica.record.get("tokens_per_s", 0.0) for replica in running)
-        rate = rate if running else tokens / max(time.monotonic() - meter.started, 1e-9)
+        rate = tokens / max(time.monotonic() - meter.started, 1e-9)
         parts = [rate_and_shares(rate, attempts, boxed, truncated)]
     if running:
         parts.append(f"{len(running) - loading} of {len(replicas)} replicas")

@@ -4,7 +4,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from pipeline import engines
 from pipeline.base.console import Meter, note
@@ -29,26 +28,17 @@ from pipeline.store.runfolder import Run
 
 HUNG = 86  # exit status of a worker whose engine does not answer
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
-PROGRESS_S = 0.5
 _IDLE_S = 0.2
 _PROMPTS_AT_ONCE = 64
 
-Progress = Callable[[dict[str, Any]], None]
 
-
-def work(
-    run: Run,
-    progress: Progress | None = None,
-    stop: StopFlag | None = None,
-    replica: int | None = None,
-) -> None:
+def work(run: Run, stop: StopFlag | None = None, replica: int | None = None) -> None:
     """Make attempts that the run owes until none is left that nobody else is at.
 
     Args:
         run: a prepared run folder.
-        progress: gets the session's record about twice a second, instead of a progress line.
         stop: set by the caller when the worker is to stop; without it signals do that.
-        replica: the number of this worker among those of one parent.
+        replica: the number of this worker among those of one parent, which shows the progress.
 
     Raises:
         UserError: the disk is full or read-only.
@@ -64,7 +54,7 @@ def work(
             Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds))
         )
         try:
-            _Worker(run, session, beat, flag, progress).work()
+            _Worker(run, session, beat, flag, replica is None).work()
         except BaseException as error:
             state = "stopped" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             session.end(state, str(error) or type(error).__name__)
@@ -85,15 +75,9 @@ class _Worker:
     """The engine, the claims and the writer of one process, while it samples."""
 
     def __init__(
-        self,
-        run: Run,
-        session: Session,
-        beat: Heartbeat,
-        stop: StopFlag,
-        progress: Progress | None,
+        self, run: Run, session: Session, beat: Heartbeat, stop: StopFlag, shown: bool
     ) -> None:
-        self.run, self.session, self.beat, self.stop = run, session, beat, stop
-        self.progress, self.reported = progress, 0.0
+        self.run, self.session, self.beat, self.stop, self.shown = run, session, beat, stop, shown
         self.rows = {row["question_id"]: row for row in run.questions}
         self.keys = run.keys
         self.place = {key: position for position, key in enumerate(self.keys)}
@@ -111,10 +95,8 @@ class _Worker:
         owed = self.claims.read()
         if not owed and not runfolder.missing_prompt_logprobs(run):
             return
-        if self.progress is None:
+        if self.shown:
             note(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
-        else:
-            self.progress(self.session.now())
         longest = max(len(r["prompt_token_ids"]) + r["max_tokens"] for r in self.rows.values())
         try:
             with stopping.at_once(self.stop):
@@ -164,11 +146,11 @@ class _Worker:
     def _sample(self, engine: engines.Engine) -> None:
         self.writer = AttemptWriter(self.run.attempts, self.session.worker)
         total = len(self.keys)
-        show = Meter("generate", total, total - self.claims.left) if not self.progress else None
-        with show or contextlib.nullcontext():
+        meter = Meter("generate", total, total - self.claims.left)
+        with meter if self.shown else contextlib.nullcontext():
             try:
                 with engine_errors(self.run, self._excused):
-                    self._drive(engine, show)
+                    self._drive(engine, meter)
             finally:
                 self.beat.rest()
                 try:
@@ -176,12 +158,11 @@ class _Worker:
                 finally:
                     with contextlib.suppress(OSError):  # then they are found to be a dead worker's
                         self.claims.release()
-                if show:
-                    show.reach(total - self.claims.left, self.session.detail)
+                self._show(meter)
         if self.stop.signal_number:
             raise self._interrupted()
 
-    def _drive(self, engine: engines.Engine, show: Meter | None) -> None:
+    def _drive(self, engine: engines.Engine, meter: Meter) -> None:
         for completion in engine.generate(self._requests()):
             if completion is not None:
                 self._finished(completion)
@@ -189,7 +170,10 @@ class _Worker:
             self._settle(self.writer.tick)
             if self.stop.signal_number:
                 return
-            self._report(show)
+            self.beat.tick()
+            state = "sampling" if self.flying else "waiting"
+            self.session.tick(state, len(self.flying), self.claims.left)
+            self._show(meter)
 
     def _interrupted(self) -> Interrupted:
         return interrupted(self.run, self.claims.left, self.stop.signal_number)
@@ -257,14 +241,9 @@ class _Worker:
             self.session.log("dropped", question=question_id)
         return lost
 
-    def _report(self, show: Meter | None) -> None:
-        self.beat.tick()
-        self.session.tick(len(self.flying), "sampling" if self.flying else "waiting")
-        if show:
-            show.reach(len(self.keys) - self.claims.left, self.session.detail)
-        elif self.progress and time.monotonic() - self.reported > PROGRESS_S:
-            self.reported = time.monotonic()
-            self.progress(self.session.now() | {"left": self.claims.left})
+    def _show(self, meter: Meter) -> None:
+        if self.shown:
+            meter.reach(len(self.keys) - self.claims.left, self.session.detail)
 
     def _excused(self, error: Exception) -> bool:
         """Ctrl-C reaches the engine's own processes too, which may fail before we stop."""

@@ -7,6 +7,7 @@ once; numbers per token are typed arrays of four bytes each.
 import pyarrow as pa
 
 KEY = ("question_id", "trial")
+_KEY_FIELDS = [("question_id", pa.string()), ("trial", pa.int32())]
 
 QUESTIONS = pa.schema(
     [
@@ -23,8 +24,7 @@ QUESTIONS = pa.schema(
 
 ATTEMPTS = pa.schema(
     [
-        ("question_id", pa.string()),
-        ("trial", pa.int32()),
+        *_KEY_FIELDS,
         ("seed", pa.int64()),
         ("text", pa.string()),
         ("finish_reason", pa.string()),  # "stop" or "length"
@@ -40,8 +40,7 @@ ATTEMPTS = pa.schema(
 
 GRADES = pa.schema(
     [
-        ("question_id", pa.string()),
-        ("trial", pa.int32()),
+        *_KEY_FIELDS,
         ("has_box", pa.bool_()),
         ("box", pa.string()),  # boxed, no_box, unclosed or truncated
         ("answer", pa.string()),  # the extracted answer, null without one
@@ -71,8 +70,7 @@ def _of_labels(name: str) -> list[pa.Field]:
 # token at the answer slot, under the full vocabulary.
 VERDICTS = pa.schema(
     [
-        ("question_id", pa.string()),
-        ("trial", pa.int32()),
+        *_KEY_FIELDS,
         *_of_labels("logprob_{}"),
         *_of_labels("base_{}"),  # content-free baseline of the question, over all its strings
         *_of_labels("raw_{}"),  # exp(logprob)
@@ -90,8 +88,7 @@ VERDICTS = pa.schema(
 # where there are none.
 SIGNALS = pa.schema(
     [
-        ("question_id", pa.string()),
-        ("trial", pa.int32()),
+        *_KEY_FIELDS,
         ("has_box", pa.bool_()),  # null until graded, as is_correct
         ("is_correct", pa.bool_()),
         ("token_ratio", pa.float32()),  # completion tokens / 32,768
@@ -108,8 +105,7 @@ SIGNALS = pa.schema(
 # a prompt's mean is over n - 1 positions, for the first has no log-prob.
 MEANS = pa.schema(
     [
-        ("question_id", pa.string()),
-        ("trial", pa.int32()),
+        *_KEY_FIELDS,
         ("prompt_mean_logprob", pa.float32()),  # null where it is not finite or not known
         ("completion_mean_logprob", pa.float32()),
     ]

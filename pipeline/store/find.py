@@ -47,23 +47,23 @@ def _in_root(cfg: AnalysisConfig) -> dict[str, list[Path]]:
     known = {path.name: _runs(path) for path in _folders(root)}
     for name in cfg.dataset:
         if name not in known:
-            there = ", ".join(known) or "nothing"
-            raise UserError(f"dataset={name}: no such folder; {root} holds {there}")
+            names = ", ".join(known) or "nothing"
+            raise UserError(f"dataset={name}: no such folder; {root} holds {names}")
         if not known[name]:
             raise UserError(f"dataset={name}: {root / name} holds no run; run something first")
     chosen = {name: known[name] for name in cfg.dataset or known if known[name]}
-    every = {model for runs in chosen.values() for model in runs}
-    if not every:
+    models = {model for runs in chosen.values() for model in runs}
+    if not models:
         raise UserError(f"{root}: holds no run; run something first, or set runs=DIR")
     for model in cfg.model:
-        if model not in every:
-            there = ", ".join(sorted(every))
-            raise UserError(f"model={model}: no such run folder in {root}; there are {there}")
-    named = {
+        if model not in models:
+            names = ", ".join(sorted(models))
+            raise UserError(f"model={model}: no such run folder in {root}; there are {names}")
+    folders = {
         name: [runs[model] for model in cfg.model or runs if model in runs]
         for name, runs in chosen.items()
     }
-    return {name: runs for name, runs in named.items() if runs}
+    return {name: paths for name, paths in folders.items() if paths}
 
 
 def within(folder: Path) -> list[Path]:

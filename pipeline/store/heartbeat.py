@@ -114,10 +114,7 @@ def surely_dead(run: Path, worker: str) -> bool:
     """As `is_dead`, with patience: for what would harm a worker that wakes up after all."""
     path = run / FOLDER / f"{worker}{SUFFIX}"
     token = lease.read(path)
-    if token is None:
-        return True
-    ended = lease.gone(token)
-    return lease.silent(path, lease.now_of(path.parent) - PATIENCE_S) if ended is None else ended
+    return token is None or lease.expired(path, token, PATIENCE_S)
 
 
 def latest(run: Path, worker: str) -> float:

@@ -49,28 +49,28 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
         Taken: when somebody else holds it.
         OSError: when the folder cannot be written.
     """
-    mine, noted = token(), False
-    while (theirs := _acquire(path, mine)) is not None:
-        who = fields(theirs)
-        whose = (
-            f"{path.parent}: another process is {work} here (host {who.get('host')}, pid"
-            f" {who.get('pid')}, since {who.get('since')})"
+    own, noted = token(), False
+    while (other := _acquire(path, own)) is not None:
+        holder = fields(other)
+        message = (
+            f"{path.parent}: another process is {work} here (host {holder.get('host')}, pid"
+            f" {holder.get('pid')}, since {holder.get('since')})"
         )
         if not wait:
-            raise Taken(f"{whose}; wait for it or stop it. If it is gone for good, delete {path}")
+            raise Taken(f"{message}; wait for it or stop it. If it is gone for good, delete {path}")
         if not noted:
-            note(f"{whose}; waiting for it")
+            note(f"{message}; waiting for it")
             noted = True
         time.sleep(WAIT_S)
     stop = threading.Event()
-    renewing = threading.Thread(target=_renew, args=(path, mine, stop), daemon=True)
+    renewing = threading.Thread(target=_renew, args=(path, own, stop), daemon=True)
     renewing.start()
     try:
         yield
     finally:
         stop.set()
         renewing.join()
-        _release(path, mine)
+        _release(path, own)
 
 
 def token(**more: object) -> str:
@@ -88,32 +88,32 @@ def token(**more: object) -> str:
     )
 
 
-def _acquire(path: Path, mine: str) -> str | None:
+def _acquire(path: Path, own: str) -> str | None:
     """Make the lease; returns the live holder's token where there is one."""
-    while not create(path, mine):
-        theirs = read(path)
-        if theirs is None:
+    while not create(path, own):
+        other = read(path)
+        if other is None:
             continue  # let go between our two looks
-        if not expired(path, theirs):
-            return theirs
-        claim = _claim(path, theirs)
-        if (other := _acquire(claim, mine)) is not None:
-            if read(path) == theirs:
-                return other  # about to replace the lost lease
+        if not expired(path, other):
+            return other
+        claim = _claim(path, other)
+        if (rival := _acquire(claim, own)) is not None:
+            if read(path) == other:
+                return rival  # about to replace the lost lease
             continue
-        if read(path) == theirs:  # only the holder of this claim may change that
+        if read(path) == other:  # only the holder of this claim may change that
             claim.rename(path)
             return None
         claim.unlink(missing_ok=True)
     return None
 
 
-def _release(path: Path, mine: str) -> None:
+def _release(path: Path, own: str) -> None:
     """Remove the lease if it is still this holder's; whoever is replacing it may go on."""
-    claim = _claim(path, mine)
+    claim = _claim(path, own)
     with suppress(OSError):
-        if create(claim, mine):
-            if read(path) == mine:
+        if create(claim, own):
+            if read(path) == own:
                 path.unlink()
             claim.unlink()
 
@@ -166,14 +166,10 @@ def fields(token: str) -> dict[str, object]:
 
 def gone(token: str) -> bool | None:
     """Whether the process of a token has ended; None when that cannot be known on this host."""
-    who = fields(token)
-    pid, born = who.get("pid"), who.get("born")
-    if (
-        who.get("host") != socket.gethostname()
-        or who.get("where") != _where()
-        or not isinstance(pid, int)
-        or not isinstance(born, int | float)
-    ):
+    holder = fields(token)
+    pid, born = holder.get("pid"), holder.get("born")
+    here = holder.get("host") == socket.gethostname() and holder.get("where") == _where()
+    if not here or not isinstance(pid, int) or not isinstance(born, int | float):
         return None
     try:
         process = psutil.Process(pid)
@@ -205,10 +201,10 @@ def _where() -> str:
         return ""
 
 
-def expired(path: Path, token: str) -> bool:
-    """Whether the holder of a lease that says so has lost it."""
-    known = gone(token)  # of a process here the time says nothing: it may have been suspended
-    return silent(path, now_of(path.parent)) if known is None else known
+def expired(path: Path, token: str, patience: float = 0.0) -> bool:
+    """Whether the holder that a lease names has ended, or was silent for so many seconds more."""
+    ended = gone(token)  # of a process here the time says nothing: it may have been suspended
+    return silent(path, now_of(path.parent) - patience) if ended is None else ended
 
 
 def _born(process: psutil.Process) -> float:

@@ -89,9 +89,9 @@ def read(run: Run, quiet: bool = False) -> Outcomes:
     table = rowkeys.streamed(
         run.grades, GRADES, [*KEY, "outcome", "box"], None if quiet else "grade"
     )
-    known, cell = rowkeys.cells(rowkeys.encode(table, ids), shape[1])
-    codes[cell] = coded(table["outcome"], OUTCOMES)[known]
-    boxes[cell] = coded(table["box"], BOXES)[known]
+    rows, cell = rowkeys.cells(rowkeys.encode(table, ids), shape[1])
+    codes[cell] = coded(table["outcome"], OUTCOMES)[rows]
+    boxes[cell] = coded(table["box"], BOXES)[rows]
     return Outcomes(ids.to_pylist(), [q["question_hash"] for q in run.questions], codes, boxes)
 
 

@@ -97,5 +97,5 @@ def streamed(folder: Path, columns: pa.Schema, names: Sequence[str], verb: str |
     if damage.lines and verb:
         where = f"{folder.parent}: {folder.name}"
         warn(f"{where}: {damage}; they do not count; run `{verb}` to make them again")
-    kept = pa.schema([columns.field(name) for name in names])
-    return pa.Table.from_batches(batches, kept).combine_chunks()
+    schema = pa.schema([columns.field(name) for name in names])
+    return pa.Table.from_batches(batches, schema).combine_chunks()

@@ -1,13 +1,6 @@
 """A run folder: one data set, one model, one sampling protocol, and everything they produced.
 
-config.yaml          the resolved configuration of the latest command
-manifest.json        what the run *is* (its identity), and what made it
-questions.parquet    one row per question
-attempts/ grades/    one row per attempt, in shards (see pipeline/store/shards.py)
-sessions/            one JSON file per process that generated: times, tokens, hardware
-review.jsonl         what a person should look at, from `grade`
-scores.json matrix.npz
-../_grading/         known grades of answers, shared by the runs beside this one
+What is in it stands in docs/architecture.md.
 """
 
 import hashlib

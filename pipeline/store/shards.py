@@ -80,7 +80,7 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
         batches = [_new_rows(batch, seen) for batch in batches]
     if batches:
         write_part(part, pa.Table.from_batches(batches, columns))
-        _mark_sound(part, _fingerprint(part))
+        _mark_sound(part, fingerprint(part))
     if damage:
         _set_aside(path)
     else:
@@ -193,18 +193,22 @@ def _verified(
     path: Path, columns: pa.Schema, names: list[str], damage: Damage
 ) -> Iterator[pa.RecordBatch]:
     """As `read`, after reading all columns of a part that is not known to be sound."""
-    now, before = _fingerprint(path), len(damage.lines.get(path, ()))
-    if path.suffix == ".parquet" and _known_sound(path, now):
+    version, before = fingerprint(path), len(damage.lines.get(path, ()))
+    if path.suffix == ".parquet" and _known_sound(path, version):
         yield from read(path, columns, names, damage)
         return
     for batch in read(path, columns, columns.names, damage):
         yield batch.select(names)
     if path.suffix == ".parquet" and len(damage.lines.get(path, ())) == before:
-        _mark_sound(path, now)
+        _mark_sound(path, version)
 
 
-def _fingerprint(path: Path) -> str:
-    status = path.stat()
+def fingerprint(path: Path) -> str:
+    """Size and time of change of a file; empty where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
@@ -212,14 +216,14 @@ def _mark(path: Path) -> Path:
     return path.with_name(f"{HIDDEN}{path.stem}{SOUND}")
 
 
-def _mark_sound(path: Path, fingerprint: str) -> None:
+def _mark_sound(path: Path, version: str) -> None:
     with contextlib.suppress(OSError):  # without it the part is merely read again
-        _mark(path).write_text(fingerprint)
+        _mark(path).write_text(version)
 
 
-def _known_sound(path: Path, fingerprint: str) -> bool:
+def _known_sound(path: Path, version: str) -> bool:
     try:
-        return _mark(path).read_text(errors="replace") == fingerprint
+        return _mark(path).read_text(errors="replace") == version
     except OSError:
         return False
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 def worker_id() -> str:
     """A name for this process that no other process on any node has: start time, node, pid."""
-    # As Slurm calls the node, where it does, whatever a container says.
-    node = (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
-    return f"{time.time_ns() // 1000:016d}-{node}-{os.getpid()}"
+    return f"{time.time_ns() // 1000:016d}-{node()}-{os.getpid()}"
+
+
+def node() -> str:
+    """This machine's short name; as Slurm calls it, where it does, whatever a container says."""
+    return (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
 
 
 def worker_of(path: Path) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.store import heartbeat, runfolder
+from pipeline.store import heartbeat, runfolder, shards
 from pipeline.store.runfolder import Run
 
 _FRESH_S = 30.0  # a session changed since then may be of a worker that began after we looked
@@ -34,7 +34,7 @@ class Worker:
     gpus: int
     gpu_s: float
     wall_s: float  # since sampling began
-    started: float | None  # Unix seconds
+    started: float | None  # Unix seconds; None before it wrote its session
     updated: float | None  # Unix seconds: when it last told what it did
     heard: float | None  # Unix seconds: that, or its last heartbeat
 
@@ -50,20 +50,20 @@ class Totals(NamedTuple):
 
 def workers(folder: Path) -> list[Worker]:
     """Every worker that ever generated in the run folder `folder`, in the order of their names."""
-    alive, sessions = heartbeat.alive(folder), _sessions(folder)
+    alive, records = heartbeat.alive(folder), sessions(folder)
     fresh = time.time() - _FRESH_S
     if any(
         not record.get("ended") and name not in alive and record.get("updated", 0) > fresh
-        for name, record in sessions.items()
+        for name, record in records.items()
     ):
         alive |= heartbeat.alive(folder)  # begun between our two looks, or just killed
-    names = sorted({*sessions, *alive})
-    return [_worker(folder, name, sessions.get(name, {}), name in alive) for name in names]
+    names = sorted({*records, *alive})
+    return [_worker(folder, name, records.get(name, {}), name in alive) for name in names]
 
 
 def totals(run: Run) -> Totals:
     """What the sessions of a run cost."""
-    records = [record for record in _sessions(run.path).values() if record]
+    records = [record for record in sessions(run.path).values() if record]
     gpu_s = [record["gpu_s"] for record in records if "gpu_s" in record]
     return Totals(
         len(records),
@@ -83,8 +83,6 @@ def write_summary(run: Run) -> None:
         OSError: when it cannot be written.
     """
     everyone = workers(run.path)
-    began = [w.started for w in everyone if w.started]
-    latest = [w.updated or (w.started or 0.0) + w.wall_s for w in everyone]
     summary: dict[str, Any] = {
         "attempts": sum(w.attempts for w in everyone),
         "completion_tokens": sum(w.tokens for w in everyone),
@@ -92,8 +90,8 @@ def write_summary(run: Run) -> None:
         "workers_killed": sum(w.state == "dead" for w in everyone),
         "wall_s": round(sum(w.wall_s for w in everyone), 3),
         "gpu_hours": round(sum(w.gpu_s for w in everyone) / 3600, 4),
-        "first": _iso(min(began, default=0.0)),
-        "last": _iso(max(latest, default=0.0)),
+        "first": _iso(min((w.started for w in everyone if w.started), default=0.0)),
+        "last": _iso(max((w.updated for w in everyone if w.updated), default=0.0)),
     }
     runfolder.write_manifest(run, runfolder.read_manifest(run) | {"generated": summary})
 
@@ -124,37 +122,21 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         gpus=record.get("gpus", 0),
         gpu_s=record.get("gpu_s", 0.0),
         wall_s=wall_s,
-        started=record.get("started") or _named_time(name) or None,
+        started=record.get("started"),
         updated=updated or None,
         heard=max(updated, heartbeat.latest(folder, name)) or None,
     )
 
 
-def _named_time(name: str) -> float:
-    """When the process began, from the worker's name, which starts with the microseconds.
-
-    >>> _named_time("1795298536000000-n1-42"), _named_time("mine")
-    (1795298536.0, 0.0)
-    """
-    digits = name.split("-")[0]
-    return int(digits) / 1e6 if len(digits) == 16 and digits.isdecimal() else 0.0
-
-
-def _sessions(folder: Path) -> dict[str, dict[str, Any]]:
+def sessions(folder: Path) -> dict[str, dict[str, Any]]:
     """What every worker last said, by its name."""
-    records = {}
-    for path in sorted((folder / "sessions").glob("*.json")):
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        records[path.stem] = _read(str(path), status.st_ino, status.st_mtime_ns, status.st_size)
-    return records
+    paths = sorted((folder / "sessions").glob("*.json"))
+    return {path.stem: _read(path, shards.fingerprint(path)) for path in paths}
 
 
 @lru_cache(maxsize=1 << 14)  # those of finished workers never change
-def _read(path: str, inode: int, changed: int, size: int) -> dict[str, Any]:
-    return runfolder.read_json(Path(path))
+def _read(path: Path, fingerprint: str) -> dict[str, Any]:
+    return runfolder.read_json(path)
 
 
 def _iso(seconds: float) -> str | None:
