@@ -289,14 +289,13 @@ def _device(asked: str | None) -> torch.device:
     Raises:
         UserError: when the device asked for is not there.
     """
-    there = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
-    there += ["mps"] if torch.backends.mps.is_available() else []
-    there += ["cpu"]
-    if asked is None:
-        return torch.device(there[0])
-    if asked not in there and not (asked == "cuda" and there[0] == "cuda:0"):
+    devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
+    devices += ["mps"] if torch.backends.mps.is_available() else []
+    devices += ["cpu"]
+    device = {None: devices[0], "cuda": "cuda:0"}.get(asked, asked)
+    if device not in devices:
         raise UserError(
-            f"engine.device={asked}: not on this machine (torch sees {', '.join(there)}); leave"
+            f"engine.device={asked}: not on this machine (torch sees {', '.join(devices)}); leave"
             " engine.device out to take the first of these, or install a torch built for it"
         )
-    return torch.device("cuda:0" if asked == "cuda" else asked)
+    return torch.device(device)

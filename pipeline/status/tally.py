@@ -54,7 +54,7 @@ class RunningScore(NamedTuple):
 class _Shard:
     """The attempts of one part or journal that are of the run."""
 
-    version: tuple[str, int, int] = ("", 0, 0)  # of the file when it was read
+    version: tuple[str, str] = ("", "")  # name and fingerprint of the file when it was read
     end: int = 0  # of what was read of a journal, in bytes
     part: Path | None = None  # while its texts are to be read
     rows: npt.NDArray[np.void] = field(default_factory=lambda: np.empty(0, _ROW))
@@ -76,7 +76,7 @@ class Tally:
         self._shape = (len(self._golds), run.cfg.sampling.trials)
         self._shards: dict[str, _Shard] = {}  # by stem
         self._grades: Codes = np.full(self._shape, OWED, np.int8)  # by `grade`
-        self._grade_versions: list[tuple[str, int, int]] = []
+        self._grade_versions: list[tuple[str, str]] = []
         self._assemble()
 
     def _assemble(self) -> None:
@@ -136,7 +136,7 @@ class Tally:
         Raises:
             OSError: when files are there and cannot be read.
         """
-        versions = [version(path) for path in shards.files(self.run.grades)]
+        versions = [_version(path) for path in shards.files(self.run.grades)]
         if versions != self._grade_versions:
             self._grades = outcomes.read(self.run, quiet=True).codes
             self._grade_versions = versions
@@ -193,11 +193,11 @@ class Tally:
 
     def _read(self, stem: str, path: Path) -> None:
         """Bring what is known of one file up to date."""
-        before, now = self._shards.get(stem, _Shard()), version(path)
-        if now == before.version:
+        old, now = self._shards.get(stem, _Shard()), _version(path)
+        if now == old.version:
             return
         if path.suffix == ".journal":
-            shard = before if now[1] >= before.end else _Shard()
+            shard = old if path.stat().st_size >= old.end else _Shard()
             batches, shard.end = read_on(path, ATTEMPTS, shard.end)
             table = pa.Table.from_batches(batches, ATTEMPTS)
             shard.rows = np.concatenate([shard.rows, self._rows(table)])
@@ -207,8 +207,8 @@ class Tally:
             parts = shards.read(path, ATTEMPTS, _LIGHT, shards.Damage())
             light = pa.schema([ATTEMPTS.field(name) for name in _LIGHT])
             shard.rows = self._rows(pa.Table.from_batches(parts, light))
-            rows = rowkeys.rows_of(shard.rows["key"], before.rows["key"])  # of its journal, or -1
-            shard.rows["outcome"] = np.append(before.rows["outcome"], np.int8(OWED))[rows]
+            rows = rowkeys.rows_of(shard.rows["key"], old.rows["key"])  # of its journal, or -1
+            shard.rows["outcome"] = np.append(old.rows["outcome"], np.int8(OWED))[rows]
         shard.version = now
         self._shards[stem] = shard
 
@@ -249,13 +249,8 @@ class Tally:
                 shard.pairs[row] = (self._golds[key >> 32], answer)
 
 
-def version(path: Path) -> tuple[str, int, int]:
-    """Name, size and time of change of a file; zeros where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return path.name, 0, 0
-    return path.name, status.st_size, status.st_mtime_ns
+def _version(path: Path) -> tuple[str, str]:
+    return path.name, shards.fingerprint(path)
 
 
 def _judge(cfg: RunConfig, judges: Judges) -> KnownGrades:

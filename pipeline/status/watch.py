@@ -18,8 +18,8 @@ from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, as_json, of
-from pipeline.status.tally import Judges, Tally, version
-from pipeline.store import find
+from pipeline.status.tally import Judges, Tally
+from pipeline.store import find, shards
 from pipeline.store.runfolder import Run
 
 EVERY_S = 30.0  # between two blocks of plain text
@@ -43,8 +43,7 @@ class Observer:
         self._sources = sources
         self._runs()
         self._judges: Judges = {}
-        self._tallies: dict[Path, Tally] = {}
-        self._marks: dict[Path, tuple[Any, ...]] = {}  # what each tally was made from
+        self._tallies: dict[Path, tuple[Any, Tally]] = {}  # with what each was made from
         self._jobs: dict[Path, list[Job]] = {}
         self._asked = -_JOBS_S
 
@@ -67,7 +66,7 @@ class Observer:
 
     def read_texts(self, stop: Callable[[], bool]) -> bool:
         """Read the answers that nobody has graded; False when `stop` said so before the end."""
-        for tally in self._tallies.values():
+        for _, tally in self._tallies.values():
             try:
                 if not (tally.read_texts(stop) and tally.judge(stop)):
                     return False
@@ -87,14 +86,17 @@ class Observer:
 
     def _tally(self, path: Path, cfg: RunConfig | None) -> Tally:
         """The tally of a run, a new one where its settings or its questions have changed."""
-        mark = (cfg, version(path / "config.yaml"), version(path / "questions.parquet"))
-        known = self._tallies.get(path)
-        if known is None or self._marks[path] != mark:  # workers write the same settings again
+        mark = (
+            cfg,
+            *(shards.fingerprint(path / name) for name in ("config.yaml", "questions.parquet")),
+        )
+        before, tally = self._tallies.get(path, (None, None))
+        if tally is None or before != mark:  # workers write the same settings again
             run = Run(cfg or compose.load_folder(path, []))
-            if known is None or (known.run.cfg, known.run.questions) != (run.cfg, run.questions):
-                self._tallies[path] = known = Tally(run, self._judges)
-            self._marks[path] = mark
-        return known
+            if tally is None or (tally.run.cfg, tally.run.questions) != (run.cfg, run.questions):
+                tally = Tally(run, self._judges)
+            self._tallies[path] = mark, tally
+        return tally
 
 
 def show(sources: Sequence[Path | RunConfig], as_json_lines: bool = False) -> None:
