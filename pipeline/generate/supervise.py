@@ -16,7 +16,6 @@ from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate import devices, stopping
 from pipeline.generate.record import COUNTS, rate_and_shares
 from pipeline.generate.replica_process import Replica
-from pipeline.generate.stopping import interrupted, writable
 from pipeline.store import heartbeat, runfolder, workernames, workers
 from pipeline.store.runfolder import Run
 
@@ -44,7 +43,7 @@ def supervise(run: Run) -> None:
     total, left = len(run.keys), len(runfolder.owed(run))
     note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ...")
     with (
-        writable(run),
+        stopping.writable(run),
         stopping.requests() as stop,
         Meter("generate", total, total - left) as meter,
     ):
@@ -61,7 +60,7 @@ def supervise(run: Run) -> None:
             for replica in replicas:
                 replica.end()
     if stop.signal_number:
-        raise interrupted(run, left, stop.signal_number)
+        raise stopping.interrupted(run, left, stop.signal_number)
     _conclude(run, replicas, left)
 
 

@@ -1,6 +1,7 @@
 """What dead workers left: journals become parts, damaged parts are set aside."""
 
 import contextlib
+import functools
 
 from pipeline.base.console import warn
 from pipeline.store import heartbeat, lease, runfolder, shards, workers
@@ -34,14 +35,12 @@ def leave(run: Run) -> None:
 
 
 def _seal(run: Run, patience: bool) -> None:
-    dead: dict[str, bool] = {}
     alive = heartbeat.alive(run.path)
 
+    @functools.cache
     def is_dead(worker: str) -> bool:
-        if worker not in dead:
-            certain = not patience or heartbeat.surely_dead(run.path, worker)
-            dead[worker] = certain and worker not in alive
-        return dead[worker]
+        certain = not patience or heartbeat.surely_dead(run.path, worker)
+        return certain and worker not in alive
 
     for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
         warn(f"attempts/{line}: its rows are owed again")

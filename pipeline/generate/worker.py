@@ -11,13 +11,6 @@ from pipeline.base.errors import Interrupted
 from pipeline.generate import stopping
 from pipeline.generate.claims import Claims
 from pipeline.generate.record import Session
-from pipeline.generate.stopping import (
-    StopFlag,
-    StopNow,
-    engine_errors,
-    interrupted,
-    writable,
-)
 from pipeline.generate.tidy import leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
 from pipeline.prepare import stage
@@ -32,7 +25,7 @@ _IDLE_S = 0.2
 _PROMPTS_AT_ONCE = 64
 
 
-def work(run: Run, stop: StopFlag | None = None, replica: int | None = None) -> None:
+def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = None) -> None:
     """Make attempts that the run owes until none is left that nobody else is at.
 
     Args:
@@ -46,7 +39,7 @@ def work(run: Run, stop: StopFlag | None = None, replica: int | None = None) -> 
         Interrupted: the worker was asked to stop; finished attempts are kept.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(writable(run))
+        stack.enter_context(stopping.writable(run))
         flag = stop or stack.enter_context(stopping.requests())
         run.path.joinpath(heartbeat.FOLDER).mkdir(parents=True, exist_ok=True)
         session = Session(run, workernames.worker_id(), replica)
@@ -75,7 +68,7 @@ class _Worker:
     """The engine, the claims and the writer of one process, while it samples."""
 
     def __init__(
-        self, run: Run, session: Session, beat: Heartbeat, stop: StopFlag, shown: bool
+        self, run: Run, session: Session, beat: Heartbeat, stop: stopping.StopFlag, shown: bool
     ) -> None:
         self.run, self.session, self.beat, self.stop, self.shown = run, session, beat, stop, shown
         self.rows = {row["question_id"]: row for row in run.questions}
@@ -101,7 +94,7 @@ class _Worker:
         try:
             with stopping.at_once(self.stop):
                 engine = engines.load(run.cfg, longest)
-        except StopNow:
+        except stopping.StopNow:
             raise self._interrupted() from None
         self.session.loaded(owed, engine.describe())
         self.beat.tick()  # from here on it must answer
@@ -131,7 +124,7 @@ class _Worker:
         with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
             run = Run(self.run.cfg)  # another worker may have written them since
             missing = runfolder.missing_prompt_logprobs(run)
-            with engine_errors(run, lambda error: bool(self.stop.signal_number)):
+            with stopping.engine_errors(run, lambda error: bool(self.stop.signal_number)):
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
                     values = engine.prompt_logprobs([row["prompt_token_ids"] for row in rows])
@@ -149,7 +142,7 @@ class _Worker:
         meter = Meter("generate", total, total - self.claims.left)
         with meter if self.shown else contextlib.nullcontext():
             try:
-                with engine_errors(self.run, self._excused):
+                with stopping.engine_errors(self.run, self._excused):
                     self._drive(engine, meter)
             finally:
                 self.beat.rest()
@@ -176,7 +169,7 @@ class _Worker:
             self._show(meter)
 
     def _interrupted(self) -> Interrupted:
-        return interrupted(self.run, self.claims.left, self.stop.signal_number)
+        return stopping.interrupted(self.run, self.claims.left, self.stop.signal_number)
 
     def _requests(self) -> Iterator[engines.Request | None]:
         """What to make next, as long as there is something; None: nothing right now."""
