@@ -14,14 +14,14 @@ from scoring.metrics.table import FAMILIES
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    whole = argparse.ArgumentParser(
+    command_line = argparse.ArgumentParser(
         prog="python -m pipeline",
         description="Evaluate reasoning models: N trials of every question, graded and scored with"
         " credible intervals.",
         epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}\n\n{_metrics_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = whole.add_subparsers(dest="verb", metavar="VERB SETTING", title="verbs")
+    verbs = command_line.add_subparsers(dest="verb", metavar="VERB SETTING", title="verbs")
     for name, verb in VERBS.items():
         sub = verbs.add_parser(
             name,
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("settings", nargs="*", metavar="SETTING", help=takes)
         for flag, options in verb.flags:
             sub.add_argument(flag, **options)
-    return whole
+    return command_line
 
 
 def _epilog(verb: Verb) -> str:

@@ -20,18 +20,20 @@ def main(arguments: list[str] | None = None) -> int:
         an error of the user's, 85 saved and to be started again, 86 the engine hung, 128 + n
         stopped by signal n.
     """
-    whole = parser()
-    args, more = whole.parse_known_args(arguments)  # settings may stand on both sides of a flag
-    if wrong := [argument for argument in more if argument.startswith("-")]:
-        whole.error(f"unrecognized arguments: {' '.join(wrong)}")
-    if args.verb is None:
-        whole.print_help()
+    command_line = parser()
+    # Settings may stand on both sides of a flag.
+    known, more_settings = command_line.parse_known_args(arguments)
+    if unknown := [argument for argument in more_settings if argument.startswith("-")]:
+        command_line.error(f"unrecognized arguments: {' '.join(unknown)}")
+    flags = vars(known)
+    verb, settings = flags.pop("verb"), [*flags.pop("settings", []), *more_settings]
+    if verb is None:
+        command_line.print_help()
         return 0
-    flags = vars(args)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     try:
-        return _call(flags.pop("verb"), [*flags.pop("settings"), *more], flags)
+        return _call(verb, settings, flags)
     except (UserError, Interrupted, DamagedData) as error:
         fail(str(error))
         return error.exit_code
@@ -66,7 +68,7 @@ def _several(name: str, combinations: list[list[str]], flags: dict[str, Any]) ->
     """model=a,b and the like: one process after the other."""
     for settings in combinations:
         configured(settings)  # a misspelt last model is no surprise for tomorrow
-    given = {f"--{flag.replace('_', '-')}": value for flag, value in flags.items() if value}
-    if of_file := [flag for flag, value in given.items() if value is not True]:
+    options = {f"--{flag.replace('_', '-')}": value for flag, value in flags.items() if value}
+    if of_file := [option for option, value in options.items() if value is not True]:
         raise UserError(f"{' '.join(of_file)}: for one file; give every setting one value")
-    return sweep.run_all(name, combinations, list(given))
+    return sweep.run_all(name, combinations, list(options))

@@ -59,38 +59,38 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     _name_earlier(runs)
     if dry_run:
         _show_scripts(submission)
-        return
-    _submit(submission, settings)
+    else:
+        _submit(submission, settings)
 
 
 def _configurations(settings: list[str]) -> list[RunConfig]:
     """The configuration of every run that the settings name, with the engines of a task."""
     folders = [setting for setting in settings if "=" not in setting]
-    values = {s: overrides.full_key(RunConfig, overrides.split(s)[0]) for s in settings if "=" in s}
+    keys = {s: overrides.full_key(RunConfig, overrides.split(s)[0]) for s in settings if "=" in s}
     if folders:
-        cfgs = _of_folders(folders, values)
+        cfgs = _of_folders(folders, keys)
     else:
-        cfgs = [compose.load(combination) for combination in sweep.expand(list(values))]
+        cfgs = [compose.load(combination) for combination in sweep.expand(list(keys))]
     for cfg in cfgs:
-        _place_engines(cfg, fixed="engine.replicas" in values.values())
+        _place_engines(cfg, fixed="engine.replicas" in keys.values())
     return cfgs
 
 
-def _of_folders(folders: list[str], values: dict[str, str | None]) -> list[RunConfig]:
-    """Those of the runs in folders, with these settings (and their full keys).
+def _of_folders(folders: list[str], keys: dict[str, str | None]) -> list[RunConfig]:
+    """Those of the runs in folders, with the settings that are given with their full keys.
 
     Where one names another cluster, nothing of the earlier one remains.
     """
     site = []
-    if "cluster" in values.values():
-        site = [value for value, key in values.items() if key and key.split(".")[0] == "cluster"]
-    rest = [value for value in values if value not in site]
+    if "cluster" in keys.values():
+        site = [setting for setting, key in keys.items() if key and key.split(".")[0] == "cluster"]
+    others = [setting for setting in keys if setting not in site]
     cfgs = []
     for folder in map(overrides.check_folder, folders):
         if folder.name.startswith("_") and len(folders) > 1:
             continue  # of runs/DATASET/*: what is made from runs
         for run in find.within(folder):
-            cfgs.append(compose.load_folder(run, rest))
+            cfgs.append(compose.load_folder(run, others))
             if site:
                 cfgs[-1].cluster = compose.load(site).cluster
     return cfgs
@@ -148,8 +148,8 @@ def _scored(run: Run) -> bool:
 
 def _name_earlier(runs: list[Run]) -> None:
     """Say which jobs of earlier submissions are still there: no harm, but good to know."""
-    for path, there in jobs.of([scripts.absolute(run) for run in runs]).items():
-        ids = sorted({job.id.partition("_")[0] or job.state for job in there})
+    for path, queued in jobs.of([scripts.absolute(run) for run in runs]).items():
+        ids = sorted({job.id.partition("_")[0] or job.state for job in queued})
         if ids:
             note(f"{path}: jobs {', '.join(ids)} are still there; all workers share the work")
 
@@ -160,8 +160,7 @@ def _show_scripts(submission: Submission) -> None:
         results.print(f"# ---- {shlex.join(_command(submission, kind, ids))}")
         results.print(scripts.render(submission, kind))
         ids[kind] = f"ID_OF_{kind.upper()}"
-    kinds = ", ".join(submission.kinds)
-    note(f"{_count(submission.runs)}; nothing was written or submitted: {kinds}")
+    note(f"{_count(submission.runs)}; nothing was written or submitted: {', '.join(ids)}")
 
 
 def _command(submission: Submission, kind: str, ids: dict[str, str]) -> list[str]:
@@ -220,13 +219,12 @@ def _queue(submission: Submission, record: dict[str, Any]) -> None:
 
 def _point(run: Run, submission: Submission, record: dict[str, Any]) -> None:
     """Leave in a run's folder where its jobs are."""
-    own = {}
+    pointer: dict[str, Any] = {"folder": str(submission.folder), "jobs": {}}
     for kind, job in record["jobs"].items():
         runs = submission.of(kind)
         if run in runs:
             tasks = list(range(runs.index(run), job["tasks"], len(runs))) or None
-            own[kind] = {"id": job["id"], "tasks": tasks}
-    pointer = {"folder": str(submission.folder), "jobs": own}
+            pointer["jobs"][kind] = {"id": job["id"], "tasks": tasks}
     place = run.path / jobs.FOLDER
     place.mkdir(exist_ok=True)
     runfolder.write_json(place / f"{submission.folder.name}.json", pointer)

@@ -153,8 +153,8 @@ def groups() -> list[str]:
 def no_choice(group: str, name: str) -> UserError:
     """What to say of a name that `group=` does not take, with those that are near."""
     known = choices(group)
-    close = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(known)}"
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
     extra = {
         "model": "; any other model: model=custom model.id=HUB_ID_OR_FOLDER",
         "dataset": "; your own file: dataset=jsonl dataset.path=FILE",

@@ -126,13 +126,15 @@ def full_key(kind: Any, key: str) -> str | None:
         return f"{key}.{_HEADS[key]}"
     if key in known or _is_free(kind, key):
         return key
-    of = [name for name in known if name.endswith(f".{key}")] if "." not in key else []
-    return of[0] if len(of) == 1 else None
+    if "." in key:
+        return None
+    matches = [name for name in known if name.endswith(f".{key}")]
+    return matches[0] if len(matches) == 1 else None
 
 
-def is_list(kind: Any, full: str) -> bool:
-    """Whether the field of a full key is a list."""
-    return get_origin(keys(kind).get(full)) is list
+def is_list(kind: Any, key: str) -> bool:
+    """Whether a key's field is a list."""
+    return get_origin(keys(kind).get(full_key(kind, key) or key)) is list
 
 
 def _is_free(kind: Any, key: str) -> bool:
@@ -163,11 +165,7 @@ def unknown(key: str, *kinds: Any) -> UserError:
 
 
 def apply(node: DictConfig, settings: Sequence[str]) -> None:
-    """Set the values of KEY=VALUE settings in a structured configuration.
-
-    Raises:
-        UserError: an unknown key (with the nearest known ones), or a value of the wrong type.
-    """
+    """Set the values of KEY=VALUE settings; UserError where a key or a value cannot be."""
     kind = OmegaConf.get_type(node)
     for setting in settings:
         key, text = split(setting)
@@ -237,23 +235,21 @@ def typed(node: DictConfig, kind: type[Config]) -> Config:
 
 def explained(error: Exception, kind: Any) -> UserError:
     """An error of Hydra or OmegaConf about a file or a whole configuration, in one line."""
-    whole = str(error)
-    full = re.search(r"full_key: (\S+)", whole)
-    key = re.search(r"Key '([^']+)' (?:is not in struct|not in '\w+')", whole)
-    file = re.match(r"In '([^']+)': (?:\w+ raised while composing config:)?", whole)
-    place = f"configs/{file[1]}.yaml: " if file else ""
-    if key:
+    message, place = str(error), ""
+    if file := re.match(r"In '([^']+)': (?:\w+ raised while composing config:)?", message):
+        message, place = message[file.end() :], f"configs/{file[1]}.yaml: "
+    full = re.search(r"full_key: (\S+)", message)
+    if key := re.search(r"Key '([^']+)' (?:is not in struct|not in '\w+')", message):
         return UserError(f"{place}{unknown(full[1] if full else key[1], kind)}")
-    reason = one_line(whole[file.end() :] if file else whole) or type(error).__name__
-    return UserError(f"{place}{full[1] + ': ' if full else ''}{reason}; {HELP}")
+    place += f"{full[1]}: " if full else ""
+    return UserError(f"{place}{one_line(message) or type(error).__name__}; {HELP}")
 
 
 def load(kind: type[Config], arguments: Sequence[str]) -> Config:
     """A settings dataclass from the command line, checked; run folders go to its `folders`.
 
     Raises:
-        UserError: an unknown key, a value of the wrong type or one that cannot work, or an argument
-            that is neither setting nor folder.
+        UserError: an argument is neither a setting that can work nor a folder.
 
     >>> from dataclasses import dataclass, field
     >>> @dataclass
@@ -282,5 +278,5 @@ def check_folder(argument: str) -> Path:
     """
     folder = Path(os.path.expanduser(argument))  # pathlib's raises for `~nobody`
     if not folder.is_dir():
-        raise UserError(f"{argument}: neither a folder nor a setting, KEY=VALUE")
+        raise UserError(f"{argument}: neither a folder nor a setting KEY=VALUE")
     return folder

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, get_args
 
 from pipeline.config.checks import limited
@@ -68,6 +69,5 @@ class ThresholdsConfig:
     include_invalid: bool = True  # whether invalid attempts enter the quantiles
 
 
-def cohort_thresholds() -> ThresholdsConfig:
-    """Those of verbs that look at many runs."""
-    return ThresholdsConfig(scope="cohort")
+cohort_thresholds = partial(ThresholdsConfig, scope="cohort")
+"""Those of verbs that look at many runs."""

@@ -144,9 +144,9 @@ class EngineConfig:
 
     def problems(self) -> Iterator[str]:
         if self.name == "transformers" and self.tensor_parallel_size > 1:
-            yield f"tensor_parallel_size={self.tensor_parallel_size}: only of engine=vllm"
+            yield f"tensor_parallel_size={self.tensor_parallel_size}: needs engine=vllm"
         if self.name == "vllm" and self.device is not None:
-            yield f"device={self.device}: only of engine=transformers; else CUDA_VISIBLE_DEVICES"
+            yield f"device={self.device}: is for engine=transformers, vLLM has CUDA_VISIBLE_DEVICES"
 
 
 @dataclass

@@ -37,8 +37,7 @@ def expand(settings: list[str]) -> list[list[str]]:
             choices.append([setting])
             continue
         key, text = overrides.split(setting)
-        full = overrides.full_key(RunConfig, key) or key
-        parsed = None if overrides.is_list(RunConfig, full) else overrides.parse(key, text)
+        parsed = None if overrides.is_list(RunConfig, key) else overrides.parse(key, text)
         if parsed and parsed.is_sweep_override():
             values = itertools.islice(parsed.sweep_string_iterator(), MOST + 1)
             choices.append([f"{key}={value}" for value in values])
@@ -51,13 +50,7 @@ def expand(settings: list[str]) -> list[list[str]]:
 
 
 def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
-    """Run the command for each combination; returns 0, or the last exit status that was not.
-
-    Args:
-        verb: the command's.
-        combinations: what :func:`expand` returned.
-        flags: options that all of them get.
-    """
+    """Run a verb for each combination; returns 0, or the last exit status that is not."""
     sets = [set(combination) for combination in combinations]
     varying = sets[0].union(*sets) - sets[0].intersection(*sets)
     failed: list[str] = []

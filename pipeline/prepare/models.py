@@ -59,9 +59,9 @@ def context(cfg: ModelConfig) -> int:
     Raises:
         UserError: when neither `model.context` nor the model's own config says it.
     """
-    text = _config(cfg.id, cfg.revision, cfg.trust_remote_code).get_text_config()
-    own = getattr(text, "max_position_embeddings", None)
-    limits = [int(limit) for limit in (cfg.context, own) if limit]
+    config = _config(cfg.id, cfg.revision, cfg.trust_remote_code).get_text_config()
+    stated = (cfg.context, getattr(config, "max_position_embeddings", None))
+    limits = [int(limit) for limit in stated if limit]
     if not limits:
         raise UserError(f"model.context: {cfg.id} does not state its context; set model.context=N")
     return min(limits)
@@ -71,11 +71,13 @@ def cache_bytes_per_token(cfg: ModelConfig) -> int | None:
     """Bytes of key-value cache that a token takes in 16 bits; None for what is no plain decoder."""
     config = _config(cfg.id, cfg.revision, cfg.trust_remote_code)
     heads = getattr(config, "num_attention_heads", None)
-    size = getattr(config, "head_dim", None) or (heads and config.hidden_size // heads)
     layers = getattr(config, "num_hidden_layers", None)
-    heads = getattr(config, "num_key_value_heads", None) or heads
+    if not heads or not layers:
+        return None
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
     width = 4 if cfg.dtype == "float32" else 2
-    return 2 * width * layers * heads * size if layers and heads and size else None
+    return int(2 * width * layers * key_heads * size)
 
 
 def fingerprint(cfg: ModelConfig) -> str:
@@ -84,11 +86,11 @@ def fingerprint(cfg: ModelConfig) -> str:
     A folder's hash covers names and sizes of its files and their bytes; of weights that take
     more than 64 MiB in all it covers sixteen samples of 64 KiB from each file.
     """
-    where = Path(locate(cfg))
-    if not where.is_dir():
+    folder = Path(locate(cfg))
+    if not folder.is_dir():
         commit = getattr(_config(cfg.id, cfg.revision, cfg.trust_remote_code), "_commit_hash", None)
         return f"{cfg.id}@{commit or cfg.revision or 'unknown'}"
-    files = sorted(p for p in where.iterdir() if p.suffix in (".safetensors", ".bin", ".json"))
+    files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".json"))
     small = sum(p.stat().st_size for p in files) <= _HASH_WHOLE_UP_TO
     digest = hashlib.sha256()
     for path in files:
