@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from scoring.numerics.arrays import broadcast, check_sigma, finite_array
+from scoring.numerics.arrays import broadcast, finite_array, nonnegative_array
 from scoring.numerics.checks import Bounds, Short, check_positive, check_whole
 from scoring.numerics.inputs import (
     Counts,
@@ -176,9 +176,8 @@ def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
     >>> round(a, 4), round(mu, 4), round(shrinkage(mu, sigma, a), 1)
     (0.975, 0.9634, -3.1)
     """
-    mu, sigma, a = broadcast(
-        mu=finite_array(mu, "mu"), sigma=check_sigma(sigma), a=finite_array(a, "a")
-    )
+    mu, a = finite_array(mu, "mu"), finite_array(a, "a")
+    mu, sigma, a = broadcast(mu=mu, sigma=nonnegative_array(sigma, "sigma"), a=a)
     moved = mu != a
     # The quotient overflows where sigma is nothing but rounding.
     bad = moved & (sigma <= 1e-150 * np.abs(mu - a))

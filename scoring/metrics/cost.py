@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from scoring.numerics.arrays import broadcast
-from scoring.numerics.arrays import check_sigma as check_amounts
+from scoring.numerics.arrays import broadcast, nonnegative_array
 from scoring.numerics.results import result
 
 
@@ -40,12 +39,12 @@ def sampling_cost(
     [15.0, 25.5, 46.5, 88.5, 172.5]
     """
     read, written, trials, miss, hit, price = broadcast(
-        input_tokens=check_amounts(input_tokens, "input_tokens"),
-        output_tokens=check_amounts(output_tokens, "output_tokens"),
-        n=check_amounts(n, "n"),
-        cache_miss=check_amounts(cache_miss, "cache_miss"),
-        cache_hit=check_amounts(cache_hit, "cache_hit"),
-        output=check_amounts(output, "output"),
+        input_tokens=nonnegative_array(input_tokens, "input_tokens"),
+        output_tokens=nonnegative_array(output_tokens, "output_tokens"),
+        n=nonnegative_array(n, "n"),
+        cache_miss=nonnegative_array(cache_miss, "cache_miss"),
+        cache_hit=nonnegative_array(cache_hit, "cache_hit"),
+        output=nonnegative_array(output, "output"),
     )
     if (trials < 1).any():
         raise ValueError(f"n is {trials.min():g}: pass a number of trials, at least 1")

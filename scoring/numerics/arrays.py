@@ -60,8 +60,8 @@ def finite_array(values: npt.ArrayLike, name: str) -> Floats:
     return bounded_array(values, name, -LARGEST_SCORE, LARGEST_SCORE, advice)
 
 
-def check_sigma(values: npt.ArrayLike, name: str = "sigma") -> Floats:
-    """Return standard deviations as float64, finite and at least 0."""
+def nonnegative_array(values: npt.ArrayLike, name: str) -> Floats:
+    """Return the values as float64, all finite and at least 0."""
     advice = f"pass numbers of at least 0, up to {LARGEST_SCORE:g}"
     return bounded_array(values, name, 0.0, LARGEST_SCORE, advice)
 
@@ -76,7 +76,7 @@ def check_models(scores: npt.ArrayLike, name: str) -> Floats:
 
 def check_scores(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Return the means and sigmas of K models, both float64 of shape (..., K)."""
-    mean, sd = check_models(mu, "mu"), check_sigma(sigma)
+    mean, sd = check_models(mu, "mu"), nonnegative_array(sigma, "sigma")
     try:
         return mean, np.broadcast_to(sd, mean.shape)
     except ValueError:

@@ -103,13 +103,7 @@ def _category_advice(w: Weights, weights: Floats) -> str:
 
 
 def outcome_counts(
-    R: Outcomes,
-    categories: int,
-    *,
-    remedy: str,
-    name: str = "R",
-    rows: int = 1,
-    prior: bool = False,
+    R: Outcomes, categories: int, remedy: str, name: str = "R", rows: int = 1, prior: bool = False
 ) -> Any:
     """Count the outcomes 0..C of every question: int64, shape (..., M, C + 1).
 
@@ -118,12 +112,12 @@ def outcome_counts(
     the argument and ``remedy``, what to do about an outcome above C, are for messages.
 
     >>> R = np.ma.masked_equal([[1, 1, 0], [0, -1, 1]], -1)
-    >>> outcome_counts(R, 2, remedy="").tolist()
+    >>> outcome_counts(R, 2, "").tolist()
     [[1, 2], [1, 1]]
     """
     if isinstance(R, Counts):
         return _given_counts(R, categories, remedy, name, fractions=prior)
-    data, missing = _as_array(R, name, rows, prior)
+    data, missing = _as_array(R, name, rows, empty_ok=prior)
     _check_outcomes(data, missing, categories, name, remedy)
     if categories == 2 and missing is None:  # one pass for the commonest case
         correct = np.count_nonzero(data, axis=-1)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from scoring.metrics.bayes import avg
-from scoring.numerics.arrays import broadcast_shape, check_scores, check_sigma, finite_array
+from scoring.numerics.arrays import broadcast_shape, check_scores, finite_array, nonnegative_array
 from scoring.numerics.inputs import (
     Counts,
     Floats,
@@ -96,7 +96,7 @@ def compare_scores(
     [0.0, inf]
     """
     mean_a, mean_b = finite_array(mu_a, "mu_a"), finite_array(mu_b, "mu_b")
-    sd_a, sd_b = check_sigma(sigma_a, "sigma_a"), check_sigma(sigma_b, "sigma_b")
+    sd_a, sd_b = nonnegative_array(sigma_a, "sigma_a"), nonnegative_array(sigma_b, "sigma_b")
     broadcast_shape(mu_a=mean_a, sigma_a=sd_a, mu_b=mean_b, sigma_b=sd_b)
     difference, sigma = np.broadcast_arrays(mean_a - mean_b, np.hypot(sd_a, sd_b))
     z = signed_z(difference, sigma)
