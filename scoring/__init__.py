@@ -39,8 +39,7 @@ A trial that is missing is masked and counts as nothing, never as wrong:
 Rubrics are categories with weights, one weight per category 0..C; and the trials of an earlier
 run of the same questions can be the prior:
 
->>> rubric = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
->>> mu, sigma = bayes(rubric, w=[0.0, 0.5, 1.0], R0=[[0, 2], [1, 2]])
+>>> mu, sigma = bayes([[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]], w=[0.0, 0.5, 1.0], R0=[[0, 2], [1, 2]])
 >>> round(mu, 3), round(sigma, 3)
 (0.575, 0.084)
 

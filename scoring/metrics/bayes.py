@@ -63,9 +63,6 @@ def bayes(R: Outcomes, w: Weights = None, R0: Outcomes | None = None) -> tuple[A
     >>> mu, sigma = bayes(R, w=[0.0, 0.5, 1.0])
     >>> round(mu, 6), round(sigma, 6)
     (0.5625, 0.091998)
-    >>> mu, sigma = bayes(R, w=[0.0, 0.5, 1.0], R0=[[0, 2], [1, 2]])
-    >>> round(mu, 6), round(sigma, 6)
-    (0.575, 0.084275)
 
     One correct answer in one trial, and no trial at all: 2/3 and 1/2, on average 7/12.
 

@@ -29,9 +29,8 @@ LARGEST_WEIGHT = 1e150
 class Counts:
     """How often each category was the outcome of each question, in place of the outcomes.
 
-    Args:
-        values: whole numbers, shape (..., M, C + 1), or (C + 1,) for one question. Questions may
-            have different totals. As a prior (R0) the counts may be fractional.
+    Whole numbers, shape (..., M, C + 1), or (C + 1,) for one question, whose totals may differ; as
+    a prior (R0) they may be fractional.
 
     >>> from scoring import Counts, bayes, bayes_ci
     >>> bayes(Counts([[2, 3], [1, 4]])) == bayes([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])

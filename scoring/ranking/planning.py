@@ -59,7 +59,7 @@ def trials_for_width(R: Outcomes, width: float, w: Weights = None, confidence: f
     """
     counts, weights = weighted_counts(R, w)
     target = check_positive(width, "width") / (2 * normal_quantile(confidence))
-    unit = _unit(weights)
+    unit = float(np.ptp(weights)) or 1.0  # in this unit squares cannot overflow
     variance = _expected_variance(counts, weights / unit)
     trials = _smallest(lambda N: np.sqrt(variance(N)) <= target / unit)
     if np.isinf(trials).any():
@@ -96,7 +96,7 @@ def trials_to_separate(
     if check_confidence(confidence) <= 0.5:
         raise ValueError(f"confidence is {confidence!r}: pass a number between 1/2 and 1")
     z = -NormalDist().inv_cdf(1 - confidence)
-    weights = weights / _unit(weights)
+    weights = weights / (np.ptp(weights) or 1.0)
     pilot = compare(Counts(counts_a), Counts(counts_b), weights, confidence)
     low, high = np.minimum(np.abs(pilot.lo), np.abs(pilot.hi)), np.maximum(-pilot.lo, pilot.hi)
     nearest = np.where(np.multiply(pilot.lo, pilot.hi) <= 0, 0.0, low)
@@ -110,11 +110,6 @@ def trials_to_separate(
         return (pulled > 0) & (pulled >= z * np.sqrt(variance_a(N) + variance_b(N)))
 
     return TrialPlan(*(result(part) for part in _smallest(reached)))
-
-
-def _unit(weights: Floats) -> float:
-    """Return the weights' largest distance, so that squares in that unit cannot overflow."""
-    return float(np.ptp(weights)) or 1.0
 
 
 def _expected_variance(counts: Ints, weights: Floats) -> Callable[[Floats], Floats]:
