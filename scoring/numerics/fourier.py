@@ -7,12 +7,10 @@ goes back to minus infinity, T = sum_k nu_k::
 
     E exp(i v X) = Gamma(T) / (2 pi i) * integral of e^s prod_k (s - i v w_k)^(-nu_k) ds
 
-It follows from writing the Dirichlet as Gamma variables divided by their sum, and holds for every
-number of levels and all nu_k > 0. The product of these functions over questions, taken at the
-frequencies 2 pi j / L, gives the coefficients of the Fourier series of the density of S on an
-interval of length L outside of which S has a probability below 1e-14 on either side.
-
-Inputs are taken as checked. Nothing here knows about outcomes, models or data sets.
+It follows from writing the Dirichlet as Gamma variables divided by their sum, and holds for all
+nu_k > 0. The product of these functions over questions, taken at the frequencies 2 pi j / L, gives
+the coefficients of the Fourier series of the density of S on an interval of length L outside of
+which S has a probability below 1e-14 on either side. Inputs are taken as checked.
 """
 
 from __future__ import annotations
@@ -98,8 +96,8 @@ def _all_series(nu: Floats, levels: Floats) -> Iterator[tuple[Ints, Series]]:
             terms = _terms(states[used], levels, part, questions, start, length)
             step = max(1, MOST_TERMS * 16 // terms.shape[1])
             for i in range(0, rows.size, step):
-                few = slice(i, i + step)
-                yield rows[few], Series(start[few], length, terms[few])
+                block = slice(i, i + step)
+                yield rows[block], Series(start[block], length, terms[block])
 
 
 def _terms(
@@ -259,10 +257,8 @@ def _integrate(integral: Complexes, u: Floats) -> Floats:
 
 
 def _sum(coefficients: Complexes, u: Floats) -> Complexes:
-    """Return sum_j c_j exp(-2 pi i j u), j = 1..J, for u of shape (n, q).
-
-    In blocks of FEWEST_TERMS terms, so that few exponentials are needed.
-    """
+    """Return sum_j c_j exp(-2 pi i j u), j = 1..J, for u of shape (n, q)."""
+    # In blocks of FEWEST_TERMS terms, so that few exponentials are needed.
     blocks = coefficients.reshape(len(coefficients), -1, FEWEST_TERMS)
     turn = -2j * np.pi * u[:, :, None]
     inner = np.exp(turn * np.arange(FEWEST_TERMS)) @ blocks.transpose(0, 2, 1)

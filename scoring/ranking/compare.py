@@ -101,8 +101,8 @@ def compare_scores(
     difference, sigma = np.broadcast_arrays(mean_a - mean_b, np.hypot(sd_a, sd_b))
     z = signed_z(difference, sigma)
     _, _, lo, hi = normal_summary(difference, sigma, confidence)
-    parts = (difference, sigma, np.abs(z), ndtr(np.abs(z)), ndtr(z), lo, hi)
-    return Comparison(*(result(np.array(part)) for part in parts))
+    columns = (difference, sigma, np.abs(z), ndtr(np.abs(z)), ndtr(z), lo, hi)
+    return Comparison(*(result(np.array(column)) for column in columns))
 
 
 def pairwise_z(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
