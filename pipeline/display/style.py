@@ -159,11 +159,11 @@ def spread(
     >>> spread([1.0, 1.0, 5.0], 1.0, low=1.0)
     array([1., 2., 5.])
     """
-    asked = np.asarray(positions, dtype=float)
-    order = np.argsort(asked, kind="stable")
-    steps = gap * np.arange(len(asked))
-    moved = np.empty(len(asked))
-    fitted = isotonic_regression(asked[order] - steps).x
+    wished = np.asarray(positions, dtype=float)
+    order = np.argsort(wished, kind="stable")
+    steps = gap * np.arange(len(wished))
+    moved = np.empty(len(wished))
+    fitted = isotonic_regression(wished[order] - steps).x
     moved[order] = np.clip(fitted, low, high - steps[-1]) + steps
     return moved
 
@@ -179,16 +179,22 @@ def legend_columns(labels: Sequence[str], width: float) -> int:
     return max(1, min(len(labels), int(width / wide)))
 
 
-@styled
 def legend(
-    where: Figure | Axes, handles: Sequence[Any], labels: Sequence[str], **place: Any
-) -> Any:
-    """A legend that shows every label, also one that begins with an underscore."""
+    figure: Figure,
+    handles: Sequence[Any],
+    labels: Sequence[str],
+    beside: bool = False,
+    columns: int = 0,
+) -> None:
+    """A legend right of a figure's axes, or below in so many columns; 0: as many as fit."""
+    place: dict[str, Any] = {"loc": "outside right upper"}
+    if not beside:
+        columns = columns or legend_columns(labels, PAGE)
+        place = {"loc": "outside lower center", "ncols": columns}
     # matplotlib takes a leading underscore for "not in the legend", so labels are set afterwards.
-    drawn = where.legend(list(handles), [f"{i}" for i in range(len(handles))], **place)
+    drawn = figure.legend(list(handles), [f"{i}" for i in range(len(handles))], **place)
     for text, label in zip(drawn.get_texts(), labels, strict=True):
         text.set_text(label)
-    return drawn
 
 
 @styled

@@ -139,9 +139,8 @@ def to_rich(table: Table, width: int = 80) -> Group:
             padding=(0, 1) if table.boxed else (0, 1, 0, 0),
         )
         for i in block:
-            group = columns[i].group
             grid.add_column(
-                Text(f"{group}\n{heads[i]}" if group else heads[i]),
+                Text(f"{columns[i].group}\n{heads[i]}".lstrip("\n")),
                 justify=columns[i].align,
                 overflow="fold",
                 no_wrap=i not in names,
@@ -165,15 +164,13 @@ def _blocks(needs: Sequence[int], names: int, width: int) -> list[list[int]]:
     >>> _blocks([10, 5, 5, 5], 1, 27)
     [[0, 1, 2], [0, 3]]
     """
-    head = list(range(names))
-    blocks, room = [head.copy()], width - sum(needs[i] + 2 for i in head)
+    room = width - sum(need + 2 for need in needs[:names])
+    blocks: list[list[int]] = [[]]
     for i in range(names, len(needs)):
-        if room < needs[i] + 2 and len(blocks[-1]) > names:
-            blocks.append(head.copy())
-            room = width - sum(needs[i] + 2 for i in head)
+        if blocks[-1] and sum(needs[j] + 2 for j in (*blocks[-1], i)) > room:
+            blocks.append([])
         blocks[-1].append(i)
-        room -= needs[i] + 2
-    return blocks
+    return [[*range(names), *block] for block in blocks]
 
 
 def to_csv(table: Table) -> str:

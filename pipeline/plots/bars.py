@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from pipeline.display import style
 from pipeline.display.style import COLOURS, GREY, HATCHES, PAGE, TALLEST, Numbers, one_line, plain
+from pipeline.plots.lines import legend_rows
 
 CATEGORY_ROW, ROW, MARGIN = 0.16, 0.2, 1.3  # inches
 DATASET_COLOURS = [COLOURS[i] for i in (4, 1, 5, 6, 3, 0)]
@@ -44,8 +45,7 @@ def category_shares(
     every = counts.sum(axis=0) / max(counts.sum(), 1)
     rows = np.vstack([every, np.zeros(every.size), shares[order]])
     labels = [one_line(name) for name in categories]
-    columns = style.legend_columns(labels, PAGE)
-    margin = MARGIN + 0.16 * -(-len(labels) // columns)
+    margin = MARGIN + 0.16 * legend_rows(labels)
     height = min(TALLEST, margin + max(CATEGORY_ROW * len(rows), 1.9))
     step = int(np.ceil(0.12 * len(rows) / (height - margin)))
     figure, (axes,) = style.panels(PAGE, height, title)
@@ -58,7 +58,7 @@ def category_shares(
     axes.set_ylabel(f"{what}{some}")
     ticks = ["all", *(one_line(names[i], 24) for i in order[::step])]
     axes.set_yticks([0, *range(2, len(rows), step)], ticks, fontsize=style.SMALL)
-    style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
+    style.legend(figure, handles, labels)
     return figure
 
 
@@ -92,8 +92,7 @@ def cost(
     left.set_yticks(range(len(names)), [one_line(names[i]) for i in order])
     right.set_yticks([])
     labels = [one_line(name) for name in datasets]
-    columns = style.legend_columns(labels, PAGE)
-    style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
+    style.legend(figure, handles, labels)
     return figure
 
 

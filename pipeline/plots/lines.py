@@ -146,11 +146,7 @@ def key(
     if band:
         handles.append(Line2D([], [], color=style.GREY, alpha=0.4, linewidth=5))
         labels.append(band)
-    if beside:
-        style.legend(figure, handles, labels, loc="outside right upper")
-    else:
-        columns = style.legend_columns(labels, PAGE)
-        style.legend(figure, handles, labels, loc="outside lower center", ncols=columns)
+    style.legend(figure, handles, labels, beside)
 
 
 def end_labels(

@@ -27,6 +27,7 @@ from pipeline.plots.lines import Curve as Curve
 ACROSS = 4  # panels beside each other, at most
 STEP = "training step"
 TAU = "Kendall's τ with training"
+TRIALS = "number of trials n (per question)"
 COST = "cost of one checkpoint's evaluation, in units of the prices"
 CHANCE = 0.5
 NEAR = 0.1  # a ratio of variances so far from 1 counts as good
@@ -127,12 +128,10 @@ def stability_by_samples(
         title: what is shown.
         interval: what the vertical lines are.
     """
-    figure, axes = _barred(tau, title, max(2.9, 0.7 + LEGEND_LINE * len(tau)), dodge=True)
+    figure, axes = _stability(tau, title, TRIALS, interval, 2.9, dodge=True)
     axes.set_xscale("log", base=2)
     log_ticks(axes, plain(n), [f"{value:g}" for value in plain(n)])
     axes.grid(axis="y")
-    more = _interval("; lines", interval, [tau])
-    axes.set(xlabel=f"number of trials n (per question){more}", ylabel=TAU)
     return figure
 
 
@@ -144,11 +143,7 @@ class Priced(NamedTuple):
 
 
 @style.styled
-def cost_stability(
-    points: Mapping[str, Priced],
-    title: str = "",
-    interval: str = "",
-) -> Figure:
+def cost_stability(points: Mapping[str, Priced], title: str = "", interval: str = "") -> Figure:
     """What an evaluation costs against how steady it is: up and to the left is better.
 
     Protocols that use the same trials cost the same, so their numbers of trials stand above the
@@ -160,20 +155,18 @@ def cost_stability(
         interval: what the vertical lines are.
     """
     lines = {label: priced.line for label, priced in points.items()}
-    figure, axes = _barred(lines, title, max(3.1, 0.9 + LEGEND_LINE * len(points)))
+    figure, axes = _stability(lines, title, COST, interval, 3.1)
     costs: dict[str, list[float]] = {}
     for priced in points.values():
         for word, value in zip(priced.n, plain(priced.line.x), strict=True):
             costs.setdefault(str(word), []).append(float(value))
     axes.set_xscale("log")
     axes.grid(axis="both")
-    more = _interval("; lines", interval, [lines])
-    axes.set(xlabel=f"{COST}{more}", ylabel=TAU)
     money_axis(axes)
     medians = sorted((float(np.median(of)), word) for word, of in costs.items())
     top: Any = axes.secondary_xaxis("top")
     log_ticks(top, np.array([cost for cost, _ in medians]), [word for _, word in medians])
-    top.set_xlabel("number of trials n (per question)")
+    top.set_xlabel(TRIALS)
     top.spines["top"].set_visible(True)
     return figure
 
@@ -215,8 +208,9 @@ def variance(
         xlabel=f"success rate p of a question; grey: within {100 * NEAR:g} %",
         ylabel="variance / exact variance",
     )
-    ways = {"delta method": "-"} | ({"posterior, expected": "--"} if expected else {})
-    looks |= {way: {"color": INK, "linestyle": line} for way, line in ways.items()}
+    looks["delta method"] = {"color": INK, "linestyle": "-"}
+    if expected:
+        looks["posterior, expected"] = {"color": INK, "linestyle": "--"}
     key(figure, looks)
     return figure
 
@@ -231,11 +225,18 @@ def _interval(what: str, interval: str, panels: Iterable[Mapping[str, Curve]]) -
     return f"{what}: {interval}" if interval and banded else ""
 
 
-def _barred(
-    lines: Mapping[str, Curve], title: str, size: float, dodge: bool = False
+def _stability(
+    lines: Mapping[str, Curve],
+    title: str,
+    xlabel: str,
+    interval: str,
+    high: float,
+    dodge: bool = False,
 ) -> tuple[Figure, Axes]:
-    """One panel of lines with vertical intervals, and their legend."""
-    figure, (axes,) = style.panels(PAGE, size, title)
+    """One panel, at least so high, of τ with vertical intervals, and its legend."""
+    height = max(high, high - 2.2 + LEGEND_LINE * len(lines))
+    figure, (axes,) = style.panels(PAGE, height, title)
     bars(axes, lines, looks := looks_of(lines), dodge)
+    axes.set(xlabel=f"{xlabel}{_interval('; lines', interval, [lines])}", ylabel=TAU)
     key(figure, looks)
     return figure, axes

@@ -122,5 +122,5 @@ def prior_gain(
         axes.set_title(f"({letter})", loc="left")
         axes.set(xlabel="trials N of the update", ylabel=ylabel)
         axes.set_xlim(trials[0], trials[-1])
-    style.legend(figure, handles, labels, loc="outside lower center", ncols=6)
+    style.legend(figure, handles, labels, columns=6)
     return figure

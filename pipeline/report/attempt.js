@@ -121,7 +121,7 @@ function prose(text, spans, trees, answer = null) {
 
 function textParts(texts, prompts, index, row) {
   const response = texts.rows[row];
-  const asked = prompts.rows[index.q[row]];
+  const question = prompts.rows[index.q[row]];
   const box = el("div");
   const [readout, promptReadout] = [readoutLine(), readoutLine()];
   const swatches = EDGES.map((edge, i) => el("span", {}, el("span", { class: `swatch h${i + 1}` }), ` ≥ ${edge}`));
@@ -138,10 +138,10 @@ function textParts(texts, prompts, index, row) {
   reading.redraw();
   const missing = response.lengths === null && response.levels
     ? el("p", { class: "hint" }, "The model's tokenizer was not at hand, or does not give this text: log-probs are shown by position.") : null;
-  const prompt = asked.lengths === null ? [prose(asked.prompt, [], [])]
-    : [heated({ ...asked, text: asked.prompt }, promptReadout), el("div", { class: "legend" }, promptReadout)];
+  const prompt = question.lengths === null ? [prose(question.prompt, [], [])]
+    : [heated({ ...question, text: question.prompt }, promptReadout), el("div", { class: "legend" }, promptReadout)];
   return [
-    card("Problem", prose(asked.problem, asked.spans, prompts.trees),
+    card("Problem", prose(question.problem, question.spans, prompts.trees),
       el("details", {}, el("summary", {}, "The exact prompt"), ...prompt)),
     el("section", { "aria-label": "Response" }, el("div", { class: "head" }, el("h3", {}, "Response"),
       el("div", { class: "switch", role: "group", "aria-label": "How to show the response" }, ...buttons)),

@@ -27,7 +27,7 @@ from pipeline.cohorts.compare import rankings
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.report import attempts, categories, data, figures, texts
 from pipeline.report.attempts import Categories
-from pipeline.report.names import bdi, shown, visible
+from pipeline.report.names import bdi, shown
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("report.js", "map.js", "reader.js", "attempt.js", "tokens.js", "start.js")
@@ -80,7 +80,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
 
 def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Panel:
     """The tab of one data set; side files, whose names begin as `stem` says, are written."""
-    notices = _notices(cohort)
+    notices = [*cohort.differences, *cohort.warnings]
     labelled, labels = categories.labelled(cohort, cfg, notices)
     models = [{"name": name, "side": bool(cohort.members), "note": None} for name in cohort.names]
     lengths: list[data.Lengths] = [(math.nan, math.nan)] * len(models)
@@ -99,11 +99,6 @@ def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Pan
         "tables": [data.table(table) for table in tables],
         "figures": [*figures.figures(cohort, tables[0], lengths, labelled.names, labels)],
     }
-
-
-def _notices(cohort: Cohort) -> list[str]:
-    """What a reader must know first: what is not alike, and which runs are left out."""
-    return [*cohort.differences, *(visible(line) for line in cohort.warnings)]
 
 
 def _member(
@@ -165,7 +160,7 @@ def _page(cohorts: list[Cohort], cfg: AnalysisConfig, panels: list[Panel], stamp
 
 def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
     """The tab of all data sets together; a notice where no model is in all of them."""
-    notices = [f"{cohort.dataset}: {line}" for cohort in cohorts for line in _notices(cohort)]
+    notices = [f"{c.dataset}: {line}" for c in cohorts for line in (*c.differences, *c.warnings)]
     panel: Panel = {"title": "All data sets", "notices": notices, "counts": None}
     try:
         together = cohorts_of.pooled(cohorts)

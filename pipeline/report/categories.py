@@ -34,27 +34,24 @@ def labelled(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[C
             if not 0 < len(part.members) < len(cohort.members):
                 raise
             labels = cohort_rubrics.categories(part, cfg)
-        asked = rubrics.load(replace(part.members[0].run.cfg, rubric=cfg.rubric))
+        names = rubrics.load(replace(part.members[0].run.cfg, rubric=cfg.rubric))
     except UserError as error:
         notices.append(f"No categories: {error}")
         return part, {}
-    if left := [name for name in asked if name not in labels]:
-        notices.append(f"Not all runs have the signals for {', '.join(left)}: left out.")
+    if missing := [name for name in names if name not in labels]:
+        notices.append(f"Not all runs have the signals for {', '.join(missing)}: left out.")
     return part, labels
 
 
 def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
     """The part of a cohort whose runs have current signals; the others are named."""
-    kept = []
+    places = []
     for place, member in enumerate(cohort.members):
         try:
             categorize.scored(member.run)
-            kept.append(place)
+            places.append(place)
         except UserError as error:
             notices.append(f"{member.name} has no categories: {error}")
-    return replace(
-        cohort,
-        members=[cohort.members[place] for place in kept],
-        outcomes=cohort.outcomes[kept],
-        truncated=cohort.truncated[kept] if cohort.truncated.size else cohort.truncated,
-    )
+    members = [cohort.members[place] for place in places]
+    outcomes, truncated = cohort.outcomes[places], cohort.truncated[places]
+    return replace(cohort, members=members, outcomes=outcomes, truncated=truncated)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from pipeline.cohorts.cohort import Cohort
 
@@ -21,7 +21,7 @@ def visible(text: str) -> str:
 
 def bdi(text: str) -> Markup:
     """A name as an element of its own direction, for names in right-to-left scripts."""
-    return Markup("<bdi>{}</bdi>").format(escape(visible(text)))
+    return Markup("<bdi>{}</bdi>").format(visible(text))
 
 
 def shown(cohort: Cohort) -> Cohort:
@@ -32,5 +32,6 @@ def shown(cohort: Cohort) -> Cohort:
         question_ids=[visible(qid) for qid in cohort.question_ids],
         members=[replace(member, name=visible(member.name)) for member in cohort.members],
         differences=[visible(line) for line in cohort.differences],
+        warnings=[visible(line) for line in cohort.warnings],
         models=[visible(name) for name in cohort.models],
     )
