@@ -23,6 +23,7 @@ from scipy import stats
 
 from pipeline.display import style
 from pipeline.plots import bars, calibration, convergence, leaderboard, trials
+from pipeline.plots.lines import Curve
 
 HOSTILE = ["$x_1$", "a_b%", "_hidden", "<script>&", r"\frac{1}{2}", "line\nbreak"]
 REAL = ["NVIDIA-Nemotron-Nano-9B-v2", "FuseO1-DeepSeekR1-QwQ-SkyT1-Flash-32B-Preview"]
@@ -95,14 +96,15 @@ def a_cost(models: int, questions: int) -> Figure:
 def a_separation(models: int, questions: int) -> Figure:
     n = np.array([10, 80, 199, 285, 440])
     z = 0.127 * np.sqrt(n)
-    bands = {"z": (z * 0.8, z * 1.2), "probability": (stats.norm.cdf(z) - 0.05, stats.norm.cdf(z))}
-    return trials.separation(n, stats.norm.cdf(z), z, bands, [80, 199, 285], "LLM10, LLM9")
+    p = stats.norm.cdf(z)
+    probability, scores = Curve(n, p, p - 0.05, p), Curve(n, z, z * 0.8, z * 1.2)
+    return trials.separation(probability, scores, [80, 199, 285], "LLM10, LLM9")
 
 
 def a_prior_gain(models: int, questions: int) -> Figure:
     n = np.arange(1, 17)
-    tau = {d: 1 - 1 / (1 + n + d / 2) - d / 1000 for d in (0, 1, 2, 4, 8, 16)}
-    return trials.prior_gain(n, tau, np.repeat([1.0, 0.9, 0.5], [5, 3, 2]), "priors")
+    tau = {d: Curve(n, 1 - 1 / (1 + n + d / 2) - d / 1000) for d in (0, 1, 2, 4, 8, 16)}
+    return trials.prior_gain(tau, np.repeat([1.0, 0.9, 0.5], [5, 3, 2]), "priors")
 
 
 def diagram(power: float) -> dict[str, Any]:

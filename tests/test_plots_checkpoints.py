@@ -134,7 +134,8 @@ def a_trend(ks: int, cost: bool = True) -> Figure:
     k = 2 ** np.arange(ks)
     rate = 0.45 - 0.04 * np.arange(ks)
     money = 1000.0 * k if cost else None
-    return reversals.trend(k, rate, rate - 0.1, rate + 0.2, money, "trend", rate + 0.05)
+    prr = Curve(k, rate, rate - 0.1, rate + 0.2)
+    return reversals.trend(prr, money, "trend", rate + 0.05)
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
@@ -279,16 +280,15 @@ def test_ranks_keep_their_places_and_ties_are_rings() -> None:
 
 
 def test_trend_draws_rates_intervals_and_cost() -> None:
-    figure = reversals.trend(
-        [1, 4], [0.5, 0.2], [0.4, 0.1], [0.7, 0.3], [15, 46.5], "t", [0.5, 0.25]
-    )
+    prr = Curve([1, 4], [0.5, 0.2], [0.4, 0.1], [0.7, 0.3])
+    figure = reversals.trend(prr, [15, 46.5], "t", [0.5, 0.25])
     left, right = figure.axes
     assert left.lines[0].get_ydata().tolist() == [0.5, 0.2]
     assert left.lines[1].get_ydata().tolist() == [0.5, 0.25]
     spans = left.collections[0].get_segments()
     assert [span[:, 1].tolist() for span in spans] == [[0.4, 0.7], [0.1, 0.3]]
     assert right.lines[0].get_ydata().tolist() == [15, 46.5] and right.get_ylim()[0] == 0
-    assert len(reversals.trend([1], [0.5], [0.4], [0.7]).axes) == 1
+    assert len(reversals.trend(Curve([1], [0.5], [0.4], [0.7])).axes) == 1
 
 
 @pytest.mark.parametrize("name", ["curves-2x4", "sides-4", "costs-4", "ranks-6", "trend-5"])

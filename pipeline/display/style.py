@@ -113,10 +113,8 @@ def plain(values: npt.ArrayLike) -> Numbers:
     >>> plain(np.ma.array([1, 2], mask=[False, True]))
     array([ 1., nan])
     """
-    if isinstance(values, np.ma.MaskedArray):
-        masked: Any = values
-        return np.asarray(masked.astype(float).filled(np.nan))
-    return np.asarray(values, dtype=float)
+    masked: Any = np.ma.array(values, dtype=float, copy=False)  # type: ignore[no-untyped-call]
+    return np.asarray(masked.filled(np.nan))
 
 
 def palette(count: int) -> list[dict[str, Any]]:

@@ -26,6 +26,12 @@ class Curve(NamedTuple):
     low: npt.ArrayLike | None = None
     high: npt.ArrayLike | None = None
 
+    def interval(self) -> tuple[Numbers, Numbers]:
+        """Lower and upper ends; NaN where there are none."""
+        nothing = np.full(np.shape(self.y), np.nan)
+        low, high = (nothing if end is None else plain(end) for end in (self.low, self.high))
+        return low, high
+
 
 def looks_of(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """A look of the palette for each label."""
@@ -48,14 +54,13 @@ def draw(axes: Axes, lines: Mapping[str, Curve], looks: Looks, marks: int) -> No
         x, y = plain(line.x), plain(line.y)
         every = style.every(len(x), i, marks)
         axes.plot(x, y, **look, markevery=every, zorder=3, linewidth=1.0, markersize=3.4)
-        if line.low is None or line.high is None:
+        if line.low is None:
             continue
-        low, high = plain(line.low), plain(line.high)
         if len(x) == 1:
-            axes.vlines(x, low, high, color=colour, linewidth=0.8)
+            axes.vlines(x, *line.interval(), color=colour, linewidth=0.8)
             continue
-        axes.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
-        for edge in (low, high):  # where several bands overlap, edges tell them apart
+        axes.fill_between(x, *line.interval(), color=colour, alpha=0.13, linewidth=0)
+        for edge in line.interval():  # where several bands overlap, edges tell them apart
             axes.plot(x, edge, color=colour, alpha=0.45, linewidth=0.4, zorder=2)
 
 
@@ -73,9 +78,8 @@ def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = Fal
         line = lines[label]
         x = plain(line.x) * (1.018 ** (i - (len(looks) - 1) / 2) if dodge else 1)
         axes.plot(x, plain(line.y), **look, zorder=3, linewidth=1.0)
-        if line.low is not None and line.high is not None:
-            axes.vlines(x, plain(line.low), plain(line.high), color=look["color"], linewidth=0.9,
-                        alpha=0.7)  # fmt: skip
+        if line.low is not None:
+            axes.vlines(x, *line.interval(), color=look["color"], linewidth=0.9, alpha=0.7)
 
 
 def steps_axis(axes: Axes, lines: Iterable[Curve], ticks: int) -> None:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from pipeline.display import style
 from pipeline.display.style import BLUE, NORMAL, PAGE, RED, Numbers, one_line, plain
-from pipeline.plots.lines import end_labels, key, log_ticks
+from pipeline.plots.lines import Curve, end_labels, key, log_ticks
 
 ROW = 0.17  # inches that a name takes
 FEWEST = 10  # names that a panel is high enough for, at least
@@ -74,10 +74,7 @@ def _scatter(axes: Axes, x: Numbers, y: Numbers, looks: Sequence[Mapping[str, An
 
 @style.styled
 def trend(
-    k: npt.ArrayLike,
-    prr: npt.ArrayLike,
-    low: npt.ArrayLike,
-    high: npt.ArrayLike,
+    prr: Curve,
     cost: npt.ArrayLike | None = None,
     title: str = "",
     mean: npt.ArrayLike | None = None,
@@ -86,36 +83,33 @@ def trend(
     """The reversal rate of Pass@k by k, and what it costs (Figure 5 of MaP, right).
 
     Args:
-        k: attempts, shape (K,).
-        prr: reversal rates of the scores, shape (K,).
-        low: lower ends of their intervals.
-        high: upper ends.
+        prr: reversal rates of the scores by k, with intervals, shape (K,).
         cost: cost of k attempts of every question by one model, as MaP draws it, on an axis of
             its own, whatever the scores are made from; None leaves it out.
         title: what is shown.
         mean: posterior means of the reversal rate, which may lie above the rate of the scores.
         interval: what the vertical lines are.
     """
-    at = plain(k)
+    k, (low, high) = plain(prr.x), prr.interval()
     figure, (axes,) = style.panels(PAGE, 2.9, title)
     rates: dict[str, Any] = {"color": BLUE, "marker": "o", "linestyle": "-"}
     bars: dict[str, Any] = {"color": BLUE, "linewidth": 5, "alpha": 0.3}
     means = {**rates, "marker": "_", "linestyle": "", "markersize": 9, "markeredgewidth": 1.4}
     looks = {"PRR of the scores": rates, f"posterior, {interval}": bars}
-    axes.vlines(at, plain(low), plain(high), **bars)
-    axes.plot(at, plain(prr), **rates, zorder=4)
+    axes.vlines(k, low, high, **bars)
+    axes.plot(k, plain(prr.y), **rates, zorder=4)
     if mean is not None:
-        axes.plot(at, plain(mean), **means, zorder=3)
+        axes.plot(k, plain(mean), **means, zorder=3)
         looks["posterior mean"] = means
     axes.axhline(CHANCE, **style.GUIDE)
     looks["chance"] = style.GUIDE
     axes.set_xscale("log", base=2)
-    log_ticks(axes, at, [f"{value:g}" for value in at])
-    top = max(0.55, float(np.nanmax(plain(high), initial=0)) * 1.06)
+    log_ticks(axes, k, [f"{value:g}" for value in k])
+    top = max(0.55, float(np.nanmax(high, initial=0)) * 1.06)
     axes.set(xlabel="k of Pass@k", ylabel="pairs that reverse (share)", ylim=(-0.02, top))
     axes.grid(axis="y")
     if cost is not None:
-        looks["cost of k attempts (right)"] = _cost(axes, at, plain(cost))
+        looks["cost of k attempts (right)"] = _cost(axes, k, plain(cost))
     key(figure, looks)
     return figure
 

@@ -12,17 +12,15 @@ from matplotlib.lines import Line2D
 
 from pipeline.display import style
 from pipeline.display.style import BLUE, INK, NORMAL, PAGE, Numbers, plain
+from pipeline.plots.lines import Curve
 
-Band = tuple[npt.ArrayLike, npt.ArrayLike]
 UNIFORM: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2))}
 
 
 @style.styled
 def separation(
-    trials: npt.ArrayLike,
-    probability: npt.ArrayLike,
-    z: npt.ArrayLike,
-    bands: Mapping[str, Band],
+    probability: Curve,
+    z: Curve,
     marks: Sequence[int],
     title: str,
     thresholds: Sequence[float] = (1.645, 1.96),
@@ -30,21 +28,18 @@ def separation(
     """Probability of the correct order of two models, and their |z|, by trials (Figure 3).
 
     Args:
-        trials: numbers of trials, shape (T,).
-        probability: share of replicates that order the two correctly, shape (T,).
-        z: mean absolute z-score, shape (T,).
-        bands: "probability" and "z" -> lower and upper ends of a spread, each of shape (T,).
+        probability: share of replicates that order the two correctly by the number of trials,
+            with a spread, each of shape (T,).
+        z: mean absolute z-score, likewise.
         marks: numbers of trials whose values are written beside the curves.
         title: what is shown.
         thresholds: values of z that are drawn across the right panel.
     """
-    n = plain(trials)
     figure, both = style.panels(PAGE, 2.9, title, columns=2)
-    drawn = (("probability", plain(probability), "probability of the correct order"),
-             ("z", plain(z), "mean absolute z-score, |z|"))  # fmt: skip
-    for axes, letter, (key, y, ylabel) in zip(both, "ab", drawn, strict=True):
-        low, high = (plain(end) for end in bands[key])
-        axes.fill_between(n, low, high, color=BLUE, alpha=0.18, linewidth=0)
+    ylabels = ("probability of the correct order", "mean absolute z-score, |z|")
+    for axes, letter, curve, ylabel in zip(both, "ab", (probability, z), ylabels, strict=True):
+        n, y = plain(curve.x), plain(curve.y)
+        axes.fill_between(n, *curve.interval(), color=BLUE, alpha=0.18, linewidth=0)
         axes.plot(n, y, color=BLUE)
         axes.set(xlabel="number of trials N (per question)", ylabel=ylabel)
         axes.set_xlim(n[0], n[-1])
@@ -70,27 +65,20 @@ def _mark(axes: Axes, n: Numbers, y: Numbers, marks: Sequence[int]) -> str:
 
 
 @style.styled
-def prior_gain(
-    n: npt.ArrayLike,
-    tau: Mapping[int, npt.ArrayLike],
-    update_tau: npt.ArrayLike,
-    title: str = "",
-    bands: Mapping[int, Band] | None = None,
-) -> Figure:
+def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str = "") -> Figure:
     """Order before and after updates, τ by trials for each prior, and its gain (Figure 2 of 001).
 
     Args:
-        n: numbers of trials of the updated models, shape (T,).
-        tau: trials D of the older model in the prior -> mean Kendall's τ, shape (T,). D = 0 is the
-            uniform prior: it is dashed, and what the gain is measured from.
+        tau: trials D of the older model in the prior -> mean Kendall's τ by trials of the updated
+            models, the same for all D. D = 0 is the uniform prior: it is dashed, and what the gain
+            is measured from.
         update_tau: τ between the models' order before and after each update, shape (R,).
         title: what is shown.
-        bands: D -> ends of an interval for the mean τ, each of shape (T,).
 
     Raises:
         KeyError: without D = 0.
     """
-    trials, uniform = plain(n), plain(tau[0])
+    trials, uniform = plain(tau[0].x), plain(tau[0].y)
     figure, (shares, curves, gains) = style.panels(PAGE, 2.9, title, columns=3)
     sample = np.ravel(plain(update_tau))
     sample = np.round(sample[np.isfinite(sample)], 9)
@@ -103,12 +91,12 @@ def prior_gain(
     looks = style.palette(len(tau) + 1)
     handles, labels = [], []
     for i, (d, curve) in enumerate(sorted(tau.items())):
-        y = plain(curve)
+        y = plain(curve.y)
         look = looks[i] | {"linestyle": "-"} if d else {**UNIFORM, "marker": ""}
         marks = style.every(len(trials), i, 5)
         curves.plot(trials, y, **look, markevery=marks)
-        if bands and d in bands:
-            ends = plain(bands[d][0]), plain(bands[d][1])
+        if curve.low is not None:
+            ends = curve.interval()
             curves.fill_between(trials, *ends, color=look["color"], alpha=0.18, linewidth=0)
         if d:
             gains.plot(trials, y - uniform, **look, markevery=marks)

@@ -99,6 +99,7 @@ def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
 
 def _figures(measured: Measured, rates: Rows, cfg: ReversalConfig) -> "dict[str, Figure]":
     from pipeline.plots import reversals as plots  # matplotlib takes half a second
+    from pipeline.plots.lines import Curve
 
     panels = {one.label: (*one.ranks, one.rate) for one in measured.shown()}
     title = f"ranks before and after, {measured.size}"
@@ -112,5 +113,6 @@ def _figures(measured: Measured, rates: Rows, cfg: ReversalConfig) -> "dict[str,
         title = f"pairwise ranking reversal rate, {measured.size}"
         level = f"{percent(cfg.confidence)} interval"
         costs = None if None in cost else cost
-        figures["trend"] = plots.trend(k, rate, low, high, costs, title, mean, level)
+        rates_by_k = Curve(k, rate, low, high)
+        figures["trend"] = plots.trend(rates_by_k, costs, title, mean, level)
     return figures

@@ -15,6 +15,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table
 from pipeline.plots import trials as plots
+from pipeline.plots.lines import Curve
 from pipeline.research.studies import Result, shared
 from scoring.ranking.ranks import kendall_tau_b
 from scoring.studies import updates
@@ -89,6 +90,6 @@ def _gain_table(outcome: PriorStudy, plan: StudyPlan) -> Table:
 def _figure(taus: Floats, outcome: PriorStudy) -> Figure:
     strengths = (0, *STRENGTHS)
     low, high = outcome.tau - 2 * outcome.tau_error, outcome.tau + 2 * outcome.tau_error
-    curves = dict(zip(strengths, outcome.tau, strict=True))
-    ends = dict(zip(strengths, zip(low, high, strict=True), strict=True))
-    return plots.prior_gain(TRIALS, curves, taus, "Priors from older versions of models", ends)
+    lines = zip(strengths, outcome.tau, low, high, strict=True)
+    curves = {d: Curve(TRIALS, *line) for d, *line in lines}
+    return plots.prior_gain(curves, taus, "Priors from older versions of models")

@@ -14,6 +14,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column
 from pipeline.plots import trials as plots
+from pipeline.plots.lines import Curve
 from pipeline.research.studies import Result, shared
 from scoring.studies import simulation
 
@@ -55,18 +56,12 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     columns |= spread_columns("p", "P(LLM10 above LLM9)")
     columns[shared.fixed("tied", "level")] = [float(of_n.mean()) for of_n in drawn.tied.T]
     columns |= spread_columns("z", "mean |z|")
-    figure = plots.separation(
-        STEPS,
-        drawn.above.mean(axis=0),
-        drawn.z.mean(axis=0),
-        {
-            key: tuple(np.quantile(of_sets, ENDS, axis=0))
-            for key, of_sets in (("probability", drawn.above), ("z", drawn.z))
-        },
-        (80, 199, 285),
-        "LLM10 and LLM9: mean and central 95 % over reconstructed sets",
-        THRESHOLDS,
+    probability, z = (
+        Curve(STEPS, of_sets.mean(axis=0), *np.quantile(of_sets, ENDS, axis=0))
+        for of_sets in (drawn.above, drawn.z)
     )
+    title = "LLM10 and LLM9: mean and central 95 % over reconstructed sets"
+    figure = plots.separation(probability, z, (80, 199, 285), title, THRESHOLDS)
     table = shared.by_columns("Fig. 3: telling LLM10 from LLM9", columns, notes)
     return Result({"fig3": table}, {"fig3": figure}, numbers, _notes(plan))
 
