@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic
+from pipeline.base import atomic, jsonl
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
@@ -27,9 +27,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
         UserError: for a bad row, before anything is graded, or a file that cannot be used.
     """
     _check_paths(source, target)
-    with source.open("rb") as file:
-        numbered = enumerate(file, 1)
-        rows = [_row(line, f"{source}, line {n}") for n, line in numbered if line.strip()]
+    rows = [_checked(row, f"{source}, {place}") for place, row in jsonl.read(source)]
     known = KnownGrades(cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None)
     if clash := sorted({name for row in rows for name in _ADDED if name in row}):
         warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
@@ -59,13 +57,7 @@ def _check_paths(source: Path, target: Path) -> None:
         raise UserError(f"--out {target}: its folder is not there or cannot be written")
 
 
-def _row(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not JSON in UTF-8 ({getattr(error, 'msg', error)})") from error
-    if not isinstance(row, dict):
-        raise UserError(f'{where}: not an object; write {{"completion": ..., "gold": ...}}')
+def _checked(row: dict[str, Any], where: str) -> dict[str, Any]:
     for name in ("completion", "gold", "truncated", "finish_reason"):
         value, required = row.get(name), name in ("completion", "gold")
         if name not in row and required:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.base import jsonl
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.config.settings import DatasetConfig
@@ -55,7 +56,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     """
     local = find_local(cfg.path)
     if local is not None and local.is_file():
-        source, rows = str(local), _json_lines(local)
+        source, rows = str(local), jsonl.read(local)
     elif Path(cfg.path).suffix in (".jsonl", ".json"):
         raise UserError(f"dataset.path={cfg.path}: no such file")
     else:
@@ -65,13 +66,11 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     places: dict[str, str] = {}
     for number, (place, row) in enumerate(itertools.islice(rows, cfg.limit), 1):
         question, mended = _question(cfg, row, number, f"{source}, {place}")
-        for mark, fault in (
-            (
-                question.id,
-                f"both have the id {question.id!r} (dataset.fields.id=null numbers rows)",
-            ),
-            (question.hash, "are the same question, and each must occur once"),
-        ):
+        faults = {
+            question.id: f"have one id, {question.id!r}; dataset.fields.id=null numbers the rows",
+            question.hash: "are the same question; each must occur once",
+        }
+        for mark, fault in faults.items():
             if (first := places.setdefault(mark, place)) != place:
                 raise UserError(f"{source}: {first} and {place} {fault}")
         notes += [f"{question.id}: {note}" for note in mended]
@@ -102,23 +101,6 @@ def from_hub(what: str, remedy: str) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise UserError(f"{what}: could not be loaded: {reason}. {remedy}") from error
-
-
-def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                row = json.loads(text) if text.strip() else None
-            except UnicodeDecodeError as error:
-                raise UserError(f"{path}, line {number}: not UTF-8 text ({error})") from error
-            except (ValueError, RecursionError) as error:
-                why = f"not JSON ({error}); the file must hold one object a line"
-                raise UserError(f"{path}, line {number}: {why}") from error
-            if isinstance(row, dict):
-                yield f"line {number}", row
-            elif text.strip():
-                raise UserError(f"{path}, line {number}: not a JSON object")
 
 
 def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
