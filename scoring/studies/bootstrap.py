@@ -78,8 +78,8 @@ def rows(data: Bits) -> Unsigned:
     return source
 
 
-def checked_stack(stack: npt.ArrayLike, models: Sequence[int] | None = None) -> Bits:
-    """The outcomes (models, questions, trials) of the models to rank."""
+def checked_stack(stack: npt.ArrayLike) -> Bits:
+    """Outcomes as (models, questions, trials)."""
     if isinstance(stack, Counts):
         raise ValueError("stack is Counts: pass outcomes, since trials are drawn one by one")
     counts = outcome_counts(
@@ -93,17 +93,9 @@ def checked_stack(stack: npt.ArrayLike, models: Sequence[int] | None = None) -> 
         )
     if (counts.sum(axis=-1) != shape[-1]).any():
         raise ValueError("stack has masked trials: a bootstrap of trials needs complete matrices")
-    data = np.asarray(stack).astype(np.uint8)
-    if models is not None:
-        picked = [check_whole(model, "a position in models", least=0) for model in models]
-        if len(set(picked)) != len(picked) or max(picked, default=0) >= shape[0]:
-            raise ValueError(
-                f"models is {list(models)!r}: pass different positions from 0 to {shape[0] - 1}"
-            )
-        data = data[picked]
-    if data.shape[0] < 2:
-        raise ValueError(f"there are {data.shape[0]} models to rank: pass at least two")
-    return data
+    if shape[0] < 2:
+        raise ValueError(f"there are {shape[0]} models to rank: pass at least two")
+    return np.asarray(stack).astype(np.uint8)
 
 
 def best_first(gold: npt.NDArray[Any]) -> Ints:
@@ -111,10 +103,14 @@ def best_first(gold: npt.NDArray[Any]) -> Ints:
     return np.argsort(-gold, kind="stable")
 
 
-def prepared(data: Bits, gold: npt.NDArray[Any], estimators: Sequence[Estimator]) -> Any:
-    """What :mod:`scoring.studies.loops` take behind the drawn trials."""
+def prepared(
+    data: Bits, estimators: Sequence[Estimator], gold: npt.NDArray[Any] | None = None
+) -> Any:
+    """What :mod:`scoring.studies.loops` take behind the drawn trials; gold scores are Bayes@N's."""
     _, questions, trials = data.shape
     check_estimators(estimators, trials)
+    if gold is None:
+        gold = data.sum(axis=(1, 2), dtype=np.int64)
     best = best_first(gold)
     rank = 1 + (gold[best] > gold[best, None]).sum(axis=-1)
     tables = bank(estimators, trials, questions)
@@ -128,8 +124,7 @@ def check_estimators(estimators: Sequence[Estimator], trials: int) -> None:
     for estimator in estimators:
         if not isinstance(estimator, Estimator):
             raise ValueError(
-                f"estimators holds {estimator!r}: pass those of scoring.studies.estimators, as in"
-                " named('bayes')"
+                f"estimators holds {estimator!r}: pass scoring.studies.estimators.named('bayes')"
             )
         if estimator.first > trials:
             raise ValueError(

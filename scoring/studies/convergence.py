@@ -107,7 +107,6 @@ def convergence_at(
     resample: Resample = "columns",
     seed: int = 0,
     threads: int | None = None,
-    models: Sequence[int] | None = None,
 ) -> list[Convergence]:
     """Distribution of the number of trials from which on the ranking is the gold ranking.
 
@@ -122,9 +121,8 @@ def convergence_at(
         resample: "columns" draws N trials for all questions together, "rows" for each question
             apart; in both, the same trials for all models.
         seed: replicate r is the same for any number of replicates and threads, and for any
-            estimators and models.
+            estimators and models (``stack[models]`` ranks some of them).
         threads: None for one per processor.
-        models: which models to rank, as positions in the stack; None for all.
 
     Source: arXiv 2510.04265, section 3.3, Figs. 1 and 6 (10^5 replicates).
 
@@ -134,16 +132,13 @@ def convergence_at(
     >>> round(c.mean, 3), c.counts.tolist(), c.failed
     (1.283, [772, 174, 42, 8], 4)
     """
-    data = bootstrap.checked_stack(stack, models)
-    prepared = bootstrap.prepared(data, data.sum(axis=(1, 2), dtype=np.int64), estimators)
-    points = bootstrap.chunks(
-        lambda index: loops.convergence_points(index, *prepared),
-        data.shape,
-        resample,
-        replicates,
-        seed,
-        threads,
-    )
+    data = bootstrap.checked_stack(stack)
+    prepared = bootstrap.prepared(data, estimators)
+
+    def work(index: npt.NDArray[Any]) -> Ints:
+        return loops.convergence_points(index, *prepared)
+
+    points = bootstrap.chunks(work, data.shape, resample, replicates, seed, threads)
     by_estimator = zip(estimators, np.concatenate(points, axis=1), strict=True)
     return [_distribution(e.label, own, data.shape[-1]) for e, own in by_estimator]
 
@@ -168,7 +163,6 @@ def tau_curve(
     resample: Resample = "columns",
     seed: int = 0,
     threads: int | None = None,
-    models: Sequence[int] | None = None,
 ) -> list[TauCurve]:
     """Mean Kendall's tau_b between the ranking after n trials and the gold ranking.
 
@@ -184,8 +178,8 @@ def tau_curve(
     >>> curve.tau.round(3).tolist(), curve.undefined.tolist()
     ([None, 1.0, 1.0, 1.0], [0, 171, 58, 13])
     """
-    data = bootstrap.checked_stack(stack, models)
-    prepared = bootstrap.prepared(data, data.sum(axis=(1, 2), dtype=np.int64), estimators)
+    data = bootstrap.checked_stack(stack)
+    prepared = bootstrap.prepared(data, estimators)
 
     def work(index: npt.NDArray[Any]) -> bootstrap.Sums:
         sums = bootstrap.no_sums(len(estimators), data.shape[-1])
@@ -217,16 +211,13 @@ def tau_curve_independent(
     [0.828, 0.822]
     """
     checked = (bootstrap.checked_stack(stack) for stack in stacks)
-    first = next(checked, None)
-    if first is None:
+    if (first := next(checked, None)) is None:
         raise ValueError("stacks is empty: pass at least one stack (models, questions, trials)")
     models, _, trials = first.shape
     gold = finite_array(truth, "truth")
     if gold.shape != (models,):
-        raise ValueError(
-            f"truth has shape {gold.shape}: pass one number for each of the {models} models"
-        )
-    _, *prepared = bootstrap.prepared(first, gold, estimators)
+        raise ValueError(f"truth has shape {gold.shape}: pass a number for each of {models} models")
+    _, *prepared = bootstrap.prepared(first, estimators, gold)
     sums = bootstrap.no_sums(len(estimators), trials)
     for data in itertools.chain([first], checked):
         if data.shape != first.shape:
@@ -252,7 +243,6 @@ def rank_trajectory(
     replicate: int,
     resample: Resample = "columns",
     seed: int = 0,
-    models: Sequence[int] | None = None,
 ) -> Any:
     """Rank of every model after each trial of one bootstrap replicate, by its number from 0.
 
@@ -269,7 +259,7 @@ def rank_trajectory(
     >>> rank_trajectory(stack, *named("bayes"), c.worst).tolist()
     [[1, 1], [1, 1], [1, 1], [1, 2]]
     """
-    data = bootstrap.checked_stack(stack, models)
+    data = bootstrap.checked_stack(stack)
     _, questions, trials = data.shape
     bootstrap.check_estimators([estimator], trials)
     columns = bootstrap.columns_of(resample, questions)

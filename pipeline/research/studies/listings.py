@@ -10,7 +10,7 @@ from pipeline.research.studies import Result, paper, shared
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Table 3, and Table 6 where there are runs."""
-    content = paper.table_3()
+    content = paper.read("table3")
     columns = {"method": "method", "who": "according to"} | {key: key for key in content["columns"]}
     rows = [
         dict(zip(columns, (method, who, *cells), strict=True))

@@ -23,8 +23,6 @@ FINDINGS = {
     "no records": "about the paper's own runs, and these are not all here",
     "not made": "its study was left out",
 }
-
-
 PREAMBLE = (
     "Each number that arXiv 2510.04265 prints, beside the one made here. 000 is its version with"
     " eleven models, 001 the one with twenty. Where the paper does not print its inputs, ours are"
@@ -41,15 +39,16 @@ class Section(NamedTuple):
     notes: list[str]
     tables: dict[str, Table]
     figures: list[str]
+    numbers: dict[str, float]  # as of `Result`
 
 
 def finding(number: Printed, numbers: Mapping[str, float], skipped: Collection[str] = ()) -> str:
     """One of FINDINGS.
 
-    >>> one = Printed("tau.a", 3, "001", "", 1, "bootstrap", "", "near", True)
-    >>> finding(one, {}), finding(one, {}, ["tau"]), finding(one, {"tau.a": math.nan})
+    >>> tau = Printed("tau.a", 3, "001", "", 1, "bootstrap", "", "near", True)
+    >>> finding(tau, {}), finding(tau, {}, ["tau"]), finding(tau, {"tau.a": math.nan})
     ('no records', 'not made', 'never converged')
-    >>> finding(one, {"tau.a": 2, "tau.a.low": 1.5, "tau.a.high": 2.5}), finding(one, {"tau.a": 2})
+    >>> finding(tau, {"tau.a": 2, "tau.a.low": 1.5, "tau.a.high": 2.5}), finding(tau, {"tau.a": 2})
     ('outside spread', 'agrees')
     """
     ours = numbers.get(number.id)
@@ -81,11 +80,8 @@ _COLUMNS = (
     shared.text("needs_records", "needs records"),
     shared.text("why", "remark"),
 )
-
-
-# The other columns are alike in a group.
-_IN_GROUP = ("id", "printed", "ours", "spread", "other", "finding")
-_ROW = [column for column in _COLUMNS if column.key in _IN_GROUP]
+# Those that are not alike in a group.
+_OF_ROWS = ("id", "printed", "ours", "spread", "other", "finding")
 
 
 def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> Table:
@@ -97,16 +93,18 @@ def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> T
     """
     signs = {"near": "", "at_least": "≥ ", "at_most": "≤ "}
     rows = []
-    for one in paper.printed():
-        row = {column.key: getattr(one, column.key, None) for column in _COLUMNS}
-        row["printed"] = f"{signs[one.relation]}{one.value:.12g}"
-        row["ours"] = _shown(numbers.get(one.id))
-        if f"{one.id}.low" in numbers:
-            low, high = (numbers[f"{one.id}.{end}"] for end in ("low", "high"))
-            row["spread"] = f"{low:.4g} to {high:.4g}"
-        row["other"] = _shown(numbers.get(f"{one.id}.other"))
-        row["finding"] = finding(one, numbers, skipped)
-        rows.append(row)
+    for number in paper.printed():
+        low, high = (numbers.get(f"{number.id}.{end}") for end in ("low", "high"))
+        rows.append(
+            number._asdict()
+            | {
+                "printed": f"{signs[number.relation]}{number.value:.12g}",
+                "ours": _shown(numbers.get(number.id)),
+                "spread": None if low is None else f"{low:.4g} to {high:.4g}",
+                "other": _shown(numbers.get(f"{number.id}.other")),
+                "finding": finding(number, numbers, skipped),
+            }
+        )
     notes = [f"{name}: {what}" for name, what in FINDINGS.items()]
     notes.append("other: ours under another reading, or what else tells; see the remark")
     return Table("Printed numbers beside ours", _COLUMNS, rows, notes)
@@ -143,9 +141,9 @@ def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
     lines = []
     for (where, version), rows in places.items():
         times = Counter(row["finding"] for row in rows)
-        said = ", ".join(f"{times[name]} {name}" for name in FINDINGS if times[name])
+        findings = ", ".join(f"{times[name]} {name}" for name in FINDINGS if times[name])
         versions = "both versions" if version == "both" else f"version {version}"
-        lines.append((f"{where} ({versions}): {len(rows)} numbers, {said}", rows))
+        lines.append((f"{where} ({versions}): {len(rows)} numbers, {findings}", rows))
     return lines
 
 
@@ -158,11 +156,12 @@ def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str])
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"heads": _heads, "shown": tabular.shown, "row_columns": _ROW}
+    environment.globals |= {"heads": _heads, "shown": tabular.shown}
     html = environment.get_template("page.html").render(
         sections=sections,
         compared=compared,
         groups=groups(compared),
+        row_columns=[column for column in _COLUMNS if column.key in _OF_ROWS],
         counts=counts(compared),
         left_out=left_out,
         preamble=PREAMBLE,

@@ -14,7 +14,6 @@ TASKS = {"aime24": "AIME'24", "aime25": "AIME'25", "hmmt25": "HMMT'25", "brumo25
 ELEVEN = tuple(range(1, 12))
 """Numbers in Table 6 of the models of version 000."""
 TWENTY = tuple(range(1, 21))
-Relation = Literal["near", "at_least", "at_most"]
 
 
 class Printed(NamedTuple):
@@ -26,9 +25,9 @@ class Printed(NamedTuple):
     where: str
     tolerance: float
     reason: str
-    why: str
-    relation: Relation
-    needs_records: bool
+    why: str = ""
+    relation: Literal["near", "at_least", "at_most"] = "near"
+    needs_records: bool = False
     by_construction: bool = False  # ours cannot be another number
 
     @property
@@ -40,7 +39,7 @@ class Printed(NamedTuple):
     def agrees(self, ours: float) -> bool:
         """Whether a number of ours is what is printed, within the tolerance.
 
-        >>> near = Printed("a", 1.14, "000", "Fig. 3", 0.01, "rounded", "", "near", False)
+        >>> near = Printed("a", 1.14, "000", "Fig. 3", 0.01, "rounded")
         >>> near.agrees(1.15), near.agrees(1.16), near._replace(relation="at_least").agrees(9)
         (True, False, True)
         """
@@ -64,7 +63,7 @@ class Subset(NamedTuple):
 @functools.cache
 def printed() -> tuple[Printed, ...]:
     """Every printed number, those of Tables 8 to 10 included."""
-    return (*(number for group in _read("printed") for number in _expand(group)), *_of_subsets())
+    return (*(number for group in read("printed") for number in _expand(group)), *_of_subsets())
 
 
 def values(ids: Sequence[str]) -> list[float]:
@@ -81,30 +80,23 @@ def rows_001() -> tuple[dict[int, str], list[str]]:
     >>> named[7], others[:2], len(named) + len(others)
     ('gpt-oss-high', ['row5', 'row6'], 20)
     """
-    start = "ranks.001."
-    end = ".aime25.ci"
+    start, end = "ranks.001.", ".aime25.ci"
     ids = [n.id for n in printed() if n.id.startswith(start) and n.id.endswith(end)]
     rows = [name.removeprefix(start).removesuffix(end) for name in ids]
     named = {number: name for number, name in short_names().items() if name in rows}
     return named, [row for row in rows if row not in named.values()]
 
 
-def table_3() -> dict[str, Any]:
-    """What the paper says that each method gives, and where this library has it."""
-    content: dict[str, Any] = _read("table3")
-    return content
-
-
 @functools.cache
 def short_names() -> dict[int, str]:
     """The short names of Table 6 by number."""
-    return {number: names[0] for number, names in _read("models").items()}
+    return {number: names[0] for number, names in read("models").items()}
 
 
 @functools.cache
 def subsets() -> tuple[Subset, ...]:
     """The 90 subsets of Tables 8 to 10."""
-    content = _read("subsets")
+    content = read("subsets")
     return tuple(
         Subset(row, tuple(models), dict(zip(content["tasks"], values, strict=True)))
         for of_size in content["subsets"].values()
@@ -131,7 +123,7 @@ def numbers_of(names: Sequence[Sequence[str]]) -> list[int | None]:
     >>> numbers_of([["limo-v2"], ["my-model", "Qwen/Qwen3-4B-Thinking-2507"], ["tiny"]])
     [2, 19, None]
     """
-    known = {_plain(name): n for n, all_names in _read("models").items() for name in all_names}
+    known = {_plain(name): n for n, all_names in read("models").items() for name in all_names}
     numbers: list[int | None] = []
     for candidates in names:
         plain = [_plain(name.rpartition("/")[2]) for name in candidates]
@@ -145,7 +137,8 @@ def _plain(name: str) -> str:
 
 
 @functools.cache
-def _read(name: str) -> Any:
+def read(name: str) -> Any:
+    """The content of one file of configs/paper."""
     return yaml.safe_load((CONFIGS / "paper" / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
@@ -162,19 +155,11 @@ def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
     elif columns:
         values = dict(zip(columns, group["values"], strict=True))
     forced = tuple(f".{column}" for column in group.get("by_construction", ()))
+    common = {field: group[field] for field in Printed._fields if field in group}
+    common["tolerance"] = float(group["tolerance"])
     for key, value in values.items():
-        yield Printed(
-            prefix + key,
-            float(value),
-            group["version"],
-            group["where"],
-            float(group["tolerance"]),
-            group["reason"],
-            group.get("why", ""),
-            group.get("relation", "near"),
-            group.get("needs_records", False),
-            key.endswith(forced),
-        )
+        own = {"id": prefix + key, "value": float(value), "by_construction": key.endswith(forced)}
+        yield Printed(**common | own)
 
 
 def _of_subsets() -> Iterator[Printed]:

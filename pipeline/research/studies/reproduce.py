@@ -38,10 +38,10 @@ def study(cfg: AnalysisConfig) -> None:
     folder = Path(cfg.out or f"{cfg.runs}/_studies").expanduser()
     saved: list[str] = []
     faults: dict[str, str] = {}
-    for section, result in _each(names, plan, cohorts, folder, faults):
-        for table in result.tables.values():
+    for section in _each(names, plan, cohorts, folder, faults):
+        for table in section.tables.values():
             tabular.show(table)
-        for line in result.notes:
+        for line in section.notes:
             note(line)
         saved.append(section.name)
     if saved:
@@ -90,12 +90,9 @@ def reproduced(
         UserError: no study at all can be made.
     """
     folder = folder.expanduser()
-    sections: list[Section] = []
-    numbers: dict[str, float] = {}
     faults: dict[str, str] = {}
-    for section, result in _each(names, plan, cohorts, folder, faults):
-        sections.append(section)
-        numbers |= result.numbers
+    sections = list(_each(names, plan, cohorts, folder, faults))
+    numbers = {key: value for section in sections for key, value in section.numbers.items()}
     left_out += [f"{name}: {fault}" for name, fault in faults.items() if fault]
     if not sections:
         raise UserError(f"no study can be made: {'; '.join(left_out)}")
@@ -124,8 +121,8 @@ def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
 
 def _each(
     names: list[str], plan: StudyPlan, cohorts: list[Cohort], folder: Path, faults: dict[str, str]
-) -> Iterator[tuple[Section, Result]]:
-    """Make and save studies, and give them without figures, which hold memory.
+) -> Iterator[Section]:
+    """Make and save studies.
 
     Those that cannot be made are put into `faults` with why: "" for want of any runs.
     """
@@ -141,8 +138,8 @@ def _each(
             continue
         section = _save(folder, name, result)
         result.figures.clear()
-        gc.collect()  # figures hold cycles, and a study may have drawn forty
-        yield section, result
+        gc.collect()  # figures hold memory in cycles, and a study may have drawn forty
+        yield section
 
 
 def _save(folder: Path, name: str, result: Result) -> Section:
@@ -152,4 +149,4 @@ def _save(folder: Path, name: str, result: Result) -> Section:
     files.write(folder, name, record, tables, figures)
     module = import_module(f"pipeline.research.studies.{name}")
     title = (module.__doc__ or name).split("\n")[0].rstrip(".")
-    return Section(name, title, result.notes, tables, list(figures))
+    return Section(name, title, result.notes, tables, list(figures), result.numbers)

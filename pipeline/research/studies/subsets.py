@@ -48,11 +48,7 @@ def add(result: Result, plan: StudyPlan, sound: Sequence[tuple[Cohort, Bits]]) -
             measured[dataset] = []
             for models in [*positions, list(range(len(cohort.names)))]:
                 measured[dataset] += convergence.convergence_at(
-                    outcomes,
-                    [shared.BAYES],
-                    plan.subset_replicates,
-                    seed=plan.seed,
-                    models=models,
+                    outcomes[models], [shared.BAYES], plan.subset_replicates, seed=plan.seed
                 )
                 meter.advance(1)
             sizes = [*map(len, positions), len(cohort.names)]
