@@ -122,15 +122,15 @@ def measure(folder: Path, questions: list[dict[str, str]], trials: int) -> dict[
     """
     torch.manual_seed(SEED)
     attempts = sample(folder, [q["problem"] for q in questions], 96, trials)
-    boxes = [re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", text) for text, _, _ in attempts]
     golds = [q["answer"] for q in questions for _ in range(trials)]
-    shares = {
-        "correct": [bool(b) and b[-1] == gold for b, gold in zip(boxes, golds, strict=True)],
-        "truncated": [not ended for _, ended, _ in attempts],
-        "unboxed": [not b and ended for b, (_, ended, _) in zip(boxes, attempts, strict=True)],
-        "tokens": [length for _, _, length in attempts],
-    }
-    return {name: sum(values) / len(attempts) for name, values in shares.items()}
+    sums = dict.fromkeys(("correct", "truncated", "unboxed", "tokens"), 0)
+    for gold, (text, ended, length) in zip(golds, attempts, strict=True):
+        boxes = re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", text)
+        sums["correct"] += boxes[-1:] == [gold]
+        sums["truncated"] += not ended
+        sums["unboxed"] += ended and not boxes
+        sums["tokens"] += length
+    return {name: total / len(attempts) for name, total in sums.items()}
 
 
 def train(out: Path, last: int) -> list[Path]:
@@ -170,7 +170,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; ends with one line where it makes no sense."""
     parser = argparse.ArgumentParser(description="Train the demo models and write their folder.")
     add = parser.add_argument
@@ -182,7 +182,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     add("--only", nargs="+", choices=SCHEDULES, metavar="NAME", help=f"of {', '.join(SCHEDULES)}")
     add("--variant-steps", type=positive, help=f"length of each variant's training ({STEPS})")
     add("--tune-steps", type=positive, help=f"length of the twins' fine-tuning ({TUNE_STEPS})")
-    args = parser.parse_args(given)
+    args = parser.parse_args(argv)
     alone = [o for o in ("only", "variant_steps", "tune_steps") if getattr(args, o)]
     if alone and not args.variants:  # else it would train the demo models anew
         parser.error(f"--{alone[0].replace('_', '-')} is for --variants, which is not given")
@@ -192,17 +192,17 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Read the command line, train, and print what every checkpoint can do."""
-    args = arguments(given)
+    args = arguments(argv)
     torch.set_num_threads(args.threads)
     disable_progress_bar()
     questions = demo_questions()
     if args.variants:
         lengths = args.variant_steps or STEPS, args.tune_steps or TUNE_STEPS
-        made = make(args.out, args.out / "models" / TRUNK, args.only or tuple(SCHEDULES), *lengths)
-        if made:
-            report([folder for pair in made for folder in pair], questions, args.trials)
+        pairs = make(args.out, args.out / "models" / TRUNK, args.only or tuple(SCHEDULES), *lengths)
+        if pairs:
+            report([folder for pair in pairs for folder in pair], questions, args.trials)
         return
     shutil.rmtree(args.out / "models", ignore_errors=True)
     args.out.mkdir(parents=True, exist_ok=True)

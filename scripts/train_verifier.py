@@ -128,11 +128,11 @@ def outputs(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
 
 
 @torch.no_grad()
-def judge(folder: Path, given: Sequence[Case]) -> torch.Tensor:
+def judge(folder: Path, judged: Sequence[Case]) -> torch.Tensor:
     """Log-probabilities of A, B and C at the answer slot, float32 (cases, 3)."""
     model, tokenizer = load(folder, padding_side="left")
     template = PROMPT.read_text()
-    prompts = [chat(tokenizer, turn(template, case)) for case in given]
+    prompts = [chat(tokenizer, turn(template, case)) for case in judged]
     labels = label_ids(tokenizer, prompts[0])
     options = {"add_special_tokens": False, "padding": True, "return_token_type_ids": False}
     logprobs = []
@@ -143,19 +143,19 @@ def judge(folder: Path, given: Sequence[Case]) -> torch.Tensor:
     return torch.cat(logprobs)
 
 
-def report(name: str, folder: Path, given: Sequence[Case]) -> None:
+def report(name: str, folder: Path, judged: Sequence[Case]) -> None:
     """Print accuracy, the least label mass, and labels against verdicts."""
-    logprobs = judge(folder, given)
+    logprobs = judge(folder, judged)
     verdicts = [LABELS[i] for i in logprobs.argmax(1).tolist()]
-    table = Counter(zip((case.label for case in given), verdicts, strict=True))
+    table = Counter(zip((case.label for case in judged), verdicts, strict=True))
     right = sum(table[label, label] for label in LABELS)
     mass = logprobs.exp().sum(1).min().item()
-    print(f"{name}: {right} of {len(given)} right ({right / len(given):.3f}), mass >= {mass:.4f}")
+    print(f"{name}: {right} of {len(judged)} right ({right / len(judged):.3f}), mass >= {mass:.4f}")
     for label in LABELS:
         row = [table[label, verdict] for verdict in LABELS]
         recall = table[label, label] / max(1, sum(row))
         print(f"  {label}: says A {row[0]:5d}, B {row[1]:5d}, C {row[2]:5d}; recall {recall:.3f}")
-    missed = Counter(c.kind for c, v in zip(given, verdicts, strict=True) if c.label != v)
+    missed = Counter(c.kind for c, v in zip(judged, verdicts, strict=True) if c.label != v)
     print(f"  missed, by kind: {dict(missed)}", flush=True)
 
 

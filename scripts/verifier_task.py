@@ -118,11 +118,10 @@ def _closing(rng: random.Random, final: str) -> str:
 
 def _circles(rng: random.Random, item: Item, final: str) -> str:
     """One piece of text again and again, four times at least."""
-    sentence = item.work.split(", ")[0]
     pieces = (
         f"{item.work} Let us check. ",
         f"The answer is {final}. ",
-        f"{sentence}, ",
+        f"{item.work.split(', ')[0]}, ",
         f"= {rng.randrange(10 ** rng.randint(1, 4))} ",
         f"{rng.randrange(10)}",
     )
@@ -132,9 +131,8 @@ def _circles(rng: random.Random, item: Item, final: str) -> str:
 
 def _invalid(rng: random.Random, item: Item, box: str, answer: str) -> tuple[str, str]:
     """A response without a final answer, and its kind."""
-    kind = rng.choices(
-        ("cut", "open box", "loop", "no box", "refusal", "noise"), (5, 4, 4, 5, 2, 1)
-    )[0]
+    kinds = {"cut": 5, "open box": 4, "loop": 4, "no box": 5, "refusal": 2, "noise": 1}
+    kind = rng.choices(list(kinds), list(kinds.values()))[0]
     whole = _working(rng, item) + _closing(rng, box)
     match kind:
         case "cut":
@@ -143,8 +141,7 @@ def _invalid(rng: random.Random, item: Item, box: str, answer: str) -> tuple[str
             start = whole.index("\\boxed{") + rng.randint(1, 7)
             return whole[: rng.randint(start, len(whole) - 1)], kind
         case "loop":
-            text = _circles(rng, item, box)
-            return text[: -rng.randint(1, 12)], kind
+            return _circles(rng, item, box)[: -rng.randint(1, 12)], kind
         case "no box":
             final = rng.choice((answer, answer, answer, "\\boxed{}", ""))
             return _working(rng, item) + _closing(rng, final), kind
@@ -165,22 +162,19 @@ def _talk(rng: random.Random, template: str, case: Case) -> str:
 
 def _case(rng: random.Random, name: str, item: Item, kind: str) -> Case:
     gold = item.answer if rng.random() < 0.75 else _number(rng)
-    question = item.problem
     if kind == "free":
         text = rng.choice(CONTENT_FREE)
-        weights = (1, 1, 2) if not text else (1, 1, 1)
-        return Case(question, gold, text, "", rng.choices(LABELS, weights)[0], kind)
+        label = rng.choices(LABELS, (1, 1, 1) if text else (1, 1, 2))[0]
+        return Case(item.problem, gold, text, "", label, kind)
     right = kind == "right" or (kind != "wrong" and rng.random() < 0.5)
     answer = gold if right else _other(rng, name, gold)
     box = f"\\boxed{{{answer}}}"
     if kind == "invalid":
         text, kind = _invalid(rng, item, box, answer)
-        return Case(question, gold, text, "", "C", kind)
-    if kind == "circles":
-        text = f"{_circles(rng, item, box)}{_closing(rng, box)}"
-        return Case(question, gold, text, answer, "C", kind)
-    text = _working(rng, item) + _closing(rng, box)
-    return Case(question, gold, text, answer, "A" if right else "B", kind)
+        return Case(item.problem, gold, text, "", "C", kind)
+    body = _circles(rng, item, box) if kind == "circles" else _working(rng, item)
+    label = "C" if kind == "circles" else "A" if right else "B"
+    return Case(item.problem, gold, body + _closing(rng, box), answer, label, kind)
 
 
 def cases(seed: int, template: str = "", talk: float = 0.05) -> Iterator[Case]:
