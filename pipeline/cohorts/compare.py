@@ -99,9 +99,9 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
     if stack is not None:
         shown.append((_POOLED, "all pooled", stack))
     for name, group, cohort in shown:
-        of = leaderboard.scores(cohort, cfg)
-        places = leaderboard.ranks(of, cfg)
-        for i in of.order.tolist():
+        scored = leaderboard.scores(cohort, cfg)
+        places = leaderboard.ranks(scored, cfg)
+        for i in scored.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
             row[f"{name}_with"] = int(places[cfg.scoring.rule][i])
             row[f"{name}_without"] = int(places["none"][i])

@@ -64,8 +64,8 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
 
 def _grading(run: Run) -> dict[str, Any]:
     """What decides a grade: as its maker wrote it down, apart from the way to the final answer."""
-    made = runfolder.read_json(run.grades / "_grader.json")
-    return {f"grading.{key}": value for key, value in made.items() if key != "reasoning_end"}
+    grader = runfolder.read_json(run.grades / "_grader.json")
+    return {f"grading.{key}": value for key, value in grader.items() if key != "reasoning_end"}
 
 
 def _unlike(key: str, values: Mapping[str, Any]) -> list[str]:

@@ -51,14 +51,14 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
     return ModelScores(bayes, avg, scoring.shrinkage(bayes.value, bayes.sigma, avg.value), order)
 
 
-def ranks(of: ModelScores, cfg: AnalysisConfig) -> dict[str, npt.NDArray[np.int64]]:
+def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, npt.NDArray[np.int64]]:
     """Ranks by plain score ("none") and under each rule, numbered by `scoring.method`.
 
     Returns:
         "none", "consecutive_z" and "overlap": int64, shape (L,).
     """
     method: Any = cfg.scoring.method
-    plain, spread = of.avg.value, of.avg.sigma
+    plain, spread = scored.avg.value, scored.avg.sigma
     places = {"none": scoring.ranks(plain, method=method)}
     for rule in get_args(Rule):
         places[rule] = scoring.ranks_with_uncertainty(plain, spread, rule, cfg.scoring.z, method)
@@ -74,11 +74,11 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     Raises:
         UserError: as for :func:`scores`.
     """
-    of, matrix, level = scores(cohort, cfg), cohort.matrix(), f"{cfg.scoring.confidence:.0%}"
-    places = ranks(of, cfg)
+    scored, matrix, level = scores(cohort, cfg), cohort.matrix(), f"{cfg.scoring.confidence:.0%}"
+    places = ranks(scored, cfg)
     trials = (cohort.outcomes != OWED).sum(axis=2)  # (L, M)
-    mu, sigma, low, high = _summary(of.bayes)
-    avg, avg_sigma, avg_low, avg_high = _summary(of.avg)
+    mu, sigma, low, high = _summary(scored.bayes)
+    avg, avg_sigma, avg_low, avg_high = _summary(scored.avg)
     several = matrix.shape[1] > 1
     columns: dict[Column, npt.ArrayLike] = {
         Column("model", "model", align="left"): cohort.names,
@@ -91,7 +91,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("low", f"low {level}", None, _FOUR, short="low"): low,
         Column("high", f"high {level}", None, _FOUR, short="high"): high,
         Column("trials", "N", "$N$"): trials.max(axis=1),
-        Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"): of.shrinkage,
+        Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"): scored.shrinkage,
         Column("avg", "avg", None, _FOUR): avg,
         Column("avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, wide=True): avg_sigma,
         Column("avg_low", f"avg low {level}", None, _FOUR, short="avg low"): avg_low,
@@ -107,8 +107,8 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             key, group = f"{metric.key}{end}", metric.title()
             columns[Column(key, head, None, _FOUR, group=group, wide=True)] = part
     columns |= _answers(cohort) | _usage(cohort)
-    ordered = {column: np.asarray(values)[of.order] for column, values in columns.items()}
-    board = of_columns(title("leaderboard", cohort), ordered, _notes(cohort, cfg, of))
+    ordered = {column: np.asarray(values)[scored.order] for column, values in columns.items()}
+    board = of_columns(title("leaderboard", cohort), ordered, _notes(cohort, cfg, scored))
     return replace(board, columns=[column for column in board.columns if column != _GENERATED])
 
 
@@ -169,7 +169,7 @@ def _summary(summary: Summary) -> list[npt.NDArray[np.float64]]:
     return [np.clip(value, 0, 1), sigma, np.clip(low, 0, 1), np.clip(high, 0, 1)]
 
 
-def _notes(cohort: Cohort, cfg: AnalysisConfig, of: ModelScores) -> list[str]:
+def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str]:
     s = cfg.scoring
     notes = [
         f"μ, σ: Bayes@N, uniform prior; low, high: {s.confidence:.0%} intervals",
@@ -183,12 +183,12 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, of: ModelScores) -> list[str]:
     most = (cohort.outcomes != OWED).any(axis=1).sum(axis=1)
     if (most != most[0]).any():
         notes.append("numbers of trials differ: ranks and orders rest on avg, which no prior pulls")
-    strayed = np.abs(of.shrinkage) > scoring.SHRINKAGE_LIMIT
+    strayed = np.abs(scored.shrinkage) > scoring.SHRINKAGE_LIMIT
     if strayed.any():
-        worst = int(np.argmax(np.abs(of.shrinkage)))
+        worst = int(np.argmax(np.abs(scored.shrinkage)))
         notes.append(
             f"shrinkage, (μ − avg)/σ, exceeds {scoring.SHRINKAGE_LIMIT:g} for {int(strayed.sum())}"
-            f" of {strayed.size} models ({cohort.names[worst]} {of.shrinkage[worst]:+.2f}):"
+            f" of {strayed.size} models ({cohort.names[worst]} {scored.shrinkage[worst]:+.2f}):"
             " their intervals of μ cover less than they say; read avg and its interval"
         )
     return notes + [f"not alike: {line}" for line in cohort.differences]

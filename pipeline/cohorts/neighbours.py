@@ -21,25 +21,25 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """
     order, matrix = scores(cohort, cfg).order, cohort.matrix()
     names, upper, lower = np.array(cohort.names)[order], matrix[order[:-1]], matrix[order[1:]]
-    here = scoring.compare(upper, lower, confidence=cfg.scoring.confidence)
+    comparison = scoring.compare(upper, lower, confidence=cfg.scoring.confidence)
     plan = scoring.trials_to_separate(upper, lower, confidence=float(ndtr(cfg.scoring.z)))
-    elsewhere = np.full(len(upper), np.nan)
+    other_questions = np.full(len(upper), np.nan)
     if matrix.shape[1] > 1:
-        elsewhere = scoring.paired_questions(upper, lower).probability
+        other_questions = scoring.paired_questions(upper, lower).probability
     columns: dict[Column, npt.ArrayLike] = {
         Column("above", "above", align="left"): names[:-1],
         Column("below", "below", align="left"): names[1:],
-        Column("difference", "difference", None, "{:+.4f}", short="diff."): here.difference,
-        Column("low", "low", None, "{:+.4f}", wide=True): here.lo,
-        Column("high", "high", None, "{:+.4f}", wide=True): here.hi,
-        Column("z", "z", "$z$", "{:.2f}"): here.z,
+        Column("difference", "difference", None, "{:+.4f}", short="diff."): comparison.difference,
+        Column("low", "low", None, "{:+.4f}", wide=True): comparison.lo,
+        Column("high", "high", None, "{:+.4f}", wide=True): comparison.hi,
+        Column("z", "z", "$z$", "{:.2f}"): comparison.z,
         # Rounding may have carried a probability past 0 or 1.
         Column("probability", "P(above better)", None, "{:.3f}", short="P"): (
-            np.clip(here.probability, 0, 1)
+            np.clip(comparison.probability, 0, 1)
         ),
         Column(
             "probability_other_questions", "P, other questions", None, "{:.3f}", short="P other"
-        ): np.clip(elsewhere, 0, 1),
+        ): np.clip(other_questions, 0, 1),
         Column("trials", "trials to settle", None, "{:.0f}", short="trials"): plan.trials,
         Column("trials_fewest", "fewest", None, "{:.0f}"): plan.fewest,
         Column("trials_most", "most", None, "{:.0f}"): plan.most,
@@ -54,13 +54,15 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """The posterior distribution of each model's rank; the columns p1, p2, ... are wide."""
-    of = scores(cohort, cfg)
-    chance = scoring.rank_distribution(of.avg.value, of.avg.sigma)[of.order]  # (L, ranks)
+    scored = scores(cohort, cfg)
+    chance = scoring.rank_distribution(scored.avg.value, scored.avg.sigma)[
+        scored.order
+    ]  # (L, ranks)
     places, below = np.arange(1, len(chance) + 1), np.cumsum(chance, axis=1)
     tail = (1 - cfg.scoring.confidence) / 2
     shares = np.clip(chance, 0, 1)
     columns: dict[Column, npt.ArrayLike] = {
-        Column("model", "model", align="left"): np.array(cohort.names)[of.order],
+        Column("model", "model", align="left"): np.array(cohort.names)[scored.order],
         Column("best", "P(best)", None, "{:.3f}"): shares[:, 0],
         Column("expected", "expected rank", None, "{:.2f}"): [row @ places for row in chance],
         Column("from", "from rank"): (below < tail).sum(axis=1) + 1,

@@ -80,9 +80,9 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     return of_columns(f"rubrics: {cohort.dataset}", ordered, notes)
 
 
-def counts(rubric: Rubric, given: Categories) -> npt.NDArray[np.int64]:
-    """How often each category was given: (L, M, N) codes, -1 for none, become (L, M, C + 1)."""
-    return np.stack([(given == c.index).sum(axis=2) for c in rubric.categories], axis=-1)
+def counts(rubric: Rubric, codes: Categories) -> npt.NDArray[np.int64]:
+    """How often each category occurs: (L, M, N) codes, -1 for none, become (L, M, C + 1)."""
+    return np.stack([(codes == c.index).sum(axis=2) for c in rubric.categories], axis=-1)
 
 
 def ranks(rubric: Rubric, counted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
@@ -162,16 +162,16 @@ def _signals(member: Member) -> tuple[npt.NDArray[np.int64], Signals]:
     """The signals of the attempts that are compared, and where in the cohort each belongs."""
     table, signals = categorize.scored(member.run)
     keys = rowkeys.encode(table, pa.array(member.question_ids, pa.string()))
-    kept = keys >= 0
-    return keys[kept], {name: values[kept] for name, values in signals.items()}
+    compared = keys >= 0
+    return keys[compared], {name: values[compared] for name, values in signals.items()}
 
 
 def _alike(cohort: Cohort, signals: tuple[Signals, ...]) -> tuple[Signals, ...]:
     """Only the signals that all runs have: `invalid` must mean the same for all of them."""
     shared = set.intersection(*(set(part) for part in signals))
     for name in sorted({name for part in signals for name in part} - shared):
-        having = [m.name for m, part in zip(cohort.members, signals, strict=True) if name in part]
-        warn(f"{cohort.dataset}: {name} is not used, only {', '.join(having)} of all runs have it")
+        owners = [m.name for m, part in zip(cohort.members, signals, strict=True) if name in part]
+        warn(f"{cohort.dataset}: {name} is not used, only {', '.join(owners)} of all runs have it")
     return tuple({name: part[name] for name in part if name in shared} for part in signals)
 
 

@@ -140,8 +140,8 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         for folder in sorted({path.parent for path in files}):
             covered += sorted(folder.glob("results_*.json"))
     if cfg.source.questions is not None:
-        own = Path(cfg.source.questions).expanduser()
-        covered += sorted(own.glob("*.jsonl")) if own.is_dir() else [own] * own.is_file()
+        questions = Path(cfg.source.questions).expanduser()
+        covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
     for path in covered:
         with path.open("rb") as file:

@@ -77,8 +77,8 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
     # What is not there cannot be chosen: a mistake.
     for key, chosen in plan.chosen.items():
         if absent := [name for name in chosen if name not in plan.seen[key]]:
-            there = ", ".join(map(shown, sorted(plan.seen[key])[:20])) or "none"
-            raise UserError(f"{key}={shown(absent[0])}: not in {source.path}; there are {there}")
+            names = ", ".join(map(shown, sorted(plan.seen[key])[:20])) or "none"
+            raise UserError(f"{key}={shown(absent[0])}: not in {source.path}; there are {names}")
     plan.settle(troubles, kind.positions)
     if not (plan.run >= 0).any():
         why = ": ".join(("", *troubles.lines()))
@@ -154,11 +154,11 @@ def _made_by(folder: Path) -> str | None:
 def _summarise(plan: Plan) -> None:
     """A line a data set; and whether answers can be compared again."""
     for dataset, asked in plan.questions.items():
-        of = [run for run in plan.runs if run.dataset == dataset]
-        most, seeded = max(run.trials for run in of), sum(run.by_seed for run in of)
+        planned = [run for run in plan.runs if run.dataset == dataset]
+        most, seeded = max(run.trials for run in planned), sum(run.by_seed for run in planned)
         by_seed = f"; trials of {seeded} models numbered by the paper's seeds" if seeded else ""
         note(
-            f"import: {dataset}: {len(of)} models, {len(asked)} questions, up to {most}"
+            f"import: {dataset}: {len(planned)} models, {len(asked)} questions, up to {most}"
             f" trials{by_seed}"
         )
         unknown = sum(not question.gold for question in asked)

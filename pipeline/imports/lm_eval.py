@@ -39,11 +39,11 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
         latest[path.parent, task] = path
     runs = {path: {"task": task, "model": _model(path)} for (_, task), path in latest.items()}
     for key, given, what in (("dataset", cfg.dataset, "task"), ("model", cfg.model, "model")):
-        there = sorted({run[what] for run in runs.values()})
-        if given and len(there) > 1:
+        names = sorted({run[what] for run in runs.values()})
+        if given and len(names) > 1:
             raise UserError(
                 f"{key}={shown(given[0])}: is one name, and {source.path} holds"
-                f" {', '.join(map(shown, there[:10]))}; leave it out, or import one of them"
+                f" {', '.join(map(shown, names[:10]))}; leave it out, or import one of them"
             )
         for run in runs.values():
             run[what] = [*given, run[what]][0]

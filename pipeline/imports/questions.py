@@ -52,9 +52,9 @@ def _match(asked: list[Question], own: list[OwnQuestion], place: str) -> None:
     }
     grades = verifiers.grade(list(golds), workers=1) if golds else {}
     if unequal := [pair for pair, grade in grades.items() if grade.outcome != "correct"]:
-        there, here = (shown(gold)[:40] for gold in unequal[0])
+        own_gold, gold = (shown(gold)[:40] for gold in unequal[0])
         raise ValueError(
-            f"{len(unequal)} gold answers are others, such as {there} there and {here} in the"
+            f"{len(unequal)} gold answers are others, such as {own_gold} there and {gold} in the"
             f" records for question {shown(golds[unequal[0]])}"
         )
     unseen = sum(not _texts(question) and question.gold is None for question in asked)

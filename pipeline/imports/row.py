@@ -272,10 +272,10 @@ def derive(row: Row, troubles: Troubles) -> None:
         row["answer"] = None
     if has_box is False and row["outcome"] == "wrong":
         row["outcome"] = "no_answer"
-    given = [p for p in (row["a"], row["b"], row["c"]) if p is not None]
-    if len(given) == 3 and min(given) >= 0 and abs(sum(given) - 1) <= _SUM:
-        row["label"] = "ABC"[given.index(max(given))]
-    elif given:
+    abc = [row[name] for name in "abc" if row[name] is not None]
+    if len(abc) == 3 and min(abc) >= 0 and abs(sum(abc) - 1) <= _SUM:
+        row["label"] = "ABC"[abc.index(max(abc))]
+    elif abc:
         troubles.add("verdicts left out, no three probabilities", row["place"])
     for what, unscored in (("prompt", 1), ("completion", 0)):  # the first token has no log-prob
         mean, total, perplexity = (row[f"{what}_{end}"] for end in ("avg", "sum", "ppl"))

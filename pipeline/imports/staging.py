@@ -58,10 +58,10 @@ class Staging:
                 return
             rows = self._waiting.pop(run)
             for name, (schema, marks) in _TABLES.items():
-                own = [row for row in rows if any(row.get(mark) is not None for mark in marks)]
-                if own:
+                of_table = [row for row in rows if any(row.get(mark) is not None for mark in marks)]
+                if of_table:
                     path = self.folder / run / name / f"import-{self._parts[run]:05d}.parquet"
-                    shards.write_part(path, pa.Table.from_pylist(own, schema=schema))
+                    shards.write_part(path, pa.Table.from_pylist(of_table, schema=schema))
             self._parts[run] += 1
             del self._bytes[run]
 

@@ -140,24 +140,16 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
     grade = rowkeys.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
     folder = run.path / "verdicts"
     verdict = rowkeys.aligned(folder, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
-    return (
-        pa.table(
-            {
-                **{name: measured[name] for name in _MEASURED.names},
-                "has_box": grade["has_box"],
-                "is_correct": pc.equal(grade["outcome"], "correct"),
-                "prompt_bpt": pc.coalesce(
-                    _nullable(prompt_bits[keys >> 32]), bits["prompt_mean_logprob"]
-                ),
-                "completion_bpt": pc.coalesce(
-                    measured["completion_bpt"], bits["completion_mean_logprob"]
-                ),
-                **verdict,
-            }
-        )
-        .select(SIGNALS.names)
-        .cast(SIGNALS)
-    )
+    prompt_bpt = _nullable(prompt_bits[keys >> 32])
+    columns = {
+        **{name: measured[name] for name in _MEASURED.names},
+        "has_box": grade["has_box"],
+        "is_correct": pc.equal(grade["outcome"], "correct"),
+        "prompt_bpt": pc.coalesce(prompt_bpt, bits["prompt_mean_logprob"]),
+        "completion_bpt": pc.coalesce(measured["completion_bpt"], bits["completion_mean_logprob"]),
+        **verdict,
+    }
+    return pa.table(columns, schema=SIGNALS)
 
 
 def _bits(logprobs: pa.Array) -> Floats:

@@ -60,7 +60,7 @@ def read_recorded(path: Path, columns: pa.Schema, key: str) -> tuple[pa.Table, d
 
 def write(run: Run, table: pa.Table, made_from: dict[str, Any]) -> None:
     """Replace the signals of a run."""
-    write_recorded(path(run), table.cast(SIGNALS), _SOURCES, made_from)
+    write_recorded(path(run), table, _SOURCES, made_from)
 
 
 def stored(run: Run) -> tuple[pa.Table, dict[str, Any]] | None:
