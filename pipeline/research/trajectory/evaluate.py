@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from pipeline.base import interrupts
@@ -20,7 +22,7 @@ from pipeline.research.trajectory import remaining, windows
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
 from pipeline.research.trajectory.remaining import Remaining
 
-Work = dict[str, Remaining]  # what runs lack, by run folder
+Work = dict[Path, Remaining]  # what runs lack, by run folder
 
 
 class Unfinished(UserError):
@@ -39,8 +41,8 @@ def work(plan: TrajectoryPlan) -> Work:
     """
     known = functools.cache(windows.known)  # of several runs each
     return {
-        str(one.run.path): remaining.of(one, plan.questions[one.dataset], known)
-        for one in plan.evaluations
+        evaluation.run.path: remaining.of(evaluation, plan.questions[evaluation.dataset], known)
+        for evaluation in plan.evaluations
     }
 
 
@@ -57,28 +59,29 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     """
 
     def owed_of(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-        return [one for one in evaluations if not lacking[str(one.run.path)].finished]
+        return [e for e in evaluations if not lacking[e.run.path].finished]
 
-    by_model = itertools.groupby(plan.evaluations, lambda one: one.window)
-    groups = [(window, [*of]) for window, of in by_model]
-    failed: dict[str, int] = {}
+    models = [
+        (window, [*of]) for window, of in itertools.groupby(plan.evaluations, attrgetter("window"))
+    ]
+    failed: dict[Path, int] = {}
     seconds: dict[bool, list[float]] = {False: [], True: []}  # of runs, sampled and greedy
-    for number, (window, evaluations) in enumerate(groups, 1):
+    for number, (window, evaluations) in enumerate(models, 1):
         if owed := owed_of(evaluations):
-            later = itertools.chain.from_iterable(of for _, of in groups[number:])
-            time_left = _time_left([*owed, *owed_of(later)], seconds)
-            name = owed[0].run.cfg.model.name
-            note(f"evaluating {number} of {len(groups)}: {name}{time_left}")
+            later = plan.evaluations[plan.evaluations.index(owed[0]) :]
+            time_left = _time_left(owed_of(later), seconds)
+            note(f"evaluating {number} of {len(models)}: {owed[0].run.cfg.model.name}{time_left}")
             failed |= _evaluate_model(window, owed, seconds)
-            for one in owed:
-                path = str(one.run.path)
-                lacking[path] = remaining.of(one, plan.questions[one.dataset])
-                if not lacking[path].finished:
-                    failed.setdefault(path, 1)
+        for evaluation in owed:
+            path = evaluation.run.path
+            lacking[path] = remaining.of(evaluation, plan.questions[evaluation.dataset])
+            if not lacking[path].finished:
+                failed.setdefault(path, 1)
         if not owed_of(evaluations):
             (windows.remember if keep else windows.remove)(window)
     if failed:
-        names = "; ".join([*failed][:6]) + f" and {len(failed) - 6} more" * (len(failed) > 6)
+        more = f" and {len(failed) - 6} more" if len(failed) > 6 else ""
+        names = "; ".join(map(str, [*failed][:6])) + more
         raise Unfinished(
             f"{len(failed)} of {len(plan.evaluations)} runs are not finished: {names}; the same"
             " command makes what is owed",
@@ -88,26 +91,26 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
 
 def _evaluate_model(
     window: Window, owed: Sequence[Evaluation], seconds: Mapping[bool, list[float]]
-) -> dict[str, int]:
+) -> dict[Path, int]:
     """Evaluate one model, and note the seconds; returns exit statuses of the runs that failed."""
     try:
         windows.make(window)
     except UserError as error:
         fail(f"{window.name}: {error}")
-        return {str(one.run.path): error.exit_code for one in owed}
+        return {evaluation.run.path: error.exit_code for evaluation in owed}
     failed = {}
-    for one in owed:
-        began = time.monotonic()
-        status = _child([sys.executable, "-m", "pipeline", "run", *one.settings])
+    for evaluation in owed:
+        path, began = evaluation.run.path, time.monotonic()
+        status = _child([sys.executable, "-m", "pipeline", "run", *evaluation.settings])
         if status in sweep.STOPPED or status == AGAIN:
             raise Unfinished(
-                f"stopped at {one.run.path}; what is finished is kept, the same command continues",
+                f"stopped at {path}; what is finished is kept, the same command continues",
                 status if status > 0 else 128 - status,
             )
         if status:
-            failed[str(one.run.path)] = status
+            failed[path] = status
         else:
-            seconds[one.greedy].append(time.monotonic() - began)
+            seconds[evaluation.greedy].append(time.monotonic() - began)
     return failed
 
 
@@ -141,4 +144,4 @@ def _time_left(owed: Iterable[Evaluation], seconds: Mapping[bool, list[float]]) 
     if not means:
         return ""
     longest = max(means.values())
-    return f", about {clock(sum(means.get(one.greedy, longest) for one in owed))} left"
+    return f", about {clock(sum(means.get(e.greedy, longest) for e in owed))} left"

@@ -63,10 +63,6 @@ class Evaluation:
     def dataset(self) -> str:
         return self.run.cfg.dataset.name
 
-    def __str__(self) -> str:
-        kind = "the checkpoint" if self.window.size == 1 else f"merge={self.window.size},"
-        return f"{kind} {self.window.name}" + " (greedy)" * self.greedy
-
 
 @dataclass(frozen=True)
 class TrajectoryPlan:
@@ -81,7 +77,7 @@ class TrajectoryPlan:
     @functools.cached_property
     def questions(self) -> dict[str, list[Question]]:
         """Those of each data set."""
-        configs = {one.dataset: one.run.cfg.dataset for one in self.evaluations}
+        configs = {e.dataset: e.run.cfg.dataset for e in self.evaluations}
         return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
@@ -111,13 +107,15 @@ def make(settings: Settings) -> TrajectoryPlan:
         for base, of in zip(bases, settings.datasets, strict=True)
         for greedy in ((False, True) if cfg.greedy else (False,))
     ]
-    folders_of: dict[Path, Evaluation] = {}
-    for one in evaluations:
-        if (other := folders_of.setdefault(one.run.path, one)) is not one:
+    models: dict[Path, Path] = {}  # by run folder
+    for evaluation in evaluations:
+        path, model = evaluation.run.path, evaluation.window.path
+        if path in models:
             raise UserError(
-                f"{one.run.path}: would be the run folder of {other} and of {one}; rename the"
+                f"{path}: would be the run folder of {models[path]} and of {model}; rename the"
                 " folder of that checkpoint"
             )
+        models[path] = model
     beside = root if len(bases) > 1 else Path(bases[0].run_dir).parent
     folder = f"{label}-{bases[0].tag}" if bases[0].tag else label
     out = Path(cfg.out or beside / "_trajectory" / folder).expanduser()
@@ -134,16 +132,14 @@ def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Tr
     Raises:
         UserError: no checkpoint there, too few of them for a window, two of one name.
     """
-    checkpoints = {name: folders.find(of) for name, of in patterns.items()}
-    keys = {name: f"checkpoints.{name}" if name else "checkpoints" for name in checkpoints}
-    for name, key in keys.items():
-        _check(key, checkpoints[name], sizes)
-    steps = {name: _steps(key, checkpoints[name]) for name, key in keys.items()}
-    numbered = None in steps.values()
-    return [
-        Training(name, of, [*range(1, len(of) + 1)] if numbered else steps[name] or [])
-        for name, of in checkpoints.items()
-    ]
+    trainings = []
+    for name, of in patterns.items():
+        key, checkpoints = f"checkpoints.{name}" if name else "checkpoints", folders.find(of)
+        _check(key, checkpoints, sizes)
+        trainings.append(Training(name, checkpoints, _steps(key, checkpoints)))
+    if all(training.steps for training in trainings):
+        return trainings
+    return [t._replace(steps=[*range(1, len(t.checkpoints) + 1)]) for t in trainings]
 
 
 def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) -> None:
@@ -170,20 +166,21 @@ def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) ->
         )
 
 
-def _steps(key: str, checkpoints: Sequence[Checkpoint]) -> list[int] | None:
-    """The steps in the folders' names, or None where they do not tell the order."""
-    steps = [one.step for one in checkpoints if one.step is not None]
-    names = [one.name for one in checkpoints]
-    problem = None
-    if len(steps) < len(names):
-        unread = next(one.name for one in checkpoints if one.step is None)
-        problem = f"{unread} has no step in its name"
-    elif falls := [i for i in range(1, len(steps)) if steps[i] <= steps[i - 1]]:
-        before, after = names[falls[0] - 1], names[falls[0]]
-        problem = f"{after} comes after {before} and its step is not larger; the order given counts"
-    if problem:
-        warn(f"{key}: {problem}; they are numbered 1 to {len(names)}")
-    return None if problem else steps
+def _steps(key: str, checkpoints: Sequence[Checkpoint]) -> list[int]:
+    """The steps in the folders' names; none, with a warning, where they do not tell the order."""
+    steps: list[int] = []
+    for checkpoint in checkpoints:
+        if checkpoint.step is None:
+            problem = f"{checkpoint.name} has no step in its name"
+        elif steps and checkpoint.step <= steps[-1]:
+            before = checkpoints[len(steps) - 1].name
+            problem = f"{checkpoint.name} comes after {before}, and its step is not larger"
+        else:
+            steps.append(checkpoint.step)
+            continue
+        warn(f"{key}: {problem}; they are numbered 1 to {len(checkpoints)} in the order given")
+        return []
+    return steps
 
 
 def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, str | None]:
@@ -210,11 +207,12 @@ def _windows(
     for size, training in itertools.product((1, *sizes), trainings):
         for first, step in enumerate(training.steps[size - 1 :]):
             window = training.checkpoints[first : first + size]
-            sources = tuple(one.path.resolve() for one in window)
-            name = window[-1].name if size == 1 else f"{window[-1].name}-merge{size}"
-            name = f"{training.name}-{name}" if training.name else name
-            mean = (merged / (family or training.name) / name).resolve()
-            path = sources[-1] if size == 1 else mean
+            sources = tuple(checkpoint.path.resolve() for checkpoint in window)
+            name = f"{training.name}-{window[-1].name}" if training.name else window[-1].name
+            path = sources[-1]
+            if size > 1:
+                name = f"{name}-merge{size}"
+                path = (merged / (family or training.name) / name).resolve()
             yield Window(training.name, size, step, name, path, sources)
 
 

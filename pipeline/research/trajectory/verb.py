@@ -1,6 +1,7 @@
 """trajectory: plan, evaluate what is owed, analyse, save."""
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,10 +29,10 @@ def run(asked: Settings, dry_run: bool = False) -> None:
     Raises:
         UserError: a setting, a checkpoint or a run folder cannot work; or runs were not finished,
             with the exit status of the last of them.
+        OSError: the folder of the results cannot be made or written.
     """
     with collected() as warnings:
         planned = plan.make(asked)
-        preview.check_out(planned.out)
         lacking = evaluate.work(planned)
         preview.warn_unknown(lacking)
         if dry_run:
@@ -39,6 +40,8 @@ def run(asked: Settings, dry_run: bool = False) -> None:
             preview.show_owed(planned, lacking)
             note("nothing was written or evaluated")
             return
+        planned.out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=planned.out).close()  # fails now, not after hours
         note(preview.line(planned, lacking))
         evaluate.evaluate(planned, lacking, asked.cfg.merge.keep)
         read = tracks.read(planned)
