@@ -39,24 +39,17 @@ def pair(cfg: ReversalConfig) -> Pairs:
         UserError: no such folder, no run, different numbers, one model only, a run on both sides.
     """
     before, after = _side("before", cfg.before), _side("after", cfg.after)
-    known = {path.resolve() for path in before}
-    for path in after:
-        if path.resolve() in known:
-            raise UserError(f"{path}: named by before= and by after=; a run has one side")
+    if both := {path.resolve() for path in before} & {path.resolve() for path in after}:
+        raise UserError(f"{min(both)}: named by before= and by after=; a run has one side")
     if len(before) != len(after):
+        names = [", ".join(folder.name for folder in side) for side in (before, after)]
         raise UserError(
-            f"before= names {len(before)} {_runs(before)} and after= {len(after)} {_runs(after)};"
+            f"before= names {len(before)} runs ({names[0]}) and after= {len(after)} ({names[1]});"
             " name the same models on both sides"
         )
     if len(before) < 2:
         raise UserError(f"before= names one run, {before[0].name}; an order needs 2 models or more")
     return Pairs(before, after)
-
-
-def _runs(folders: Sequence[Path]) -> str:
-    names = [folder.name for folder in folders]
-    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return f"{'run' if len(names) == 1 else 'runs'} ({shown})"
 
 
 def _side(key: str, patterns: Sequence[str]) -> list[Path]:
@@ -118,13 +111,11 @@ def doubt(before: Sequence[str], after: Sequence[str]) -> str | None:
     >>> doubt(["a-base", "b-base"], ["b-tuned", "a-tuned"])
     'by their names a-base belongs to a-tuned, and is paired with b-tuned'
     """
-    one, other = distinct(before), distinct(after)
-    for i, name in enumerate(one):
-        if other[i] != name and name in other:
-            j = other.index(name)
-            return (
-                f"by their names {before[i]} belongs to {after[j]}, and is paired with {after[i]}"
-            )
+    models, others = distinct(before), distinct(after)
+    for model, other, name, paired in zip(models, others, before, after, strict=True):
+        if model != other and model in others:
+            own = after[others.index(model)]
+            return f"by their names {name} belongs to {own}, and is paired with {paired}"
     return None
 
 
@@ -153,15 +144,12 @@ def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
         stacks = cohorts.load(AnalysisConfig(folders=[str(folder) for folder in folders]))
     if len(stacks) > 1:
         raise UserError(
-            f"the runs are of several data sets ({', '.join(one.dataset for one in stacks)});"
+            f"the runs are of several data sets ({', '.join(stack.dataset for stack in stacks)});"
             " name runs of one"
         )
     [stack] = stacks
-    kept = {member.run.path.resolve() for member in stack.members}
-    for name, folder in zip(find.names(folders), folders, strict=True):
-        if folder.resolve() not in kept:
-            why = [line for line in stack.warnings if line.startswith(f"{name} is left out")]
-            raise UserError(why[0] if why else f"{folder}: cannot be compared with the others")
+    if left_out := [line for line in stack.warnings if " is left out: " in line]:
+        raise UserError(left_out[0])
     first = (like or stack).members[0].run
     for run in (member.run for member in stack.members):
         own, others = ({row["question_hash"] for row in of.questions} for of in (run, first))

@@ -1,5 +1,6 @@
 """The reversal rate of each protocol: greedy, avg@N, Bayes@N and the metrics named."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from pipeline.research import protocols
 from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
 from scoring.metrics.table import Metric, Summary
 from scoring.ranking.ranks import ranks
-from scoring.ranking.reversal import reversal_rate, reversal_rate_ci
+from scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
 
 Ints = npt.NDArray[np.int64]
 CHANCE = 0.5  # two orders that know nothing of each other
@@ -20,15 +21,16 @@ CHANCE = 0.5  # two orders that know nothing of each other
 class Reversals(NamedTuple):
     """One protocol's scores of L models before and after, and how often they reverse."""
 
-    metric: str  # its name; "greedy"
+    metric: str  # its name
     label: str
     trials: float  # of a question that one model's evaluation before takes, a mean where ragged
     before: Summary  # arrays (L,)
     after: Summary
-    rate: float
-    mean: float | None = None  # of the posterior, as are the next; None where there is none
-    low: float | None = None
-    high: float | None = None
+    posterior: Reversal | None = None  # of the rate; None but for avg, Bayes and Pass@k
+
+    @property
+    def rate(self) -> float:
+        return float(reversal_rate(self.before.value, self.after.value))
 
     @property
     def ranks(self) -> tuple[Ints, Ints]:
@@ -64,32 +66,22 @@ def reversals(
     had = [np.ma.count(side, axis=2) for side in (before, after)]
     fewest, most = min(int(n.min()) for n in had), max(int(n.max()) for n in had)
     size, trials = (fewest, float(most)) if fewest == most else ("N", float(had[0].mean()))
-    rates = []
+
+    @functools.cache
+    def posterior(k: int) -> Reversal:
+        return reversal_rate_ci(before, after, k, cfg.draws, cfg.seed, cfg.confidence)
+
+    rates: list[Reversals] = []
     if greedy is not None:
-        one, other = (protocols.greedy(side) for side in greedy)
-        rate = reversal_rate(one.value, other.value)
-        rates.append(Reversals(GREEDY.name, GREEDY.label, 1, one, other, rate))
-    drawn: dict[int, tuple[float, float, float]] = {}  # by k of Pass@k
+        first, second = (protocols.greedy(side) for side in greedy)
+        rates.append(Reversals(GREEDY.name, GREEDY.label, 1, first, second))
     for metric in protocols.metrics(cfg.metrics):
-        if metric.k > fewest:
-            continue
-        one, other = (metric.summary(side, cfg.confidence) for side in (before, after))
-        k, posterior = _attempts(metric), ()
-        if k is not None and k not in drawn:
-            of = reversal_rate_ci(before, after, k, cfg.draws, cfg.seed, cfg.confidence)
-            drawn[k] = of.mean, of.lo, of.hi
-        takes = trials if metric.name in (AVG, BAYES) else metric.k
-        rates.append(
-            Reversals(
-                metric.name,
-                metric.title(size),
-                takes,
-                one,
-                other,
-                reversal_rate(one.value, other.value),
-                *(drawn[k] if k else posterior),
-            )
-        )
+        if metric.k <= fewest:
+            first, second = (metric.summary(side, cfg.confidence) for side in (before, after))
+            takes = trials if metric.name in (AVG, BAYES) else metric.k
+            k = _attempts(metric)
+            drawn = None if k is None else posterior(k)
+            rates.append(Reversals(metric.name, metric.title(size), takes, first, second, drawn))
     return rates
 
 

@@ -13,7 +13,7 @@ from pipeline.research import protocols
 from pipeline.research.protocols import AVG, GREEDY, PASS, Tokens
 from pipeline.research.prr.pairing import distinct
 from pipeline.research.prr.rates import CHANCE, Reversals, pair_counts
-from pipeline.research.tables import Row, Rows, columns, where
+from pipeline.research.tables import Row, Rows, columns, records, where
 
 _MOST_NAMED = 5  # pairs in a note
 _FOUR = "{:.4f}"
@@ -61,27 +61,27 @@ class Measured(NamedTuple):
 
 def protocol_rows(measured: Measured, cfg: ReversalConfig) -> list[Row]:
     """One row a protocol."""
-    rows = []
+    rows: list[Row] = []
     names = distinct(measured.before)
-    for one in measured.reversals:
-        counts = pair_counts(one, cfg.confidence)
+    for protocol in measured.reversals:
+        counts, posterior = pair_counts(protocol, cfg.confidence), protocol.posterior
         turned = [[names[i], names[j]] for i, j in counts.settled_reversed]
         rows.append(
             {
-                "protocol": one.label,
-                "metric": one.metric,
-                "prr": one.rate,
+                "protocol": protocol.label,
+                "metric": protocol.metric,
+                "prr": protocol.rate,
                 "reversed": counts.reversed,
                 "tied": counts.tied,
                 "pairs": counts.pairs,
-                "mean": one.mean,
-                "low": one.low,
-                "high": one.high,
+                "mean": posterior and posterior.mean,
+                "low": posterior and posterior.lo,
+                "high": posterior and posterior.hi,
                 "settled": counts.settled,
                 "settled_reversed": None if counts.settled is None else len(turned),
                 "settled_reversed_pairs": turned,
-                "trials": one.trials,
-                "cost": measured.cost(one, cfg),
+                "trials": protocol.trials,
+                "cost": measured.cost(protocol, cfg),
             }
         )
     return rows
@@ -90,9 +90,9 @@ def protocol_rows(measured: Measured, cfg: ReversalConfig) -> list[Row]:
 def of_protocols(measured: Measured, rows: Rows, cfg: ReversalConfig) -> Table:
     """PRR by protocol, with its posterior, the settled pairs and the cost."""
     level = percent(cfg.confidence)
-    head = "cost of k attempts (as in MaP)"
+    cost = "cost of k attempts (as in MaP)"
     heads = [
-        Column("protocol", "protocol", align="left"),
+        *columns(align="left", protocol="protocol"),
         *columns(wide=True, metric="metric"),
         *columns(_FOUR, prr="PRR"),
         *columns(group="pairs", reversed="reversed", tied="tied", pairs="all"),
@@ -103,7 +103,7 @@ def of_protocols(measured: Measured, rows: Rows, cfg: ReversalConfig) -> Table:
         ),
         *columns(group="settled", settled="pairs", settled_reversed="reversed"),
         *columns(wide=True, trials="trials"),
-        Column("cost", head, head.replace("of k", "of $k$"), "{:.4g}", short="cost of k"),
+        Column("cost", cost, cost.replace("of k", "of $k$"), "{:.4g}", short="cost of k"),
     ]
     title = f"pairwise ranking reversal rate (PRR): {measured.size}"
     return Table(title, heads, rows, _notes(measured, cfg, rows))
@@ -157,28 +157,33 @@ def _cost_note(tokens: Tokens | None, cfg: ReversalConfig) -> str:
 def rank_rows(measured: Measured) -> list[Row]:
     """One row a protocol and model, in the order of the pairs."""
     rows: list[Row] = []
-    for one in measured.reversals:
-        sides = {"before": one.before, "after": one.after}
-        places = dict(zip(sides, one.ranks, strict=True))
-        for i, (name, name_after) in enumerate(zip(measured.before, measured.after, strict=True)):
-            row: Row = {"protocol": one.label, "before": name, "after": name_after}
-            for side, scores in sides.items():
-                row[f"score_{side}"] = float(scores.value[i])
-                row[f"sigma_{side}"] = None if scores.sigma is None else float(scores.sigma[i])
-                row[f"rank_{side}"] = int(places[side][i])
-            rows.append(row | {"shift": row["rank_before"] - row["rank_after"]})
+    for protocol in measured.reversals:
+        rank_before, rank_after = protocol.ranks
+        cells = {
+            "before": measured.before,
+            "after": measured.after,
+            "score_before": protocol.before.value,
+            "sigma_before": protocol.before.sigma,
+            "rank_before": rank_before,
+            "score_after": protocol.after.value,
+            "sigma_after": protocol.after.sigma,
+            "rank_after": rank_after,
+            "shift": rank_before - rank_after,
+        }
+        rows += records(cells, protocol=protocol.label)
     return rows
 
 
 def of_ranks(measured: Measured, rows: Rows, label: str | None = None) -> Table:
     """Which run is paired with which, and how far each model moved; of one protocol or of all."""
-    heads = [Column("protocol", "protocol", align="left", wide=label is not None)]
-    heads += columns(align="left", before="before", after="after")
-    for side in ("before", "after"):
-        heads.append(Column(f"score_{side}", side, None, _FOUR, group="score"))
-        heads.append(Column(f"sigma_{side}", "σ", r"$\sigma$", _FOUR, group="score"))
-    heads += columns(group="rank", rank_before="before", rank_after="after")
-    heads += columns("{:+d}", group="rank", shift="shift")
+    heads = [
+        *columns(align="left", wide=label is not None, protocol="protocol"),
+        *columns(align="left", before="before", after="after"),
+        *columns(_FOUR, group="score", score_before="before", sigma_before="σ"),
+        *columns(_FOUR, group="score", score_after="after", sigma_after="σ"),
+        *columns(group="rank", rank_before="before", rank_after="after"),
+        *columns("{:+d}", group="rank", shift="shift"),
+    ]
     notes = [
         "each row is one model: check that the names belong together",
         "ranks: competition, 1 the best; shift: places won (+) or lost (-) from before to after",
