@@ -1,6 +1,7 @@
 """Checkpoints, Hugging Face folders with safetensors: finding them, and which file is what."""
 
 import glob
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -44,9 +45,8 @@ def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
     an error; before the first that counts it shifts nothing, and is a warning.
 
     Args:
-        patterns: each a checkpoint, a folder that holds checkpoints, or a glob such as
-            `training/step-3*`. They keep their order; what one of them finds is in `natural` order
-            (step-900 before step-1000).
+        patterns: checkpoints, folders that hold some, or globs, in this order; what one of them
+            finds is in `natural` order (step-900 before step-1000).
         last: how many of them count, from the end; default: all.
 
     Raises:
@@ -54,27 +54,25 @@ def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
             there; or an incomplete one lies among or after those that count.
     """
     candidates: dict[Path, tuple[Path, str | None]] = {}  # by real path: what is wrong with each
-    for pattern in patterns:
-        for path, reason in _candidates(pattern):
-            earlier = candidates.setdefault(path.resolve(), (path, reason))
-            if (path.is_symlink(), reason or "") < (earlier[0].is_symlink(), earlier[1] or ""):
-                candidates[path.resolve()] = path, reason
+    for path, reason in itertools.chain.from_iterable(map(_candidates, patterns)):
+        earlier, why = candidates.setdefault(path.resolve(), (path, reason))
+        if (path.is_symlink(), reason or "") < (earlier.is_symlink(), why or ""):
+            candidates[path.resolve()] = path, reason
     complete = [path for path, reason in candidates.values() if reason is None]
+    if last is not None and last > len(complete):
+        raise UserError(
+            f"last={last}: only {len(complete)} checkpoints there; last={len(complete)} takes all"
+        )
     counted = complete[-last:] if last else complete
-    begun = False
-    for path, reason in candidates.values():
-        begun = begun or path == counted[0]
-        if reason and begun and reason != _MEAN:
+    order = [path for path, _ in candidates.values()]
+    for place, (path, reason) in enumerate(candidates.values()):
+        if reason not in (None, _MEAN) and place > order.index(counted[0]):
             raise UserError(
                 f"{path}: not a complete checkpoint ({reason}), and it lies among or after those"
                 " that are: finish it, remove it, or name the checkpoints one by one"
             )
         if reason:
             warn(f"left out: {path}: {reason}")
-    if last is not None and last > len(complete):
-        raise UserError(
-            f"last={last}: only {len(complete)} checkpoints there; last={len(complete)} takes all"
-        )
     steps = [[None, *map(int, re.findall(r"\d+", path.name))][-1] for path in counted]
     return [Checkpoint(p, p.name, step) for p, step in zip(counted, steps, strict=True)]
 
@@ -97,11 +95,7 @@ def problem(folder: Path) -> str | None:
 
 
 def index(folder: Path) -> dict[str, str]:
-    """Which tensor is in which file, as the index says; empty without an index.
-
-    Raises:
-        UserError: the index is damaged.
-    """
+    """Which tensor is in which file, as the index says; empty without one, UserError if damaged."""
     files = read_json(folder / INDEX).get("weight_map") if (folder / INDEX).exists() else {}
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise UserError(f"{folder / INDEX}: damaged: no weight_map of file names; copy it again")
@@ -119,11 +113,7 @@ def side_files(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file that somebody else wrote.
-
-    Raises:
-        UserError: when it is none.
-    """
+    """A JSON object from a file that somebody else wrote; UserError where it is none."""
     try:
         content = json.loads(path.read_bytes())
         if not isinstance(content, dict):
@@ -160,17 +150,14 @@ def _candidates(pattern: str) -> list[tuple[Path, str | None]]:
 
 def _glob(pattern: str) -> list[Path]:
     own = Path(pattern).expanduser()
-    names = glob.glob(str(own)) or glob.glob(str(ROOT / own))
-    if not names:
-        parent = find_local(str(own.parent))
-        there = (
-            _some(sorted((path.name for path in _folders(parent)), key=natural)) if parent else ""
-        )
-        raise UserError(
-            f"checkpoints: {pattern}: no such folder (there: {there or 'none'}); of a hub id,"
-            " `python -m pipeline prefetch` prints the folder to name here"
-        )
-    return [Path(name) for name in names if Path(name).is_dir()]
+    if names := glob.glob(str(own)) or glob.glob(str(ROOT / own)):
+        return [path for path in map(Path, names) if path.is_dir()]
+    parent = find_local(str(own.parent))
+    beside = sorted((path.name for path in _folders(parent)), key=natural) if parent else []
+    raise UserError(
+        f"checkpoints: {pattern}: no such folder (there: {_some(beside) or 'none'}); of a hub id,"
+        " `python -m pipeline prefetch` prints the folder to name here"
+    )
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -24,12 +24,9 @@ _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF
 
 
 def write(sources: Sequence[Weights], file: Path, out: Path) -> Iterator[int]:
-    """Write one file of the mean; yields the bytes of each block that is written.
+    """Write the mean of checkpoints, oldest first, as it is in one `file` of the newest of them.
 
-    Args:
-        sources: the checkpoints, oldest first.
-        file: of the newest of them, whose header is kept: dtypes, shapes, order of tensors.
-        out: the file to write.
+    Its header is kept: dtypes, shapes, order of tensors. Yields the bytes of each block.
 
     Raises:
         UserError: whole numbers that differ, or a mean that is no number.

@@ -46,12 +46,12 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     """Write the element-wise mean of checkpoints, oldest first, as a checkpoint.
 
     dtype, shards, order of tensors and everything that is not weights are those of the newest.
-    Returns `out`, which appears whole or not at all.
+    Returns `out`, which appears whole or not at all; after an error nothing is left.
 
     Raises:
-        UserError: the checkpoints cannot be averaged, or `out` cannot be made; nothing is left.
+        UserError: the checkpoints cannot be averaged, or `out` cannot be made.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; nothing is left, or all is done, as it says.
-        OSError: the disk fails; nothing is left.
+        OSError: the disk fails.
     """
     began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))
     _check_sources(sources, out)
@@ -59,11 +59,11 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     checkpoints = [weights.read(source) for source in sources]
     weights.check_alike(checkpoints)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(out)
+    temporary = _temporary(out)  # what a stopped process left there is cleared first
     work = lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
     with interrupts.remembered() as signals, work:
         _check_room(out, checkpoints[-1].size)
-        shutil.rmtree(temporary, ignore_errors=True)  # of a merge that was killed
+        shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir()
             _write(checkpoints, temporary, signals)
@@ -85,12 +85,7 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
 
 
 def why_not(out: Path, sources: Sequence[Path]) -> Doubt | None:
-    """Why `out` is not, or not surely, the mean of these checkpoints as they are now; or None.
-
-    Args:
-        out: a folder that may be a merged checkpoint, or not exist.
-        sources: folders of checkpoints, oldest first.
-    """
+    """Why there is no mean of checkpoints, oldest first, in a folder; None where there is."""
     if not (out / MANIFEST).is_file():
         return Doubt(f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist")
     try:
@@ -106,10 +101,7 @@ def why_not(out: Path, sources: Sequence[Path]) -> Doubt | None:
 
 
 def differing(record: Mapping[str, Any], sources: Sequence[Path]) -> Doubt | None:
-    """How the sources of a mean, as `merge.yaml` names them, are not these, oldest first; or None.
-
-    The same bytes in other places are the same sources.
-    """
+    """How the sources that `merge.yaml` names are not these; the same bytes elsewhere are."""
     recorded = {source["path"]: source["weights"] for source in record["sources"]}
     present = _fingerprints(sources)
     if [*recorded.values()] == [*present.values()]:
@@ -122,14 +114,11 @@ def differing(record: Mapping[str, Any], sources: Sequence[Path]) -> Doubt | Non
 
 def remove(out: Path) -> None:
     """Delete a merged checkpoint; its name goes first, so that it is never there by half."""
-    temporary = _temporary(out)
-    shutil.rmtree(temporary, ignore_errors=True)
-    out.rename(temporary)
-    shutil.rmtree(temporary)
+    shutil.rmtree(_temporary(out), ignore_errors=True)
+    shutil.rmtree(out.rename(_temporary(out)))
 
 
 def _temporary(out: Path) -> Path:
-    """Where a mean is written, and what is left of one that was stopped; the next one clears it."""
     return out.with_name(f".{out.name}.merging")
 
 
@@ -139,9 +128,6 @@ def _fingerprints(sources: Sequence[Path]) -> dict[str, str]:
 
 
 def _check_sources(sources: Sequence[Path], out: Path) -> None:
-    for source in sources:
-        if reason := folders.problem(source):
-            raise UserError(f"{source}: {reason}")
     if len(sources) < 2:
         raise UserError(
             f"checkpoints: {sources[0]} is one checkpoint, and a mean needs at least two: name"
@@ -149,6 +135,8 @@ def _check_sources(sources: Sequence[Path], out: Path) -> None:
         )
     real = [source.resolve() for source in sources]
     for path in real:
+        if reason := folders.problem(path):
+            raise UserError(f"{path}: {reason}")
         if real.count(path) > 1:
             raise UserError(f"checkpoints: {path} is named twice; name each checkpoint once")
         if out.resolve().is_relative_to(path):

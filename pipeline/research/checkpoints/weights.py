@@ -49,19 +49,14 @@ class Weights(NamedTuple):
 
 
 def read(folder: Path) -> Weights:
-    """What the headers of a checkpoint's files say.
-
-    Raises:
-        UserError: a file is damaged, or the index and the files do not agree.
-    """
+    """What the headers of a checkpoint's files say; UserError where they or the index cannot be."""
     places, tensors = index(folder), dict[str, Tensor]()
-    for name in sorted({*places.values()}) or [WEIGHTS]:
-        header = _header(folder / name)
-        misplaced = [t for t, file in places.items() if (file == name) != (t in header)]
-        if misplaced := [*misplaced, *(tensors.keys() & header.keys())]:
+    for file in sorted({*places.values()}) or [WEIGHTS]:
+        header = _header(folder / file)
+        wrong = [name for name, place in places.items() if (place == file) != (name in header)]
+        if wrong := [*wrong, *(tensors.keys() & header.keys())]:
             raise UserError(
-                f"{folder / name}: {misplaced[0]} is not where {INDEX} says; copy the checkpoint"
-                " again"
+                f"{folder / file}: {wrong[0]} is not where {INDEX} says; copy the checkpoint again"
             )
         tensors |= header
     return Weights(folder, tensors)
@@ -70,9 +65,9 @@ def read(folder: Path) -> Weights:
 def _header(path: Path) -> dict[str, Tensor]:
     """The tensors of a file in the order of their bytes."""
     try:
-        with safe_open(path, framework="pt"), path.open("rb") as file:  # checks the header
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length))
+        with safe_open(path, framework="pt"), path.open("rb") as file:  # it checks the header
+            data = 8 + int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(data - 8))
     except (SafetensorError, ValueError) as error:
         raise UserError(
             f"{path}: damaged ({error}); copy it again, or run `git lfs pull`"
@@ -81,17 +76,16 @@ def _header(path: Path) -> dict[str, Tensor]:
     tensors = {}
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         first, last = entry["data_offsets"]
-        tensors[name] = Tensor(
-            path, entry["dtype"], entry["shape"], 8 + length + first, last - first
-        )
+        tensors[name] = Tensor(path, entry["dtype"], entry["shape"], data + first, last - first)
     return tensors
 
 
 def check_alike(sources: Sequence[Weights]) -> None:
-    """Raise when checkpoints, oldest first, have no mean.
+    """Warn when the newest of some checkpoints, oldest first, lacks a tokenizer.
 
     Raises:
-        UserError: they differ in configuration, vocabulary, or names, shapes or kinds of tensors.
+        UserError: they have no mean, as they differ in configuration, vocabulary, or names, shapes
+            or kinds of tensors.
     """
     *olders, newest = sources
     for older in olders:
@@ -107,9 +101,9 @@ def check_alike(sources: Sequence[Weights]) -> None:
             averaged = kinds <= FLOATS or (kinds <= WHOLE and len(kinds) == 1)
             if not averaged or tensor.shape != other.shape:
                 raise UserError(
-                    f"{newest.folder}: {name} is {tensor.dtype} {[*tensor.shape]}, but"
-                    f" {other.dtype} {[*other.shape]} in {older.folder}: these have no mean, as"
-                    " quantised weights have none (merge in full precision, and quantise then)"
+                    f"{newest.folder}: {name} is {tensor.dtype} {tensor.shape}, but {other.dtype}"
+                    f" {other.shape} in {older.folder}: these have no mean, as quantised weights"
+                    " have none (merge in full precision, and quantise then)"
                 )
         for name in _TOKENIZERS:  # training checkpoints often have none
             paths = newest.folder / name, older.folder / name
