@@ -299,7 +299,7 @@ def test_runs_that_cannot_be_compared_are_refused_in_one_line(
     runs = f"{tmp_path}/sums"
     base = f"{runs}/*-base"
     for before, after, said in (
-        (base, f"{runs}/*-tuned", r"before= names 2 runs \(a-base, b-base\) and after= 3 runs"),
+        (base, f"{runs}/*-tuned", r"before= names 2 runs \(a-base, b-base\) and after= 3 "),
         (base, f"{runs}/nothing", "nothing: "),
         (base, f"{runs}/*-nothing", "no run folder"),
         (base, f"{tmp_path}/empty", "empty is no run folder"),
