@@ -11,6 +11,7 @@ that goes into an HTML page.
 
 import hashlib
 import io
+import itertools
 import re
 import textwrap
 from collections.abc import Sequence
@@ -123,15 +124,9 @@ def palette(count: int) -> list[dict[str, Any]]:
     >>> len({(look["color"], look["marker"]) for look in palette(20)})
     20
     """
-    colours, markers = len(LINE_COLOURS), len(MARKERS)
-    return [
-        {
-            "color": LINE_COLOURS[i % colours],
-            "marker": MARKERS[i % markers],
-            "linestyle": DASHES[i % len(DASHES)],
-        }
-        for i in range(count)
-    ]
+    looks = zip(*map(itertools.cycle, (LINE_COLOURS, MARKERS, DASHES)), strict=False)
+    keys = ("color", "marker", "linestyle")
+    return [dict(zip(keys, look, strict=True)) for look in itertools.islice(looks, count)]
 
 
 def every(count: int, index: int, marks: int = 8) -> tuple[int, int]:
@@ -213,12 +208,10 @@ def save(figure: Figure, path: Path) -> list[Path]:
     """
     files = []
     for kind, metadata in {"pdf": {"CreationDate": None}, "png": {"Software": None}}.items():
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
         files.append(path.with_name(f"{path.name}.{kind}"))
         files[-1].parent.mkdir(parents=True, exist_ok=True)
         with atomic.replacing(files[-1]) as file:
-            file.write(buffer.getvalue())
+            figure.savefig(file, format=kind, dpi=200, metadata=metadata)
     return files
 
 

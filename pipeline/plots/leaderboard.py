@@ -1,6 +1,5 @@
 """Figures of many models: who leads, at what length, how ranks move, which questions beat whom."""
 
-import itertools
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -74,8 +73,8 @@ def _words(mu: float, low: float, high: float) -> str:
 
 def _bands(axes: Axes, ranks: Sequence[int]) -> None:
     """Grey behind every other group of rows that share a rank."""
-    starts = [0, *(i for i in range(1, len(ranks)) if ranks[i] != ranks[i - 1]), len(ranks)]
-    for start, stop in list(itertools.pairwise(starts))[::2]:
+    ends = [0, *np.flatnonzero(np.diff(ranks)) + 1, len(ranks)]
+    for start, stop in zip(ends[::2], ends[1::2], strict=False):
         axes.axhspan(start - 0.5, stop - 0.5, color="#808080", alpha=0.12, linewidth=0, zorder=0)
 
 
@@ -94,15 +93,9 @@ def tokens_against_correctness(
     share = plain(accuracy)
     order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
     figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), "")
-    looks: dict[str, dict[str, Any]] = {
-        "correct attempts": {"color": BLUE, "marker": "o", "linestyle": ""},
-        "wrong attempts": {
-            "color": RED,
-            "marker": "s",
-            "linestyle": "",
-            "markerfacecolor": "white",
-        },
-    }
+    filled: dict[str, Any] = {"color": BLUE, "marker": "o", "linestyle": ""}
+    empty = {"color": RED, "marker": "s", "linestyle": "", "markerfacecolor": "white"}
+    looks = {"correct attempts": filled, "wrong attempts": empty}
     # One row holds both, a little apart, so that neither point hides the other.
     for means, shift, look in zip((correct, wrong), (-0.12, 0.12), looks.values(), strict=True):
         axes.plot(plain(means)[order], np.arange(len(names)) + shift, **look)
@@ -132,14 +125,14 @@ def rank_lines(
     values = plain(ranks)
     labels = [one_line(name, 32) for name in columns]
     letters = max((len(label) for label in labels), default=0)
-    figure, axes = _rank_axes(values, title, 0.15 + 0.044 * letters)  # the height of slanted names
-    for row, look in zip(values, style.palette(len(names)), strict=True):
+    slanted = 0.15 + 0.044 * letters  # inches
+    figure, axes, looks = _rank_axes(names, values, title, slanted)
+    for row, look in zip(values, looks, strict=True):
         axes.plot(range(len(columns)), row, **look, markersize=5, clip_on=False)
     axes.set_xlim(-0.15, len(columns) - 1 + 0.15)
     axes.set_xticks(range(len(columns)), labels, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_xlabel("rubric")
     axes.grid(axis="x")
-    _name_ranks(axes, values, names)
     return figure
 
 
@@ -161,36 +154,31 @@ def rank_trajectories(
         title: what is shown.
     """
     trials, values = plain(n), plain(ranks)
-    figure, axes = _rank_axes(values, title)
-    for i, (row, look) in enumerate(zip(values, style.palette(len(names)), strict=True)):
+    figure, axes, looks = _rank_axes(names, values, title)
+    for i, (row, look) in enumerate(zip(values, looks, strict=True)):
         marks = style.every(len(trials), i, 6)
         axes.plot(trials, row, **look, drawstyle="steps-post", markevery=marks, linewidth=1.0)
     axes.set_xlim(trials[0], trials[-1])
     axes.set_xlabel("number of trials n (per question)")
     note = f"no convergence within {trials[-1]:g} trials"
     if converged is not None:
-        axes.axvline(converged, **style.GUIDE)
+        axes.axvline(converged, **style.GUIDE | {"linewidth": 1.0})
         note = f"converges at n = {converged}"
     axes.set_title(note, loc="right", fontsize=style.NORMAL)
-    _name_ranks(axes, values, names)
     return figure
 
 
-def _rank_axes(ranks: Numbers, title: str, extra: float = 0) -> tuple[Figure, Axes]:
-    """A figure with rank 1 on top, room for one name a rank, and ``extra`` inches below."""
-    models = len(ranks)
+def _rank_axes(
+    names: Sequence[str], ranks: Numbers, title: str, extra: float = 0
+) -> tuple[Figure, Axes, list[dict[str, Any]]]:
+    """A figure with rank 1 on top, a name at each last rank, and ``extra`` inches below; looks."""
+    models, looks = len(names), style.palette(len(names))
     figure, (axes,) = style.panels(PAGE, 1.0 + extra + ROW * max(models, FEWEST), title)
-    axes.set_ylim(models + 0.5, 0.5)
-    axes.set_yticks(range(1, models + 1))
-    axes.set_ylabel("rank (1 is best)")
-    return figure, axes
-
-
-def _name_ranks(axes: Axes, ranks: Numbers, names: Sequence[str]) -> None:
+    axes.set(ylim=(models + 0.5, 0.5), yticks=range(1, models + 1), ylabel="rank (1 is best)")
     # A row is higher than a name, and where there are few models it is as high as several.
-    gap = 0.85 * len(names) / max(len(names), FEWEST)
-    labels = [one_line(name) for name in names]
-    end_labels(axes, ranks[:, -1], labels, style.palette(len(names)), gap)
+    gap = 0.85 * models / max(models, FEWEST)
+    end_labels(axes, ranks[:, -1], [one_line(name) for name in names], looks, gap)
+    return figure, axes, looks
 
 
 @style.styled
