@@ -15,13 +15,9 @@ from pipeline.store.workers import Worker
 
 _FIGURES, _FIGURES_WIDE = 62, 108  # columns beside a run's name, in two lines a run and in one
 _UNKNOWN = "–"
-# Two figures share a column of a narrow terminal, one under the other.
-_COLUMNS = (
-    ("done/total", "owed"),
-    ("in flight", "workers"),
-    ("tokens", "a second"),
-    ("time left", "GPU h+left"),
-)
+# Two of them share a column of a narrow terminal, one under the other.
+_HEADINGS = ["done/total", "owed", "in flight", "workers", "tokens", "a second"]
+_HEADINGS += ["time left", "GPU h+left", "score"]
 _REMARK, _FAULTS = 240, 3  # characters of a remark, faults that are told one by one
 
 
@@ -125,7 +121,7 @@ def _runs(shown: Sequence[RunStanding], standings: Sequence[RunStanding], wide: 
     interval = f"{min(levels) * 100:g} % interval" if len(levels) == 1 else "interval"
     grid = Table(box=None, pad_edge=False)
     grid.add_column("run", overflow="fold")
-    for heading in _cells([*_COLUMNS, ("score", interval)], wide):
+    for heading in _cells([*_HEADINGS, interval], wide):
         grid.add_column(heading, justify="right", no_wrap=True)
     for s in shown:
         grid.add_row(Text(s.name), *_cells(_figures(s), wide))
@@ -135,27 +131,24 @@ def _runs(shown: Sequence[RunStanding], standings: Sequence[RunStanding], wide: 
     return grid
 
 
-def _cells(pairs: Sequence[tuple[str, str]], wide: bool) -> list[str]:
-    return [part for pair in pairs for part in pair] if wide else ["\n".join(p) for p in pairs]
+def _cells(figures: list[str], wide: bool) -> list[str]:
+    pairs = zip(figures[::2], figures[1::2], strict=True)
+    return figures if wide else ["\n".join(pair) for pair in pairs]
 
 
-def _figures(s: RunStanding) -> list[tuple[str, str]]:
+def _figures(s: RunStanding) -> list[str]:
     """Of a run or of several, in the order of the columns."""
-    scored = (_UNKNOWN, "")
+    scored = [_UNKNOWN, ""]
     if s.score is not None:
-        scored = (f"{s.score.mu:.3f}", f"{s.score.low:.3f}–{s.score.high:.3f}")
+        scored = [f"{s.score.mu:.3f}", f"{s.score.low:.3f}–{s.score.high:.3f}"]
     if s.fault is not None:
-        return [(_UNKNOWN, "")] * len(_COLUMNS) + [scored]
+        return [_UNKNOWN, ""] * 4 + scored
     dead = f"+{len(s.dead)} dead" if s.dead else ""
     hours = _UNKNOWN if s.gpu_h_left is None else f"{s.gpu_h_left:.1f}"
     left = _UNKNOWN if s.left_s is None else clock(s.left_s) if s.owed else "done"
-    return [
-        (f"{s.done}/{s.total}", str(s.owed)),
-        (str(s.in_flight), f"{len(s.alive)}{dead}"),
-        (count(s.tokens), count(s.tokens_per_s)),
-        (left, f"{s.gpu_h:.1f}+{hours}" if s.gpu_h else _UNKNOWN),
-        scored,
-    ]
+    gpu_h = f"{s.gpu_h:.1f}+{hours}" if s.gpu_h else _UNKNOWN
+    counts = [f"{s.done}/{s.total}", str(s.owed), str(s.in_flight), f"{len(s.alive)}{dead}"]
+    return [*counts, count(s.tokens), count(s.tokens_per_s), left, gpu_h, *scored]
 
 
 def _most_alive(standings: Sequence[RunStanding], room: int | None) -> list[RunStanding]:
