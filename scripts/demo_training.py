@@ -44,9 +44,7 @@ def encode(tokenizer: Any, problem: str, reply: str, ends: bool) -> Sample:
 def batches(stream: Iterator[Sample], pad: int) -> Iterator[tuple[torch.Tensor, ...]]:
     """Endless training batches: examples packed whole into rows, blind to their neighbours.
 
-    Args:
-        stream: endless.
-        pad: the id that fills a row up.
+    The stream is endless, and `pad` is the id that fills a row up.
 
     Yields:
         ids, targets (-100 where none), positions (from 0 in every example), each int64

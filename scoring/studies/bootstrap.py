@@ -73,7 +73,7 @@ def rows(data: Bits) -> Unsigned:
     """Lay out outcomes (models, questions, trials) as (trials, width), in a type that counts N."""
     models, questions, trials = data.shape
     width = -(-models * questions // VECTOR_BYTES) * VECTOR_BYTES
-    source = np.zeros((trials, width), dtype=np.uint8 if trials < 256 else np.uint16)
+    source = np.zeros((trials, width), dtype=np.min_scalar_type(trials))
     source[:, : models * questions] = data.transpose(2, 1, 0).reshape(trials, -1)
     return source
 
@@ -147,14 +147,13 @@ def chunk_size(trials: int, columns: int) -> int:
 def draw(seed: int, chunk: int, replicates: int, trials: int, columns: int) -> Unsigned:
     """Draw the trials of the first replicates of a chunk, shape (replicates, N, columns)."""
     generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(chunk,)))
-    kind = all_trials(trials).dtype
+    kind: Any = np.min_scalar_type(trials - 1)
     return generator.integers(trials, size=(replicates, trials, columns), dtype=kind)
 
 
 def all_trials(trials: int) -> Unsigned:
     """Every trial once and in order, as one replicate: shape (1, N, 1)."""
-    kind = np.uint8 if trials <= 256 else np.uint16
-    return np.arange(trials, dtype=kind).reshape(1, trials, 1)
+    return np.arange(trials, dtype=np.min_scalar_type(trials - 1)).reshape(1, trials, 1)
 
 
 def chunks(

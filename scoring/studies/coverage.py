@@ -24,14 +24,8 @@ from scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wil
 from scoring.intervals.empirical import empirical_bayes_ci
 from scoring.intervals.exact import bayes_exact_ci
 from scoring.metrics.bayes import avg_ci, bayes_ci
+from scoring.numerics import checks
 from scoring.numerics.arrays import check_probabilities
-from scoring.numerics.checks import (
-    check_confidence,
-    check_finite,
-    check_positive,
-    check_share,
-    check_whole,
-)
 from scoring.numerics.inputs import Counts, Floats, Ints
 
 # Replicates that are simulated and scored at once, for memory.
@@ -96,9 +90,9 @@ def coverage(
     >>> round(easy["bayes"].coverage, 2), round(easy["avg"].coverage, 2)
     (0.12, 0.98)
     """
-    trials = check_whole(trials, "trials", 1)
-    replicates = check_whole(replicates, "replicates", 1)
-    confidence = check_confidence(confidence)
+    trials = checks.check_whole(trials, "trials", 1)
+    replicates = checks.check_whole(replicates, "replicates", 1)
+    confidence = checks.check_confidence(confidence)
     if len(set(methods)) != len(methods) or not METHODS.keys() >= set(methods):
         known = ", ".join(METHODS)
         raise ValueError(f"methods is {list(methods)}: pass names out of {known}, each once")
@@ -111,8 +105,8 @@ def coverage(
     rate = np.broadcast_to(rate, (replicates, rate.shape[-1]))
     truth = rate.mean(axis=-1)
     if target is not None:
-        truth = np.full(replicates, check_finite(target, "target"))
-    rng = np.random.default_rng(check_whole(seed, "seed", 0))
+        truth = np.full(replicates, checks.check_finite(target, "target"))
+    rng = np.random.default_rng(checks.check_whole(seed, "seed", 0))
     parts: dict[str, list[Floats]] = {name: [] for name in methods}
     for start in range(0, replicates, CHUNK):
         chunk = slice(start, start + CHUNK)
@@ -135,8 +129,8 @@ def rates(
     ([0.9, 0.9, 0.9], (1000, 30))
     """
     pool_mean(truth)
-    lead = () if replicates is None else (check_whole(replicates, "replicates", 1),)
-    shape = (*lead, check_whole(questions, "questions", 1))
+    lead = () if replicates is None else (checks.check_whole(replicates, "replicates", 1),)
+    shape = (*lead, checks.check_whole(questions, "questions", 1))
     if isinstance(truth, tuple):
         return np.random.default_rng(seed).beta(*truth, size=shape)
     return np.full(shape, float(truth))
@@ -151,9 +145,12 @@ def pool_mean(truth: Truth) -> float:
     if isinstance(truth, tuple):
         if len(truth) != 2:
             raise ValueError(f"truth is {truth!r}: pass (a, b), both above 0, of a Beta")
-        a, b = check_positive(truth[0], "a of truth"), check_positive(truth[1], "b of truth")
+        a, b = (
+            checks.check_positive(truth[0], "a of truth"),
+            checks.check_positive(truth[1], "b of truth"),
+        )
         return a / (a + b)
-    return check_share(truth, "truth")
+    return checks.check_share(truth, "truth")
 
 
 def _judged(name: str, correct: Ints, trials: int, confidence: float, truth: Floats) -> Floats:

@@ -126,9 +126,7 @@ def _curves_table(panels: dict[str, list[TauCurve]]) -> Table:
     }
     for letter, (title, curves) in zip("abc", panels.items(), strict=True):
         group = f"({letter}) {title}"
-        for n in _SHOWN:
-            column = shared.fixed(f"{letter}{n}", f"N = {n}", group=group)
-            columns[column] = [shared.value(curve.tau[n - 1]) for curve in curves]
+        columns |= shared.tau_columns(curves, _SHOWN, group, letter)
         undefined = Column(f"{letter}_undefined", "undefined", group=group)
         columns[undefined] = [int(curve.undefined.sum()) for curve in curves]
     notes = ["mean Kendall's tau_b with the true ranking", shared.UNDEFINED]

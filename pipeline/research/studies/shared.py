@@ -12,7 +12,7 @@ from pipeline.display.table import Column, Table
 from pipeline.research.studies import paper
 from scoring.metrics import table as metrics
 from scoring.metrics.forms import Estimator
-from scoring.studies.convergence import Convergence, Resample
+from scoring.studies.convergence import Convergence, Resample, TauCurve
 
 Bits = npt.NDArray[np.uint8]
 SCHEMES: tuple[Resample, ...] = ("columns", "rows")
@@ -169,6 +169,16 @@ def by_columns(
 def value(masked: Any) -> float | None:
     """A number of a masked array, None where masked."""
     return None if masked is np.ma.masked else float(masked)
+
+
+def tau_columns(
+    curves: Sequence[TauCurve], trials: Iterable[int], group: str, prefix: str = "n"
+) -> dict[Column, list[Any]]:
+    """Curves of Kendall's tau at some numbers of trials, a row each."""
+    return {
+        fixed(f"{prefix}{n}", f"N = {n}", group=group): [value(c.tau[n - 1]) for c in curves]
+        for n in trials
+    }
 
 
 def capped_mean(at: Convergence) -> float:

@@ -31,13 +31,7 @@ DRAWN = {5: 50, 10: 20, 15: 20}
 
 
 def add(result: Result, plan: StudyPlan, sound: Sequence[tuple[Cohort, Bits]]) -> None:
-    """Every subset of every data set.
-
-    Args:
-        result: where tables, figures, numbers and notes go.
-        plan: seed and counts.
-        sound: data sets with their complete outcomes, as of `shared.each_complete`.
-    """
+    """Add every subset of every data set; `sound` holds them with their complete outcomes."""
     chosen = {cohort.dataset: _chosen(cohort, plan.seed) for cohort, _ in sound}
     measured: dict[str, list[Convergence]] = {}  # by data set, in the order of its subsets
     alike: dict[Any, list[str]] = defaultdict(list)  # data sets with the same names in all subsets

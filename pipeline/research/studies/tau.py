@@ -62,9 +62,8 @@ def _table(title: str, curves: list[TauCurve], plan: StudyPlan) -> Table:
     columns: dict[Column, list[Any]] = {
         shared.text("estimator", "estimator"): [curve.label for curve in curves]
     }
-    for n in sorted({n for n in _SHOWN if n <= trials} | {trials}):
-        column = shared.fixed(f"n{n}", f"N = {n}", group="mean tau_b")
-        columns[column] = [shared.value(curve.tau[n - 1]) for curve in curves]
+    shown = sorted({n for n in _SHOWN if n <= trials} | {trials})
+    columns |= shared.tau_columns(curves, shown, "mean tau_b")
     errors = [shared.value(curve.stderr.max()) for curve in curves]
     columns[shared.fixed("error", "largest s.e.", 4)] = errors
     columns[Column("undefined", "undefined")] = [int(curve.undefined.sum()) for curve in curves]
