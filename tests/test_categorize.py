@@ -445,7 +445,7 @@ def test_a_null_threshold_is_refused_where_it_is_needed(tmp_path: Path) -> None:
     assert limits(one)["values"]["corr_p33"] is None
     two = made(tmp_path / "two")
     frozen = f"thresholds.file={one.path / 'thresholds.json'}"
-    with pytest.raises(UserError, match="needs the threshold corr_p33, which is null: no correct"):
+    with pytest.raises(UserError, match="threshold corr_p33, which is null: no correct"):
         categorize(again(two, frozen, "rubric.names=[conf-calibrated]"))
     categorize(again(two, frozen))
     assert "conf-calibrated" not in rubric_scores(two) and "exact-match" in rubric_scores(two)
