@@ -379,8 +379,8 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
     source = write_lines(tmp_path / "in.jsonl", ROWS[:1])
     before = source.read_bytes()
     for arguments, named in (
-        (["--file", source], "--out: is missing"),
-        (["--out", source], "--file: is missing"),
+        (["--file", source], "--out OUT"),
+        (["--out", source], "--file IN"),
         (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "input itself"),
         (["--file", tmp_path / "no.jsonl", "--out", tmp_path / "out"], "no such file"),
         (["--file", tmp_path, "--out", tmp_path / "out"], "is a folder"),

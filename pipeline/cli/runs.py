@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pipeline.base.console import note
 from pipeline.base.errors import DamagedData, UserError
+from pipeline.cli.verbs import VERBS
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.settings import RunConfig
 from pipeline.store import find, heartbeat, runfolder
@@ -38,8 +39,6 @@ def run_stages(run: Run) -> None:
 
 
 def _stages(run: Run) -> None:
-    from pipeline.cli.verbs import VERBS
-
     for stage in run.cfg.stages:
         # False: left to other processes; what comes after must wait for them.
         if VERBS[stage].function(Run(run.cfg)) is False:
@@ -62,12 +61,8 @@ def grade(
             _refuse_owed(run)
         grade(run, ask_math_verify=review)
         return
-    if not file or not out:
-        flag = "--out" if file else "--file"
-        raise UserError(f"{flag}: is missing; name both, as in --file in.jsonl --out out.jsonl")
-    if review or complete:
-        flag = "--review" if review else "--complete"
-        raise UserError(f"{flag}: is for a run folder; leave it out with --file")
+    if not file or not out or complete or review:
+        raise UserError("--file IN and --out OUT: name both, without --complete and --review")
     from pipeline.grade.file import grade_file
 
     grade_file(run.cfg, Path(file), Path(out))
@@ -77,11 +72,9 @@ def _refuse_owed(run: Run) -> None:
     """The array of `generate` may have been cancelled, or have come to nothing."""
     if owed := len(runfolder.owed(run)):
         makers = len(heartbeat.alive(run.path))
-        remedy = (
-            f"{makers} workers of another submission are at it, whose jobs follow"
-            if makers
-            else "see what ended the generate job, then submit again"
-        )
+        remedy = "see what ended the generate job, then submit again"
+        if makers:
+            remedy = f"{makers} workers of another submission are at it, whose jobs follow"
         raise UserError(f"{run.path}: {owed} attempts are owed, so nothing is graded; {remedy}")
 
 
