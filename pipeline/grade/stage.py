@@ -35,6 +35,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         DamagedData: when stored attempts cannot be read; they are set aside and owed again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
     if run.grades.exists() and not run.attempts.exists():
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     with lease.held(run.path / "grade.lease", "grading", wait=True):
@@ -49,7 +50,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
             raise UserError(f"{run.path}: no attempts to grade; run `python -m pipeline generate`")
         if attempts - graded or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            _grade_owed(run, graded, attempts, damage)
+            _grade_owed(run, golds, graded, attempts, damage)
         else:
             note(f"grade: nothing owed, all {len(attempts)} attempts are graded")
         runfolder.set_aside_attempts(run, damage)
@@ -58,8 +59,9 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
             review.write(run, ask_math_verify)
 
 
-def _grade_owed(run: Run, graded: set[Key], attempts: set[Key], damage: shards.Damage) -> None:
-    golds = {row["question_id"]: row["gold"] for row in run.questions}
+def _grade_owed(
+    run: Run, golds: dict[str, str], graded: set[Key], attempts: set[Key], damage: shards.Damage
+) -> None:
     known, worker = KnownGrades(run.cfg, default_folder(run.cfg)), workernames.worker_id()
     with Meter("grade", len(attempts), done=len(attempts & graded)) as meter:
         for number, batch in enumerate(_ungraded(run, graded, damage)):
