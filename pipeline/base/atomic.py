@@ -45,12 +45,12 @@ def write_text(path: Path, text: str, sync: bool = True) -> None:
         file.write(text.encode())
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Replace a text file atomically by lines that bring their own line ends."""
-    with replacing(path) as file:
-        file.writelines(line.encode() for line in lines)
-
-
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file atomically by one JSON value a line."""
-    write_lines(path, (json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    with replacing(path) as file:
+        for row in rows:
+            try:
+                line = json.dumps(row, ensure_ascii=False).encode()
+            except UnicodeEncodeError:  # half a surrogate pair: only an escape can hold it
+                line = json.dumps(row).encode()
+            file.write(line + b"\n")

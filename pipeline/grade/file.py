@@ -40,7 +40,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
                 row |= {"answer": extraction.answer, **grade._asdict()}
                 outcomes[grade.outcome] += 1
             meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
-    atomic.write_lines(target, map(_line, rows))
+    atomic.write_jsonl(target, rows)
     listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())
     note(f"grade: {len(rows)} rows{listed}; {known.summary()}")
     note(f"saved {target}")
@@ -73,12 +73,3 @@ def _checked(row: dict[str, Any], where: str) -> dict[str, Any]:
 def _attempt(row: dict[str, Any]) -> Attempt:
     cut = bool(row.get("truncated")) or row.get("finish_reason") == "length"
     return Attempt(row["gold"], row["completion"], cut)
-
-
-def _line(row: dict[str, Any]) -> str:
-    line = json.dumps(row, ensure_ascii=False)
-    try:
-        line.encode()
-    except UnicodeEncodeError:  # half a surrogate pair: only an escape can hold it
-        line = json.dumps(row)
-    return f"{line}\n"
