@@ -45,18 +45,13 @@ class Cohort:
 
     dataset: str
     question_ids: list[str]  # M, as the first member calls them
+    names: list[str]  # L, what tables call the models, each once
     members: list[Member]  # L; none where outcomes came without runs
     outcomes: Codes  # (L, M, N) positions in pipeline.store.outcomes.OUTCOMES, or OWED
     truncated: Codes  # (L, M, N): 1 cut off before a final box, 0 not, -1 not known
     differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
-    models: list[str] = field(default_factory=list)  # names where there are no members
     parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from
-
-    @property
-    def names(self) -> list[str]:
-        """What tables call the models, L of them, each once."""
-        return [member.name for member in self.members] or list(self.models)
 
     def matrix(self) -> Any:
         """1 correct, 0 not, masked where owed: int8, shape (L, M, N)."""
@@ -116,8 +111,8 @@ def from_arrays(
         raise ValueError("outcomes must be 1, 0 or -1")
     of_number = np.array([WRONG, CORRECT, OWED], np.int8)
     unknown = np.full(codes.shape, -1, np.int8)
-    ids, names = list(question_ids), list(models)
-    return Cohort(dataset, ids, [], of_number[codes.astype(np.int8)], unknown, models=names)
+    outcomes = of_number[codes.astype(np.int8)]
+    return Cohort(dataset, list(question_ids), list(models), [], outcomes, unknown)
 
 
 def pooled(cohorts: Sequence[Cohort]) -> Cohort:
@@ -148,11 +143,11 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     return Cohort(
         "pooled",
         [f"{cohort.dataset}/{qid}" for cohort in cohorts for qid in cohort.question_ids],
+        names,
         [],
         stacked(cohort.outcomes for cohort in cohorts),
         stacked(cohort.truncated for cohort in cohorts),
         [f"{c.dataset}: {line}" for c in cohorts for line in c.differences],
-        models=names,
         parts=list(cohorts),
     )
 
@@ -196,7 +191,7 @@ def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
         for name, of_run in rows.items()
     ]
     unlike = differences.lines({name: runs[name] for name in rows}, codes)
-    return Cohort(dataset, members[0].question_ids, members, codes, cut, unlike)
+    return Cohort(dataset, members[0].question_ids, [*rows], members, codes, cut, unlike)
 
 
 def _padded(codes: Codes, trials: int) -> Codes:

@@ -54,4 +54,5 @@ def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
             notices.append(f"{member.name} has no categories: {error}")
     members = [cohort.members[place] for place in places]
     outcomes, truncated = cohort.outcomes[places], cohort.truncated[places]
-    return replace(cohort, members=members, outcomes=outcomes, truncated=truncated)
+    names = [member.name for member in members]
+    return replace(cohort, names=names, members=members, outcomes=outcomes, truncated=truncated)

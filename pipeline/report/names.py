@@ -30,8 +30,8 @@ def shown(cohort: Cohort) -> Cohort:
         cohort,
         dataset=visible(cohort.dataset),
         question_ids=[visible(qid) for qid in cohort.question_ids],
+        names=[visible(name) for name in cohort.names],
         members=[replace(member, name=visible(member.name)) for member in cohort.members],
         differences=[visible(line) for line in cohort.differences],
         warnings=[visible(line) for line in cohort.warnings],
-        models=[visible(name) for name in cohort.models],
     )
