@@ -188,8 +188,8 @@ def test_brackets_and_names_of_emoji_are_printed_as_they_are(
 ) -> None:
     row = {"id": "q[/b]", "problem": "[red]x[/red] :smile: [/]", "answer": "[/2]"}
     path = write_questions(tmp_path / "a[bold].jsonl", [row])
-    wanted = ["model=custom", f"model.id={tiny}", "dataset=jsonl", f"dataset.path='{path}'"]
-    assert main(["run", "--dry-run", *wanted, f"run_dir={tmp_path / 'run'}"]) == 0
+    settings = ["model=custom", f"model.id={tiny}", "dataset=jsonl", f"dataset.path='{path}'"]
+    assert main(["run", "--dry-run", *settings, f"run_dir={tmp_path / 'run'}"]) == 0
     out = capsys.readouterr().out
     assert "q[/b], gold answer [/2]" in out
     assert "  | [red]x[/red] :smile: [/]\n" in out

@@ -125,8 +125,8 @@ def test_free_form_mappings_take_any_key() -> None:
     assert cfg.model.chat_template_kwargs == {"enable_thinking": True}
     assert cfg.model.engine_args == {"mamba": {"dtype": "float32"}}
     assert cfg.engine.args == {"swap_space": 4, "foo": "bar"}
-    kept = compose.load(["model=gpt-oss-20b-low", "model.chat_template_kwargs.extra=1"])
-    assert kept.model.chat_template_kwargs == {"reasoning_effort": "low", "extra": 1}
+    low_effort = compose.load(["model=gpt-oss-20b-low", "model.chat_template_kwargs.extra=1"])
+    assert low_effort.model.chat_template_kwargs == {"reasoning_effort": "low", "extra": 1}
 
 
 def test_what_may_be_written_for_short() -> None:

@@ -68,8 +68,8 @@ def test_rows_come_back_as_they_were(frames: list[list[dict[str, Any]]]) -> None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.journal"
         write(path, frames, ATTEMPTS)
-        found, damage = journal.read(path, ATTEMPTS)
-    assert [batch.to_pylist() for batch in found] == frames
+        batches, damage = journal.read(path, ATTEMPTS)
+    assert [batch.to_pylist() for batch in batches] == frames
     assert damage == []
 
 
@@ -79,9 +79,9 @@ def test_cut_anywhere_loses_only_what_was_cut(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        found, damage = journal.read(path, SMALL)
+        batches, damage = journal.read(path, SMALL)
         complete = sum(end <= size for end in ends)
-        assert [batch.to_pylist() for batch in found] == FRAMES[:complete], size
+        assert [batch.to_pylist() for batch in batches] == FRAMES[:complete], size
         assert bool(damage) == (size not in (0, *ends)), size
         assert all("unfinished last frame" in line for line in damage), size
 
@@ -94,8 +94,8 @@ def test_a_flipped_byte_costs_only_its_own_frame(tmp_path: Path, flip: int) -> N
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
         hit = sum(end <= at for end in ends)
-        found, damage = journal.read(path, SMALL)
-        assert [b.to_pylist() for b in found] == FRAMES[:hit] + FRAMES[hit + 1 :], at
+        batches, damage = journal.read(path, SMALL)
+        assert [b.to_pylist() for b in batches] == FRAMES[:hit] + FRAMES[hit + 1 :], at
         assert damage, at
 
 
@@ -107,8 +107,8 @@ def test_a_lying_length_costs_nothing_else(tmp_path: Path, length: int, checksum
     whole = path.read_bytes()
     forged = struct.pack("<8sII", MARKER, length, checksum)
     path.write_bytes(whole[: ends[0]] + forged + whole[ends[0] :] + forged)
-    found, damage = journal.read(path, SMALL)
-    assert [batch.to_pylist() for batch in found] == FRAMES
+    batches, damage = journal.read(path, SMALL)
+    assert [batch.to_pylist() for batch in batches] == FRAMES
     assert len(damage) == 2
 
 
@@ -118,20 +118,20 @@ def test_a_sound_checksum_over_nonsense_is_damage(tmp_path: Path, payload: bytes
     write(path, FRAMES)
     head = struct.pack("<8sII", MARKER, len(payload), zlib.crc32(payload))
     path.write_bytes(head + payload + path.read_bytes())
-    found, damage = journal.read(path, SMALL)
-    assert [batch.to_pylist() for batch in found] == FRAMES
+    batches, damage = journal.read(path, SMALL)
+    assert [batch.to_pylist() for batch in batches] == FRAMES
     assert len(damage) == 1
 
 
 def test_frames_with_other_columns_are_damage_not_a_crash(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     write(path, [[{"question_id": "q", "trial": 0}]], ATTEMPTS)
-    found, damage = journal.read(path, SMALL)
-    assert found == [] or all(batch.schema == SMALL for batch in found)
+    batches, damage = journal.read(path, SMALL)
+    assert batches == [] or all(batch.schema == SMALL for batch in batches)
     path.unlink()
     write(path, FRAMES)
-    found, damage = journal.read(path, ATTEMPTS)
-    assert found == [] and len(damage) == len(FRAMES)
+    batches, damage = journal.read(path, ATTEMPTS)
+    assert batches == [] and len(damage) == len(FRAMES)
 
 
 @settings(deadline=None, max_examples=60)
@@ -148,19 +148,19 @@ def test_zeros_after_a_power_cut_are_one_damaged_stretch(tmp_path: Path) -> None
     path = tmp_path / "a.journal"
     write(path, FRAMES)
     path.write_bytes(path.read_bytes() + bytes(10_000))
-    found, damage = journal.read(path, SMALL)
-    assert [batch.to_pylist() for batch in found] == FRAMES and len(damage) == 1
+    batches, damage = journal.read(path, SMALL)
+    assert [batch.to_pylist() for batch in batches] == FRAMES and len(damage) == 1
 
 
 def test_two_journals_joined_are_one(tmp_path: Path) -> None:
-    one, two = tmp_path / "1.journal", tmp_path / "2.journal"
-    write(one, FRAMES)
-    write(two, FRAMES[::-1])
-    one.write_bytes(one.read_bytes() + two.read_bytes())
-    assert frames_of(one) == FRAMES + FRAMES[::-1]
-    torn = two.read_bytes()[:-3]
-    one.write_bytes(torn + two.read_bytes())
-    assert frames_of(one) == FRAMES[:0:-1] + FRAMES[::-1]
+    first, second = tmp_path / "1.journal", tmp_path / "2.journal"
+    write(first, FRAMES)
+    write(second, FRAMES[::-1])
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    assert frames_of(first) == FRAMES + FRAMES[::-1]
+    torn = second.read_bytes()[:-3]
+    first.write_bytes(torn + second.read_bytes())
+    assert frames_of(first) == FRAMES[:0:-1] + FRAMES[::-1]
 
 
 def test_a_journal_has_one_writer(tmp_path: Path) -> None:
@@ -191,13 +191,13 @@ def small_disk(folder: Path, size: str = "256k") -> Iterator[Path]:
 
 def fill(path: Path) -> tuple[list[int], OSError, Journal]:
     """Append until the disk refuses; returns the keys that were accepted."""
-    writer, kept = Journal(path, SMALL), list[int]()
+    writer, accepted = Journal(path, SMALL), list[int]()
     for key in range(100_000):
         try:
             writer.append([{"key": key, "text": "x" * (key % 5000)}])
         except OSError as error:
-            return kept, error, writer
-        kept.append(key)
+            return accepted, error, writer
+        accepted.append(key)
     raise AssertionError("the disk never filled up")
 
 
@@ -205,10 +205,10 @@ def test_a_full_disk_keeps_every_accepted_row(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(64 << 10))
-        kept, error, writer = fill(disk / "a.journal")
-        found, damage = journal.read(writer.path, SMALL)
-        assert "No space left" in str(error) and len(kept) > 10
-        assert [batch["key"][0].as_py() for batch in found] == kept and damage == []
+        accepted, error, writer = fill(disk / "a.journal")
+        batches, damage = journal.read(writer.path, SMALL)
+        assert "No space left" in str(error) and len(accepted) > 10
+        assert [batch["key"][0].as_py() for batch in batches] == accepted and damage == []
         ballast.unlink()
         writer.append([{"key": -1, "text": "room again"}])
         writer.close()
@@ -223,8 +223,8 @@ def test_a_limit_on_file_size_keeps_every_accepted_row(tmp_path: Path) -> None:
         from test_journal import fill
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        kept, error, writer = fill(Path(sys.argv[1]))
-        print(len(kept), error.errno)
+        accepted, error, writer = fill(Path(sys.argv[1]))
+        print(len(accepted), error.errno)
         """
     )
     path = tmp_path / "a.journal"
@@ -235,7 +235,7 @@ def test_a_limit_on_file_size_keeps_every_accepted_row(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    kept, _ = map(int, done.stdout.split())
-    found, damage = journal.read(path, SMALL)
-    assert kept > 10 and damage == []
-    assert [batch["key"][0].as_py() for batch in found] == list(range(kept))
+    accepted, _ = map(int, done.stdout.split())
+    batches, damage = journal.read(path, SMALL)
+    assert accepted > 10 and damage == []
+    assert [batch["key"][0].as_py() for batch in batches] == list(range(accepted))

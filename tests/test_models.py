@@ -90,17 +90,17 @@ def test_remote_code_is_refused_unless_allowed(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_knows_weights_and_config(tiny: Path, tmp_path: Path) -> None:
-    found = models.fingerprint(at(tiny))
-    assert found.startswith("sha256:") and len(found) == len("sha256:") + 16
+    fingerprint = models.fingerprint(at(tiny))
+    assert fingerprint.startswith("sha256:") and len(fingerprint) == len("sha256:") + 16
     copy = copytree(tiny, tmp_path / "copy")
-    assert models.fingerprint(at(copy)) == found  # the place does not matter
+    assert models.fingerprint(at(copy)) == fingerprint  # the place does not matter
     weights = bytearray((copy / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (copy / "model.safetensors").write_bytes(weights)
     changed = models.fingerprint(at(copy))
     config = json.loads((copy / "config.json").read_text()) | {"rope_theta": 5000.0}
     (copy / "config.json").write_text(json.dumps(config))
-    assert len({found, changed, models.fingerprint(at(copy))}) == 3
+    assert len({fingerprint, changed, models.fingerprint(at(copy))}) == 3
 
 
 def test_large_weights_are_sampled(
@@ -109,6 +109,6 @@ def test_large_weights_are_sampled(
     monkeypatch.setattr(models, "_HASH_WHOLE_UP_TO", 0)
     monkeypatch.setattr(models, "_SAMPLE_BYTES", 64)
     other = make_model(tmp_path / "other", seed=1)  # the same sizes, other weights
-    found = models.fingerprint(at(tiny))
-    assert found != models.fingerprint(at(other))
-    assert found == models.fingerprint(at(copytree(tiny, tmp_path / "copy")))
+    fingerprint = models.fingerprint(at(tiny))
+    assert fingerprint != models.fingerprint(at(other))
+    assert fingerprint == models.fingerprint(at(copytree(tiny, tmp_path / "copy")))

@@ -33,15 +33,15 @@ def line(**fields: Any) -> str:
 
 
 def test_plain_questions(tmp_path: Path) -> None:
-    found, notes = load(write_questions(tmp_path / "q.jsonl", arithmetic(12)))
-    assert [q.id for q in found[:2]] == ["sums-01", "sums-02"] and found[-1].id == "sums-12"
-    assert found[2] == Question("sums-03", "3+3?", "6") and not notes
+    loaded, notes = load(write_questions(tmp_path / "q.jsonl", arithmetic(12)))
+    assert [q.id for q in loaded[:2]] == ["sums-01", "sums-02"] and loaded[-1].id == "sums-12"
+    assert loaded[2] == Question("sums-03", "3+3?", "6") and not notes
 
 
 def test_bom_crlf_blank_lines_and_unicode(tmp_path: Path) -> None:
     text = "\ufeff" + line() + "\n  \n" + line(id="b", problem="Où \u2028 est π?").strip()
-    found, notes = load(written(tmp_path, text.replace("\n", "\r\n")))
-    assert [q.id for q in found] == ["a", "b"] and found[1].problem == "Où \u2028 est π?"
+    loaded, notes = load(written(tmp_path, text.replace("\n", "\r\n")))
+    assert [q.id for q in loaded] == ["a", "b"] and loaded[1].problem == "Où \u2028 est π?"
     assert not notes
 
 
@@ -52,8 +52,8 @@ def test_numbers_become_text(tmp_path: Path) -> None:
         {"id": 9.0, "problem": "r", "answer": 70.0},
         {"id": "2025-I-1", "problem": "s", "answer": "025"},
     ]
-    found, _ = load(write_questions(tmp_path / "q.jsonl", rows))
-    assert [(q.id, q.gold) for q in found] == [
+    loaded, _ = load(write_questions(tmp_path / "q.jsonl", rows))
+    assert [(q.id, q.gold) for q in loaded] == [
         ("sums-07", "25"),
         ("sums-08", "0.5"),
         ("sums-09", "70"),
@@ -63,10 +63,10 @@ def test_numbers_become_text(tmp_path: Path) -> None:
 
 def test_field_names_and_ids_can_be_chosen(tmp_path: Path) -> None:
     path = write_questions(tmp_path / "q.jsonl", [{"ID": "x", "Q": "p?", "A": "1"}])
-    found, _ = load(path, fields=FieldNames(id="ID", problem="Q", answer="A"))
-    assert found == [Question("x", "p?", "1")]
-    found, _ = load(path, fields=FieldNames(id=None, problem="Q", answer="A"))
-    assert found[0].id == "sums-01"
+    loaded, _ = load(path, fields=FieldNames(id="ID", problem="Q", answer="A"))
+    assert loaded == [Question("x", "p?", "1")]
+    loaded, _ = load(path, fields=FieldNames(id=None, problem="Q", answer="A"))
+    assert loaded[0].id == "sums-01"
 
 
 def test_limit(tmp_path: Path) -> None:
@@ -80,19 +80,19 @@ def test_lost_backslashes_are_mended_and_reported(tmp_path: Path) -> None:
         {"id": 1, "problem": "Half of \frac{2}{3}, \beta, \alpha?", "answer": "\frac{1}{3}"},
         {"id": 2, "problem": "\fbox{x}\n\f\n", "answer": "3"},
     ]
-    found, notes = load(write_questions(tmp_path / "q.jsonl", rows))
-    assert found[0].gold == r"\frac{1}{3}"  # at the very start, where it is white space too
-    assert found[0].problem == r"Half of \frac{2}{3}, \beta, \alpha?"
-    assert found[1].problem == r"\fbox{x}"  # the form feed by itself was a page break
+    loaded, notes = load(write_questions(tmp_path / "q.jsonl", rows))
+    assert loaded[0].gold == r"\frac{1}{3}"  # at the very start, where it is white space too
+    assert loaded[0].problem == r"Half of \frac{2}{3}, \beta, \alpha?"
+    assert loaded[1].problem == r"\fbox{x}"  # the form feed by itself was a page break
     assert len(notes) == 3 and notes[0].startswith("sums-01: problem: 3")
     assert "sums-01: answer: 1" in notes[1]
 
 
 def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> None:
-    found, notes = load(
+    loaded, notes = load(
         written(tmp_path, line(answer="\\frac{") + line(id="b")[:-1].replace("1+1", "2+2"))
     )
-    assert len(found) == 2 and len(notes) == 1
+    assert len(loaded) == 2 and len(notes) == 1
     assert "a: gold answer" in notes[0] and "identical" in notes[0]
 
 
@@ -182,8 +182,8 @@ def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> 
     else:
         (folder / "train.csv").write_text("Problem,Answer,extra\n1+1?,2,x\n2+2?,4,y\n")
     names = FieldNames(id=None, problem="Problem", answer="Answer")
-    found, notes = load(folder, split="train", fields=names)
-    assert [(q.id, q.problem, q.gold) for q in found] == [
+    loaded, notes = load(folder, split="train", fields=names)
+    assert [(q.id, q.problem, q.gold) for q in loaded] == [
         ("sums-01", "1+1?", "2"),
         ("sums-02", "2+2?", "4"),
     ]
@@ -211,6 +211,6 @@ def test_an_empty_folder_is_refused(offline: Path) -> None:
 @pytest.mark.skipif(not CONTESTS.is_dir(), reason=f"no contest files in {CONTESTS.name}/")
 @pytest.mark.parametrize("name", ["aime24", "aime25", "brumo_2025", "hmmt_feb_2025"])
 def test_contest_files(name: str) -> None:
-    found, notes = load(CONTESTS / f"{name}.jsonl")
-    assert len({q.id for q in found}) == len({q.hash for q in found}) == 30
+    loaded, notes = load(CONTESTS / f"{name}.jsonl")
+    assert len({q.id for q in loaded}) == len({q.hash for q in loaded}) == 30
     assert not notes

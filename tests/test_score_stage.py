@@ -22,8 +22,8 @@ MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 
 def scored(run: Run, *overrides: str) -> dict[str, Any]:
     score(Run(load_folder(run.path, list(overrides))))
-    found: dict[str, Any] = json.loads((run.path / "scores.json").read_text())
-    return found
+    scores: dict[str, Any] = json.loads((run.path / "scores.json").read_text())
+    return scores
 
 
 def bayes_by_hand(marks: list[str], prior: list[str] | None = None) -> tuple[float, float]:
@@ -39,8 +39,8 @@ def bayes_by_hand(marks: list[str], prior: list[str] | None = None) -> tuple[flo
 
 
 def test_against_a_hand_computation_and_the_scoring_functions(tmp_path: Path) -> None:
-    found = scored(make_run(tmp_path / "run", MARKS))
-    uniform = found["uniform_prior"]
+    scores = scored(make_run(tmp_path / "run", MARKS))
+    uniform = scores["uniform_prior"]
     R = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
     mu, sigma = bayes_by_hand(list(MARKS.values()))
     assert mu == pytest.approx((3 / 6 + 5 / 6 + 1 / 6) / 3)
@@ -59,8 +59,8 @@ def test_against_a_hand_computation_and_the_scoring_functions(tmp_path: Path) ->
     # Pass@2 of 2 in 4: 1 - C(2,2)/C(4,2) = 5/6
     assert uniform["pass_at_k"] == pytest.approx({"1": 0.5, "2": (5 / 6 + 1) / 3, "4": 2 / 3})
     assert uniform["pass_at_k"]["2"] == pytest.approx(scoring.pass_at_k(R, 2))
-    assert (found["questions"], found["trials"], found["attempts"]) == (3, 4, 12)
-    assert "prior" not in found and "with_prior" not in found
+    assert (scores["questions"], scores["trials"], scores["attempts"]) == (3, 4, 12)
+    assert "prior" not in scores and "with_prior" not in scores
 
 
 def test_metrics_are_chosen_and_each_has_its_interval(
@@ -68,10 +68,10 @@ def test_metrics_are_chosen_and_each_has_its_interval(
 ) -> None:
     run = make_run(tmp_path / "run", MARKS)
     names = ["pass^2", "g-pass@4:0.5", "avg", "mg-pass@4", "max@2", "pass@8"]
-    found = scored(run, f"scoring.metrics=[{','.join(names)}]", "scoring.confidence=0.9")
+    scores = scored(run, f"scoring.metrics=[{','.join(names)}]", "scoring.confidence=0.9")
     shown = capsys.readouterr()
     R = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
-    assert list(found["metrics"]) == names[:-1]
+    assert list(scores["metrics"]) == names[:-1]
     assert "Pass@8: left out" in shown.err
     values = {
         "pass^2": scoring.pass_hat_k(R, 2),
@@ -81,12 +81,12 @@ def test_metrics_are_chosen_and_each_has_its_interval(
         "max@2": scoring.max_at_k(R, 2),
     }
     for name, value in values.items():
-        told = found["metrics"][name]
-        assert told == pytest.approx(parse(name).summary(R, 0.9)._asdict())
-        assert told["value"] == pytest.approx(value)
-        assert f"{told['low']:.4f} to {told['high']:.4f}" in shown.out
+        summary = scores["metrics"][name]
+        assert summary == pytest.approx(parse(name).summary(R, 0.9)._asdict())
+        assert summary["value"] == pytest.approx(value)
+        assert f"{summary['low']:.4f} to {summary['high']:.4f}" in shown.out
         assert parse(name).title(4) in shown.out
-    assert "Bayes@" not in shown.out and found["uniform_prior"]["bayes"]["mu"] > 0
+    assert "Bayes@" not in shown.out and scores["uniform_prior"]["bayes"]["mu"] > 0
 
 
 def test_a_metric_added_to_the_table_is_a_row(
@@ -94,9 +94,9 @@ def test_a_metric_added_to_the_table_is_a_row(
 ) -> None:
     entry = MetricFamily("2 of {k}", lambda k: of_credit(at_least(2, k)))
     monkeypatch.setitem(FAMILIES, "two-of@", entry)
-    found = scored(make_run(tmp_path / "run", MARKS), "scoring.metrics=[two-of@3]")
+    scores = scored(make_run(tmp_path / "run", MARKS), "scoring.metrics=[two-of@3]")
     # Of 2 right in 4 trials half of the triples hold both.
-    assert found["metrics"]["two-of@3"]["value"] == pytest.approx((0.5 + 1) / 3)
+    assert scores["metrics"]["two-of@3"]["value"] == pytest.approx((0.5 + 1) / 3)
     assert "2 of 3" in capsys.readouterr().out
 
 
@@ -108,10 +108,10 @@ def test_a_fitted_prior_only_when_asked_for(
     assert "empirical_bayes" not in scored(run)["uniform_prior"]
     shown = capsys.readouterr()
     assert "scoring.empirical_bayes=true" in shown.err + shown.out
-    found = scored(run, "scoring.empirical_bayes=true")["uniform_prior"]
+    scores = scored(run, "scoring.empirical_bayes=true")["uniform_prior"]
     mu, _, lo, hi = scoring.empirical_bayes_ci([[1] * 39 + [0]] * 12)
-    assert [found["empirical_bayes"][key] for key in ("mu", "low", "high")] == [mu, lo, hi]
-    assert lo < 39 / 40 < hi and not found["bayes"]["low"] < 39 / 40 < found["bayes"]["high"]
+    assert [scores["empirical_bayes"][key] for key in ("mu", "low", "high")] == [mu, lo, hi]
+    assert lo < 39 / 40 < hi and not scores["bayes"]["low"] < 39 / 40 < scores["bayes"]["high"]
     assert "empirical Bayes" in capsys.readouterr().out
 
 
@@ -149,42 +149,42 @@ def test_the_matrix_file(tmp_path: Path) -> None:
 
 def test_missing_trials_are_never_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     marks = {"q1": "11", "q2": "1010", "q3": "1.1+"}
-    found = scored(make_run(tmp_path / "run", marks))
+    scores = scored(make_run(tmp_path / "run", marks))
     mu, sigma = bayes_by_hand(list(marks.values()))
-    uniform = found["uniform_prior"]
+    uniform = scores["uniform_prior"]
     assert (uniform["bayes"]["mu"], uniform["bayes"]["sigma"]) == pytest.approx((mu, sigma))
     assert uniform["avg"]["mean"] == pytest.approx((1 + 0.5 + 1) / 3)
     assert list(uniform["pass_at_k"]) == ["1", "2"]  # the shortest question has two trials
-    assert found["attempts"] == 8
+    assert scores["attempts"] == 8
     assert "4 of 12 attempts" in capsys.readouterr().err
 
 
 def test_a_question_without_any_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = scored(make_run(tmp_path / "run", {"q1": "11", "q2": ""}))["uniform_prior"]
-    assert found["bayes"]["mu"] == pytest.approx((3 / 4 + 1 / 2) / 2)
-    assert "avg" not in found and "pass_at_k" not in found
+    scores = scored(make_run(tmp_path / "run", {"q1": "11", "q2": ""}))["uniform_prior"]
+    assert scores["bayes"]["mu"] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert "avg" not in scores and "pass_at_k" not in scores
     assert "1 questions" in capsys.readouterr().err
 
 
 def test_one_question_and_one_trial(tmp_path: Path) -> None:
-    found = scored(make_run(tmp_path / "run", {"q1": "1"}))["uniform_prior"]
-    assert found["bayes"]["mu"] == pytest.approx(2 / 3)
-    assert "stderr_over_questions" not in found["avg"]
-    assert found["pass_at_k"] == {"1": 1.0}
+    scores = scored(make_run(tmp_path / "run", {"q1": "1"}))["uniform_prior"]
+    assert scores["bayes"]["mu"] == pytest.approx(2 / 3)
+    assert "stderr_over_questions" not in scores["avg"]
+    assert scores["pass_at_k"] == {"1": 1.0}
 
 
 def test_the_bound_if_the_undecided_were_correct(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     marks = {"q1": "1u0t", "q2": "10~.", "q3": "0000"}
-    found = scored(make_run(tmp_path / "run", marks))["uniform_prior"]
+    scores = scored(make_run(tmp_path / "run", marks))["uniform_prior"]
     best = [line.replace("u", "1").replace("t", "1") for line in marks.values()]
-    bound = found["bayes_if_undecided_were_correct"]
+    bound = scores["bayes_if_undecided_were_correct"]
     assert (bound["mu"], bound["sigma"]) == pytest.approx(bayes_by_hand(best))
-    assert found["bayes"]["mu"] == pytest.approx(bayes_by_hand(list(marks.values()))[0])
+    assert scores["bayes"]["mu"] == pytest.approx(bayes_by_hand(list(marks.values()))[0])
     assert "all undecided correct" in capsys.readouterr().out
-    found = scored(make_run(tmp_path / "other", {"q1": "10~-"}))["uniform_prior"]
-    assert "bayes_if_undecided_were_correct" not in found
+    scores = scored(make_run(tmp_path / "other", {"q1": "10~-"}))["uniform_prior"]
+    assert "bayes_if_undecided_were_correct" not in scores
 
 
 def test_a_prior_is_matched_by_hash_and_shown_beside_the_uniform_one(
@@ -194,12 +194,12 @@ def test_a_prior_is_matched_by_hash_and_shown_beside_the_uniform_one(
     # Other ids' order and one more question; only the first two trials are the prior.
     theirs = {"q3": "110.", "extra": "0000", "q1": "001+", "q2": "101u"}
     other = make_run(tmp_path / "earlier", theirs, "tag=earlier")
-    found = scored(run, f"prior={other.path}", "prior.trials=2")
-    assert found["prior"] == {"run": str(other.path), "trials": 2}
+    scores = scored(run, f"prior={other.path}", "prior.trials=2")
+    assert scores["prior"] == {"run": str(other.path), "trials": 2}
     prior = [theirs[q][:2] for q in MARKS]
     expected = bayes_by_hand(list(MARKS.values()), prior)
-    assert (found["with_prior"]["mu"], found["with_prior"]["sigma"]) == pytest.approx(expected)
-    uniform = found["uniform_prior"]["bayes"]
+    assert (scores["with_prior"]["mu"], scores["with_prior"]["sigma"]) == pytest.approx(expected)
+    uniform = scores["uniform_prior"]["bayes"]
     assert uniform["mu"] == pytest.approx(bayes_by_hand(list(MARKS.values()))[0])
     table = capsys.readouterr().out
     assert "Bayes@4 (uniform prior)" in table and "Bayes@4 (prior: 2 trials)" in table
@@ -211,10 +211,10 @@ def test_a_prior_is_matched_by_hash_and_shown_beside_the_uniform_one(
 def test_a_prior_uses_all_trials_unless_told(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", MARKS)
     other = make_run(tmp_path / "earlier", {"q1": "101", "q2": "t10", "q3": "0-1"})
-    found = scored(run, f"prior={other.path}")
-    assert found["prior"]["trials"] == 3
+    scores = scored(run, f"prior={other.path}")
+    assert scores["prior"]["trials"] == 3
     expected = bayes_by_hand(list(MARKS.values()), ["101", "010", "001"])
-    assert found["with_prior"]["mu"] == pytest.approx(expected[0])
+    assert scores["with_prior"]["mu"] == pytest.approx(expected[0])
 
 
 def test_priors_that_do_not_fit(tmp_path: Path) -> None:
@@ -244,16 +244,16 @@ def test_priors_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_trials_lowered_and_raised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path / "run", MARKS)
-    found = scored(run, "sampling.trials=2")
-    assert (found["trials"], found["attempts"]) == (2, 6)
+    scores = scored(run, "sampling.trials=2")
+    assert (scores["trials"], scores["attempts"]) == (2, 6)
     mu, _ = bayes_by_hand([line[:2] for line in MARKS.values()])
-    assert found["uniform_prior"]["bayes"]["mu"] == pytest.approx(mu)
-    assert sum(found["shares"][n] for n in ("correct", "wrong", "no_answer")) == pytest.approx(1)
-    assert found["shares"]["truncated"] == 0  # it is in trial 2, the third
+    assert scores["uniform_prior"]["bayes"]["mu"] == pytest.approx(mu)
+    assert sum(scores["shares"][n] for n in ("correct", "wrong", "no_answer")) == pytest.approx(1)
+    assert scores["shares"]["truncated"] == 0  # it is in trial 2, the third
     capsys.readouterr()
-    found = scored(run, "sampling.trials=8")
-    assert (found["trials"], found["attempts"]) == (8, 12)
-    assert found["uniform_prior"]["bayes"]["mu"] == pytest.approx(
+    scores = scored(run, "sampling.trials=8")
+    assert (scores["trials"], scores["attempts"]) == (8, 12)
+    assert scores["uniform_prior"]["bayes"]["mu"] == pytest.approx(
         bayes_by_hand(list(MARKS.values()))[0]
     )
     assert "12 of 24 attempts" in capsys.readouterr().err
@@ -274,9 +274,9 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 
 def test_strong_shrinkage_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     easy = {f"q{i}": "1" * 20 for i in range(30)}
-    found = scored(make_run(tmp_path / "easy", easy))
+    scores = scored(make_run(tmp_path / "easy", easy))
     expected = (21 / 22 - 1) / math.sqrt(21 / 22**2 / 23 / 30)
-    assert found["uniform_prior"]["bayes"]["shrinkage"] == pytest.approx(expected)
+    assert scores["uniform_prior"]["bayes"]["shrinkage"] == pytest.approx(expected)
     assert f"moved μ by {expected:+.2f} σ" in capsys.readouterr().err
     scored(make_run(tmp_path / "even", {"q1": "10", "q2": "01"}))
     assert "moved μ" not in capsys.readouterr().err

@@ -60,12 +60,12 @@ def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
     for kind, text in texts.items():
         subprocess.run(["bash", "-n"], input=text.encode(), check=True)
         assert text.startswith("#!/bin/bash\n") and "{{" not in text and "\n\n\n" not in text
-        told = _directives(text)
-        assert f"--job-name={kind}" in told and "--account=lab" in told
-        assert {"--requeue", "--open-mode=append", "--kill-on-invalid-dep=yes"} <= set(told)
-        assert ("--partition=gpu" in told) == (kind in ("generate", "verify"))
-        assert ("--constraint=h200" in told) == (kind in ("generate", "verify"))
-        assert ("--qos=long" in told) == (kind in ("generate", "verify"))
+        directives = _directives(text)
+        assert f"--job-name={kind}" in directives and "--account=lab" in directives
+        assert {"--requeue", "--open-mode=append", "--kill-on-invalid-dep=yes"} <= set(directives)
+        assert ("--partition=gpu" in directives) == (kind in ("generate", "verify"))
+        assert ("--constraint=h200" in directives) == (kind in ("generate", "verify"))
+        assert ("--qos=long" in directives) == (kind in ("generate", "verify"))
         assert "module load cuda\nexport HF_HUB_OFFLINE=1\n" in text
     generate = _directives(texts["generate"])
     assert {"--array=0-3%16", "--gres=gpu:8", "--cpus-per-task=96", "--mem=1000G"} <= set(generate)
@@ -81,7 +81,7 @@ def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
 
 def test_a_site_without_limits_states_none(tmp_path: Path) -> None:
     off = ["time=null", "memory=null", "gpus=0", "cpu_jobs.time=null", "cpu_jobs.memory=null"]
-    plan = _plan(tmp_path, *(f"cluster.{one}" for one in off))
+    plan = _plan(tmp_path, *(f"cluster.{limit}" for limit in off))
     for kind in plan.kinds:
         text = scripts.render(plan, kind)
         subprocess.run(["bash", "-n"], input=text.encode(), check=True)
@@ -93,8 +93,8 @@ def test_any_path_survives_the_shell(tmp_path: Path) -> None:
     plan = _plan(tmp_path / ODD, names=("x y", "z\n'"))
     text = scripts.render(plan, "generate")
     head = text[: text.index("replicas=")]
-    got = _bash(f'{head}\nprintf "%s\\0" "$here" "${{runs[@]}}"').split("\0")[:-1]
-    assert got == [str(plan.folder), *(run.cfg.run_dir for run in plan.runs)]
+    paths = _bash(f'{head}\nprintf "%s\\0" "$here" "${{runs[@]}}"').split("\0")[:-1]
+    assert paths == [str(plan.folder), *(run.cfg.run_dir for run in plan.runs)]
     subprocess.run(["bash", "-n"], input=scripts.render(plan, "report").encode(), check=True)
 
 
@@ -144,8 +144,8 @@ def test_a_stop_at_the_time_limit_counts(tmp_path: Path) -> None:
     plan = _plan(tmp_path, "cluster.time=00:02:00", "cluster.warn_s=30")
     plan.folder.mkdir(parents=True)
     script = scripts.render(plan, "generate").replace("SECONDS <", "SECONDS + 9999 <")
-    found = [_played(script, tmp_path, "exit 85") for _ in range(3)]
-    assert ["scontrol requeue" in out for _, out in found] == [True, True, False]
+    starts = [_played(script, tmp_path, "exit 85") for _ in range(3)]
+    assert ["scontrol requeue" in out for _, out in starts] == [True, True, False]
 
 
 def test_dry_run_shows_the_scripts_and_writes_nothing(
@@ -223,13 +223,13 @@ def test_without_slurm_one_line_says_so(
 def test_runs_that_are_done_are_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = [make_run(tmp_path / name, {"q": "11"}, "verifier=none") for name in ("a", "b", "c")]
-    for run in made[:2]:
+    runs = [make_run(tmp_path / name, {"q": "11"}, "verifier=none") for name in ("a", "b", "c")]
+    for run in runs[:2]:
         runfolder.write_json(run.path / "scores.json", {"attempts": 2})
     more = make_run(tmp_path / "d", {"q": "1."}, "verifier=none", "sampling.prompt_logprobs=false")
     from pipeline.cluster.submit import _planned as planned
 
-    off = [Run(compose.load_folder(r.path, ["sampling.prompt_logprobs=false"])) for r in made]
+    off = [Run(compose.load_folder(r.path, ["sampling.prompt_logprobs=false"])) for r in runs]
     plan = planned([*off, more])
     assert [r.path.name for r in plan.owing] == ["d"]
     assert [r.path.name for r in plan.unscored] == ["c", "d"]
@@ -246,15 +246,20 @@ def test_folders_of_runs_keep_their_settings(
     from pipeline.cluster.submit import _configurations
 
     runs = tmp_path / "runs" / "sums"
-    made = ["engine.replicas=8", "cluster.gpus=8", "cluster.setup=module load x", "verifier=none"]
+    settings = [
+        "engine.replicas=8",
+        "cluster.gpus=8",
+        "cluster.setup=module load x",
+        "verifier=none",
+    ]
     for name in ("a", "b"):
-        make_run(runs / name, {"q": "1."}, *made)
+        make_run(runs / name, {"q": "1."}, *settings)
     (runs / "_grading").mkdir()
     every = [str(path) for path in sorted(runs.iterdir())]
     for named in ([str(tmp_path / "runs")], [str(runs)], every):
-        found = _configurations(named)
-        assert [cfg.run_dir for cfg in found] == [f"{runs}/a", f"{runs}/b"]
-        assert {(c.cluster.setup, c.cluster.gpus) for c in found} == {("module load x", 8)}
+        cfgs = _configurations(named)
+        assert [cfg.run_dir for cfg in cfgs] == [f"{runs}/a", f"{runs}/b"]
+        assert {(c.cluster.setup, c.cluster.gpus) for c in cfgs} == {("module load x", 8)}
     [cfg] = _configurations([f"{runs}/a", "cluster=default", "cluster.gpus=4"])
     assert (cfg.cluster.setup, cfg.cluster.gpus, cfg.engine.replicas) == ("", 4, 4)
     [cfg] = _configurations([f"{runs}/a", "cluster.gpus=2", "engine.replicas=1"])
@@ -276,8 +281,8 @@ def test_jobs_without_submissions_or_slurm_are_none(
 ) -> None:
     assert jobs.of([tmp_path])[tmp_path] == []
     (tmp_path / "_slurm").mkdir()
-    told = {"generate": {"id": "12", "tasks": [0, 2]}, "report": {"id": "15", "tasks": None}}
-    (tmp_path / "_slurm" / "x.json").write_text(json.dumps({"folder": "/x", "jobs": told}))
+    submitted = {"generate": {"id": "12", "tasks": [0, 2]}, "report": {"id": "15", "tasks": None}}
+    (tmp_path / "_slurm" / "x.json").write_text(json.dumps({"folder": "/x", "jobs": submitted}))
     (tmp_path / "_slurm" / "torn.json").write_text('{"jobs": ')
     monkeypatch.setenv("PATH", str(tmp_path))
     assert jobs.of([tmp_path])[tmp_path] == []

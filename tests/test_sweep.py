@@ -12,15 +12,15 @@ from pipeline.config import sweep
 
 
 def test_commas_make_combinations_and_lists_and_quotes_do_not() -> None:
-    found = sweep.expand(["model=a,b", "dataset=x,y", "prior=runs/a"])
-    assert [" ".join(one[:2]) for one in found] == [
+    combinations = sweep.expand(["model=a,b", "dataset=x,y", "prior=runs/a"])
+    assert [" ".join(settings[:2]) for settings in combinations] == [
         "model=a dataset=x",
         "model=a dataset=y",
         "model=b dataset=x",
         "model=b dataset=y",
     ]
-    for one in ("rubric=a,b", "scoring.metrics=[bayes,avg]", "dataset.path='a,b'", "a folder"):
-        assert sweep.expand([one]) == [[one]]
+    for setting in ("rubric=a,b", "scoring.metrics=[bayes,avg]", "dataset.path='a,b'", "a folder"):
+        assert sweep.expand([setting]) == [[setting]]
     assert sweep.expand(["sampling.trials=range(1,4)"]) == [
         ["sampling.trials=1"],
         ["sampling.trials=2"],
