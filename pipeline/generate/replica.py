@@ -1,7 +1,7 @@
 """One of several replicas on a node: a worker in a process of its own, watched by `supervise.py`.
 
-The order to work comes pickled on standard input. What the worker is at it says in its session;
-what it or a library prints goes into a log.
+The order to work comes pickled on standard input. What the worker is at it says in its session, on
+standard output only why it ended, for a disk may be full; what a library prints goes into a log.
 """
 
 import os
@@ -9,7 +9,6 @@ import pickle
 import sys
 from dataclasses import dataclass
 
-from pipeline.base.console import fail
 from pipeline.base.errors import DamagedData, Interrupted, UserError
 from pipeline.config.settings import RunConfig
 from pipeline.engines import children
@@ -28,7 +27,9 @@ class Order:
 
 def main() -> int:
     """Work until nothing is left; returns the exit status, as the command line has it."""
-    with stopping.requests(patient=True) as stop:
+    parent = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    with parent, stopping.requests(patient=True) as stop:
         order: Order = pickle.load(sys.stdin.buffer)
         children.die_with(order.parent)
         if order.cores:
@@ -40,10 +41,10 @@ def main() -> int:
         try:
             work(Run(order.cfg), stop, order.number)
         except (UserError, Interrupted) as error:
-            fail(str(error))
+            parent.write(str(error))
             return error.exit_code
         except (DamagedData, OSError) as error:
-            fail(str(error))
+            parent.write(str(error))
             return 1
         return 0
 

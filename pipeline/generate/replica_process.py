@@ -38,6 +38,7 @@ class Replica:
     past: Counter[str] = field(default_factory=Counter)  # `COUNTS` of the processes before
     starts_in_vain: int = 0  # processes in a row that made none
     code: int = 0  # the status of the latest process that ended badly
+    error: str = ""  # why the latest process ended
     failed: str = ""  # why nobody works here now
     since: str = ""  # names of workers that begin later are greater
     logged: int = 0  # bytes in the log before this process
@@ -48,11 +49,6 @@ class Replica:
     def loaded(self) -> bool:
         """Whether the latest process got as far as a loaded engine."""
         return "load_s" in self.record
-
-    @property
-    def error(self) -> str:
-        """What the latest process said before it ended."""
-        return self.record.get("error") or ""
 
     def total(self, count: str) -> int:
         """Of all processes so far, one of `COUNTS`."""
@@ -65,7 +61,7 @@ class Replica:
             OSError: when its log cannot be written.
         """
         self.record, self.silent_since = {}, None
-        self.failed = self.killed_because = ""
+        self.error = self.failed = self.killed_because = ""
         self.since = f"{time.time_ns() // 1000:016d}"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         path = filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")])
@@ -74,7 +70,7 @@ class Replica:
             self.process = subprocess.Popen(
                 PROGRAM,
                 stdin=subprocess.PIPE,
-                stdout=log,
+                stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **self.share.environment, "PYTHONPATH": os.pathsep.join(path)},
                 process_group=0,  # the terminal's Ctrl-C is the parent's business
@@ -114,6 +110,10 @@ class Replica:
         """The exit status of a process that has ended since, or None; counts what it made."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
+        assert self.process.stdout is not None
+        os.set_blocking(self.process.stdout.fileno(), False)  # a stuck child may hold it open
+        with self.process.stdout as stdout:
+            self.error = (stdout.read() or b"").decode(errors="replace")
         self.read(workers.sessions(run.path))
         for line in self._log_lines():
             if line.startswith("warning: "):
