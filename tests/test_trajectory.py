@@ -961,7 +961,7 @@ def test_the_demo_from_checkpoints_to_a_page(
     assert main.main(first) == 0
     told = capfd.readouterr()
     assert "evaluating 2 of 2: demo-step-3800, about" in told.err
-    assert "over 2 steps" in told.out
+    assert "over the 2 steps" in told.out
 
     merge = [*own, f"checkpoints={DEMO}/step-3[789]00", "merge=2", "merge.keep=false"]
     assert main.main([*merge, "greedy=false"]) == 0

@@ -1,5 +1,6 @@
 """The settings of `trajectory`: its own keys, and those of the runs that it makes."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pipeline.config import overrides, sweep
 from pipeline.config.checks import limited
 from pipeline.config.scoring import MetricsConfig
 from pipeline.config.settings import RunConfig
+from scoring.metrics.table import DEFAULT
 
 # What the verb says itself about each of its runs.
 _OWN = {
@@ -18,7 +20,6 @@ _OWN = {
     "model.id": "checkpoints= says where the weights are",
     "model.checkpoint": "checkpoints= says which ones",
 }
-METRICS = ("avg", "bayes", "pass@1", "pass@2", "pass@4", "pass@8", "pass@16")
 _LETTERS = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 
 
@@ -46,7 +47,7 @@ class PriceSettings:
 class ResearchConfig(MetricsConfig):
     """What `trajectory` and `prr` share: metrics, the seed of their draws, prices, a folder."""
 
-    metrics: list[str] = limited([*METRICS])  # avg and bayes are always there
+    metrics: list[str] = limited([*DEFAULT, "pass@16"])  # avg and bayes are always there
     seed: int = limited(0, "[0, inf)")
     prices: PriceSettings = field(default_factory=PriceSettings)
     out: str | None = limited(None, named=True)
@@ -108,8 +109,7 @@ def load(arguments: Sequence[str]) -> Settings:
 def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
     """The patterns of each training run: `checkpoints=...`, or `checkpoints.NAME=...`."""
     patterns: dict[str, list[str]] = {}
-    for argument in arguments:
-        key, text = overrides.split(argument)
+    for key, text in map(overrides.split, arguments):
         _, dot, name = key.partition(".")
         if dot and not re.fullmatch(_LETTERS, name):
             raise UserError(f"{key}: the name of a training run is letters, digits, - . and _")
@@ -120,27 +120,23 @@ def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
             )
         patterns[name] = overrides.texts(key, text)
         if not patterns[name]:
-            raise UserError(f"{argument}: names no checkpoint; write {key}=FOLDER")
+            raise UserError(f"{key}={text}: names no checkpoint; write {key}=FOLDER")
     if not patterns:
         raise UserError("checkpoints: none named; write checkpoints=FOLDER, which holds them")
     if "" in patterns and len(patterns) > 1:
-        other = next(name for name in patterns if name)
-        raise UserError(
-            f"checkpoints= and checkpoints.{other}=: give every training run a name, or none"
-        )
+        raise UserError("checkpoints: give every training run a name, or none to the only one")
     return patterns
 
 
-def _of_runs(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def _of_runs(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
     """Settings of all runs, and those of each data set."""
     for argument in arguments:
         key, _ = overrides.split(argument)
         if why := _OWN.get(overrides.full_key(RunConfig, key) or key):
             raise UserError(f"{argument}: leave it out; {why}")
-    combinations = sweep.expand(list(arguments))
-    sets = [set(combination) for combination in combinations]
-    shared = set.intersection(*sets)
-    for setting in set.union(*sets) - shared:
+    combinations = sweep.expand(arguments)
+    shared = set.intersection(*map(set, combinations))
+    for setting in {*itertools.chain(*combinations)} - shared:
         key, _ = overrides.split(setting)
         if key == "model":
             raise UserError(

@@ -79,10 +79,8 @@ def reversal_rate_ci(
     the mean over questions of 1 - (1 - p)^k, and the rate of a draw is :func:`reversal_rate` of
     these scores.
 
-    The posterior mean is no better guess of the rate. It counts a pair with the chance that it is
-    reversed: about 1/2 where trials cannot tell its models apart, be its point scores reversed, in
-    order or tied. Mostly that pulls it towards 1/2, and the interval need not hold the rate.
-
+    The posterior mean is no better guess of the rate: a pair that the trials cannot tell apart
+    counts about 1/2, be it reversed, in order or tied, and the interval need not hold the rate.
     With different N among the models of a side, the prior pulls those with fewer trials further to
     the middle (as in :func:`scoring.compare`): run the missing trials first.
 
@@ -145,9 +143,9 @@ def reversal_probability(
     Its mean over pairs is the posterior mean of the rate, since expectations add up even where
     pairs depend on each other.
 
-    Arguments and errors are those of :func:`scoring.pairwise_z`, of the same models in both; before
-    and after, leading axes are broadcast. The chances have shape (..., L, L), and are 0 on the
-    diagonal. Scores without uncertainty that are equal but for rounding are a tie, and no reversal.
+    Arguments and errors are those of :func:`scoring.pairwise_z`, of the same models in both;
+    leading axes are broadcast. The chances have shape (..., L, L), and are 0 on the diagonal and
+    for a tie: scores without uncertainty that are equal but for rounding.
 
     >>> reversal_probability([0.5, 0.6], 0.05, [0.7, 0.7], 0.05).round(4).tolist()
     [[0.0, 0.5], [0.5, 0.0]]

@@ -32,10 +32,9 @@ class Stability(NamedTuple):
     """How steadily one score follows training.
 
     tau is :func:`monotone_tau` of the trials themselves; _mean, _low and _high are its mean and
-    percentile interval over replicates. tau_b is :func:`progress_tau_b`, likewise over the
-    replicates that have one: ``None`` where all scores are tied, and for the last three where they
-    are in every replicate; tau_b_undefined is the share of those in which all scores are tied. down
-    is :func:`down_share`, likewise.
+    percentile interval over replicates. tau_b is :func:`progress_tau_b`, ``None`` where all scores
+    are tied, likewise over the replicates that are not; tau_b_undefined is the share of those that
+    are. down is :func:`down_share`, likewise.
     """
 
     tau: float
@@ -140,14 +139,13 @@ def stability(
 ) -> Stability:
     """How steadily a score follows training, with the uncertainty that few trials leave.
 
-    Replicates are those of :func:`resample`: other trials of these questions by these
-    checkpoints, each as good as its trials were. Pass outcomes rather than counts, so that trials
-    which share a seed are drawn together. They hold the noise of the trials twice, once
-    from the trials at hand, so that their mean tau is mostly below tau itself. With ``trials``
-    below N, the mean is about what tau fewer trials would have shown.
+    Replicates are those of :func:`resample`; pass outcomes rather than counts, so that trials which
+    share a seed are drawn together. They hold the noise of the trials twice, once from the trials
+    at hand, so that their mean tau is mostly below tau itself. With ``trials`` below N, the mean is
+    about what tau fewer trials would have shown.
 
-    Beware of Pass@k with k near N. It has few levels, and ties are discordant, so that its tau is
-    far below that of the true scores; replicates tie less, and the interval may miss both.
+    Beware of Pass@k with k near N: ties are discordant, so that its tau is far below that of the
+    true scores; replicates tie less, and the interval may miss both.
 
     Args:
         R: as for :func:`scoring.pass_at_k`, of the n checkpoints of one training in their order,

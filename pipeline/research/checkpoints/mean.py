@@ -48,10 +48,10 @@ def average(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     """The element-wise mean of float tensors of shape (n,), added in float64 and rounded once.
 
     To the nearest number of `dtype`, ties to even. torch goes from float64 to 16 bits through
-    float32; what float32 rounds to a tie is then rounded wrongly: 1 + 2^-8 + 2^-32 becomes 1 in
-    bfloat16, whose next number is 1 + 2^-7. So the step to float32 rounds to odd here: what is not
-    exact gets a last bit of 1, which is no tie, and lies on the right side of every tie. (Below
-    2^-126 float32 has fewer bits; means of numbers of 16 bits have none to lose there.)
+    float32; what that rounds to a tie is then rounded wrongly: 1 + 2^-8 + 2^-32 becomes 1 in
+    bfloat16. So the step to float32 rounds to odd here: what is not exact gets a last bit of 1, and
+    lies on the right side of every tie. (Below 2^-126 float32 has fewer bits; means of numbers of
+    16 bits have none to lose there.)
 
     Source: Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms
     using rounding to odd" (2008).

@@ -30,12 +30,7 @@ def of(
     questions: Sequence[Question],
     known: Callable[[Window], str | None] = windows.known,
 ) -> Remaining:
-    """What the run of an evaluation lacks; no engine and no tokenizer is loaded.
-
-    Args:
-        evaluation: which run.
-        questions: those of its data set.
-        known: what says the fingerprint of weights.
+    """What the run of an evaluation lacks, on the questions of its data set; no engine is loaded.
 
     Raises:
         UserError: the folder was made with other settings, weights or questions; what is in the

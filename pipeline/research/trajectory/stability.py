@@ -165,17 +165,10 @@ def stability_table(rows: Rows, cfg: TrajectoryConfig, steps: str | None = None)
         *columns(group="real", real_up="up", real_down="down"),
         *KEYS,
     ]
-    title = f"how steadily a score follows training{_over(shown, steps)}"
+    points = " or ".join(map(str, values(shown, "n")))
+    over = f", over the {points} steps that all windows share" if steps == COMMON else ""
+    title = f"how steadily a score follows training{over}"
     return Table(title, heads, shown, _notes(shown, cfg))
-
-
-def _over(rows: Rows, steps: str | None) -> str:
-    """Which steps rows are over, for a title."""
-    points = values(rows, "n")
-    if steps is None or len(points) != 1:
-        return ", over the steps that all windows share" if steps == COMMON else ""
-    merged = any(row["window"] > 1 for row in rows)
-    return f", over {points[0]} steps" + " that all windows share" * merged
 
 
 def _notes(rows: Rows, cfg: TrajectoryConfig) -> list[str]:

@@ -76,14 +76,14 @@ def read(plan: TrajectoryPlan) -> list[Track]:
         UserError: two runs do not hold the same questions; an attempt without a grade.
     """
     trainings = [training.name for training in plan.trainings]
-    groups: dict[tuple[int, int, int], list[Evaluation]] = {}
-    for evaluation in plan.evaluations:
-        window = evaluation.window
-        training = trainings.index(window.training)
-        place = (training, plan.datasets.index(evaluation.dataset), window.size)
-        groups.setdefault(place, []).append(evaluation)
+
+    def place(of: Evaluation) -> tuple[int, int, int]:
+        window = of.window
+        return trainings.index(window.training), plan.datasets.index(of.dataset), window.size
+
     orders: dict[str, list[str]] = {}  # hashes of a data set's questions, alike in all tracks
-    return [_track(groups[place], orders) for place in sorted(groups)]
+    groups = itertools.groupby(sorted(plan.evaluations, key=place), place)
+    return [_track([*evaluations], orders) for _, evaluations in groups]
 
 
 def _track(evaluations: Sequence[Evaluation], orders: dict[str, list[str]]) -> Track:
