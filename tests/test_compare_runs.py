@@ -176,7 +176,9 @@ def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
         assert "s.e. over questions" in text and "s.e. q" not in text
 
 
-def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
+def test_several_data_sets_give_table_2_and_a_pooled_column(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     more = {
         "good": {"d": "00", "e": "01"},
         "near": {"d": "11", "e": "11"},
@@ -197,6 +199,10 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path) -> None:
     text = (root / "out" / "rankings.tex").read_text()
     assert r"\multicolumn{2}{c}{sums} & \multicolumn{2}{c}{more}" in text
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
+    out = capsys.readouterr().out
+    assert all(f"metrics: {name}" in out for name in ("sums", "more", "pooled"))
+    assert "order of neighbours" not in out
+    assert (root / "out" / "_pooled" / "metrics.csv").is_file()
     assert (root / "out" / "more" / "neighbours.csv").is_file()
     assert "all 5 questions" in (root / "out" / "rankings.md").read_text()
     with (root / "out" / "rankings.csv").open() as file:

@@ -50,8 +50,7 @@ def compare(cfg: AnalysisConfig) -> None:
         except UserError as error:
             warn(str(error))
         else:
-            board = leaderboard.leaderboard(stack, cfg)
-            of_stack = {"leaderboard": board} | _order(stack, cfg)
+            of_stack = _tables(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
             record["pooled"] = _record(stack, cfg, of_stack)
         tables["rankings"] = rankings(cohorts, cfg, stack)
@@ -129,7 +128,12 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     tables = {"leaderboard": board}
     if (chosen := leaderboard.metrics(board, cfg)) is not None:
         tables["metrics"] = chosen
-    tables |= {"attempts": leaderboard.attempts(board)} | _order(cohort, cfg)
+    tables["attempts"] = leaderboard.attempts(board)
+    if len(cohort.names) > 1:
+        tables["neighbours"] = neighbours.order_of_neighbours(cohort, cfg)
+        tables["posterior_ranks"] = neighbours.posterior_ranks(cohort, cfg)
+    else:
+        warn(f"{cohort.dataset}: one model only, {cohort.names[0]}; ranks need two")
     if any((member.run.path / "categories").is_dir() for member in cohort.members):
         try:
             tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
@@ -147,21 +151,11 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     return tables
 
 
-def _order(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
-    if len(cohort.names) < 2:
-        warn(f"{cohort.dataset}: one model only, {cohort.names[0]}; ranks need two")
-        return {}
-    return {
-        "neighbours": neighbours.order_of_neighbours(cohort, cfg),
-        "posterior_ranks": neighbours.posterior_ranks(cohort, cfg),
-    }
-
-
 def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> dict[str, Any]:
     """All that was computed of a data set, as docs/compare.md describes it."""
     # The other tables are columns of the leaderboard.
-    keys = {"leaderboard": "models", "neighbours": "neighbours", "posterior_ranks": "ranks"}
-    keys["rubrics"] = "rubrics"
+    keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
+    keys |= {"neighbours": "neighbours", "rubrics": "rubrics"}
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,

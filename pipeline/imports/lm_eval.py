@@ -96,10 +96,9 @@ def _samples(
 
 def _metric(sample: dict[str, Any]) -> str | None:
     """Which value of a sample is its outcome: a usual name, else the first that is 0 or 1."""
-    for name in [*_METRICS, *_metrics(sample)]:
-        if truth(sample.get(name)) is not None or isinstance(sample.get(name), list):
-            return name
-    return None
+    values = ((name, sample.get(name)) for name in (*_METRICS, *_metrics(sample)))
+    usable = (name for name, value in values if truth(value) is not None or isinstance(value, list))
+    return next(usable, None)
 
 
 def _metrics(sample: dict[str, Any]) -> list[str]:

@@ -98,8 +98,7 @@ bits?
 def _parse(line: str) -> ast.expr:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # such as `1or x`; it parses
-            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore")  # such as of `1or x`; it parses
             return ast.parse(line, mode="eval").body
     except SyntaxError as error:
         at = min(error.offset or len(line) + 1, len(line) + 1)  # 0 is the end
