@@ -53,6 +53,7 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
         ("scoring.z=9", "at most 8"),
         ("scoring.rule=best", "consecutive_z or overlap"),
         ("scoring.method=x", "competition or dense"),
+        ("scoring.pass_k=1,2", "scoring.metrics"),
         ("metrics=pass@0", "at least 1"),
         ("metrics=pas@2", "did you mean pass@2"),
         ("scoring.confidence=95", "above 0 and below 1"),

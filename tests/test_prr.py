@@ -273,7 +273,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         (["after=x"], "before: "),
         (["before=x"], "after: "),
         (["before=x", "after=y", "metrics=pass@0"], "metrics: pass@0.*at least 1"),
-        (["before=x", "after=y", "pass_k=2"], "pass_k: no such key"),
+        (["before=x", "after=y", "pass_k=2"], "pass_k: is called metrics"),
         (["before=x", "after=y", "confidence=1"], "confidence=1.0: "),
         (["before=x", "after=y", "draws=5"], "draws=5: "),
         (["before=x", "after=y", "seed=-1"], "seed=-1"),

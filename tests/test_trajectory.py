@@ -104,7 +104,7 @@ def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
         (["checkpoints=a", "stages=[grade]"], "stages=[grade]: leave it out"),
         (["checkpoints=a", "model.id=x"], "model.id=x: leave it out"),
         (["checkpoints=a", "sampling.trials=4,8"], "sampling.trials: takes one value"),
-        (["checkpoints=a", "pass_k=1,4"], "pass_k: no such key"),
+        (["checkpoints=a", "pass_k=1,4"], "pass_k: is called metrics"),
         (["checkpoints=a", "metrics=pas@4"], "did you mean pass@4"),
         (["checkpoints=a", "metrics=pass@0"], "metrics: pass@0"),
         (["checkpoints=a", "confidence=95"], "confidence=95.0: "),

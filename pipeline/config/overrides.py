@@ -31,6 +31,7 @@ _HEADS = {
     "study": "name",
     "thresholds": "file",
 }
+_RENAMED = {"schema": "rubric", "pass_k": "metrics"}  # parts of keys
 _SHAPE = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)\s*=(.*)", re.DOTALL)
 # A quoted text, or a word: what neither begins with a bracket or a quote nor holds a comma.
 _WORD = re.compile(
@@ -144,12 +145,15 @@ def _is_free(kind: Any, key: str) -> bool:
 
 
 def unknown(key: str, *kinds: Any) -> UserError:
-    """No such key: what was perhaps meant, or what there is.
+    """No such key: what it is called now, what was perhaps meant, or what there is.
 
     >>> from pipeline.config.scoring import PriorConfig
     >>> unknown("trails", PriorConfig).args
     ('trails: no such key (did you mean trials?)',)
     """
+    now = ".".join(_RENAMED.get(part, part) for part in key.split("."))
+    if now != key:
+        return UserError(f"{key}: is called {now} now")
     known = [name for kind in kinds for name in keys(kind)]
     group, _, leaf = key.rpartition(".")
     leaves = {name: name.rpartition(".")[2] for name in known}
