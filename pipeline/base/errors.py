@@ -41,3 +41,12 @@ class DamagedData(Exception):
     """A stage met damaged stored rows and set them aside; they are owed again."""
 
     exit_code = 1
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of a library says, in one line of bounded length.
+
+    >>> one_line(ValueError("no such\\n  key")), one_line(KeyboardInterrupt())
+    ('no such key', 'KeyboardInterrupt')
+    """
+    return " ".join(str(error).split())[:400] or type(error).__name__

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.errors import TryAgain, UserError
+from pipeline.base.errors import TryAgain, UserError, one_line
 from pipeline.config.settings import RunConfig
 
 
@@ -133,7 +133,7 @@ def load_errors(cfg: RunConfig) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # engines raise whatever their parts raise
-        reason = " ".join(str(error).split())[:400] or type(error).__name__
+        reason = one_line(error)
         raise TryAgain(
             f"engine={cfg.engine.name}: could not load {cfg.model.id}: {reason}"
             + _remedy(reason, cfg)

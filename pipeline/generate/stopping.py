@@ -11,7 +11,7 @@ from types import FrameType
 
 from pipeline.base import interrupts
 from pipeline.base.console import note
-from pipeline.base.errors import Interrupted, TryAgain, UserError
+from pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from pipeline.store.runfolder import Run
 
 # What a disk says that waiting does not mend.
@@ -81,9 +81,8 @@ def engine_errors(
             raise  # of the folder of claims, say
         if not excused(error):
             raise TryAgain(
-                f"engine={run.cfg.engine.name} failed while generating:"
-                f" {' '.join(str(error).split())[:400] or type(error).__name__}. Finished attempts"
-                " are kept; the same command continues"
+                f"engine={run.cfg.engine.name} failed while generating: {one_line(error)}."
+                " Finished attempts are kept; the same command continues"
             ) from error
 
 

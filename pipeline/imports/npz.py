@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.imports.source import Records, Source, Troubles
 
 _MOST_CELLS = 20_000_000
@@ -74,7 +74,7 @@ def _arrays(path: Path) -> dict[str, Any]:
             with np.load(path, allow_pickle=False) as file:
                 return {name: file[name] for name in file.files}
     except Exception as error:  # foreign parsers on hostile bytes raise whatever they like
-        why = " ".join(str(error).split())[:120]
+        why = one_line(error)
         if "allow_pickle" in why:
             why = "save plain arrays: pickled objects are never loaded"
         raise UserError(f"{path}: no NPZ that can be read: {why}") from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.base import jsonl
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.base.places import ROOT
 from pipeline.config.settings import DatasetConfig
 from verifiers import check_golds
@@ -99,8 +99,7 @@ def from_hub(what: str, remedy: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UserError(f"{what}: could not be loaded: {reason}. {remedy}") from error
+        raise UserError(f"{what}: could not be loaded: {one_line(error)}. {remedy}") from error
 
 
 def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -19,7 +19,7 @@ import yaml  # type: ignore[import-untyped]
 
 import scoring
 from pipeline.base.console import warn
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 from pipeline.display.table import Column, Table, show
@@ -268,7 +268,8 @@ def _read(path: Path) -> Rubric:
     try:
         return rubric_of.parse(yaml.load(path.read_text(encoding="utf-8"), _OnceLoader))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: not YAML ({why}); see configs/rubric for examples") from error
+        raise UserError(
+            f"{path}: not YAML ({one_line(error)}); see configs/rubric for examples"
+        ) from error
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.config.settings import ModelConfig, RunConfig
 from pipeline.engines import labels
 from pipeline.prepare import models
@@ -64,11 +64,10 @@ class Asker:
             ids = [prompt.token_ids for prompt in prompts]
             logprobs = self.engine.next_logprobs(ids, self.prompts.label_ids)
         except Exception as error:  # engines raise whatever their parts raise
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise UserError(
-                f"engine={self.run.cfg.engine.name} failed while verifying: {reason}. Verdicts that"
-                " were written are kept; the same command continues (out of memory: lower"
-                " verifier.batch_size, or verifier.context)"
+                f"engine={self.run.cfg.engine.name} failed while verifying: {one_line(error)}."
+                " Verdicts that were written are kept; the same command continues (out of memory:"
+                " lower verifier.batch_size, or verifier.context)"
             ) from error
         self.asked += len(prompts)
         if not np.isfinite(logprobs).all():
