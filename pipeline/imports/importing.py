@@ -52,7 +52,7 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
     tag = f"-{cfg.tag}" if cfg.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in plan.runs]
     owed = [number for number, target in enumerate(targets) if _is_owed(target, source.fingerprint)]
-    troubles.merge(_stage(source, plan, stage))
+    _stage(source, plan, stage, troubles)
     left_out = troubles.lines()
     for line in left_out:
         warn(f"import: {line}")
@@ -69,10 +69,11 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
 
 
 def _planned(source: Source) -> tuple[Plan, Troubles]:
-    """First pass: which record becomes which attempt."""
-    kind, troubles, cfg = FORMATS[source.kind], Troubles(), source.cfg
+    """First pass: which record becomes which attempt, and what keeps others from becoming one."""
+    kind, cfg = FORMATS[source.kind], source.cfg
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
-    for row in _rows(source, True, troubles):
+    troubles, damage = Troubles(), Troubles()  # the second pass meets all damage again
+    for row in _rows(source, True, damage):
         plan.note(row, troubles)
     # What is not there cannot be chosen: a mistake.
     for key, chosen in plan.chosen.items():
@@ -81,14 +82,13 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
             raise UserError(f"{key}={shown(absent[0])}: not in {source.path}; there are {names}")
     plan.settle(troubles, kind.positions)
     if not (plan.run >= 0).any():
-        why = ": ".join(("", *troubles.lines()))
+        why = ": ".join(("", *damage.lines(), *troubles.lines()))
         raise UserError(f"{source.path}: holds no record that can be used{why}")
     return plan, troubles
 
 
-def _stage(source: Source, plan: Plan, stage: Staging) -> Troubles:
+def _stage(source: Source, plan: Plan, stage: Staging, troubles: Troubles) -> None:
     """Second pass: the rows of every run, on their way to the disk."""
-    troubles = Troubles()
     weights = {
         dataset: runs.rubric(plan, dataset, source.cfg.source)[1] for dataset in plan.categories
     }
@@ -112,7 +112,6 @@ def _stage(source: Source, plan: Plan, stage: Staging) -> Troubles:
             derive(row, troubles)
             stage.add(run.folder, row)
     stage.flush()
-    return troubles
 
 
 def _rows(source: Source, first: bool, troubles: Troubles) -> Iterator[Row | None]:

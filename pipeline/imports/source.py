@@ -53,12 +53,6 @@ class Troubles:
         if len(places) < _NAMED:
             places.append(shown(place))
 
-    def merge(self, later: "Troubles") -> None:
-        """Take in a second pass, which meets the same damage: per kind the larger count stays."""
-        for kind, number in later.counts.items():
-            if number > self.counts[kind]:
-                self.counts[kind], self.places[kind] = number, later.places[kind]
-
     def lines(self) -> list[str]:
         """One line a kind."""
         return [
