@@ -31,11 +31,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import common
-from scoring.studies import estimators
+from scoring.metrics.table import parse
 
 MOST_SECONDS = 60.0  # on two cores
 MODELS, QUESTIONS, TRIALS, TASKS, REPLICATES = 20, 30, 80, 4, 100_000
-JUDGED = estimators.named("bayes", "pass@2", "pass@4", "pass@8")
+JUDGED = [parse(name) for name in ("bayes", "pass@2", "pass@4", "pass@8")]
 
 Outcomes = npt.NDArray[np.uint8]
 
@@ -111,14 +111,14 @@ def _study(args: argparse.Namespace, kind: str, ceiling: dict[str, float]) -> di
         ]
         seconds.append((time.perf_counter() - began) * scale)
     checked = sum(
-        _checked(result, judged.first)
+        _checked(result, max(1, judged.k))
         for of_task in found
         for judged, result in zip(JUDGED, of_task, strict=True)
     )
     gathers = checked * scale * MODELS * QUESTIONS
     best = min(seconds)
     rows = [
-        [judged.label, np.mean([r.share_failed for r in same]), _mean([r.mean for r in same])]
+        [judged.title(), np.mean([r.share_failed for r in same]), _mean([r.mean for r in same])]
         for judged, same in zip(JUDGED, zip(*found, strict=True), strict=True)
     ]
     common.table(f"{kind}, means over tasks", ["estimator", "not converged", "mean n"], rows)
@@ -216,7 +216,7 @@ def _peer(stack: Outcomes, replicates: int) -> dict[str, Any]:
         for e, (judged, call) in enumerate(zip(JUDGED, calls, strict=True)):
             same = [
                 _ranks([call(model[:, :n]) for model in drawn]) == gold
-                for n in range(judged.first, TRIALS + 1)
+                for n in range(max(1, judged.k), TRIALS + 1)
             ]
             points[e, r] = TRIALS + 1 - [*same[::-1], False].index(False)
     took = (time.perf_counter() - began) / replicates

@@ -28,8 +28,9 @@ from pipeline.rubrics.variables import THRESHOLDS
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import ATTEMPTS, SIGNALS
 from pipeline.store.runfolder import Run
-from scoring.metrics.forms import at_least, of_credit
-from scoring.metrics.table import FAMILIES, MetricFamily, parse
+from scoring.metrics.metric import of_credit
+from scoring.metrics.table import FAMILIES, parse
+from scoring.numerics.credit import at_least
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -99,8 +100,7 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
 def test_every_metric_has_its_interval(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entry = MetricFamily("2 of {k}", lambda k: of_credit(at_least(2, k)))
-    monkeypatch.setitem(FAMILIES, "two-of@", entry)
+    monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
     names = ["two-of@3", "pass@8", "pass^4"]
     found = compared(root, f"metrics={','.join(names)}", "confidence=0.9")["datasets"][0]
     shown = capsys.readouterr().out

@@ -17,8 +17,9 @@ import pytest
 import scipy.stats
 
 from scoring import Counts
-from scoring.studies import bootstrap, convergence, estimators
-from scoring.studies.estimators import Estimator
+from scoring.metrics.table import Metric
+from scoring.metrics.table import parse as of
+from scoring.studies import bootstrap, convergence
 
 Outcomes = np.ndarray[Any, Any]
 DIGITS = 60  # of the reference where a score is not a fraction
@@ -75,14 +76,9 @@ def spectrum(weights: list[Fraction]) -> Callable[[list[int], int], Any]:
     return one(lambda j: sum(weights[:j], Fraction(0)), len(weights))
 
 
-def of(name: str) -> Estimator:
-    [estimator] = estimators.named(name)
-    return estimator
-
-
-# Every estimator with its reference: correct trials of each question, and n, to the score.
+# Every metric with its reference: correct trials of each question, and n, to the score.
 TENTHS = [Fraction(1, 10), Fraction(3, 10), Fraction(1, 5)]
-JUDGED: list[tuple[Estimator, Callable[[list[int], int], Any]]] = [
+JUDGED: list[tuple[Metric, Callable[[list[int], int], Any]]] = [
     (of("bayes"), lambda cs, n: sum(Fraction(c + 1, n + 2) for c in cs) / len(cs)),
     (of("pass@2"), some(2)),
     (of("pass@4"), some(4)),
@@ -105,8 +101,8 @@ JUDGED: list[tuple[Estimator, Callable[[list[int], int], Any]]] = [
     (of("geo-spectrum@3:0.25"), blend(some(3), upper(3), 0.25, 0.75)),
     (of("geo-spectrum@2"), blend(some(2), upper(2), 0.5, 0.5)),
 ]
-ALL = [estimator for estimator, _ in JUDGED]
-LABELS = [estimator.label for estimator in ALL]
+ALL = [metric for metric, _ in JUDGED]
+LABELS = [metric.title() for metric in ALL]
 
 
 def ranks_of(scores: list[Any]) -> list[int]:
@@ -182,8 +178,8 @@ def test_every_replicate_as_the_slow_reference(which: int, resample: Any, monkey
     found = convergence.convergence_at(stack, ALL, replicates, resample, seed=7)
     taus = convergence.tau_curve(stack, ALL, replicates, resample, seed=7)
     gold = gold_of(stack)
-    for (estimator, score), result, curve in zip(JUDGED, found, taus, strict=True):
-        ranks = [reference_ranks(replicate, estimator.first, score) for replicate in drawn]
+    for (metric, score), result, curve in zip(JUDGED, found, taus, strict=True):
+        ranks = [reference_ranks(replicate, max(1, metric.k), score) for replicate in drawn]
         points = [reference_point(trajectory, gold) for trajectory in ranks]
         reached = Counter(points)
         assert result.counts.tolist() == [reached[n] for n in range(1, stack.shape[-1] + 1)]
@@ -194,7 +190,7 @@ def test_every_replicate_as_the_slow_reference(which: int, resample: Any, monkey
         assert result.worst == (points.index(max(converged)) if converged else 0)
         assert result.first_failed == (points.index(None) if None in points else None)
         for r in (result.worst, 17):
-            path = convergence.rank_trajectory(stack, estimator, r, resample, seed=7)
+            path = convergence.rank_trajectory(stack, metric, r, resample, seed=7)
             assert path.tolist() == [row or [None] * len(gold) for row in ranks[r]]
         assert_taus(curve, ranks, gold)
 
@@ -221,24 +217,24 @@ def assert_taus(
             assert curve.stderr[n] == pytest.approx(error, abs=1e-12)
 
 
-@pytest.mark.parametrize(("estimator", "score"), JUDGED, ids=LABELS)
-def test_tables_by_enumeration(estimator: Estimator, score: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(("metric", "score"), JUDGED, ids=LABELS)
+def test_tables_by_enumeration(metric: Metric, score: Callable[..., Any]) -> None:
     n = 6
-    tables = estimator.tables(n)
-    powers = estimator.powers
+    tables = metric.tables(n)
+    powers = metric.powers
     for c in range(n + 1):
         found = math.prod(
             float(table[c]) ** power for table, power in zip(tables, powers, strict=True)
         )
         assert found == pytest.approx(float(score([c], n)), abs=1e-15)
-        if powers == (1.0,) and not estimator.label.startswith("Geom"):
+        if powers == (1.0,) and not metric.title().startswith("Geom"):
             assert tables[0][c] == score([c], n)  # as fractions
 
 
 def test_tables_as_the_authors_library() -> None:
     scorio = pytest.importorskip("scorio.eval")
     weights = [0.1, 0.2, 0.3, 0.05]
-    pairs: list[tuple[Estimator, Callable[[Any], float]]] = [
+    pairs: list[tuple[Metric, Callable[[Any], float]]] = [
         (of("bayes"), lambda R: scorio.bayes(R)[0]),
         (of("pass@8"), lambda R: scorio.pass_at_k(R, 8)),
         (of("pass^4"), lambda R: scorio.pass_hat_k(R, 4)),
@@ -260,13 +256,13 @@ def test_tables_as_the_authors_library() -> None:
         ),
     ]
     rng = np.random.default_rng(11)
-    for estimator, theirs in pairs:
-        for trials in (estimator.first, 9, 30, 80):
-            R = (rng.random((20, max(trials, estimator.first))) < rng.random((20, 1))).astype(int)
-            tables = estimator.tables(R.shape[1])
+    for metric, theirs in pairs:
+        for trials in (max(1, metric.k), 9, 30, 80):
+            R = (rng.random((20, max(trials, max(1, metric.k)))) < rng.random((20, 1))).astype(int)
+            tables = metric.tables(R.shape[1])
             means = [np.mean([float(table[c]) for c in R.sum(axis=1)]) for table in tables]
-            found = math.prod(m**a for m, a in zip(means, estimator.powers, strict=True))
-            assert found == pytest.approx(theirs(R), abs=1e-12), estimator.label
+            found = math.prod(m**a for m, a in zip(means, metric.powers, strict=True))
+            assert found == pytest.approx(theirs(R), abs=1e-12), metric.title()
 
 
 @pytest.mark.parametrize("resample", ["columns", "rows"])
@@ -282,9 +278,9 @@ def test_distribution_over_all_equally_likely_replicates(resample: Any) -> None:
     found = convergence.convergence_at(stack, [e for e, _ in judged], replicates, resample, seed=2)
     every_index = itertools.product(range(trials), repeat=trials * columns)
     indices = [np.reshape(index, (trials, columns)) for index in every_index]
-    for (estimator, score), result in zip(judged, found, strict=True):
+    for (metric, score), result in zip(judged, found, strict=True):
         points = Counter(
-            reference_point(reference_ranks(resampled(stack, i), estimator.first, score), gold)
+            reference_point(reference_ranks(resampled(stack, i), max(1, metric.k), score), gold)
             for i in indices
         )
         assert len(points) > 1
@@ -317,12 +313,12 @@ def test_replicates_do_not_depend_on_how_many_there_are(resample: Any, monkeypat
     """One replicate more adds that replicate alone, at both ends of a chunk and within one."""
     monkeypatch.setattr(bootstrap, "LARGEST_CHUNK", 64)
     stack = random_stack((4, 6, 12), seed=8, low=0.5)
-    gold, estimator = gold_of(stack), of("pass@2")
+    gold, metric = gold_of(stack), of("pass@2")
     for r in (1, 63, 64, 65, 127, 128):
-        [less] = convergence.convergence_at(stack, [estimator], r, resample, seed=5)
-        [more] = convergence.convergence_at(stack, [estimator], r + 1, resample, seed=5)
+        [less] = convergence.convergence_at(stack, [metric], r, resample, seed=5)
+        [more] = convergence.convergence_at(stack, [metric], r + 1, resample, seed=5)
         added = [*(more.counts - less.counts).tolist(), more.failed - less.failed]
-        path = convergence.rank_trajectory(stack, estimator, r, resample, seed=5)
+        path = convergence.rank_trajectory(stack, metric, r, resample, seed=5)
         point = reference_point([None if None in row else row for row in path.tolist()], gold)
         expected = [int(n == point) for n in range(1, 13)]
         assert added == [*expected, int(point is None)]
@@ -362,12 +358,12 @@ def test_exact_ties_of_different_counts_are_ties() -> None:
 def test_models_that_tie_in_gold_must_tie() -> None:
     stack = np.tile(random_stack((1, 4, 8), seed=0), (3, 1, 1))
     found = convergence.convergence_at(stack, ALL, 200)
-    assert {r.counts[e.first - 1] for r, e in zip(found, ALL, strict=True)} == {200}
+    assert {r.counts[max(1, e.k) - 1] for r, e in zip(found, ALL, strict=True)} == {200}
     for curve in convergence.tau_curve(stack, ALL, 50):
         assert np.ma.getmaskarray(curve.tau).all() and curve.undefined[-1] == 50
 
 
-def test_an_estimator_that_ties_all_models_never_converges() -> None:
+def test_a_metric_that_ties_all_models_never_converges() -> None:
     stack = random_stack((3, 4, 8), seed=0)
     [found] = convergence.convergence_at(stack, [of("mg-pass@1")], 300)
     assert (found.failed, found.mean, found.largest) == (300, None, None)
@@ -381,32 +377,32 @@ def test_many_trials_and_tables_beyond_64_bits() -> None:
     p = np.array([0.01, 0.03, 0.06])[:, None, None]
     stack = (np.random.default_rng(6).random((3, 4, 260)) < p).astype(np.int64)
     judged = [of("bayes"), of("pass@40")]
-    assert estimators.scaled(judged[0], 260, 4).tolerance == 0
-    assert estimators.scaled(judged[1], 260, 4).tolerance > 0
+    assert bootstrap.scaled(judged[0], 260, 4).tolerance == 0
+    assert bootstrap.scaled(judged[1], 260, 4).tolerance > 0
     index = bootstrap.draw(0, 0, 4, 260, 1)
-    for estimator in judged:
-        table = {n: estimator.tables(n)[0] for n in range(estimator.first, 261)}
+    for metric in judged:
+        table = {n: metric.tables(n)[0] for n in range(max(1, metric.k), 261)}
         points = []
         for one_index in index:
             ranks = reference_ranks(
                 stack[..., one_index[:, 0]],
-                estimator.first,
+                max(1, metric.k),
                 lambda cs, n, t=table: sum(t[n][c] for c in cs),  # type: ignore[misc]
             )
             points.append(reference_point(ranks, gold_of(stack)))
-        [found] = convergence.convergence_at(stack, [estimator], 4)
+        [found] = convergence.convergence_at(stack, [metric], 4)
         expected = Counter(points)
         assert found.counts.tolist() == [expected[n] for n in range(1, 261)]
 
 
 def test_scaled_tables_keep_the_order_and_fit() -> None:
-    for estimator in [*ALL, of("pass@16"), of("auc@16")]:
-        for n in (estimator.first, 20, 80):
-            n = max(n, estimator.first)
-            found = estimators.scaled(estimator, n, 30)
-            assert found.values.shape == (len(estimator.powers), n + 1)
+    for metric in [*ALL, of("pass@16"), of("auc@16")]:
+        for n in (max(1, metric.k), 20, 80):
+            n = max(n, max(1, metric.k))
+            found = bootstrap.scaled(metric, n, 30)
+            assert found.values.shape == (len(metric.powers), n + 1)
             assert found.values.min() == 0 and int(found.values.max()) * 30 <= 2**62
-            for row, table in zip(found.values, estimator.tables(n), strict=True):
+            for row, table in zip(found.values, metric.tables(n), strict=True):
                 assert (np.diff(row) >= 0).all()
                 if found.tolerance == 0:
                     assert [a < b for a, b in itertools.pairwise(table)] == (
@@ -414,7 +410,7 @@ def test_scaled_tables_keep_the_order_and_fit() -> None:
                     ).tolist()
     # Studies of 80 trials are exact for all k of the paper.
     for k in (2, 4, 8, 16):
-        assert estimators.scaled(of(f"pass@{k}"), 80, 30).tolerance == 0
+        assert bootstrap.scaled(of(f"pass@{k}"), 80, 30).tolerance == 0
 
 
 def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
@@ -423,8 +419,8 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
     stacks = [(rng.random((4, 5, 9)) < np.array(truth)[:, None, None]) for _ in range(25)]
     judged = [JUDGED[0], JUDGED[1], JUDGED[11]]
     curves = convergence.tau_curve_independent(iter(stacks), truth, [e for e, _ in judged])
-    for (estimator, score), curve in zip(judged, curves, strict=True):
-        ranks = [reference_ranks(stack.astype(int), estimator.first, score) for stack in stacks]
+    for (metric, score), curve in zip(judged, curves, strict=True):
+        ranks = [reference_ranks(stack.astype(int), max(1, metric.k), score) for stack in stacks]
         assert_taus(curve, ranks, ranks_of(truth))
 
 
@@ -437,9 +433,9 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
         ({"stack": np.ma.masked_equal([[[0, 1], [1, -1]]] * 2, -1)}, "masked trials"),
         ({"stack": Counts([[[1, 2]]] * 2)}, "stack is Counts"),
         ({"stack": np.full((2, 1, 2), np.nan)}, "nan"),
-        ({"estimators": []}, "estimators is empty"),
-        ({"estimators": ["bayes"]}, "scoring.studies.estimators"),
-        ({"estimators": [of("pass@4")]}, "Pass@4 needs 4 trials, but the stack has 3"),
+        ({"metrics": []}, "metrics is empty"),
+        ({"metrics": ["bayes"]}, "scoring.metrics.table"),
+        ({"metrics": [of("pass@4")]}, "Pass@4 needs 4 trials, but the stack has 3"),
         ({"replicates": 0}, "replicates is 0"),
         ({"replicates": 1.5}, "replicates is 1.5"),
         ({"resample": "both"}, "resample is 'both'"),
@@ -451,7 +447,7 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
 def test_bad_input_is_named(function: Any, change: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {
         "stack": random_stack((2, 2, 3), seed=0),
-        "estimators": [of("bayes")],
+        "metrics": [of("bayes")],
         "replicates": 10,
     }
     with pytest.raises(ValueError, match=message):
@@ -483,5 +479,5 @@ def test_bad_input_of_the_others_is_named() -> None:
 
 
 def test_scoring_alone_does_not_load_numba() -> None:
-    code = "import sys, scoring, scoring.studies.estimators; sys.exit('numba' in sys.modules)"
+    code = "import sys, scoring, scoring.metrics.table; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

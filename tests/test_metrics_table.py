@@ -10,8 +10,9 @@ from helpers import close, ragged
 
 import scoring
 from scoring.metrics import table
-from scoring.metrics.forms import at_least, of_credit
-from scoring.metrics.table import FAMILIES, MetricFamily, parse, parse_all
+from scoring.metrics.metric import of_credit
+from scoring.metrics.table import FAMILIES, parse, parse_all
+from scoring.numerics.credit import at_least
 from scoring.numerics.results import normal_quantile
 
 ROWS = [[0, 1, 1, 0, 1, 0], [1, 1, 0, 1], [0] * 5, [1] * 7]
@@ -61,12 +62,10 @@ def test_the_score_is_that_of_its_function(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_its_exact_tables_give_the_same_score(name: str) -> None:
-    metric = parse(name)
-    estimator, n = metric.estimator, 6
-    assert estimator.first == max(1, metric.k) and estimator.label == metric.title("N")
+    metric, n = parse(name), 6
     for correct in itertools.combinations_with_replacement(range(n + 1), 2):
-        means = [float(sum(part[c] for c in correct)) / 2 for part in estimator.tables(n)]
-        score = math.prod(mean**power for mean, power in zip(means, estimator.powers, strict=True))
+        means = [float(sum(part[c] for c in correct)) / 2 for part in metric.tables(n)]
+        score = math.prod(mean**power for mean, power in zip(means, metric.powers, strict=True))
         close(metric.estimate([[1] * c + [0] * (n - c) for c in correct]), score)
 
 
@@ -81,7 +80,7 @@ def test_posteriors_keep_their_own_intervals() -> None:
 def test_sigma_of_pass_at_k_is_the_one_of_its_function(k: int) -> None:
     metric = parse(f"pass@{k}")
     assert metric.summary(ragged(ROWS)).sigma == scoring.pass_at_k_sigma(ragged(ROWS), k)
-    close(metric.form.sampling_sigma(ragged(ROWS)), scoring.pass_at_k_sigma(ragged(ROWS), k))
+    close(metric.sampling_sigma(ragged(ROWS)), scoring.pass_at_k_sigma(ragged(ROWS), k))
 
 
 @pytest.mark.parametrize("name", ["pass^2", "g-pass@3:0.5", "mg-pass@4", "naive-pass@2", "geom@2"])
@@ -91,7 +90,7 @@ def test_sigma_is_that_of_the_score_over_all_repetitions(name: str) -> None:
     for row in ROWS:
         n, p = len(row), (sum(row) + Fraction(1, 2)) / (len(row) + 1)
         chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
-        scores = [Fraction(score) for score in metric.estimator.tables(n)[0]]
+        scores = [Fraction(score) for score in metric.tables(n)[0]]
         mean = sum(a * b for a, b in zip(chance, scores, strict=True))
         variance += sum(a * (b - mean) ** 2 for a, b in zip(chance, scores, strict=True))
     close(metric.summary(ragged(ROWS)).sigma, math.sqrt(variance) / len(ROWS))
@@ -111,14 +110,12 @@ def test_sigma_of_a_blend_is_that_of_repetitions() -> None:
 
 
 def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        FAMILIES, "two-of@", MetricFamily("2 of {k}", lambda k: of_credit(at_least(2, k)))
-    )
+    monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
     metric = parse("two-of@3")
     R = [[1, 1, 0, 0], [1, 0, 0, 0]]
     assert (metric.title(4), metric.k, metric.key) == ("2 of 3", 3, "two_of_at_3")
     close(metric.summary(R).value, 0.25)
-    assert [str(score) for score in metric.estimator.tables(4)[0]] == ["0", "0", "1/2", "1", "1"]
+    assert [str(score) for score in metric.tables(4)[0]] == ["0", "0", "1/2", "1", "1"]
 
 
 def test_names_are_read_generously_and_written_one_way() -> None:

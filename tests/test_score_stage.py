@@ -14,8 +14,9 @@ from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
 from pipeline.score.stage import score
 from pipeline.store.runfolder import Run
-from scoring.metrics.forms import at_least, of_credit
-from scoring.metrics.table import FAMILIES, MetricFamily, parse
+from scoring.metrics.metric import of_credit
+from scoring.metrics.table import FAMILIES, parse
+from scoring.numerics.credit import at_least
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 
@@ -92,8 +93,7 @@ def test_metrics_are_chosen_and_each_has_its_interval(
 def test_a_metric_added_to_the_table_is_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entry = MetricFamily("2 of {k}", lambda k: of_credit(at_least(2, k)))
-    monkeypatch.setitem(FAMILIES, "two-of@", entry)
+    monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
     scores = scored(make_run(tmp_path / "run", MARKS), "scoring.metrics=[two-of@3]")
     # Of 2 right in 4 trials half of the triples hold both.
     assert scores["metrics"]["two-of@3"]["value"] == pytest.approx((0.5 + 1) / 3)

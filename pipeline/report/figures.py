@@ -68,14 +68,14 @@ def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
     end = f" They do not change from n = {settled} on." if settled else ""
     drawn = leaderboard.rank_trajectories(names, n, ranks, settled)
     yield _figure(drawn, f"Ranks by Bayes@n after the first n trials.{end}")
-    estimators = shared.showcase(len(n))
+    metrics = shared.showcase(len(n))
     stack = outcomes.astype(np.uint8)
-    curves = convergence.tau_curve(stack, estimators, REPLICATES)
+    curves = convergence.tau_curve(stack, metrics, REPLICATES)
     drawn = convergence_plots.tau_curves(n, {c.label: c.tau for c in curves})
     many = f"{REPLICATES:,} bootstrap replicates"
     gold = "the ranking by Bayes@N of all trials"
     yield _figure(drawn, f"Kendall's tau of rankings by n trials with {gold}; {many}.")
-    at = convergence.convergence_at(stack, estimators, REPLICATES)
+    at = convergence.convergence_at(stack, metrics, REPLICATES)
     masses = {c.label: c.pmf for c in at}
     drawn = convergence_plots.pmf(n, masses)
     yield _figure(drawn, f"Trials from which on the ranking is {gold}; {many}.")

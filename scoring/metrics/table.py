@@ -12,9 +12,9 @@ G-Pass@4 (0.75) [0.7, 0.271, 0.168, 1.0]
 
 A score that asks only how many of k attempts are correct is a list of credits for j = 0..k:
 
->>> FAMILIES["most@"] = MetricFamily("Most@{k}", lambda k: of_credit(at_least(k - 1, k)))
+>>> FAMILIES["most@"] = lambda k: of_credit(f"Most@{k}", at_least(k - 1, k))
 >>> metric = parse("most@3")
->>> round(metric.estimate(R), 3), [str(score) for score in metric.estimator.tables(4)[0]]
+>>> round(metric.estimate(R), 3), [str(score) for score in metric.tables(4)[0]]
 (0.85, ['0', '0', '1/2', '1', '1'])
 >>> del FAMILIES["most@"]
 """
@@ -23,114 +23,87 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from scoring.metrics import forms
-from scoring.metrics.forms import Estimator, Form, at_least, of_credit, upper_half
+from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
+from scoring.metrics.geom import check_powers, geom_at_k
+from scoring.metrics.metric import Metric as Metric
+from scoring.metrics.metric import area, of_count, of_credit, spectrum, upper_half, upper_ramp
+from scoring.metrics.passk import naive_pass_at_k
 from scoring.metrics.passk_variance import pass_at_k_sigma
 from scoring.metrics.thresholds import needed
-from scoring.numerics.checks import UNIT, check_k, check_share
-from scoring.numerics.inputs import Outcomes
+from scoring.numerics.checks import check_k, check_share
+from scoring.numerics.credit import at_least
 from scoring.numerics.results import Summary as Summary
-from scoring.numerics.results import normal_summary
 
 DEFAULT = ("bayes", "avg", "pass@1", "pass@2", "pass@4", "pass@8")
 
 
-class MetricFamily(NamedTuple):
-    """One entry of the table: a label, and the form for k attempts and the arguments."""
-
-    # Its key in FAMILIES: small letters, digits, - and _; with @ or ^ at its end if it has a k.
-    label: str  # {k} attempts, {trials} of the outcomes
-    form: Callable[..., Form]
-    least: int | None = None  # trials that every question needs; None: k
+def _pass(label: str, k: int) -> Metric:
+    return of_credit(label, at_least(1, k), sigma=partial(pass_at_k_sigma, k=k))
 
 
-@dataclass(frozen=True, eq=False)
-class Metric:
-    """A score of outcomes 0 and 1, under the name that settings have."""
-
-    name: str  # "g-pass@8:0.5"
-    label: str  # "G-Pass@8 (0.5)", "Bayes@{trials}"
-    k: int  # trials that every question needs at least
-    form: Form
-
-    @property
-    def key(self) -> str:
-        """Its name as a column's: letters, digits, points and underscores.
-
-        >>> parse("pass@8").key, parse("pass^4").key, parse("g-pass@8:0.5").key
-        ('pass_at_8', 'pass_hat_4', 'g_pass_at_8_0.5')
-        """
-        return re.sub("[-:]", "_", self.name.replace("@", "_at_").replace("^", "_hat_"))
-
-    def title(self, trials: int | str = "N") -> str:
-        """Its label, with the number of trials where that is part of it."""
-        return self.label.format(trials=trials)
-
-    def estimate(self, R: Outcomes) -> Any:
-        """The score, a float or an array (...); R and errors: :func:`scoring.pass_at_k`."""
-        return self.form.estimate(R)
-
-    def summary(self, R: Outcomes, confidence: float = 0.95) -> Summary:
-        """The score with its sigma and interval, at a confidence in (0, 1), moved into 0 to 1.
-
-        Bayes@N and avg@N have the posterior's. All else is the unbiased estimate -/+ z times its
-        standard deviation over repetitions of the trials, at the rates (c + 1/2) / (N + 1), as in
-        :func:`scoring.pass_at_k_sigma`; of a blend to first order. R and errors: :meth:`estimate`.
-        """
-        if self.form.interval is not None:
-            return self.form.interval(R, confidence=confidence, bounds=UNIT)
-        sigma = (self.form.sigma or self.form.sampling_sigma)(R)
-        return normal_summary(self.estimate(R), sigma, confidence, UNIT)
-
-    @property
-    def estimator(self) -> Estimator:
-        """The same as exact tables, for rankings of many replicates (``scoring.studies``)."""
-        return Estimator(self.title(), max(1, self.k), self.form.tables, self.form.powers)
+def _naive(k: int) -> Metric:
+    """The plug-in 1 - (1 - c/n)^k, which section 2.7 calls naive Pass^k; from n = k, as Pass@k."""
+    score = partial(naive_pass_at_k, k=k)
+    return of_count(f"naive Pass@{k}", k, score, lambda c, n: 1 - Fraction(n - c, n) ** k)
 
 
-def _pass(k: int) -> Form:
-    return of_credit(at_least(1, k), sigma=partial(pass_at_k_sigma, k=k))
+def _geom(k: int, a: float = 0.5, b: float = 0.5) -> Metric:
+    """The mean over questions of (Pass@k)^a (Pass^k)^b."""
+
+    def value(c: int, n: int) -> Any:
+        subsets, wrong, right = (math.comb(trials, k) for trials in (n, n - c, c))
+        return ((subsets - wrong) / subsets) ** a * (right / subsets) ** b
+
+    a, b = _powers(a, b)
+    score = partial(geom_at_k, k=k, pass_power=a, unanimous_power=b)
+    return of_count(f"Geom@{k}", k, score, value)
 
 
-def _spectrum(k: int, *weights: float) -> Form:
-    return of_credit(forms.spectrum(weights, k))
+def _geom_ds(k: int, a: float = 0.5, b: float = 0.5) -> Metric:
+    return of_credit(f"Geom-DS@{k}", at_least(1, k), at_least(k, k), powers=_powers(a, b))
 
 
-def _geom_ds(k: int, a: float = 0.5, b: float = 0.5) -> Form:
-    return of_credit(at_least(1, k), at_least(k, k), powers=forms.nonnegative_powers(a, b))
+def _geo_spectrum(k: int, lam: float = 0.5) -> Metric:
+    powers = check_share(lam, "lambda"), 1 - lam
+    return of_credit(f"GeoSpectrum@{k}", at_least(1, k), upper_half(k), powers=powers)
 
 
-def _geo_spectrum(k: int, lam: float = 0.5) -> Form:
-    share = check_share(lam, "lambda")
-    return of_credit(at_least(1, k), upper_half(k), powers=(share, 1 - share))
+def _powers(a: float, b: float) -> tuple[float, float]:
+    """The powers of a blend, which may be 0 but not negative, and not both 0."""
+    if min(check_powers(a, b)) < 0:
+        raise ValueError(f"the powers are {a:g} and {b:g}: pass two of 0 or more")
+    return a, b
 
 
-FAMILIES = {
-    "bayes": MetricFamily("Bayes@{trials}", forms.bayes_form, 0),
-    "avg": MetricFamily("avg@{trials}", forms.avg_form, 1),
-    "pass@": MetricFamily("Pass@{k}", _pass),
-    "pass^": MetricFamily("Pass^{k}", lambda k: of_credit(at_least(k, k))),
-    "g-pass@": MetricFamily(
-        "G-Pass@{k}", lambda k, tau=1.0: of_credit(at_least(needed(tau, k), k))
+# A key has small letters, digits, - and _, and ends with @ or ^ if the family has a k. Labels say
+# {trials} where the number of trials is part of them.
+FAMILIES: dict[str, Callable[..., Metric]] = {
+    # Under the uniform prior, equation 14; avg@N ranks in the same way.
+    "bayes": lambda: of_count(
+        "Bayes@{trials}", 0, lambda R: bayes(R)[0], lambda c, n: Fraction(c + 1, n + 2), bayes_ci
     ),
-    "mg-pass@": MetricFamily("mG-Pass@{k}", lambda k: of_credit(upper_half(k))),
-    "mg-pass-integral@": MetricFamily(
-        "mG-Pass@{k} (integral)", lambda k: of_credit(forms.upper_ramp(k))
-    ),
-    "maj@": MetricFamily("Maj@{k}", lambda k: of_credit(at_least(k // 2 + 1, k))),
-    "max@": MetricFamily("Max@{k}", _pass),  # of outcomes 0 and 1 the best of k is Pass@k
-    "auc@": MetricFamily("AUC@{k}", lambda k: of_credit(forms.area(k))),
-    "naive-pass@": MetricFamily("naive Pass@{k}", forms.naive_form),
-    "spectrum@": MetricFamily("threshold spectrum@{k}", _spectrum),
-    "geom@": MetricFamily("Geom@{k}", forms.geom_form),
-    "geom-ds@": MetricFamily("Geom-DS@{k}", _geom_ds),
-    "geo-spectrum@": MetricFamily("GeoSpectrum@{k}", _geo_spectrum),
+    "avg": lambda: of_count("avg@{trials}", 1, lambda R: avg(R)[0], Fraction, avg_ci),
+    "pass@": lambda k: _pass(f"Pass@{k}", k),
+    "pass^": lambda k: of_credit(f"Pass^{k}", at_least(k, k)),
+    "g-pass@": lambda k, tau=1.0: of_credit(f"G-Pass@{k}", at_least(needed(tau, k), k)),
+    "mg-pass@": lambda k: of_credit(f"mG-Pass@{k}", upper_half(k)),
+    "mg-pass-integral@": lambda k: of_credit(f"mG-Pass@{k} (integral)", upper_ramp(k)),
+    "maj@": lambda k: of_credit(f"Maj@{k}", at_least(k // 2 + 1, k)),
+    "max@": lambda k: _pass(f"Max@{k}", k),  # of outcomes 0 and 1 the best of k is Pass@k
+    "auc@": lambda k: of_credit(f"AUC@{k}", area(k)),
+    "naive-pass@": _naive,
+    "spectrum@": lambda k, *w: of_credit(f"threshold spectrum@{k}", spectrum(w, k)),
+    "geom@": _geom,
+    "geom-ds@": _geom_ds,
+    "geo-spectrum@": _geo_spectrum,
 }
 
 
@@ -154,17 +127,15 @@ def parse(text: str) -> Metric:
     try:
         k = [check_k(int(count))] if count else []
         arguments = [float(argument) for argument in rest.split(":")[1:]]
-        inspect.signature(FAMILIES[family].form).bind(*k, *arguments)
-        form = FAMILIES[family].form(*k, *arguments)
+        inspect.signature(FAMILIES[family]).bind(*k, *arguments)
+        metric = FAMILIES[family](*k, *arguments)
     except TypeError:
         raise ValueError(f"{text}: {family}{count} takes other arguments") from None
     except ValueError as error:
         raise ValueError(f"{text}: {error}") from None
     short = [f"{argument:.12g}" for argument in arguments]
-    label = FAMILIES[family].label.replace("{k}", count) + f" ({', '.join(short)})" * bool(short)
-    least = FAMILIES[family].least
-    name = ":".join([family + count, *short])
-    return Metric(name, label, k[0] if least is None else least, form)
+    label = metric.label + f" ({', '.join(short)})" * bool(short)
+    return replace(metric, name=":".join([family + count, *short]), label=label)
 
 
 def parse_all(names: Iterable[str]) -> list[Metric]:

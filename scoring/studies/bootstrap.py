@@ -8,17 +8,19 @@ thread.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from scoring.metrics.metric import Metric, Value
 from scoring.numerics.checks import check_whole
 from scoring.numerics.inputs import Bools, Counts, Floats, Ints, outcome_counts
-from scoring.studies.estimators import Estimator, scaled
 
 Resample = Literal["columns", "rows"]
 Result = TypeVar("Result")
@@ -30,20 +32,27 @@ LARGEST_CHUNK = 1024  # replicates
 CHUNK_INDICES = 2**22  # and at most so many drawn indices, unless one replicate has more
 VECTOR_BYTES = 64
 
+# Sums over questions stay below this in size, so that the difference of two is an int64.
+LARGEST_SUM = 2**62
+# Blends X^a Y^b, from 0 to 1, in these units.
+BLEND_UNITS = 2**60
+# Scores from floats are tied when they differ by less than this share of their range.
+TOLERANCE = 1e-12
+
 
 class Bank(NamedTuple):
-    """The tables of all estimators for all n up to N; only a blend X^a Y^b has a second one."""
+    """The tables of all metrics for all n up to N; only a blend X^a Y^b has a second one."""
 
-    tables: Ints  # (estimators, 2, N + 1, N + 1): table, n, c
-    units: Floats  # (estimators, 2, N + 1)
-    powers: Floats  # (estimators, 2)
-    blends: Bools  # (estimators,)
-    first: Ints  # (estimators,): smallest n
-    tolerance: Ints  # (estimators, N + 1)
+    tables: Ints  # (metrics, 2, N + 1, N + 1): table, n, c
+    units: Floats  # (metrics, 2, N + 1)
+    powers: Floats  # (metrics, 2)
+    blends: Bools  # (metrics,)
+    first: Ints  # (metrics,): smallest n
+    tolerance: Ints  # (metrics, N + 1)
 
 
 class Sums(NamedTuple):
-    """Kendall's tau over replicates, each of shape (estimators, N + 1)."""
+    """Kendall's tau over replicates, each of shape (metrics, N + 1)."""
 
     defined: Ints
     undefined: Ints
@@ -51,21 +60,73 @@ class Sums(NamedTuple):
     squares: Floats  # sum of squared differences from the mean
 
 
-def bank(estimators: Sequence[Estimator], trials: int, questions: int) -> Bank:
-    """Compute the tables of all estimators for n = first..N."""
-    tables = np.zeros((len(estimators), 2, trials + 1, trials + 1), dtype=np.int64)
+class Scaled(NamedTuple):
+    """The tables of a metric at one n as integers.
+
+    A single table may have lost a constant and a factor, which no ranking sees; of a blend, values
+    times units sum over questions to the means.
+    """
+
+    values: Ints  # (tables, n + 1)
+    units: Floats  # (tables,)
+    tolerance: int  # scores are tied if they differ by this or less; 0: they are exact
+
+
+def scaled(metric: Metric, n: int, questions: int) -> Scaled:
+    """Return the tables of a metric for n trials as integers whose sums fit int64.
+
+    Fractions are brought to their common denominator, and scores are exact, if the sum over
+    questions fits. Otherwise they are rounded to the finest units that fit, and scores are tied
+    that differ by no more than rounding may have added, M units (for M = 30 questions 2e-16 of
+    the range of scores). With floats and in blends the tolerance is ``TOLERANCE`` of the range.
+
+    >>> from scoring.metrics.table import parse
+    >>> scaled(parse("pass@2"), 4, questions=30).values.tolist()
+    [[0, 3, 5, 6, 6]]
+    """
+    tables = metric.tables(n)
+    limit = LARGEST_SUM // questions
+    if len(tables) == 1:
+        low = min(tables[0])
+        values, unit, exact = _integers([value - low for value in tables[0]], limit)
+        tolerance = 0
+        if not exact:
+            whole = all(isinstance(value, Fraction) for value in tables[0])
+            tolerance = questions if whole else int(TOLERANCE * limit * questions)
+        return Scaled(np.array([values]), np.array([unit / questions]), tolerance)
+    parts = [_integers(table, limit) for table in tables]
+    units = np.array([unit / questions for _, unit, _ in parts])
+    return Scaled(np.array([x for x, _, _ in parts]), units, int(TOLERANCE * BLEND_UNITS))
+
+
+def _integers(values: Sequence[Value], limit: int) -> tuple[list[int], float, bool]:
+    """Integers and a unit, values = integers * unit, and whether that is exact."""
+    exact = [value for value in values if isinstance(value, Fraction)]
+    if len(exact) == len(values):
+        below = math.lcm(*(value.denominator for value in exact))
+        whole = [value.numerator * (below // value.denominator) for value in exact]
+        factor = math.gcd(*whole) or 1
+        if max(whole) // factor <= limit:
+            return [value // factor for value in whole], factor / below, True
+    top = max(values) or 1.0
+    return [round(value / top * limit) for value in values], float(top / limit), False
+
+
+def bank(metrics: Sequence[Metric], trials: int, questions: int) -> Bank:
+    """Compute the tables of all metrics, each from its first n to N."""
+    tables = np.zeros((len(metrics), 2, trials + 1, trials + 1), dtype=np.int64)
     units = np.zeros(tables.shape[:3])
-    tolerance = np.zeros((len(estimators), trials + 1), dtype=np.int64)
-    for e, estimator in enumerate(estimators):
-        count = len(estimator.powers)
-        for n in range(estimator.first, trials + 1):
-            integers = scaled(estimator, n, questions)
+    tolerance = np.zeros((len(metrics), trials + 1), dtype=np.int64)
+    first = np.array([max(1, metric.k) for metric in metrics])
+    for e, metric in enumerate(metrics):
+        count = len(metric.powers)
+        for n in range(first[e], trials + 1):
+            integers = scaled(metric, n, questions)
             tables[e, :count, n, : n + 1] = integers.values
             units[e, :count, n] = integers.units
             tolerance[e, n] = integers.tolerance
-    powers = np.array([(*estimator.powers, 1.0)[:2] for estimator in estimators])
-    blends = np.array([len(estimator.powers) == 2 for estimator in estimators])
-    first = np.array([estimator.first for estimator in estimators])
+    powers = np.array([(*metric.powers, 1.0)[:2] for metric in metrics])
+    blends = np.array([len(metric.powers) == 2 for metric in metrics])
     return Bank(tables, units, powers, blends, first, tolerance)
 
 
@@ -103,32 +164,30 @@ def best_first(gold: npt.NDArray[Any]) -> Ints:
     return np.argsort(-gold, kind="stable")
 
 
-def prepared(
-    data: Bits, estimators: Sequence[Estimator], gold: npt.NDArray[Any] | None = None
-) -> Any:
+def prepared(data: Bits, metrics: Sequence[Metric], gold: npt.NDArray[Any] | None = None) -> Any:
     """What :mod:`scoring.studies.loops` take behind the drawn trials; gold scores are Bayes@N's."""
     _, questions, trials = data.shape
-    check_estimators(estimators, trials)
+    check_metrics(metrics, trials)
     if gold is None:
         gold = data.sum(axis=(1, 2), dtype=np.int64)
     best = best_first(gold)
     rank = 1 + (gold[best] > gold[best, None]).sum(axis=-1)
-    tables = bank(estimators, trials, questions)
+    tables = bank(metrics, trials, questions)
     return rows(data[best]), questions, rank, tuple(tables)
 
 
-def check_estimators(estimators: Sequence[Estimator], trials: int) -> None:
-    """Raise unless there are estimators, and all are defined for this many trials."""
-    if not estimators:
-        raise ValueError("estimators is empty: pass at least one, as in named('bayes')")
-    for estimator in estimators:
-        if not isinstance(estimator, Estimator):
+def check_metrics(metrics: Sequence[Metric], trials: int) -> None:
+    """Raise unless there are metrics, and all are defined for this many trials."""
+    if not metrics:
+        raise ValueError("metrics is empty: pass at least one, as in [parse('bayes')]")
+    for metric in metrics:
+        if not isinstance(metric, Metric):
             raise ValueError(
-                f"estimators holds {estimator!r}: pass scoring.studies.estimators.named('bayes')"
+                f"metrics holds {metric!r}: pass scoring.metrics.table.parse({metric!r})"
             )
-        if estimator.first > trials:
+        if metric.k > trials:
             raise ValueError(
-                f"{estimator.label} needs {estimator.first} trials, but the stack has {trials}"
+                f"{metric.title()} needs {metric.k} trials, but the stack has {trials}"
             )
 
 
@@ -185,9 +244,9 @@ def chunks(
         return list(pool.map(run, range(-(-replicates // size))))
 
 
-def no_sums(estimators: int, trials: int) -> Sums:
+def no_sums(metrics: int, trials: int) -> Sums:
     """Sums over no replicates."""
-    mean = np.zeros((estimators, trials + 1))
+    mean = np.zeros((metrics, trials + 1))
     count = mean.astype(np.int64)
     return Sums(count, count.copy(), mean, mean.copy())
 

@@ -1,16 +1,17 @@
 """How many trials until a ranking of models is the one that all trials give.
 
-The gold ranking is that of Bayes@N with all N trials of the real matrix, whichever estimator is
+The gold ranking is that of Bayes@N with all N trials of the real matrix, whichever metric is
 judged. A bootstrap replicate draws N trials with replacement; convergence@n of a replicate is the
 smallest n such that the ranking from its first n trials is the gold ranking, ties included, and
 stays so up to N.
 
 >>> import numpy as np
->>> from scoring.studies import convergence, estimators
+>>> from scoring.metrics.table import parse
+>>> from scoring.studies import convergence
 >>> p = np.array([0.9, 0.7, 0.3])[:, None, None]
 >>> stack = (np.random.default_rng(1).random((3, 20, 40)) < p).astype(int)
->>> judged = estimators.named("bayes", "pass@4")
->>> for c in convergence.convergence_at(stack, judged, replicates=2000):
+>>> metrics = [parse("bayes"), parse("pass@4")]
+>>> for c in convergence.convergence_at(stack, metrics, replicates=2000):
 ...     print(f"{c.label}: mean {c.mean:.1f}, not converged {c.share_failed:.1%}")
 Bayes@N: mean 1.1, not converged 0.0%
 Pass@4: mean 5.8, not converged 0.0%
@@ -30,12 +31,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from scoring.metrics.metric import Metric
 from scoring.numerics.arrays import finite_array
 from scoring.numerics.checks import check_whole
 from scoring.numerics.inputs import Floats, Ints
 from scoring.studies import bootstrap, loops
 from scoring.studies.bootstrap import Resample as Resample
-from scoring.studies.estimators import BLEND_UNITS, Estimator, scaled
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Convergence:
     Shares are of all replicates, so that ``pmf`` sums to the share that converged.
     """
 
-    label: str  # the estimator
+    label: str  # the metric
     counts: Ints  # replicates whose convergence@n is n = 1..N, shape (N,)
     failed: int  # replicates that did not converge: their ranking from N trials is not gold
     worst: int  # the first replicate with the largest convergence@n; 0 if none converged
@@ -90,7 +91,7 @@ class TauCurve(NamedTuple):
     """Mean Kendall's tau_b against the gold ranking after n = 1..N trials; all of shape (N,).
 
     Values are masked where no replicate (for ``stderr``: fewer than two) has a tau_b; it does
-    not exist when one side is all ties, nor below the estimator's first n.
+    not exist when one side is all ties, nor below the metric's first n.
     """
 
     label: str
@@ -102,7 +103,7 @@ class TauCurve(NamedTuple):
 
 def convergence_at(
     stack: npt.ArrayLike,
-    estimators: Sequence[Estimator],
+    metrics: Sequence[Metric],
     replicates: int = 100_000,
     resample: Resample = "columns",
     seed: int = 0,
@@ -110,37 +111,36 @@ def convergence_at(
 ) -> list[Convergence]:
     """Distribution of the number of trials from which on the ranking is the gold ranking.
 
-    One for each estimator, in their order. Fewer than two models, an estimator that needs more than
-    N trials, and an argument not as here are a ValueError.
+    One for each metric, in their order. Fewer than two models, a metric that needs more than N
+    trials, and an argument not as here are a ValueError.
 
     Args:
         stack: outcomes 0 and 1 without missing trials, shape (models, questions, trials).
-        estimators: from :mod:`scoring.studies.estimators`; each with at most N trials as its
-            first n.
-        replicates: bootstrap replicates, shared by all estimators.
+        metrics: of :func:`scoring.metrics.table.parse`, each with a k of at most N.
+        replicates: bootstrap replicates, shared by all metrics.
         resample: "columns" draws N trials for all questions together, "rows" for each question
             apart; in both, the same trials for all models.
         seed: replicate r is the same for any number of replicates and threads, and for any
-            estimators and models (``stack[models]`` ranks some of them).
+            metrics and models (``stack[models]`` ranks some of them).
         threads: None for one per processor.
 
     Source: arXiv 2510.04265, section 3.3, Figs. 1 and 6 (10^5 replicates).
 
-    >>> from scoring.studies.estimators import named
+    >>> from scoring.metrics.table import parse
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
-    >>> [c] = convergence_at(stack, named("bayes"), replicates=1000)
+    >>> [c] = convergence_at(stack, [parse("bayes")], replicates=1000)
     >>> round(c.mean, 3), c.counts.tolist(), c.failed
     (1.283, [772, 174, 42, 8], 4)
     """
     data = bootstrap.checked_stack(stack)
-    prepared = bootstrap.prepared(data, estimators)
+    prepared = bootstrap.prepared(data, metrics)
 
     def work(index: npt.NDArray[Any]) -> Ints:
         return loops.convergence_points(index, *prepared)
 
     points = bootstrap.chunks(work, data.shape, resample, replicates, seed, threads)
-    by_estimator = zip(estimators, np.concatenate(points, axis=1), strict=True)
-    return [_distribution(e.label, own, data.shape[-1]) for e, own in by_estimator]
+    by_metric = zip(metrics, np.concatenate(points, axis=1), strict=True)
+    return [_distribution(metric.title(), own, data.shape[-1]) for metric, own in by_metric]
 
 
 def _distribution(label: str, points: Ints, trials: int) -> Convergence:
@@ -158,7 +158,7 @@ def _distribution(label: str, points: Ints, trials: int) -> Convergence:
 
 def tau_curve(
     stack: npt.ArrayLike,
-    estimators: Sequence[Estimator],
+    metrics: Sequence[Metric],
     replicates: int = 10_000,
     resample: Resample = "columns",
     seed: int = 0,
@@ -172,28 +172,28 @@ def tau_curve(
 
     Source: arXiv 2510.04265, sections 2.7 and 3.1, Figs. 2b, 2c and 4 (10^4 replicates).
 
-    >>> from scoring.studies.estimators import named
+    >>> from scoring.metrics.table import parse
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
-    >>> [curve] = tau_curve(stack, named("pass@2"), replicates=1000)
+    >>> [curve] = tau_curve(stack, [parse("pass@2")], replicates=1000)
     >>> curve.tau.round(3).tolist(), curve.undefined.tolist()
     ([None, 1.0, 1.0, 1.0], [0, 171, 58, 13])
     """
     data = bootstrap.checked_stack(stack)
-    prepared = bootstrap.prepared(data, estimators)
+    prepared = bootstrap.prepared(data, metrics)
 
     def work(index: npt.NDArray[Any]) -> bootstrap.Sums:
-        sums = bootstrap.no_sums(len(estimators), data.shape[-1])
+        sums = bootstrap.no_sums(len(metrics), data.shape[-1])
         loops.add_taus(tuple(sums), index, *prepared)
         return sums
 
     parts = bootstrap.chunks(work, data.shape, resample, replicates, seed, threads)
-    return _curves(estimators, functools.reduce(bootstrap.merged, parts))
+    return _curves(metrics, functools.reduce(bootstrap.merged, parts))
 
 
 def tau_curve_independent(
     stacks: Iterable[npt.ArrayLike],
     truth: npt.ArrayLike,
-    estimators: Sequence[Estimator],
+    metrics: Sequence[Metric],
 ) -> list[TauCurve]:
     """:func:`tau_curve` over matrices that are new each time, against a ranking that is known.
 
@@ -202,11 +202,11 @@ def tau_curve_independent(
     shape (models,); equal ones are ties that are meant. Source: arXiv 2510.04265, section 2.7, Fig.
     2a (1,000 matrices of 11 models with one tie).
 
-    >>> from scoring.studies.estimators import named
+    >>> from scoring.metrics.table import parse
     >>> rng = np.random.default_rng(0)
     >>> p = np.full((3, 30, 1), [[[0.7]], [[0.4]], [[0.4]]])
     >>> stacks = (rng.random((3, 30, 40)) < p for _ in range(200))
-    >>> [curve] = tau_curve_independent(stacks, [0.7, 0.4, 0.4], named("bayes"))
+    >>> [curve] = tau_curve_independent(stacks, [0.7, 0.4, 0.4], [parse("bayes")])
     >>> curve.tau[[0, -1]].round(3).tolist()  # sqrt(2/3) = 0.816 where no two scores tie
     [0.828, 0.822]
     """
@@ -217,29 +217,29 @@ def tau_curve_independent(
     gold = finite_array(truth, "truth")
     if gold.shape != (models,):
         raise ValueError(f"truth has shape {gold.shape}: pass a number for each of {models} models")
-    _, *prepared = bootstrap.prepared(first, estimators, gold)
-    sums = bootstrap.no_sums(len(estimators), trials)
+    _, *prepared = bootstrap.prepared(first, metrics, gold)
+    sums = bootstrap.no_sums(len(metrics), trials)
     for data in itertools.chain([first], checked):
         if data.shape != first.shape:
             raise ValueError(f"stacks: one has shape {data.shape}, but the first {first.shape}")
         source = bootstrap.rows(data[bootstrap.best_first(gold)])
         loops.add_taus(tuple(sums), bootstrap.all_trials(trials), source, *prepared)
-    return _curves(estimators, sums)
+    return _curves(metrics, sums)
 
 
-def _curves(estimators: Sequence[Estimator], sums: bootstrap.Sums) -> list[TauCurve]:
+def _curves(metrics: Sequence[Metric], sums: bootstrap.Sums) -> list[TauCurve]:
     defined, undefined, mean, squares = (part[:, 1:] for part in sums)
     error = np.sqrt(squares / np.maximum(defined - 1, 1) / np.maximum(defined, 1))
     tau = np.ma.array(mean, mask=defined == 0)  # type: ignore[no-untyped-call]
     stderr = np.ma.array(error, mask=defined < 2)  # type: ignore[no-untyped-call]
-    labels = [estimator.label for estimator in estimators]
+    labels = [metric.title() for metric in metrics]
     curves = zip(labels, tau, stderr, defined, undefined, strict=True)
     return [TauCurve(*curve) for curve in curves]
 
 
 def rank_trajectory(
     stack: npt.ArrayLike,
-    estimator: Estimator,
+    metric: Metric,
     replicate: int,
     resample: Resample = "columns",
     seed: int = 0,
@@ -249,19 +249,19 @@ def rank_trajectory(
     With the number :attr:`Convergence.worst` of :func:`convergence_at`, and the same other
     arguments, whose errors it has, it is the trajectory that converged last. Competition ranks
     (1, 2, 2, 4) of shape (N, models): row n - 1 is from the first n trials; rows below the
-    estimator's first n are masked.
+    metric's first n are masked.
 
     Source: arXiv 2510.04265, section 3.3, Fig. 5.
 
-    >>> from scoring.studies.estimators import named
+    >>> from scoring.metrics.table import parse
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
-    >>> [c] = convergence_at(stack, named("bayes"), replicates=1000)
-    >>> rank_trajectory(stack, *named("bayes"), c.worst).tolist()
+    >>> [c] = convergence_at(stack, [parse("bayes")], replicates=1000)
+    >>> rank_trajectory(stack, parse("bayes"), c.worst).tolist()
     [[1, 1], [1, 1], [1, 1], [1, 2]]
     """
     data = bootstrap.checked_stack(stack)
     _, questions, trials = data.shape
-    bootstrap.check_estimators([estimator], trials)
+    bootstrap.check_metrics([metric], trials)
     columns = bootstrap.columns_of(resample, questions)
     size = bootstrap.chunk_size(trials, columns)
     chunk, last = divmod(check_whole(replicate, "replicate", least=0), size)
@@ -270,12 +270,12 @@ def rank_trajectory(
     drawn = np.take_along_axis(data, index[None].astype(np.int64), axis=-1)
     correct = drawn.cumsum(axis=-1, dtype=np.int64)
     ranks = np.zeros((trials, data.shape[0]), dtype=np.int64)
-    for n in range(estimator.first, trials + 1):
-        tables = scaled(estimator, n, questions)
+    for n in range(max(1, metric.k), trials + 1):
+        tables = bootstrap.scaled(metric, n, questions)
         sums = tables.values[:, correct[..., n - 1]].sum(axis=-1)  # (tables, models)
         scores = sums[0]
         if len(sums) == 2:
-            parts = (sums * tables.units[:, None]) ** np.array(estimator.powers)[:, None]
-            scores = (parts.prod(axis=0) * BLEND_UNITS).astype(np.int64)
+            parts = (sums * tables.units[:, None]) ** np.array(metric.powers)[:, None]
+            scores = (parts.prod(axis=0) * bootstrap.BLEND_UNITS).astype(np.int64)
         ranks[n - 1] = 1 + (scores - scores[:, None] > tables.tolerance).sum(axis=-1)
     return np.ma.array(ranks, mask=ranks == 0)  # type: ignore[no-untyped-call]

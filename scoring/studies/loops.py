@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.inputs import Ints
-from scoring.studies.estimators import BLEND_UNITS
+from scoring.studies.bootstrap import BLEND_UNITS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Unsigned = npt.NDArray[Any]
@@ -67,7 +67,7 @@ def _look_up(table: Ints, counts: Unsigned, questions: int, sums: Ints) -> None:
 def _score(
     bank: Plain, e: int, n: int, counts: Unsigned, questions: int, scores: Ints, other: Ints
 ) -> None:
-    """Write the scores of all models by estimator e; ``other`` is for the second sum of a blend."""
+    """Write the scores of all models by metric e; ``other`` is for the second sum of a blend."""
     tables, units, powers, blends, _, _ = bank
     _look_up(tables[e, 0, n], counts, questions, scores)
     if blends[e]:
@@ -94,7 +94,7 @@ def _agrees(scores: Ints, rank: Ints, tolerance: int) -> bool:
 def convergence_points(
     index: Unsigned, source: Unsigned, questions: int, rank: Ints, bank: Plain
 ) -> Ints:
-    """convergence@n of each estimator in each replicate; N + 1 where it has not converged.
+    """convergence@n of each metric in each replicate; N + 1 where it has not converged.
 
     From n = N downwards until the ranking first differs.
 
@@ -106,7 +106,7 @@ def convergence_points(
         bank: a ``bootstrap.Bank``.
 
     Returns:
-        Points, int64, shape (estimators, replicates).
+        Points, int64, shape (metrics, replicates).
     """
     trials, width = source.shape
     _, _, _, _, first, tolerance = bank
@@ -138,7 +138,7 @@ def convergence_points(
 def add_taus(
     sums: Plain, index: Unsigned, source: Unsigned, questions: int, rank: Ints, bank: Plain
 ) -> None:
-    """Add Kendall's tau_b against the gold ranking, of all estimators and n, to the sums.
+    """Add Kendall's tau_b against the gold ranking, of all metrics and n, to the sums.
 
     ``sums`` is a ``bootstrap.Sums``; the others are those of :func:`convergence_points`.
     """

@@ -122,7 +122,7 @@ def _resampled(matrix: Any, plan: StudyPlan, rows: bool) -> Iterator[Any]:
 
 def _curves_table(panels: dict[str, list[TauCurve]]) -> Table:
     columns: dict[Column, list[Any]] = {
-        shared.text("estimator", "estimator"): [e.label for e in shared.judged(TRIALS)]
+        shared.text("estimator", "estimator"): [m.title() for m in shared.judged(TRIALS)]
     }
     for letter, (title, curves) in zip("abc", panels.items(), strict=True):
         group = f"({letter}) {title}"

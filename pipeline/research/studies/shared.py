@@ -1,4 +1,4 @@
-"""What several studies need: complete matrices, the models of the paper, estimators and tables."""
+"""What several studies need: complete matrices, the models of the paper, metrics and tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,13 +10,12 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.display.table import Column, Table
 from pipeline.research.studies import paper
-from scoring.metrics import table as metrics
-from scoring.metrics.forms import Estimator
+from scoring.metrics.table import Metric, parse
 from scoring.studies.convergence import Convergence, Resample, TauCurve
 
 Bits = npt.NDArray[np.uint8]
 SCHEMES: tuple[Resample, ...] = ("columns", "rows")
-BAYES = metrics.parse("bayes").estimator
+BAYES = parse("bayes")
 NAIVE = (
     'Naive Pass@k: section 2.7 writes "naive Pass^k" as 1 - (1 - p)^k, p being the share of correct'
     " trials of a question. That is Pass@k with p put in (a plug-in), not the unbiased Pass@k, and"
@@ -37,21 +36,20 @@ class Group(NamedTuple):
     paper_id: str | None  # VERSION.TASK; None of other models or data sets
 
 
-def showcase(trials: int) -> list[Estimator]:
+def showcase(trials: int) -> list[Metric]:
     """Bayes@N and Pass@2/4/8, as far as there are trials for them."""
-    return _estimators(("bayes", "pass@{}"), trials)
+    return _metrics(("bayes", "pass@{}"), trials)
 
 
-def judged(trials: int) -> list[Estimator]:
-    """The estimators of the tau figures, as far as there are trials for them; see `NAIVE`."""
+def judged(trials: int) -> list[Metric]:
+    """The metrics of the tau figures, as far as there are trials for them; see `NAIVE`."""
     families = ("bayes", "pass@{}", "naive-pass@{}", "pass^{}", "g-pass@{}:0.5", "mg-pass@{}")
-    return _estimators(families, trials)
+    return _metrics(families, trials)
 
 
-def _estimators(families: Sequence[str], trials: int) -> list[Estimator]:
+def _metrics(families: Sequence[str], trials: int) -> list[Metric]:
     names = dict.fromkeys(family.format(k) for family in families for k in (2, 4, 8))
-    estimators = [metrics.parse(name).estimator for name in names]
-    return [estimator for estimator in estimators if estimator.first <= trials]
+    return [metric for metric in map(parse, names) if metric.k <= trials]
 
 
 def groups(cohort: Cohort) -> list[Group]:

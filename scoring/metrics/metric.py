@@ -1,0 +1,182 @@
+"""What a metric is: its estimate, its spread over repeated trials, and its exact tables.
+
+With n trials of each of M questions most scores are the mean over questions of a number that
+depends only on c, the correct trials of that question: a table over c = 0..n. Scores of k attempts
+follow from credits A_0..A_k, what k attempts earn when j of them are correct; here both are exact
+fractions, so that ties of two models are ties. A blend over the data set has two tables.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from scoring.metrics.geom import blend, blend_sigma
+from scoring.metrics.thresholds import check_spectrum
+from scoring.numerics.checks import UNIT
+from scoring.numerics.credit import by_state
+from scoring.numerics.estimate import subset_mean
+from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
+from scoring.numerics.results import Summary, normal_summary, question_sigma, result
+
+Value: TypeAlias = Fraction | float
+Credit: TypeAlias = Sequence[Value] | Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A score of outcomes 0 and 1: of one part, or of two parts X and Y as X^a Y^b."""
+
+    label: str  # "G-Pass@8 (0.5)", "Bayes@{trials}"
+    k: int  # trials that every question needs at least
+    parts: tuple[Callable[[Outcomes], Any], ...]  # each a mean over questions
+    # For n trials the scores of a question with c = 0..n correct, larger is better: n + 1 numbers
+    # for each part. With a float among them scores are tied within `bootstrap.TOLERANCE`.
+    tables: Callable[[int], tuple[list[Value], ...]]
+    powers: tuple[float, ...] = (1.0,)  # or (a, b), 0 or more, of two means in [0, 1]
+    sigma: Callable[[Outcomes], Any] | None = None  # None: `sampling_sigma`
+    interval: Callable[..., Summary] | None = None  # a posterior's own
+    name: str = ""  # as settings have it: "g-pass@8:0.5"
+
+    @property
+    def key(self) -> str:
+        """Its name as a column's: letters, digits, points and underscores.
+
+        >>> from scoring.metrics.table import parse
+        >>> parse("pass@8").key, parse("pass^4").key, parse("g-pass@8:0.5").key
+        ('pass_at_8', 'pass_hat_4', 'g_pass_at_8_0.5')
+        """
+        return re.sub("[-:]", "_", self.name.replace("@", "_at_").replace("^", "_hat_"))
+
+    def title(self, trials: int | str = "N") -> str:
+        """Its label, with the number of trials where that is part of it."""
+        return self.label.format(trials=trials)
+
+    def estimate(self, R: Outcomes) -> Any:
+        """The score, a float or an array (...); R and errors: :func:`scoring.pass_at_k`."""
+        scores = [part(R) for part in self.parts]
+        return result(blend(*scores, *self.powers)) if len(scores) > 1 else scores[0]
+
+    def summary(self, R: Outcomes, confidence: float = 0.95) -> Summary:
+        """The score with its sigma and interval, at a confidence in (0, 1), moved into 0 to 1.
+
+        Bayes@N and avg@N have the posterior's. All else is the unbiased estimate -/+ z times its
+        standard deviation over repetitions of the trials. R and errors: :meth:`estimate`.
+        """
+        if self.interval is not None:
+            return self.interval(R, confidence=confidence, bounds=UNIT)
+        sigma = (self.sigma or self.sampling_sigma)(R)
+        return normal_summary(self.estimate(R), sigma, confidence, UNIT)
+
+    def sampling_sigma(self, R: Outcomes) -> Any:
+        """Standard deviation over repetitions of the trials, at the rates (c + 1/2) / (N + 1).
+
+        What :func:`scoring.pass_at_k_sigma` is for Pass@k; of a blend to first order.
+        """
+        correct, trials = binary_counts(R, self.title())
+        spread = by_state(_spread, (self.parts,), correct, trials, 4 * (int(trials.max()) + 1))
+        if len(spread) == 1:
+            return result(question_sigma(spread[0]))
+        x, y = (np.asarray(part(R)) for part in self.parts)
+        return result(blend_sigma(x, y, spread, *self.powers))
+
+
+def _spread(parts: Any, correct: Ints, trials: Ints) -> tuple[Floats, ...]:
+    """Variance of each part over repetitions of a question's trials; of two, covariance last."""
+    from scipy.stats import binom  # half a second, which no other metric and no start should pay
+
+    pairs = [(0, 0), (1, 1), (0, 1)] if len(parts) > 1 else [(0, 0)]
+    spread = np.empty((len(pairs), correct.size))
+    for n in np.unique(trials).tolist():
+        at, c = trials == n, np.arange(n + 1)
+        every = Counts(np.stack([n - c, c], axis=-1)[:, None, :])
+        chance = binom.pmf(c, n, (correct[at, None] + 0.5) / (n + 1))
+        scores = [np.asarray(part(every)) for part in parts]
+        centred = [score - (chance @ score)[:, None] for score in scores]
+        for row, (i, j) in zip(spread, pairs, strict=True):
+            row[at] = (chance * centred[i] * centred[j]).sum(axis=-1)
+    return tuple(spread)
+
+
+def of_count(
+    label: str,
+    k: int,
+    score: Callable[[Outcomes], Any],
+    value: Callable[[int, int], Value],
+    interval: Callable[..., Summary] | None = None,
+) -> Metric:
+    """The metric ``score``, which is the mean over questions of ``value(c, n)``."""
+    return Metric(
+        label, k, (score,), lambda n: ([value(c, n) for c in range(n + 1)],), interval=interval
+    )
+
+
+def of_credit(
+    label: str, *credits: Credit, powers: tuple[float, ...] = (1.0,), sigma: Any = None
+) -> Metric:
+    """The metric with these credits; of two, the blend with these powers of both means.
+
+    A credit is k + 1 numbers, what k attempts earn when 0..k of them are correct.
+    """
+    exact = [[Fraction(str(value)) for value in credit] for credit in credits]
+    floats = [np.array(credit, dtype=np.float64) for credit in credits]
+    parts = tuple(partial(subset_mean, what=label, credit=x, short="raise") for x in floats)
+
+    def tables(n: int) -> tuple[list[Value], ...]:
+        return tuple(expected(credit, n) for credit in exact)
+
+    return Metric(label, len(credits[0]) - 1, parts, tables, powers, sigma)
+
+
+def expected(credit: Sequence[Fraction], n: int) -> list[Value]:
+    """Expected credit of k of n trials, c = 0..n of them correct; hypergeometric.
+
+    >>> [str(score) for score in expected([Fraction(0), Fraction(1), Fraction(1)], 4)]
+    ['0', '1/2', '5/6', '1', '1']
+    """
+    k = len(credit) - 1
+    # Only credits that differ from the commonest need a term: one for Pass@k, whatever k is.
+    usual = max(credit, key=credit.count)
+    below = math.lcm(*((value - usual).denominator for value in credit))
+    terms = [(j, int((value - usual) * below)) for j, value in enumerate(credit) if value != usual]
+    comb, subsets = math.comb, math.comb(n, k) * below
+    sums = [sum(a * comb(c, j) * comb(n - c, k - j) for j, a in terms) for c in range(n + 1)]
+    return [usual + Fraction(above, subsets) for above in sums]
+
+
+def upper_half(k: int) -> Credit:
+    """Credits of mG-Pass@k in its published form, 2/k max(j - ceil(k/2), 0); equation 24."""
+    return [Fraction(2 * max(j - (k + 1) // 2, 0), k) for j in range(k + 1)]
+
+
+def upper_ramp(k: int) -> Credit:
+    """Credits max(2 j/k - 1, 0) of the integral that equation 24 approximates."""
+    return [max(Fraction(2 * j, k) - 1, Fraction(0)) for j in range(k + 1)]
+
+
+def area(k: int) -> Credit:
+    """Credits of AUC@k: Pass@i over i = 1..k by the trapezoidal rule; Pass@1 for k = 1.
+
+    >>> [str(value) for value in area(2)]
+    ['0', '3/4', '1']
+    """
+
+    def under(j: int) -> Fraction:
+        line = [1 - Fraction(math.comb(k - j, i), math.comb(k, i)) for i in range(1, k + 1)]
+        return (sum(line) - (line[0] + line[-1]) / 2) / (k - 1) if k > 1 else line[0]
+
+    return [under(j) for j in range(k + 1)]
+
+
+def spectrum(weights: Sequence[float], k: int) -> Credit:
+    """Credits w_1 + ... + w_j; a weight is the shortest decimal number that prints like it."""
+    exact = [Fraction(repr(weight)) for weight in check_spectrum(weights, k).tolist()]
+    return [*accumulate(exact, initial=Fraction(0))]
