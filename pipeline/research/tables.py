@@ -23,7 +23,7 @@ def columns(
 ) -> list[Column]:
     """Columns beside each other of one format and one head; their titles by key.
 
-    >>> [(one.key, one.title, one.group) for one in columns(group="τ", low="from", high="to")]
+    >>> [(c.key, c.title, c.group) for c in columns(group="τ", low="from", high="to")]
     [('low', 'from', 'τ'), ('high', 'to', 'τ')]
     """
     return [

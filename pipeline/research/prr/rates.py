@@ -92,18 +92,20 @@ def _attempts(metric: Metric) -> int | None:
     return metric.k if metric.name.startswith(PASS) else None
 
 
-def pair_counts(one: Reversals, confidence: float) -> PairCounts:
+def pair_counts(protocol: Reversals, confidence: float) -> PairCounts:
     """Pairs that reverse, that are tied, and whose order is settled on both sides.
 
     Settled: the interval of the difference of the two scores, at this confidence, leaves out 0. It
     takes trials as independent.
     """
-    upper = np.triu_indices(len(one.before.value), 1)
-    before, after = (np.sign(places[upper[1]] - places[upper[0]]) for places in one.ranks)
+    upper = np.triu_indices(len(protocol.before.value), 1)
+    before, after = (np.sign(places[upper[1]] - places[upper[0]]) for places in protocol.ranks)
     counts = len(before), int((before * after < 0).sum()), int((before * after == 0).sum())
-    if one.before.sigma is None:
+    if protocol.before.sigma is None:
         return PairCounts(*counts, None, [])
-    first, second = (_settled(side, confidence)[upper] for side in (one.before, one.after))
+    first, second = (
+        _settled(side, confidence)[upper] for side in (protocol.before, protocol.after)
+    )
     turned = np.flatnonzero(first * second < 0)
     places = [(int(upper[0][i]), int(upper[1][i])) for i in turned]
     return PairCounts(*counts, int((first * second != 0).sum()), places)

@@ -45,22 +45,22 @@ class Measured(NamedTuple):
 
     def shown(self) -> list[Reversals]:
         """The protocols that a page has room for: greedy, avg@N, Pass@k with the largest k."""
-        of = {one.metric: one for one in self.reversals}
-        passes = [one for one in self.reversals if one.metric.startswith(PASS) and one.trials > 1]
-        return [*(of[name] for name in (GREEDY.name, AVG) if name in of), *passes[-1:]]
+        first = [p for p in self.reversals if p.metric in (GREEDY.name, AVG)]
+        passes = [p for p in self.reversals if p.metric.startswith(PASS) and p.trials > 1]
+        return [*first, *passes[-1:]]
 
-    def cost(self, one: Reversals, cfg: ReversalConfig) -> float | None:
+    def cost(self, protocol: Reversals, cfg: ReversalConfig) -> float | None:
         """What one model's evaluation before costs, in the currency of the prices.
 
         Pass@k: what k attempts cost, as MaP draws it; here its score takes all N trials.
         """
-        tokens = self.tokens["greedy" if one.metric == GREEDY.name else "sampled"]
+        tokens = self.tokens["greedy" if protocol.metric == GREEDY.name else "sampled"]
         questions = len(self.cohort.question_ids)
-        return tokens and protocols.evaluation_cost(tokens, questions, one.trials, cfg.prices)
+        return tokens and protocols.evaluation_cost(tokens, questions, protocol.trials, cfg.prices)
 
 
-def protocol_rows(measured: Measured, cfg: ReversalConfig) -> list[Row]:
-    """One row a protocol."""
+def of_protocols(measured: Measured, cfg: ReversalConfig) -> Table:
+    """PRR by protocol, with its posterior, the settled pairs and the cost."""
     rows: list[Row] = []
     names = distinct(measured.before)
     for protocol in measured.reversals:
@@ -84,11 +84,6 @@ def protocol_rows(measured: Measured, cfg: ReversalConfig) -> list[Row]:
                 "cost": measured.cost(protocol, cfg),
             }
         )
-    return rows
-
-
-def of_protocols(measured: Measured, rows: Rows, cfg: ReversalConfig) -> Table:
-    """PRR by protocol, with its posterior, the settled pairs and the cost."""
     level = percent(cfg.confidence)
     cost = "cost of k attempts (as in MaP)"
     heads = [
@@ -135,7 +130,7 @@ def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
         if where(rows, metric=GREEDY.name)
         else "greedy is left out: not every run has a graded one beside it, RUN-greedy"
     )
-    if short := [one.title() for one in protocols.metrics(cfg.metrics) if one.k > fewest]:
+    if short := [m.title() for m in protocols.metrics(cfg.metrics) if m.k > fewest]:
         notes.append(f"{', '.join(short)}: left out, some question has fewer trials")
     notes.append(_cost_note(measured.tokens["sampled"], cfg))
     return [*notes, *(f"not alike: {line}" for line in measured.cohort.differences)]

@@ -31,27 +31,24 @@ def run(cfg: ReversalConfig) -> None:
     """
     pairs = pairing.pair(cfg)
     measured = measure(pairs, cfg)
-    rates, ranks = tables.protocol_rows(measured, cfg), tables.rank_rows(measured)
-    saved = {
-        "protocols": tables.of_protocols(measured, rates, cfg),
-        "ranks": tables.of_ranks(measured, ranks),
-    }
-    pages = {one.label: tables.of_ranks(measured, ranks, one.label) for one in measured.shown()}
+    rates, ranks = tables.of_protocols(measured, cfg), tables.rank_rows(measured)
+    saved = {"protocols": rates, "ranks": tables.of_ranks(measured, ranks)}
+    pages = {p.label: tables.of_ranks(measured, ranks, p.label) for p in measured.shown()}
     average = next(table for label, table in pages.items() if label.startswith("avg@"))
-    tabular.show(average, saved["protocols"])  # ranks by other protocols are in the files
+    tabular.show(average, rates)  # ranks by other protocols are in the files
     results.print()
 
     folder = Path(cfg.out).expanduser() if cfg.out else pairs.before[0].parent / "_prr"
-    figures = _figures(measured, rates, cfg)
+    figures = _figures(measured, rates.rows, cfg)
     record = {
         "settings": asdict(cfg),
         "dataset": measured.cohort.dataset,
         "questions": len(measured.cohort.question_ids),
         "pairs_of_runs": [
-            {"before": str(one), "after": str(other)}
-            for one, other in zip(pairs.before, pairs.after, strict=True)
+            {"before": str(before), "after": str(after)}
+            for before, after in zip(pairs.before, pairs.after, strict=True)
         ],
-        "protocols": rates,
+        "protocols": rates.rows,
         "ranks": ranks,
         "tokens": {
             kind: of and {"prompt_tokens": of.prompt, "completion_tokens": of.completion}
@@ -62,7 +59,7 @@ def run(cfg: ReversalConfig) -> None:
     }
     title = f"Pairwise ranking reversal rate: {measured.cohort.dataset}"
     doubt = [f"Warning: {measured.doubt}."] * bool(measured.doubt)
-    text = page(title, [], doubt, figures, {"protocols": saved["protocols"], **pages})
+    text = page(title, [], doubt, figures, {"protocols": rates, **pages})
     files.write(folder, "prr", record, saved, figures, {"prr.md": text})
     note(
         f"saved {folder / 'prr.md'}, prr.json, protocols and ranks as .csv, .json, .tex, .md, and"
@@ -101,7 +98,7 @@ def _figures(measured: Measured, rates: Rows, cfg: ReversalConfig) -> "dict[str,
     from pipeline.plots import reversals as plots  # matplotlib takes half a second
     from pipeline.plots.lines import Curve
 
-    panels = {one.label: (*one.ranks, one.rate) for one in measured.shown()}
+    panels = {p.label: (*p.ranks, p.rate) for p in measured.shown()}
     title = f"ranks before and after, {measured.size}"
     names = pairing.distinct(measured.before)
     figures = {"rank_scatter": plots.rank_scatter(names, panels, title)}

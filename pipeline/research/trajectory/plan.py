@@ -144,16 +144,16 @@ def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Tr
 
 def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) -> None:
     paths: dict[str, Path] = {}
-    for one in checkpoints:
-        if paths.setdefault(one.name, one.path) != one.path:
+    for path, name, _ in checkpoints:
+        if paths.setdefault(name, path) != path:
             raise UserError(
-                f"{key}: {paths[one.name]} and {one.path} are both called {one.name};"
-                " training runs that share names are told apart by checkpoints.NAME=FOLDER"
+                f"{key}: {paths[name]} and {path} are both called {name}; training runs that share"
+                " names are told apart by checkpoints.NAME=FOLDER"
             )
-        if not re.fullmatch(r"[\w.+-]+", one.name):
+        if not re.fullmatch(r"[\w.+-]+", name):
             raise UserError(
-                f"{one.path}: the folder's name becomes that of its run; rename it to letters,"
-                " digits, - . + and _"
+                f"{path}: the folder's name becomes that of its run; rename it to letters, digits,"
+                " - . + and _"
             )
     count, largest = len(checkpoints), len(checkpoints) + 1 - LEAST
     if largest < 1:

@@ -114,12 +114,12 @@ def cost(track: Track, metric: Metric, n: int, cfg: TrajectoryConfig) -> float |
     return protocols.evaluation_cost(tokens, track.R.shape[1], n, cfg.prices)
 
 
-def _compared(one: Steadiness, other: Steadiness, cfg: TrajectoryConfig | None = None) -> Row:
-    """Both τ of one against the other; those of τ_b over the replicates in which both have one.
+def _compared(first: Steadiness, second: Steadiness, cfg: TrajectoryConfig | None = None) -> Row:
+    """Both τ of the first against the second; τ_b over the replicates in which both have one.
 
     With `cfg` the interval of the difference, too.
     """
-    differences = {"": one.tau - other.tau, "_b": (one.tau_b - other.tau_b).compressed()}
+    differences = {"": first.tau - second.tau, "_b": (first.tau_b - second.tau_b).compressed()}
     return {
         f"{name}{end}": cell
         for end, difference in differences.items()

@@ -4,7 +4,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from pipeline.base.console import collected, note, results
 from pipeline.config.trajectory import Settings
@@ -93,7 +92,18 @@ def analyse(
         "label": planned.label,
         "command": ["python", "-m", "pipeline", *sys.argv[1:]],
         "settings": {**asdict(cfg), "run": asked.run, "datasets": asked.datasets},
-        "runs": _runs(planned),
+        "runs": [
+            {
+                "run": str(evaluation.run.path),
+                "dataset": evaluation.dataset,
+                "training": evaluation.window.training,
+                "window": evaluation.window.size,
+                "step": evaluation.window.step,
+                "greedy": evaluation.greedy,
+                "sources": [str(path) for path in evaluation.window.sources],
+            }
+            for evaluation in planned.evaluations
+        ],
         "summary": lines,
         "warnings": list(warnings),
         "tables": rows,
@@ -106,18 +116,3 @@ def analyse(
         f"saved {planned.out / 'trajectory.md'} and trajectory.json, {len(tables)} tables as .csv,"
         f" .json, .tex, .md, and {len(pictures)} pictures as .png, .pdf"
     )
-
-
-def _runs(planned: TrajectoryPlan) -> list[dict[str, Any]]:
-    return [
-        {
-            "run": str(one.run.path),
-            "dataset": one.dataset,
-            "training": one.window.training,
-            "window": one.window.size,
-            "step": one.window.step,
-            "greedy": one.greedy,
-            "sources": [str(path) for path in one.window.sources],
-        }
-        for one in planned.evaluations
-    ]
