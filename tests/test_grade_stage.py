@@ -14,8 +14,8 @@ import verifiers
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
-from pipeline.grade import changes, known, stage
-from pipeline.store import shards
+from pipeline.grade import known, stage
+from pipeline.store import runfolder, shards
 from pipeline.store.columns import GRADES, KNOWN_GRADES
 from pipeline.store.runfolder import Run
 
@@ -190,7 +190,7 @@ def test_an_interrupted_regrade_can_still_be_compared(
         if crash == "after a part":
             patched.setattr(stage, "_grade_batch", lambda *a, f=stage._grade_batch: later(f, *a))
         elif crash == "before the settings":
-            patched.setattr(changes.runfolder, "write_json", die)
+            patched.setattr(runfolder, "write_json", die)
         else:
             patched.setattr(Path, "rename", lambda self, to, f=Path.rename: (f(self, to), die()))
         calls = iter(range(2))

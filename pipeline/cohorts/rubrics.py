@@ -23,9 +23,9 @@ from pipeline.display.table import Column, Table, of_columns
 from pipeline.rubrics import categories as rubrics
 from pipeline.rubrics import categorize, variables
 from pipeline.rubrics import rubric as rubric_of
-from pipeline.rubrics.categories import Mapped
 from pipeline.rubrics.rubric import Rubric, Unsound
 from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 
 Categories = npt.NDArray[np.int8]
@@ -223,7 +223,7 @@ def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
     return imported
 
 
-def _unlike(cohort: Cohort, name: str, of_runs: list[dict[str, Mapped]]) -> str:
+def _unlike(cohort: Cohort, name: str, of_runs: list[dict[str, Recorded]]) -> str:
     """What keeps imported labels from being compared, in words."""
     lacking = [m for m, labels in zip(cohort.names, of_runs, strict=True) if name not in labels]
     if lacking:

@@ -9,60 +9,36 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pipeline.base import atomic
 from pipeline.base.console import note, warn
 from pipeline.display.table import Column, Table, show
-from pipeline.store import runfolder, shards
-from pipeline.store.columns import GRADES, KEY
+from pipeline.store import rowkeys, shards
+from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 
-Key = tuple[str, int]
 _SHOWN = 40  # characters of an answer in the table
 
 
-def _before(run: Run) -> Path:
-    return run.path / "_grades-before"
-
-
-def put_aside(run: Run, identity: dict[str, Any]) -> None:
-    """Make room for grades with these settings: others are put aside, never mixed, never lost."""
-    path, before = run.grades / "_grader.json", _before(run)
-    if runfolder.read_json(path) == identity:
-        return
-    if before.exists():  # an interrupted regrade: what it made is of no use now
-        runfolder.forget_grades(run)
-    elif any(run.grades.glob("*.parquet")):
-        run.grades.rename(before)
-    if before.exists():
-        made_by = runfolder.read_json(before / path.name)
-        if made_by == identity:
-            shutil.rmtree(run.grades, ignore_errors=True)
-            before.rename(run.grades)
-            return
-        changed = {k for k in {*made_by, *identity} if made_by.get(k) != identity.get(k)}
-        what = ", ".join(sorted(changed)) if made_by else "settings unknown"
-        note(f"grade: graded with other settings before ({what}), grading everything anew")
-    run.grades.mkdir(exist_ok=True)
-    runfolder.write_json(path, identity)
+def before(run: Run) -> Path:
+    """Where the grades of before are."""
+    return run.path / rowkeys.REGRADED
 
 
 def report(run: Run) -> None:
     """After a regrade: print and write what changed, and drop the grades of before."""
-    before = _before(run)
-    if not before.exists():
+    if not before(run).exists():
         return
     damage = shards.Damage()
-    old: dict[Key, tuple[str | None, str]] = {
-        (row["question_id"], row["trial"]): (row["answer"], row["outcome"])
-        for batch in shards.batches(before, GRADES, [*KEY, "answer", "outcome"], damage)
-        for row in batch.to_pylist()
-    }
+    old, keys = rowkeys.keyed(run, rowkeys.REGRADED, ["answer", "outcome"], damage)
     if damage.lines:
         warn(f"grades of before: {damage}; those attempts are not compared")
-    changes = _changes(run, old)
+    changes = _changes(run, old, keys)
     path = run.grades / "_changes.jsonl"
     atomic.write_jsonl(path, changes)
-    shutil.rmtree(before)
+    shutil.rmtree(before(run))
     if not changes:
         note(f"grade: no outcome changed in {len(old)} attempts graded before")
         return
@@ -70,18 +46,18 @@ def report(run: Run) -> None:
     note(f"grade: every change is in {path}")
 
 
-def _changes(run: Run, old: dict[Key, tuple[str | None, str]]) -> list[dict[str, Any]]:
+def _changes(run: Run, old: pa.Table, old_keys: Ints) -> list[dict[str, Any]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    columns = [*KEY, "answer", "outcome", "layer", "reason"]
-    changes = []
-    for batch in shards.batches(run.grades, GRADES, columns, shards.Damage()):
-        for row in batch.to_pylist():
-            answer, outcome = old.get((row["question_id"], row["trial"]), (None, row["outcome"]))
-            if outcome == row["outcome"]:
-                continue
-            before_and_after = {"from": outcome, "to": row.pop("outcome"), "answer_before": answer}
-            changes.append({**row, **before_and_after, "gold": golds.get(row["question_id"])})
-    return changes
+    names = ["answer", "outcome", "layer", "reason"]
+    new, keys = rowkeys.keyed(run, "grades", names, shards.Damage())
+    rows = rowkeys.rows_of(keys, old_keys)
+    old = old.take(pa.array(rows, mask=rows < 0))  # null where there was no grade
+    changes = pa.table(
+        {name: new[name] for name in new.column_names if name != "outcome"}
+        | {"from": old["outcome"], "to": new["outcome"], "answer_before": old["answer"]}
+    )
+    changes = changes.filter(pc.not_equal(old["outcome"], new["outcome"]))
+    return [row | {"gold": golds[row["question_id"]]} for row in changes.to_pylist()]
 
 
 def _table(changes: list[dict[str, Any]], compared: int) -> Table:

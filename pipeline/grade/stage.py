@@ -9,7 +9,7 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.grade import changes, review
 from pipeline.grade.known import Attempt, KnownGrades, default_folder, extraction, identity
-from pipeline.store import lease, runfolder, shards, workernames
+from pipeline.store import lease, records, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY
 from pipeline.store.runfolder import Run
 
@@ -40,7 +40,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     with lease.held(run.path / "grade.lease", "grading", wait=True):
         if run.grades.exists() or run.attempts.exists():
-            changes.put_aside(run, identity(run.cfg) | extraction(run.cfg))
+            settings = identity(run.cfg) | extraction(run.cfg)
+            records.begin(run.grades / "_grader.json", settings, lambda _: changes.before(run))
         damage = shards.Damage()
         graded = shards.keys(run.grades, GRADES, damage)
         shards.set_aside(damage, GRADES)

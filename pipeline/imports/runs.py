@@ -18,9 +18,9 @@ from pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
 from pipeline.imports.source import Source
 from pipeline.prepare.questions import Question as OwnQuestion
 from pipeline.rubrics import categories, signals_table
-from pipeline.rubrics.categories import Mapped
 from pipeline.store import rowkeys, runfolder, shards
-from pipeline.store.columns import GRADES, QUESTIONS, SIGNALS
+from pipeline.store.columns import QUESTIONS, SIGNALS
+from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 
 
@@ -124,9 +124,8 @@ def _identity(dataset: str, question: Question) -> dict[str, str]:
 
 def _outcomes_as_signals(run: Run) -> None:
     """Signals of a run that has outcomes and no attempts: only whether they are correct."""
-    grades = rowkeys.streamed(run.grades, GRADES, ["question_id", "trial", "outcome"], "import")
-    order = np.argsort(rowkeys.encode(grades, rowkeys.question_ids(run)))
-    rows = grades.take(pa.array(order)).to_pylist()
+    grades, keys = rowkeys.keyed(run, "grades", ["outcome"])
+    rows = grades.take(pa.array(np.argsort(keys))).to_pylist()
     signals = [{**row, "is_correct": row["outcome"] == "correct"} for row in rows]
     table = pa.Table.from_pylist(signals, schema=SIGNALS)
     signals_table.write(run, table, signals_table.sources(run))
@@ -151,4 +150,4 @@ def _save_labels(
     }
     columns = [pa.array(column) for column in zip(*planned.labels, strict=True)]
     table = pa.table(columns, names=categories.CATEGORIES.names)
-    categories.save(run, names.safe_name(name), Mapped(table, record))
+    categories.save(run, names.safe_name(name), Recorded(table, record))

@@ -21,7 +21,6 @@ from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
 from pipeline.store import rowkeys
-from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
 from pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
@@ -67,11 +66,10 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     """
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
-    grades = rowkeys.streamed(run.grades, GRADES, [*KEY, *graded], "grade")
-    sampled = [*KEY, "finish_reason", "completion_tokens", "started", "finished"]
-    attempts = rowkeys.streamed(run.attempts, ATTEMPTS, sampled, "generate")
-    logs = [*KEY, *_LOGS.values()]
-    verdicts = rowkeys.streamed(run.path / "verdicts", VERDICTS, logs, "verify")
+    grades = rowkeys.streamed(run, "grades", graded)
+    sampled = ["finish_reason", "completion_tokens", "started", "finished"]
+    attempts = rowkeys.streamed(run, "attempts", sampled)
+    verdicts = rowkeys.streamed(run, "verdicts", list(_LOGS.values()))
     known = np.union1d(rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids))
     keys = Keys(ids, known[rowkeys.cells(known, run.cfg.sampling.trials)[0]])
     questions, trials = keys.cells

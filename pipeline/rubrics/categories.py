@@ -8,7 +8,6 @@ weight 1 for that category and 0 for all others.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,8 @@ from pipeline.display.table import Column, Table, show
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import records, rowkeys, runfolder
+from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 from scoring.metrics.table import Summary
 
@@ -49,14 +49,6 @@ class _OnceLoader(yaml.SafeLoader):  # type: ignore[misc]
                 None, None, f"key {twice} is there twice", node.start_mark
             )
         return super().construct_mapping(node, deep)
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """The categories of a run's attempts under one rubric, and how they came about."""
-
-    table: pa.Table
-    record: dict[str, Any]  # the rubric's definition, thresholds, labels, and a hash of the signals
 
 
 def load(cfg: RunConfig) -> dict[str, Rubric]:
@@ -85,11 +77,11 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
     return rubrics
 
 
-def save(run: Run, name: str, mapped: Mapped) -> None:
+def save(run: Run, name: str, mapped: Recorded) -> None:
     """Replace the categories of one rubric."""
     folder = run.path / "categories"
-    table = mapped.table.cast(CATEGORIES)
-    signals_table.write_recorded(folder / f"{name}.parquet", table, _RECORD, mapped.record)
+    mapped = mapped._replace(table=mapped.table.cast(CATEGORIES))
+    records.write(folder / f"{name}.parquet", mapped, _RECORD)
     runfolder.write_json(folder / f"{name}.json", mapped.record)
 
 
@@ -99,7 +91,7 @@ def forget(run: Run, name: str) -> None:
         (run.path / "categories" / f"{name}.{ending}").unlink(missing_ok=True)
 
 
-def current(run: Run) -> dict[str, Mapped]:
+def current(run: Run) -> dict[str, Recorded]:
     """The categories of every rubric that are current; a warning where some are out of date."""
     stored = _stored(run)
     # Labels that were imported rest on no signals and no thresholds of ours.
@@ -120,12 +112,12 @@ def current(run: Run) -> dict[str, Mapped]:
     return usable
 
 
-def imported(run: Run) -> dict[str, Mapped]:
+def imported(run: Run) -> dict[str, Recorded]:
     """The labels that came with imported records, as categories by the name of their rubric."""
     return {name: m for name, m in _stored(run).items() if m and m.record.get("imported")}
 
 
-def rubric_scores(run: Run, mapped: Mapping[str, Mapped] | None = None) -> dict[str, Any]:
+def rubric_scores(run: Run, mapped: Mapping[str, Recorded] | None = None) -> dict[str, Any]:
     """Scores of rubrics (what :func:`current` returns); a missing trial counts as nothing.
 
     Returns:
@@ -146,7 +138,7 @@ def bayes(counts: npt.NDArray[np.int64], weights: Any, confidence: float) -> Sum
     return Summary(*scoring.bayes_ci(counted, weights, confidence=confidence, bounds=bounds))
 
 
-def draw(run: Run, mapped: Mapping[str, Mapped]) -> list[Path]:
+def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
     """Save `categories/NAME.png` and `.pdf` of what :func:`current` returns; returns new ones.
 
     Nothing is drawn anew where what a picture shows has not changed.
@@ -201,7 +193,7 @@ def _shown(score: Mapping[str, float], form: str) -> dict[str, str]:
     return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}
 
 
-def _scores(run: Run, mapped: Mapped) -> dict[str, Any]:
+def _scores(run: Run, mapped: Recorded) -> dict[str, Any]:
     record, rows = mapped.record, mapped.record["categories"]
     weights = [row["weight"] for row in rows]
     counts = _counts(run, mapped.table, len(rows))
@@ -239,17 +231,10 @@ def _counts(run: Run, table: pa.Table, categories: int) -> npt.NDArray[np.int64]
     return np.bincount(place, minlength=len(ids) * categories).reshape(len(ids), categories)
 
 
-def _stored(run: Run) -> dict[str, Mapped | None]:
+def _stored(run: Run) -> dict[str, Recorded | None]:
     """The categories of all rubrics; None, and a warning, for those that cannot be read."""
-    stored: dict[str, Mapped | None] = {}
-    for path in sorted((run.path / "categories").glob("[!._]*.parquet")):
-        stored[path.stem] = None
-        try:
-            table, record = signals_table.read_recorded(path, CATEGORIES, _RECORD)
-            stored[path.stem] = Mapped(table, record)
-        except signals_table.UNREADABLE as error:
-            warn(f"{path}: unreadable ({shards.first_line(error)})")
-    return stored
+    paths = sorted((run.path / "categories").glob("[!._]*.parquet"))
+    return {path.stem: records.read(path, CATEGORIES, _RECORD, "categorize") for path in paths}
 
 
 def _find(name: str) -> Path:

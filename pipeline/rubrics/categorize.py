@@ -19,10 +19,10 @@ from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
 from pipeline.rubrics import categories, signals_table, variables
 from pipeline.rubrics import rubric as rubric_of
-from pipeline.rubrics.categories import Mapped
 from pipeline.rubrics.rubric import Rubric, Unsound
 from pipeline.store import runfolder
 from pipeline.store.columns import KEY
+from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 
 _COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
@@ -52,7 +52,7 @@ def categorize(run: Run) -> None:
     limits = thresholds(run, signals)
     values = variables.variables(signals, limits["values"])
     origin = {"thresholds": limits, "signals": signals_table.identity(run)}
-    mapped: dict[str, Mapped] = {}
+    mapped: dict[str, Recorded] = {}
     left_out: dict[str, str] = {}
     for name, rubric in rubrics.items():
         if lacking := _lacking(rubric, signals, values):
@@ -63,7 +63,7 @@ def categorize(run: Run) -> None:
         category = _assign(name, rubric, values, table)
         rows = table.select(KEY).append_column("category", category)
         labels = {"labels": _labels(rubric, signals)}
-        mapped[name] = Mapped(rows, rubric.definition() | origin | labels)
+        mapped[name] = Recorded(rows, rubric.definition() | origin | labels)
     runfolder.write_json(run.path / "thresholds.json", limits)
     for name in mapped:
         categories.save(run, name, mapped[name])

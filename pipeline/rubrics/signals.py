@@ -17,7 +17,7 @@ from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
 from pipeline.store import rowkeys, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, GRADES, KEY, MEANS, SIGNALS, VERDICTS
+from pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
 from pipeline.store.runfolder import Run
 
 LONGEST = 32_768  # tokens that token_ratio is a share of, whatever the run allowed
@@ -50,11 +50,13 @@ def signals(run: Run) -> None:
     if not now["grades"]:
         raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
     before = signals_table.stored(run)
-    if before is not None and before[1] == now:
-        note(f"signals: nothing owed, {before[0].num_rows} attempts")
+    if before is not None and before.record == now:
+        note(f"signals: nothing owed, {before.table.num_rows} attempts")
         return
-    if before is not None and all(before[1].get(k) == now[k] for k in ("attempts", "questions")):
-        measured = before[0].select(_MEASURED.names)
+    if before is not None and all(
+        before.record.get(k) == now[k] for k in ("attempts", "questions")
+    ):
+        measured = before.table.select(_MEASURED.names)
     else:
         measured = _measured(run, ids)
     table = _joined(run, ids, measured)
@@ -135,11 +137,9 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
     if left_out:
         note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
     names = MEANS.names[len(KEY) :]
-    means = rowkeys.aligned(run.path / "means", MEANS, names, keys, ids, "import")
+    means = rowkeys.aligned(run, "means", names, keys)
     bits = {name: _nullable(_bits(mean)) for name, mean in means.items()}
-    grade = rowkeys.aligned(run.grades, GRADES, ["has_box", "outcome"], keys, ids, "grade")
-    folder = run.path / "verdicts"
-    verdict = rowkeys.aligned(folder, VERDICTS, ["a", "b", "c"], keys, ids, "verify")
+    grade = rowkeys.aligned(run, "grades", ["has_box", "outcome"], keys)
     prompt_bpt = _nullable(prompt_bits[keys >> 32])
     columns = {
         **{name: measured[name] for name in _MEASURED.names},
@@ -147,7 +147,7 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
         "is_correct": pc.equal(grade["outcome"], "correct"),
         "prompt_bpt": pc.coalesce(prompt_bpt, bits["prompt_mean_logprob"]),
         "completion_bpt": pc.coalesce(measured["completion_bpt"], bits["completion_mean_logprob"]),
-        **verdict,
+        **rowkeys.aligned(run, "verdicts", ["a", "b", "c"], keys),
     }
     return pa.table(columns, schema=SIGNALS)
 

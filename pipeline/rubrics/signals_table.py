@@ -5,22 +5,18 @@ was made from. So it is either complete or not there, and old signals are never 
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.store import runfolder, shards
+from pipeline.store import records, runfolder
 from pipeline.store.columns import SIGNALS
+from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 
-UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)  # a damaged table
-_ROWS_PER_GROUP = 1 << 16  # of tables that are made again in seconds
 _SOURCES = "sources"
 _REMEDY = "run `python -m pipeline signals`"
 
@@ -44,34 +40,14 @@ def sources(run: Run) -> dict[str, Any]:
     }
 
 
-def write_recorded(path: Path, table: pa.Table, key: str, record: dict[str, Any]) -> None:
-    """Write a table as one file that says in its own metadata how it came about."""
-    table = table.replace_schema_metadata({key.encode(): json.dumps(record).encode()})
-    shards.write_part(path, table, _ROWS_PER_GROUP)
-
-
-def read_recorded(path: Path, columns: pa.Schema, key: str) -> tuple[pa.Table, dict[str, Any]]:
-    """What `write_recorded` wrote; raises one of `UNREADABLE`."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        table = file.read()
-    record = json.loads((table.schema.metadata or {})[key.encode()])
-    return table.cast(columns), dict(record)
-
-
 def write(run: Run, table: pa.Table, made_from: dict[str, Any]) -> None:
     """Replace the signals of a run."""
-    write_recorded(path(run), table, _SOURCES, made_from)
+    records.write(path(run), Recorded(table, made_from), _SOURCES)
 
 
-def stored(run: Run) -> tuple[pa.Table, dict[str, Any]] | None:
+def stored(run: Run) -> Recorded | None:
     """The signals and what they were made from; None when missing or damaged."""
-    try:
-        return read_recorded(path(run), SIGNALS, _SOURCES)
-    except FileNotFoundError:
-        return None
-    except UNREADABLE as error:
-        warn(f"{path(run)}: unreadable, so not there; {_REMEDY} ({shards.first_line(error)})")
-        return None
+    return records.read(path(run), SIGNALS, _SOURCES, "signals")
 
 
 def current(run: Run) -> pa.Table:
@@ -83,11 +59,10 @@ def current(run: Run) -> pa.Table:
     signals = stored(run)
     if signals is None:
         raise UserError(f"{run.path}: no signals yet; {_REMEDY} first")
-    table, made_from = signals
-    changed = [name for name, now in sources(run).items() if made_from.get(name) != now]
+    changed = [name for name, now in sources(run).items() if signals.record.get(name) != now]
     if changed:
         raise UserError(f"{path(run)}: older than the run's {', '.join(changed)}; {_REMEDY} again")
-    return table
+    return signals.table
 
 
 def identity(run: Run) -> str:

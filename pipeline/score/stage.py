@@ -16,6 +16,7 @@ from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
 from pipeline.store import outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
+from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 from scoring.metrics.table import Metric, Summary, parse, parse_all
 
@@ -71,7 +72,7 @@ def _measurable(run: Run, graded: Outcomes) -> list[Metric]:
 
 
 def _scores(
-    run: Run, graded: Outcomes, metrics: list[Metric], mapped: Mapping[str, categories.Mapped]
+    run: Run, graded: Outcomes, metrics: list[Metric], mapped: Mapping[str, Recorded]
 ) -> Parts:
     """All that `scores.json` holds."""
     matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.base.errors import UserError
-from pipeline.store import rowkeys, workers
-from pipeline.store.columns import ATTEMPTS, GRADES, KEY
+from pipeline.store import rowkeys, shards, workers
 from pipeline.store.runfolder import Run
 
 Codes = npt.NDArray[np.int8]
@@ -86,9 +85,8 @@ def read(run: Run, quiet: bool = False) -> Outcomes:
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
     codes, boxes = np.full(shape, OWED, np.int8), np.full(shape, -1, np.int8)
-    table = rowkeys.streamed(
-        run.grades, GRADES, [*KEY, "outcome", "box"], None if quiet else "grade"
-    )
+    damage = shards.Damage() if quiet else None
+    table = rowkeys.streamed(run, "grades", ["outcome", "box"], damage)
     rows, cell = rowkeys.cells(rowkeys.encode(table, ids), shape[1])
     codes[cell] = coded(table["outcome"], OUTCOMES)[rows]
     boxes[cell] = coded(table["box"], BOXES)[rows]
@@ -104,7 +102,7 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     """
     ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
     names = ("prompt_tokens", "completion_tokens")
-    table = rowkeys.streamed(run.attempts, ATTEMPTS, [*KEY, *names], "generate")
+    table = rowkeys.streamed(run, "attempts", names)
     counted, _ = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
     table = table.filter(pa.array(counted))
     sums = [pc.sum(table[name]).as_py() or 0 for name in names]  # null: nothing known

@@ -5,8 +5,7 @@ is its position among the run's. Hundreds of thousands of attempts are then sort
 counted in arrays.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,20 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.store import shards
-from pipeline.store.columns import KEY
+from pipeline.store.columns import ATTEMPTS, GRADES, KEY, MEANS, VERDICTS
 from pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
+
+REGRADED = "_grades-before"  # the grades of before, while a run is graded anew
+TABLES = {
+    "attempts": (ATTEMPTS, "generate"),
+    "grades": (GRADES, "grade"),
+    REGRADED: (GRADES, "grade"),
+    "verdicts": (VERDICTS, "verify"),
+    "means": (MEANS, "import"),
+}
+"""Per table of attempts, by its folder in a run, its columns and the verb that makes its rows."""
 
 
 def question_ids(run: Run) -> pa.Array:
@@ -68,34 +77,54 @@ def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
     return np.where(known[at] == keys, at, -1)
 
 
-def aligned(
-    folder: Path, columns: pa.Schema, names: Sequence[str], keys: Ints, ids: pa.Array, verb: str
-) -> dict[str, pa.Array]:
-    """Columns of a table of attempts in the order of `keys`; null where it has no row.
+def aligned(run: Run, table: str, names: Sequence[str], keys: Ints) -> dict[str, pa.Array]:
+    """Columns of a table, as for :func:`streamed`, in the order of `keys`; null without a row."""
+    rows, known = keyed(run, table, names)
+    at = rows_of(keys, known)
+    places = pa.array(at, mask=at < 0)
+    return {name: rows[name].take(places).combine_chunks() for name in names}
+
+
+def keyed(
+    run: Run, table: str, names: Sequence[str], damage: shards.Damage | None = None
+) -> tuple[pa.Table, Ints]:
+    """What :func:`streamed` gives of the questions that the run has, and the key of each row."""
+    rows = streamed(run, table, names, damage)
+    keys = encode(rows, question_ids(run))
+    return rows.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
+
+
+def streamed(
+    run: Run,
+    table: str,
+    names: Sequence[str],
+    damage: shards.Damage | None = None,
+    verify: bool = False,
+) -> pa.Table:
+    """The key and some columns of a table of attempts, in memory.
 
     Args:
-        folder: where the table's shards are.
-        columns: the table's.
-        names: which of them.
-        keys: the rows wanted, as from :func:`encode`.
-        ids: the run's question ids, as for :func:`encode`.
-        verb: the command that makes damaged rows again.
+        run: the run folder.
+        table: one of `TABLES`.
+        names: which columns.
+        damage: gets what could not be read; without it a warning says so, and what to run.
+        verify: see `shards.batches`.
     """
-    table = streamed(folder, columns, [*KEY, *names], verb)
-    rows = rows_of(keys, encode(table, ids))
-    at = pa.array(rows, mask=rows < 0)
-    return {name: table[name].take(at).combine_chunks() for name in names}
+    (columns, verb), names = TABLES[table], [*KEY, *names]
+    unreadable = shards.Damage() if damage is None else damage
+    batches = shards.batches(run.path / table, columns, names, unreadable, verify)
+    rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
+    if damage is None and unreadable.lines:
+        warn(
+            f"{run.path}: {table}: {unreadable}; they do not count; run `{verb}` to make them again"
+        )
+    return rows.combine_chunks()
 
 
-def streamed(folder: Path, columns: pa.Schema, names: Sequence[str], verb: str | None) -> pa.Table:
-    """Some columns of a table of attempts, in memory; a warning says which rows are damaged.
-
-    The warning names the verb that makes them again; without one there is none.
-    """
-    damage = shards.Damage()
-    batches = list(shards.batches(folder, columns, names, damage))
-    if damage.lines and verb:
-        where = f"{folder.parent}: {folder.name}"
-        warn(f"{where}: {damage}; they do not count; run `{verb}` to make them again")
-    schema = pa.schema([columns.field(name) for name in names])
-    return pa.Table.from_batches(batches, schema).combine_chunks()
+def responses(run: Run, keys: Ints, damage: shards.Damage) -> Iterator[tuple[int, str]]:
+    """Stream the texts of attempts: each with its position in `keys`; others are passed over."""
+    ids, order = question_ids(run), np.argsort(keys)
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage):
+        at = rows_of(encode(batch, ids), keys, order)
+        texts = batch["text"].filter(pa.array(at >= 0)).fill_null("")
+        yield from zip(at[at >= 0].tolist(), texts.to_pylist(), strict=True)

@@ -281,13 +281,12 @@ def _subset(columns: pa.Schema, names: list[str]) -> pa.Schema:
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
-    row_keys = list(_keys(batch))
-    fresh = [i for i, key in enumerate(row_keys) if key not in seen]
-    if len(set(row_keys)) < len(row_keys):  # twice within one batch: keep the first
-        first = {key: i for i, key in reversed(list(enumerate(row_keys)))}
-        fresh = [i for i in fresh if first[row_keys[i]] == i]
-    seen.update(row_keys)
-    return batch if len(fresh) == len(row_keys) else batch.take(pa.array(fresh, pa.int64()))
+    fresh = []
+    for i, key in enumerate(_keys(batch)):
+        if key not in seen:
+            seen.add(key)
+            fresh.append(i)
+    return batch if len(fresh) == batch.num_rows else batch.take(pa.array(fresh, pa.int64()))
 
 
 def first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from pipeline.base import atomic
 from pipeline.base.console import note, results, warn
 from pipeline.display.table import Column, Table, show
 from pipeline.store import rowkeys, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, KEY
+from pipeline.store.columns import KEY
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
@@ -173,7 +173,10 @@ def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
 
 def _for_a_person(run: Run, verdicts: pa.Table) -> Iterable[dict[str, object]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    ends = _ends(run, rowkeys.encode(verdicts.combine_chunks(), rowkeys.question_ids(run)))
+    keys = rowkeys.encode(verdicts.combine_chunks(), rowkeys.question_ids(run))
+    ends = [""] * keys.size
+    for i, text in rowkeys.responses(run, keys, shards.Damage()):
+        ends[i] = text[-_END:]
     for row, end in zip(verdicts.to_pylist(), ends, strict=True):
         yield {
             **{name: row[name] for name in (*KEY, "outcome", "label")},
@@ -183,13 +186,3 @@ def _for_a_person(run: Run, verdicts: pa.Table) -> Iterable[dict[str, object]]:
             "cut": row["cut"],
             "response_end": end,
         }
-
-
-def _ends(run: Run, keys: Ints) -> list[str]:
-    """The last characters of the responses of some attempts."""
-    ends, order, ids = [""] * keys.size, np.argsort(keys), rowkeys.question_ids(run)
-    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], shards.Damage()):
-        at = rowkeys.rows_of(rowkeys.encode(batch, ids), keys, order)
-        for i in np.flatnonzero(at >= 0):
-            ends[at[i]] = (batch["text"][i].as_py() or "")[-_END:]
-    return ends

@@ -14,7 +14,7 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
-from pipeline.store import lease, runfolder, shards, workernames
+from pipeline.store import lease, records, runfolder, shards, workernames
 from pipeline.store.columns import VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -51,9 +51,9 @@ def verify(run: Run) -> None:
     with lease.held(run.path / "verify.lease", "verifying", wait=True), named_as_verifier():
         judge = as_model(run.cfg)
         settings = store.identity(run.cfg, judge, template)
-        if store.made_otherwise(run, settings):  # refused before anything is put aside
+        if records.settings(store.record(run)) != settings:  # refused before any is put aside
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
-        store.put_aside(run, settings)
+        store.begin(run, settings)
         _judge(run, judge, survey.survey(run, uses_answer(template)))
         quality.calibrated(run)
         quality.agree(run)

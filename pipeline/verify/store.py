@@ -8,7 +8,6 @@ _verdicts-HASH/             those of another verifier or prompt, taken back when
 """
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -24,8 +23,8 @@ from pipeline.base.console import note
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.prepare.questions import find_local
-from pipeline.store import rowkeys, runfolder, shards, workernames
-from pipeline.store.columns import GRADES, KEY, VERDICTS
+from pipeline.store import records, rowkeys, runfolder, shards
+from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
 from verifiers.judge import calibration
 from verifiers.judge.labels import LABELS, Floats
@@ -37,6 +36,11 @@ _VERSION = 1  # of how prompts are written and encoded; another one makes other 
 def folder(run: Run) -> Path:
     """Where the verdicts are."""
     return run.path / "verdicts"
+
+
+def record(run: Run) -> Path:
+    """The record of what made them, and of the calibration that is applied."""
+    return folder(run) / "_verifier.json"
 
 
 def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
@@ -64,54 +68,23 @@ def temperature(run: Run) -> float:
     return float(applied["temperature"]) if applied else run.cfg.verifier.temperature
 
 
-def made_otherwise(run: Run, settings: dict[str, Any]) -> bool:
-    """Whether there are verdicts, or baselines, of another identity than `settings`."""
-    stored = remembered(run, "settings")
-    some = any(folder(run).glob("*.parquet")) or (stored is not None and _baselines(run).exists())
-    return some and stored != settings
+def begin(run: Run, settings: dict[str, Any]) -> None:
+    """Make room for verdicts of this identity, or take back those that were once put aside."""
 
+    def aside(of: dict[str, Any]) -> Path:
+        return run.path / f"_verdicts-{runfolder.short_hash(json.dumps(of, sort_keys=True))}"
 
-def put_aside(run: Run, settings: dict[str, Any]) -> None:
-    """Make room for verdicts of this identity, or take back those that were once put aside.
-
-    Whole folders change their names, each at once, so no crash can mix two verifiers' verdicts.
-    """
-    verdicts, stored = folder(run), remembered(run, "settings")
-    if stored == settings:
-        return
-    if made_otherwise(run, settings):
-        aside = _aside(run, stored)
-        if aside.exists():
-            aside = run.path / f"{aside.name}-{workernames.worker_id()}"
-        verdicts.rename(aside)
-        changed = sorted(k for k in settings if (stored or {}).get(k) != settings[k])
-        note(
-            f"verify: the verdicts so far were made otherwise ({', '.join(changed)}); they are kept"
-            f" in {aside.name}"
-        )
-    earlier = _aside(run, settings)
-    if earlier.exists() and not any(verdicts.glob("*.parquet")):
-        shutil.rmtree(verdicts, ignore_errors=True)
-        earlier.rename(verdicts)
-        note(f"verify: verdicts made so before are taken back from {earlier.name}")
-        return
-    verdicts.mkdir(parents=True, exist_ok=True)
-    runfolder.write_json(verdicts / "_verifier.json", {"settings": settings})
-
-
-def _aside(run: Run, settings: Any) -> Path:
-    return run.path / f"_verdicts-{runfolder.short_hash(json.dumps(settings, sort_keys=True))}"
+    records.begin(record(run), {"settings": settings}, aside)
 
 
 def remember(run: Run, **values: Any) -> None:
     """Write more into _verifier.json, beside the identity."""
-    path = folder(run) / "_verifier.json"
-    runfolder.write_json(path, runfolder.read_json(path) | values)
+    runfolder.write_json(record(run), runfolder.read_json(record(run)) | values)
 
 
 def remembered(run: Run, key: str) -> Any:
     """A value of _verifier.json, None without it."""
-    return runfolder.read_json(folder(run) / "_verifier.json").get(key)
+    return runfolder.read_json(record(run)).get(key)
 
 
 def _baselines(run: Run) -> Path:
@@ -145,12 +118,8 @@ def question_baselines(cfg: RunConfig, baselines: Baselines) -> dict[str, Floats
 
 def judged(run: Run, columns: list[str]) -> pa.Table:
     """Columns of every verdict on the run's questions, with the grader's `outcome` and `answer`."""
-    table = rowkeys.streamed(folder(run), VERDICTS, [*KEY, *columns], "verify")
-    ids = rowkeys.question_ids(run)
-    keys = rowkeys.encode(table, ids)
-    table, keys = table.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
-    grades = rowkeys.aligned(run.grades, GRADES, ["outcome", "answer"], keys, ids, "grade")
-    for name, values in grades.items():
+    table, keys = rowkeys.keyed(run, "verdicts", columns)
+    for name, values in rowkeys.aligned(run, "grades", ["outcome", "answer"], keys).items():
         table = table.append_column(name, values)
     return table
 
