@@ -19,8 +19,9 @@ from pipeline.store.find import natural
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MANIFEST = "merge.yaml"  # of a merged checkpoint; no .json, which `models.fingerprint` would hash
-# What weights need to be run; not what else a trainer writes, or about weights in another form.
-_SIDE = re.compile(
+# What weights need to be run: index, config, tokenizer, chat template, own Python; not what else a
+# trainer writes, or about weights in another form.
+SIDE_FILES = re.compile(
     r"(?!trainer_state\.|adapter_|zero_to_fp32\.|requirements\.|pytorch_model|.*_results\.)"
     r".+\.(json|jinja|txt|model|tiktoken|py)"
 )
@@ -40,14 +41,10 @@ class Checkpoint(NamedTuple):
 def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
     """The checkpoints that patterns name, each once: a folder rather than a link to it.
 
-    Merged checkpoints (those with a `merge.yaml`) that a folder or a glob holds are left out with a
-    warning. One that is not complete (it has a config or weights) would shift the windows, and is
-    an error; before the first that counts it shifts nothing, and is a warning.
-
-    Args:
-        patterns: checkpoints, folders that hold some, or globs, in this order; what one of them
-            finds is in `natural` order (step-900 before step-1000).
-        last: how many of them count, from the end; default: all.
+    Patterns (checkpoints, folders that hold some, or globs) keep their order; what one of them
+    finds is in `natural` order. The `last` so many count; default: all. Merged checkpoints that a
+    folder or a glob holds are left out with a warning, as are incomplete ones before the first that
+    counts: among or after those they would shift the windows.
 
     Raises:
         UserError: a pattern finds none, or names a folder that is none; fewer than `last` are
@@ -105,11 +102,6 @@ def index(folder: Path) -> dict[str, str]:
 def fingerprint(folder: Path) -> str:
     """The fingerprint of a folder's weights, as manifests of runs have it."""
     return models.fingerprint(ModelConfig(name="", id=str(folder)))
-
-
-def side_files(folder: Path) -> list[Path]:
-    """What weights need to be run: index, config, tokenizer, chat template, own Python."""
-    return sorted(p for p in folder.iterdir() if p.is_file() and _SIDE.fullmatch(p.name))
 
 
 def read_json(path: Path) -> dict[str, Any]:

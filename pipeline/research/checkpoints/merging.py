@@ -165,8 +165,9 @@ def _write(checkpoints: Sequence[Weights], folder: Path, signals: Sequence[int])
                 meter.reach(round(written / 1e6))
                 if signals:
                     raise Interrupted("merging stopped; nothing is left of it", signals[0])
-    for path in folders.side_files(newest.folder):
-        shutil.copyfile(path, folder / path.name)
+    for path in newest.folder.iterdir():
+        if path.is_file() and folders.SIDE_FILES.fullmatch(path.name):
+            shutil.copyfile(path, folder / path.name)
 
 
 def _finish(folder: Path, sources: dict[str, str]) -> None:
