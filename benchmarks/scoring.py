@@ -75,7 +75,6 @@ def one(rounds: int, rng: np.random.Generator) -> dict[str, Any]:
             for side in list(sides) if i % 2 == 0 else list(sides)[::-1]:
                 times[side].append(_seconds(sides[side], R, extra, 0.02))
             credit._table.cache_clear()
-            credit._split.cache_clear()
             times["first"].append(_once(ours, R, extra))
             times["once"].append(_once(theirs, R, extra))
         found[name] = common.ratio(times["scorio"], times["ours"])

@@ -298,7 +298,7 @@ def test_bad_arguments(function: Any) -> None:
 
 def test_bad_counts() -> None:
     for arguments, text in (
-        ((5, 4, 1), "c is 5 of n = 4"),
+        ((5, 4, 1), "c is 5"),
         ((-1, 4, 1), "c is -1"),
         ((0.5, 4, 1), "c is 0.5"),
         ((1, 4, 0), "k is 0"),

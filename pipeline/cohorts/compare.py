@@ -5,7 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import scoring
 from pipeline.base.console import note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts_of
@@ -141,13 +140,8 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
             if cfg.rubric.names:
                 raise
             warn(f"{cohort.dataset}: rubrics are left out: {error}")
-    strayed = [r["model"] for r in board.rows if abs(r["shrinkage"]) > scoring.SHRINKAGE_LIMIT]
-    if strayed:
-        more = f" and {len(strayed) - 5} more" if len(strayed) > 5 else ""
-        warn(
-            f"{cohort.dataset}: the uniform prior moved μ of {', '.join(strayed[:5])}{more} by more"
-            f" than {scoring.SHRINKAGE_LIMIT:g} σ; read avg and its interval"
-        )
+    for line in leaderboard.moved_by_prior({r["model"]: r["shrinkage"] for r in board.rows}):
+        warn(f"{cohort.dataset}: {line}")
     return tables
 
 

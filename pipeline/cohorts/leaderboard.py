@@ -5,7 +5,7 @@ are exactly those of Bayes@N (docs/scoring.md); for unequal ones the uniform pri
 with fewer trials further, and equal models would seem to differ.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
@@ -18,6 +18,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.store.outcomes import NO_ANSWER, OWED, UNDECIDED
+from scoring import SHRINKAGE_LIMIT
 from scoring.metrics.table import Metric, Summary, parse, parse_all
 from scoring.ranking.ranks import Rule
 
@@ -183,15 +184,25 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
     most = (cohort.outcomes != OWED).any(axis=1).sum(axis=1)
     if (most != most[0]).any():
         notes.append("numbers of trials differ: ranks and orders rest on avg, which no prior pulls")
-    strayed = np.abs(scored.shrinkage) > scoring.SHRINKAGE_LIMIT
-    if strayed.any():
-        worst = int(np.argmax(np.abs(scored.shrinkage)))
-        notes.append(
-            f"shrinkage, (μ − avg)/σ, exceeds {scoring.SHRINKAGE_LIMIT:g} for {int(strayed.sum())}"
-            f" of {strayed.size} models ({cohort.names[worst]} {scored.shrinkage[worst]:+.2f}):"
-            " their intervals of μ cover less than they say; read avg and its interval"
-        )
+    notes += moved_by_prior(dict(zip(cohort.names, scored.shrinkage, strict=True)))
     return notes + [f"not alike: {line}" for line in cohort.differences]
+
+
+def moved_by_prior(shrinkage: Mapping[str, float]) -> list[str]:
+    """What to say of models whose score the uniform prior moved too far; nothing without any.
+
+    >>> moved_by_prior({"a": -0.1, "b": -0.7})[0].partition(":")[0]
+    'the uniform prior moved μ of b by more than 0.5 σ (b -0.70)'
+    """
+    moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
+    if not moved:
+        return []
+    worst, more = max(moved, key=lambda name: abs(moved[name])), len(moved) - 5
+    return [
+        f"the uniform prior moved μ of {', '.join([*moved][:5])}{f' and {more} more' * (more > 0)}"
+        f" by more than {SHRINKAGE_LIMIT:g} σ ({worst} {moved[worst]:+.2f}): their intervals cover"
+        " less than they say; read avg and its interval"
+    ]
 
 
 def _answers(cohort: Cohort) -> dict[Column, npt.ArrayLike]:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import scoring
 from pipeline.config.trajectory import PriceSettings
 from pipeline.store import outcomes
 from pipeline.store.runfolder import Run
@@ -18,8 +17,14 @@ PASS = "pass@"  # begins the names of Pass@k
 AVERAGES = (AVG, BAYES, f"{PASS}1")
 """What orders models alike where all questions have the same number of trials."""
 AVERAGE = table.parse(AVG)
-GREEDY = replace(AVERAGE, name="greedy", label="greedy")
-"""The share of greedy attempts, of which there is one a question: no interval (`greedy`)."""
+
+
+def _without_interval(R: Any, **_: Any) -> Summary:
+    return Summary(np.asarray(AVERAGE.estimate(R)), None, None, None)
+
+
+GREEDY = replace(AVERAGE, name="greedy", label="greedy", interval=_without_interval)
+"""The share of greedy attempts, (..., M, 1): one a question, without chance and so no interval."""
 _MILLION = 1e6  # tokens that prices are for
 
 
@@ -37,15 +42,6 @@ def metrics(names: Iterable[str]) -> list[Metric]:
     ['avg@80', 'Bayes@80', 'Pass@2', 'Maj@4']
     """
     return table.parse_all([AVG, BAYES, *names])
-
-
-def greedy(R: Any) -> Summary:
-    """Share of questions that one attempt without chance gets right, so without an interval.
-
-    Args:
-        R: outcomes 1 or 0, shape (..., M, 1).
-    """
-    return Summary(np.asarray(scoring.avg(R)[0]), None, None, None)
 
 
 def passes(names: Iterable[str], trials: int) -> list[int]:

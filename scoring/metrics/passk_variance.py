@@ -98,9 +98,7 @@ def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> 
     correct, trials, attempts = broadcast(
         c=_whole(c, "c", 0), n=_whole(n, "n", 0), k=_whole(k, "k", 1)
     )
-    if (correct > trials).any():
-        at = np.argmax(correct > trials)
-        raise ValueError(f"c is {correct.flat[at]} of n = {trials.flat[at]}: pass at most n")
+    _check_most(correct, trials, "c")
     variances = np.empty(correct.shape)
     for k_value in {*attempts.ravel().tolist()}:
         alike = attempts == k_value
@@ -166,10 +164,14 @@ def _arguments(p: Any, k: npt.ArrayLike, n: npt.ArrayLike) -> tuple[Floats, Ints
     """Rates, attempts and trials, of one shape."""
     rate = check_probabilities([p], "p")[0]
     rate, attempts, trials = broadcast(p=rate, k=_whole(k, "k", 1), n=_whole(n, "n", 1))
-    if (attempts > trials).any():
-        at = np.argmax(attempts > trials)
-        raise ValueError(f"k is {attempts.flat[at]} for n = {trials.flat[at]}: pass at most n")
+    _check_most(attempts, trials, "k")
     return rate, attempts, trials
+
+
+def _check_most(values: Ints, trials: Ints, name: str) -> None:
+    if (values > trials).any():
+        at = np.argmax(values > trials)
+        raise ValueError(f"{name} is {values.flat[at]} for n = {trials.flat[at]}: pass at most n")
 
 
 def _whole(values: npt.ArrayLike, name: str, least: int) -> Ints:

@@ -46,11 +46,7 @@ def at_least(j: int, k: int) -> Floats:
 
 
 def subset_scores(credit: Floats, correct: Ints, trials: Ints) -> Floats:
-    """Mean credit (k + 1,) over all k-subsets of each question's trials, of which there are k.
-
-    >>> subset_scores(at_least(1, 2), np.array([0, 1, 9]), np.array([10] * 3)).round(4).tolist()
-    [0.0, 0.2, 1.0]
-    """
+    """Mean credit (k + 1,) over all k-subsets of each question's trials, of which there are k."""
     return by_state(_mean_credit, (credit.tobytes(),), correct, trials, credit.size)[0]
 
 
@@ -77,11 +73,7 @@ def credit_moments(credit: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, 
 
 
 def hypergeometric(trials: Ints, correct: Ints, k: int) -> Floats:
-    """P(j of k drawn are correct), j = 0..k, for each state; shape (states, k + 1).
-
-    >>> hypergeometric(np.array([5]), np.array([3]), 2).round(4).tolist()
-    [[0.1, 0.6, 0.3]]
-    """
+    """P(j of k drawn are correct), j = 0..k, for each state; shape (states, k + 1)."""
     j = np.arange(k)
     above = (correct[:, None] - j) * (k - j)
     below = (j + 1) * ((trials - correct - k)[:, None] + j + 1)
@@ -89,11 +81,7 @@ def hypergeometric(trials: Ints, correct: Ints, k: int) -> Floats:
 
 
 def beta_binomial(k: int, alpha: Floats, beta: Floats) -> Floats:
-    """P(j of k new attempts are correct), j = 0..k, for each state; shape (states, k + 1).
-
-    >>> beta_binomial(2, np.array([1.0]), np.array([1.0])).round(4).tolist()
-    [[0.3333, 0.3333, 0.3333]]
-    """
+    """P(j of k new attempts are correct), j = 0..k, for each state; shape (states, k + 1)."""
     j = np.arange(k)
     above = (alpha[:, None] + j) * (k - j)
     below = (j + 1) * (beta[:, None] + k - 1 - j)
@@ -136,24 +124,12 @@ def _square(k: int, credits: Floats) -> Floats:
     squared = np.empty((credits.shape[0], 2 * k + 1))
     width = max(1, BLOCK // ((k + 1) * credits.shape[0]))
     for start in range(0, 2 * k + 1, width):
-        stop = min(start + width, 2 * k + 1)
-        small = 4 * k * k <= BLOCK
-        rows = _split(k)[start:stop] if small else _split_rows(k, start, stop)
-        other = np.arange(start, stop)[:, None] - np.arange(k + 1)
+        t = np.arange(start, min(start + width, 2 * k + 1))
+        chances = hypergeometric(np.full(t.shape, 2 * k), t, k)
+        other = t[:, None] - np.arange(k + 1)
         products = credits[:, None, :] * credits[:, other.clip(0, k)]
-        squared[:, start:stop] = (rows * products).sum(axis=-1)
+        squared[:, t] = (chances * products).sum(axis=-1)
     return squared
-
-
-@lru_cache(maxsize=16)
-def _split(k: int) -> Floats:
-    return _split_rows(k, 0, 2 * k + 1)
-
-
-def _split_rows(k: int, start: int, stop: int) -> Floats:
-    """P(j of the first k are correct | t of 2k are), t = start..stop - 1; (t, k + 1)."""
-    t = np.arange(start, stop)
-    return hypergeometric(np.full(t.shape, 2 * k), t, k)
 
 
 def by_state(
@@ -199,10 +175,6 @@ def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, 
     """E p^k, 1 - E p^k and Var p^k.
 
     E p^2k / (E p^k)^2 = prod_{i<k} (1 + k beta / ((T + k + i)(alpha + i))).
-
-    >>> mean, rest, variance = power_moments(np.array([4.0]), np.array([3.0]), 1)
-    >>> mean.round(6).tolist(), rest.round(6).tolist(), variance.round(6).tolist()
-    ([0.571429], [0.428571], [0.030612])
     """
     log_mean = log_power(alpha, beta, k)
     log_ratio = _sum_log1p(lambda i, a, b: k * b / ((a + b + k + i) * (a + i)), alpha, beta, k)

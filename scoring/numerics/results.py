@@ -50,10 +50,8 @@ def normal_summary(mu: Any, sigma: Any, confidence: float, bounds: Bounds = None
 def within(ends: Any, bounds: Bounds) -> Any:
     """Return the ends of intervals moved into bounds (if any)."""
     check_bounds(bounds)
-    if bounds is None:
-        return result(ends)
-    # Three times as fast as numpy.clip on numbers.
-    return result(np.minimum(np.maximum(ends, bounds[0]), bounds[1]))
+    low, high = bounds or (-np.inf, np.inf)
+    return result(np.minimum(np.maximum(ends, low), high))
 
 
 def enough_trials(trials: Ints, least: int, what: str, short: Short) -> Bools | None:

@@ -210,11 +210,6 @@ def draw(seed: int, chunk: int, replicates: int, trials: int, columns: int) -> U
     return generator.integers(trials, size=(replicates, trials, columns), dtype=kind)
 
 
-def all_trials(trials: int) -> Unsigned:
-    """Every trial once and in order, as one replicate: shape (1, N, 1)."""
-    return np.arange(trials, dtype=np.min_scalar_type(trials - 1)).reshape(1, trials, 1)
-
-
 def chunks(
     work: Callable[[Unsigned], Result],
     shape: tuple[int, ...],

@@ -72,16 +72,14 @@ def reversals(
         return reversal_rate_ci(before, after, k, cfg.draws, cfg.seed, cfg.confidence)
 
     rates: list[Reversals] = []
-    if greedy is not None:
-        first, second = (protocols.greedy(side) for side in greedy)
-        rates.append(Reversals(GREEDY.name, GREEDY.label, 1, first, second))
-    for metric in protocols.metrics(cfg.metrics):
-        if metric.k <= fewest:
-            first, second = (metric.summary(side, cfg.confidence) for side in (before, after))
-            takes = trials if metric.name in (AVG, BAYES) else metric.k
-            k = _attempts(metric)
-            drawn = None if k is None else posterior(k)
-            rates.append(Reversals(metric.name, metric.title(size), takes, first, second, drawn))
+    enough = [metric for metric in protocols.metrics(cfg.metrics) if metric.k <= fewest]
+    for metric in [*[GREEDY] * (greedy is not None), *enough]:
+        sides = greedy if greedy and metric is GREEDY else (before, after)
+        first, second = (metric.summary(side, cfg.confidence) for side in sides)
+        takes = trials if metric.name in (AVG, BAYES) else metric.k
+        k = _attempts(metric)
+        drawn = None if k is None else posterior(k)
+        rates.append(Reversals(metric.name, metric.title(size), takes, first, second, drawn))
     return rates
 
 

@@ -54,9 +54,7 @@ class Track(NamedTuple):
 
     def summary(self, metric: Metric, confidence: float) -> Summary:
         """A metric along the steps, (n,) each, with its interval where it has one."""
-        if metric is GREEDY:
-            return protocols.greedy(self.greedy)
-        return metric.summary(self.R, confidence)
+        return metric.summary(self.greedy if metric is GREEDY else self.R, confidence)
 
     def place(self, metric: Metric, trials: int | str | None = None) -> Row:
         """The cells that say of which protocol a row is; `trials` in place of its own number."""
