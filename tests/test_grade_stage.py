@@ -176,8 +176,8 @@ def test_an_interrupted_regrade_can_still_be_compared(
     capsys: pytest.CaptureFixture[str],
     crash: str,
 ) -> None:
-    monkeypatch.setattr(stage, "_BATCH", 1)
-    texts = {"q1": [r"\boxed{2}"] * 200 + [r"\boxed{2\%}"]}  # two row groups: two batches
+    monkeypatch.setattr(stage, "_BATCH", 200)
+    texts = {"q1": [r"\boxed{2}"] * 200 + [r"\boxed{2\%}"]}  # two batches
     run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
     assert len(list(run.grades.glob("*.parquet"))) == 2
@@ -188,7 +188,8 @@ def test_an_interrupted_regrade_can_still_be_compared(
 
     with monkeypatch.context() as patched:
         if crash == "after a part":
-            patched.setattr(stage, "_grade_batch", lambda *a, f=stage._grade_batch: later(f, *a))
+            attempts = known.KnownGrades.attempts
+            patched.setattr(known.KnownGrades, "attempts", lambda *a: later(attempts, *a))
         elif crash == "before the settings":
             patched.setattr(runfolder, "write_json", die)
         else:
@@ -219,13 +220,30 @@ def test_settings_that_come_back_take_their_grades_back(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stage, "_grade_batch", die)
+        patched.setattr(known.KnownGrades, "attempts", die)
         with pytest.raises(KeyboardInterrupt):
             stage.grade(reloaded(run, "dataset.conventions.percent=either"))
     assert not grades(run)
     no_work(monkeypatch)
     stage.grade(run)
     assert grades(run) == before and not (run.path / "_grades-before").exists()
+
+
+def test_third_settings_are_compared_with_the_grades_that_were_complete(tmp_path: Path) -> None:
+    texts = {"q1": [r"\boxed{2}", r"\boxed{2\%}"]}
+    run = ungraded_run(tmp_path / "run", texts=texts)
+    stage.grade(run)
+    run.grades.rename(run.path / "_grades-before")
+    either = ["dataset.conventions.percent=either"]
+    stage.grade(reloaded(run, *either))
+    run.grades.rename(run.path / "rest")  # as an interrupted regrade leaves it
+    stage.grade(run)
+    run.grades.rename(run.path / "_grades-before")
+    (run.path / "rest").rename(run.grades)
+    stage.grade(reloaded(run, "grading.timeout_s=2"))
+    assert lines_of_changes(run) == []
+    assert [row["outcome"] for row in grades(run).values()] == ["correct", "wrong"]
+    assert not (run.path / "_grades-before").exists()
 
 
 def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:

@@ -1,20 +1,20 @@
 """grade: every attempt's boxed answer is compared with the gold answer."""
 
-from collections.abc import Iterator
-from typing import Any
+from itertools import islice
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.grade import changes, review
 from pipeline.grade.known import Attempt, KnownGrades, default_folder, extraction, identity
-from pipeline.store import lease, records, runfolder, shards, workernames
-from pipeline.store.columns import ATTEMPTS, GRADES, KEY
+from pipeline.store import lease, records, rowkeys, runfolder, shards, workernames
+from pipeline.store.columns import GRADES
+from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
-
-Key = tuple[str, int]
-Rows = list[dict[str, Any]]
 
 _BATCH = 4096  # attempts graded and written together
 
@@ -35,25 +35,26 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         DamagedData: when stored attempts cannot be read; they are set aside and owed again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    golds = {row["question_id"]: row["gold"] for row in run.questions}
-    if run.grades.exists() and not run.attempts.exists():
+    if run.questions and run.grades.exists() and not run.attempts.exists():
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     with lease.held(run.path / "grade.lease", "grading", wait=True):
-        if run.grades.exists() or run.attempts.exists():
-            settings = identity(run.cfg) | extraction(run.cfg)
-            records.begin(run.grades / "_grader.json", settings, lambda _: changes.before(run))
         damage = shards.Damage()
-        graded = shards.keys(run.grades, GRADES, damage)
-        shards.set_aside(damage, GRADES)
-        damage = shards.Damage()
-        attempts = shards.keys(run.attempts, ATTEMPTS, damage)
-        if not attempts:
+        attempts, keys = rowkeys.keyed(run, "attempts", ["finish_reason"], damage)
+        if not keys.size:
             raise UserError(f"{run.path}: no attempts to grade; run `python -m pipeline generate`")
-        if attempts - graded or damage.lines:
+        settings = identity(run.cfg) | extraction(run.cfg)
+        records.begin(run.grades / "_grader.json", settings, lambda _: changes.before(run))
+        unreadable = shards.Damage()
+        _, graded = rowkeys.keyed(run, "grades", [], unreadable)
+        shards.set_aside(unreadable, GRADES)
+        owed = ~np.isin(keys, graded)
+        if owed.any() or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            _grade_owed(run, golds, graded, attempts, damage)
+            truncated = pc.equal(attempts["finish_reason"], "length").fill_null(False).to_numpy()
+            with Meter("grade", keys.size, done=int(np.count_nonzero(~owed))) as meter:
+                _grade_owed(run, keys[owed], truncated[owed], damage, meter)
         else:
-            note(f"grade: nothing owed, all {len(attempts)} attempts are graded")
+            note(f"grade: nothing owed, all {keys.size} attempts are graded")
         runfolder.set_aside_attempts(run, damage)
         changes.report(run)
         if ask_math_verify or not review.path(run).exists():
@@ -61,46 +62,30 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 
 def _grade_owed(
-    run: Run, golds: dict[str, str], graded: set[Key], attempts: set[Key], damage: shards.Damage
+    run: Run, keys: Ints, truncated: npt.NDArray[np.bool_], damage: shards.Damage, meter: Meter
 ) -> None:
     known, worker = KnownGrades(run.cfg, default_folder(run.cfg)), workernames.worker_id()
-    with Meter("grade", len(attempts), done=len(attempts & graded)) as meter:
-        for number, batch in enumerate(_ungraded(run, graded, damage)):
-            table = _grade_batch(batch, golds, known)
-            shards.write_part(run.grades / f"{worker}-{number:05d}.parquet", table)
-            meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
+    responses = rowkeys.responses(run, keys, damage)
+    for number, batch in enumerate(iter(lambda: list(islice(responses, _BATCH)), [])):
+        questions = [run.questions[keys[i] >> 32] for i, _ in batch]
+        attempts = [
+            Attempt(question["gold"], text, bool(truncated[i]))
+            for question, (i, text) in zip(questions, batch, strict=True)
+        ]
+        rows = [
+            {
+                "question_id": question["question_id"],
+                "trial": int(keys[i] & 0xFFFFFFFF),
+                "has_box": extraction.reason == "boxed",
+                "box": extraction.reason,
+                "answer": extraction.answer,
+                **grade._asdict(),
+            }
+            for question, (i, _), (extraction, grade) in zip(
+                questions, batch, known.attempts(attempts), strict=True
+            )
+        ]
+        part = run.grades / f"{worker}-{number:05d}.parquet"
+        shards.write_part(part, pa.Table.from_pylist(rows, schema=GRADES))
+        meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
     note(f"grade: {known.summary()}")
-
-
-def _ungraded(run: Run, graded: set[Key], damage: shards.Damage) -> Iterator[Rows]:
-    """Attempts without a grade, in lists of about `_BATCH`."""
-    waiting: Rows = []
-    columns = [*KEY, "text", "finish_reason"]
-    for batch in shards.batches(run.attempts, ATTEMPTS, columns, damage):
-        rows = batch.to_pylist()
-        waiting += [row for row in rows if (row["question_id"], row["trial"]) not in graded]
-        if len(waiting) >= _BATCH:
-            yield waiting
-            waiting = []
-    if waiting:
-        yield waiting
-
-
-def _grade_batch(rows: Rows, golds: dict[str, str], known: KnownGrades) -> pa.Table:
-    rows = [row for row in rows if row["question_id"] in golds]
-    attempts = [
-        Attempt(golds[row["question_id"]], row["text"] or "", row["finish_reason"] == "length")
-        for row in rows
-    ]
-    grades = [
-        {
-            "question_id": row["question_id"],
-            "trial": row["trial"],
-            "has_box": extraction.reason == "boxed",
-            "box": extraction.reason,
-            "answer": extraction.answer,
-            **grade._asdict(),
-        }
-        for row, (extraction, grade) in zip(rows, known.attempts(attempts), strict=True)
-    ]
-    return pa.Table.from_pylist(grades, schema=GRADES)

@@ -194,12 +194,10 @@ def _verified(
 ) -> Iterator[pa.RecordBatch]:
     """As `read`, after reading all columns of a part that is not known to be sound."""
     version, before = fingerprint(path), len(damage.lines.get(path, ()))
-    if path.suffix == ".parquet" and _known_sound(path, version):
-        yield from read(path, columns, names, damage)
-        return
-    for batch in read(path, columns, columns.names, damage):
+    known = _known_sound(path, version)
+    for batch in read(path, columns, names if known else columns.names, damage):
         yield batch.select(names)
-    if path.suffix == ".parquet" and len(damage.lines.get(path, ())) == before:
+    if path.suffix == ".parquet" and not known and len(damage.lines.get(path, ())) == before:
         _mark_sound(path, version)
 
 

@@ -79,12 +79,11 @@ def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
 def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
     """Log-probs and baselines (n, 3), truth (n,) and question (n,) of attempts with a grade."""
     kinds = ("logprob_", "base_")
-    table = store.judged(run, [f"{kind}{x.lower()}" for kind in kinds for x in LABELS])
+    table, keys = store.judged(run, [f"{kind}{x.lower()}" for kind in kinds for x in LABELS])
     truth = store.true_labels(table["outcome"])
     graded = truth >= 0
-    questions = rowkeys.encode(table.combine_chunks(), rowkeys.question_ids(run)) >> 32
     logprobs, bases = (store.of_labels(table, kind)[graded].astype(np.float64) for kind in kinds)
-    return logprobs, bases, truth[graded].astype(np.int64), questions[graded]
+    return logprobs, bases, truth[graded].astype(np.int64), keys[graded] >> 32
 
 
 def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Fit | None:
@@ -125,7 +124,7 @@ def _measures_table(measures: dict[str, Any]) -> Table:
 
 def agree(run: Run) -> None:
     """Show the 2x3 table of grader against verifier and list disagreements for a person."""
-    verdicts = store.judged(run, ["a", "b", "c", "label", "cut"])
+    verdicts, keys = store.judged(run, ["a", "b", "c", "label", "cut"])
     if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
         note(f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit")
     truth = store.true_labels(verdicts["outcome"])
@@ -138,10 +137,11 @@ def agree(run: Run) -> None:
     correct, prob = truth[graded] == 0, store.of_labels(verdicts)[graded]
     _show_agreement(agreement.agreement(correct, prob.argmax(axis=1)), len(verdicts) - graded.size)
     surest = agreement.disagreements(correct, prob.astype(np.float64))
-    rows = verdicts.take(pa.array(graded[surest]))
-    atomic.write_jsonl(path, _for_a_person(run, rows) if len(rows) else [])
-    if len(rows):
-        note(f"verify: {len(rows)} disagreements, the surest first, are in {path}")
+    rows = graded[surest]
+    entries = _for_a_person(run, verdicts.take(pa.array(rows)), keys[rows])
+    atomic.write_jsonl(path, entries if rows.size else [])
+    if rows.size:
+        note(f"verify: {rows.size} disagreements, the surest first, are in {path}")
 
 
 def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
@@ -171,9 +171,8 @@ def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
     )
 
 
-def _for_a_person(run: Run, verdicts: pa.Table) -> Iterable[dict[str, object]]:
+def _for_a_person(run: Run, verdicts: pa.Table, keys: Ints) -> Iterable[dict[str, object]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    keys = rowkeys.encode(verdicts.combine_chunks(), rowkeys.question_ids(run))
     ends = [""] * keys.size
     for i, text in rowkeys.responses(run, keys, shards.Damage()):
         ends[i] = text[-_END:]

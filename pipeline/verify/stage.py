@@ -51,7 +51,7 @@ def verify(run: Run) -> None:
     with lease.held(run.path / "verify.lease", "verifying", wait=True), named_as_verifier():
         judge = as_model(run.cfg)
         settings = store.identity(run.cfg, judge, template)
-        if records.settings(store.record(run)) != settings:  # refused before any is put aside
+        if records.settings(store.record(run)) not in ({}, settings):  # refused while all is there
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
         store.begin(run, settings)
         _judge(run, judge, survey.survey(run, uses_answer(template)))

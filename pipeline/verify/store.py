@@ -25,6 +25,7 @@ from pipeline.prepare import models
 from pipeline.prepare.questions import find_local
 from pipeline.store import records, rowkeys, runfolder, shards
 from pipeline.store.columns import VERDICTS
+from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from verifiers.judge import calibration
 from verifiers.judge.labels import LABELS, Floats
@@ -116,12 +117,12 @@ def question_baselines(cfg: RunConfig, baselines: Baselines) -> dict[str, Floats
     }
 
 
-def judged(run: Run, columns: list[str]) -> pa.Table:
-    """Columns of every verdict on the run's questions, with the grader's `outcome` and `answer`."""
+def judged(run: Run, columns: list[str]) -> tuple[pa.Table, Ints]:
+    """Columns of every verdict, with the grader's `outcome` and `answer`, and its key."""
     table, keys = rowkeys.keyed(run, "verdicts", columns)
     for name, values in rowkeys.aligned(run, "grades", ["outcome", "answer"], keys).items():
         table = table.append_column(name, values)
-    return table
+    return table, keys
 
 
 def true_labels(outcome: Any) -> npt.NDArray[np.int8]:
