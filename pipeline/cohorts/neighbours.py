@@ -55,9 +55,8 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """The posterior distribution of each model's rank; the columns p1, p2, ... are wide."""
     scored = scores(cohort, cfg)
-    chance = scoring.rank_distribution(scored.avg.value, scored.avg.sigma)[
-        scored.order
-    ]  # (L, ranks)
+    chances = scoring.rank_distribution(scored.avg.value, scored.avg.sigma)
+    chance = chances[scored.order]  # (L, ranks)
     places, below = np.arange(1, len(chance) + 1), np.cumsum(chance, axis=1)
     tail = (1 - cfg.scoring.confidence) / 2
     shares = np.clip(chance, 0, 1)

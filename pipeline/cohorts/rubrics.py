@@ -144,9 +144,8 @@ def _computed(
         if chosen.names:
             raise UserError(f"rubric={','.join(lacking)}: {text}")
         warn(f"{cohort.dataset}: {text}; these are left out")
-    together = cfg.thresholds.scope == "cohort"
-    basis = "of all models together" if together else "of each model alone"
-    basis = cfg.thresholds.file or basis
+    whose = {"cohort": "of all models together", "model": "of each model alone"}
+    basis = cfg.thresholds.file or whose[cfg.thresholds.scope]
     notes = [f"Bayes@N of each rubric; thresholds {basis}, computed for this table"]
     if "C" not in signals[0]:
         notes.append(categorize.FALLBACK)

@@ -54,7 +54,7 @@ def g_pass_at_k_tau_ci(
     [0.8393, 0.0973, 0.6487, 1.0]
     """
     posterior, prior = of_credit(at_least(needed(tau, k), k)), (alpha0, beta0)
-    return beta_summary(R, f"G-Pass@{k}", k, posterior, prior, confidence, bounds, short, k)
+    return beta_summary(R, f"G-Pass@{k}", k, posterior, prior, confidence, bounds, short)
 
 
 def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:

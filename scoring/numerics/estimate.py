@@ -56,16 +56,17 @@ def beta_moments(
     k: int,
     posterior: Posterior,
     prior: tuple[float, float],
-    short: Short = "raise",
-    least: int = 0,
+    short: Short | None = None,
 ) -> tuple[tuple[Floats, ...], Bools | None]:
     """Posterior moments of each question, each of shape (..., M), and which questions are included.
 
-    ``prior`` is alpha0 and beta0; ``short`` is about questions with fewer than ``least`` trials.
+    ``prior`` is alpha0 and beta0; ``short`` is about questions with fewer than k trials, which
+    ``None`` takes like all others.
     """
     for count, name in zip(prior, ("alpha0", "beta0"), strict=True):
         check_positive(count, name, 1e-100, 1e100)  # no formula overflows within
     arguments = posterior, float(prior[0]), float(prior[1])
+    least, short = (0, "raise") if short is None else (k, short)
     correct, trials, included = enough_binary(R, least, what, short)
     return by_state(_at_posterior, arguments, correct, trials, 2 * k + 1), included
 
@@ -87,11 +88,10 @@ def beta_summary(
     prior: tuple[float, float],
     confidence: float,
     bounds: Bounds,
-    short: Short = "raise",
-    least: int = 0,
+    short: Short | None = None,
 ) -> Summary:
     """Summary of the mean over questions; arguments as for :func:`beta_moments`."""
-    moments, included = beta_moments(R, what, k, posterior, prior, short, least)
+    moments, included = beta_moments(R, what, k, posterior, prior, short)
     return normal_summary(*mean_and_sigma(moments, included), confidence, bounds)
 
 
@@ -148,7 +148,7 @@ def interval_of(
         """
         k, prior = check_k(k), (alpha0, beta0)
         name = what.format(k=k)
-        return beta_summary(R, name, k, posterior(k), prior, confidence, bounds, short, k)
+        return beta_summary(R, name, k, posterior(k), prior, confidence, bounds, short)
 
     interval.__module__ = score.__module__
     interval.__name__ = interval.__qualname__ = f"{score.__name__}_ci"

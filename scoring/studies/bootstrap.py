@@ -84,19 +84,17 @@ def scaled(metric: Metric, n: int, questions: int) -> Scaled:
     >>> scaled(parse("pass@2"), 4, questions=30).values.tolist()
     [[0, 3, 5, 6, 6]]
     """
-    tables = metric.tables(n)
-    limit = LARGEST_SUM // questions
+    tables, limit, tolerance = metric.tables(n), LARGEST_SUM // questions, 0
     if len(tables) == 1:
         low = min(tables[0])
-        values, unit, exact = _integers([value - low for value in tables[0]], limit)
-        tolerance = 0
-        if not exact:
-            whole = all(isinstance(value, Fraction) for value in tables[0])
-            tolerance = questions if whole else int(TOLERANCE * limit * questions)
-        return Scaled(np.array([values]), np.array([unit / questions]), tolerance)
-    parts = [_integers(table, limit) for table in tables]
-    units = np.array([unit / questions for _, unit, _ in parts])
-    return Scaled(np.array([x for x, _, _ in parts]), units, int(TOLERANCE * BLEND_UNITS))
+        tables = ([value - low for value in tables[0]],)
+    values, units, exact = zip(*(_integers(table, limit) for table in tables), strict=True)
+    if len(tables) == 2:
+        tolerance = int(TOLERANCE * BLEND_UNITS)
+    elif not exact[0]:
+        whole = all(isinstance(value, Fraction) for value in tables[0])
+        tolerance = questions if whole else int(TOLERANCE * limit * questions)
+    return Scaled(np.array(values), np.array(units) / questions, tolerance)
 
 
 def _integers(values: Sequence[Value], limit: int) -> tuple[list[int], float, bool]:
