@@ -113,7 +113,7 @@ def make(folder: Path, questions: int, tokens: int) -> Run:
     run = Run(compose.load(settings))
     folder.mkdir(parents=True)
     runfolder.save_config(run)
-    runfolder.write_manifest(run, {"identity": runfolder.identity(run.cfg)})
+    runfolder.write_json(run.manifest, {"identity": runfolder.identity(run.cfg)})
     rng = np.random.default_rng(0)
     ids = [f"question-{q:05d}" for q in range(questions)]
     asked = [

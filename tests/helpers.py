@@ -167,7 +167,7 @@ def make_run(
         **runfolder.identity(cfg),
         "questions": {q["question_id"]: q["question_hash"] for q in questions},
     }
-    runfolder.write_manifest(run, {"identity": identity})
+    runfolder.write_json(run.manifest, {"identity": identity})
     shards.write_part(
         folder / "questions.parquet", pa.Table.from_pylist(questions, schema=QUESTIONS)
     )

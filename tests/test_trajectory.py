@@ -270,7 +270,7 @@ def finish(one: Evaluation, marks: Mapping[str, str]) -> None:
     identity["questions"] = {qid: hashes[qid] for qid in marks}
     if one.window.size == 1:
         identity["model.weights"] = fingerprint(one.window.path)
-    runfolder.write_manifest(run, {"identity": identity})
+    runfolder.write_json(run.manifest, {"identity": identity})
     runfolder.write_json(run.grades / "_grader.json", remaining.grader(run))
 
 
@@ -354,7 +354,7 @@ def merged_run(place: Path, training: str) -> Evaluation:
     run = one.run
     identity = runfolder.read_manifest(run)["identity"]
     identity["model.weights"] = windows.known(one.window)
-    runfolder.write_manifest(run, {"identity": identity})
+    runfolder.write_json(run.manifest, {"identity": identity})
     return one
 
 

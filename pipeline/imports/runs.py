@@ -68,8 +68,8 @@ def write(
     if planned.labels:
         _save_labels(run, planned, *rubric(plan, planned.dataset, cfg), cfg.rubric)
     atomic.write_text(folder / "config.yaml", compose.dump(replace(run.cfg, run_dir=str(target))))
-    runfolder.write_manifest(
-        run,
+    runfolder.write_json(
+        run.manifest,
         {
             "created_with": describe(),
             "identity": {

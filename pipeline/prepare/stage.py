@@ -39,7 +39,7 @@ def prepare(run: Run) -> None:
         "split": run.cfg.dataset.split,
         "dataset_revision": run.cfg.dataset.revision,
     }
-    runfolder.write_manifest(run, manifest)
+    runfolder.write_json(run.manifest, manifest)
     note(f"prepared {len(rows)} questions in {run.path}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.base.errors import UserError
-from pipeline.store import records, runfolder
+from pipeline.store import records, runfolder, shards
 from pipeline.store.columns import SIGNALS
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
@@ -33,10 +33,10 @@ def sources(run: Run) -> dict[str, Any]:
     folder has the same sources.
     """
     return {
-        "attempts": [[file.name, file.stat().st_size] for file in _files(run.attempts)],
+        "attempts": [[file.name, file.stat().st_size] for file in shards.files(run.attempts)],
         "questions": _digest([run.path / "questions.parquet"]),
-        "grades": _digest(_files(run.grades)),
-        "verdicts": _digest(_files(run.path / "verdicts")),
+        "grades": _digest(shards.files(run.grades)),
+        "verdicts": _digest(shards.files(run.path / "verdicts")),
     }
 
 
@@ -73,11 +73,6 @@ def identity(run: Run) -> str:
 def question_set(run: Run) -> str:
     """A hash of the questions (problems and gold answers) of a run, whatever their order."""
     return runfolder.short_hash(" ".join(sorted(q["question_hash"] for q in run.questions)))
-
-
-def _files(folder: Path) -> list[Path]:
-    files = (*folder.glob("*.parquet"), *folder.glob("*.journal"))
-    return sorted(file for file in files if not file.name.startswith("."))
 
 
 def _digest(files: Sequence[Path]) -> str | None:

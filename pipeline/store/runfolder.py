@@ -159,11 +159,6 @@ def save_trials(run: Run) -> None:
         atomic.write_text(run.path / "config.yaml", dump(there))
 
 
-def write_manifest(run: Run, manifest: dict[str, Any]) -> None:
-    """Replace manifest.json."""
-    write_json(run.manifest, manifest)
-
-
 def write_json(path: Path, value: Any, sync: bool = True) -> None:
     """Replace a JSON file atomically, indented for people; for `sync` see `atomic.replacing`."""
     atomic.write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", sync)

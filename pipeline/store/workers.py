@@ -93,7 +93,7 @@ def write_summary(run: Run) -> None:
         "first": _iso(min((w.started for w in everyone if w.started), default=0.0)),
         "last": _iso(max((w.updated for w in everyone if w.updated), default=0.0)),
     }
-    runfolder.write_manifest(run, runfolder.read_manifest(run) | {"generated": summary})
+    runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {"generated": summary})
 
 
 def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool) -> Worker:
