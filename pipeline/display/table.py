@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from rich import box
 from rich.console import Group
 from rich.table import Table as RichTable
@@ -74,19 +73,17 @@ class Table:
     boxed: bool = False  # on the terminal: lines around it, and names in one line
 
 
-def of_columns(
-    title: str, columns: Mapping[Column, npt.ArrayLike], notes: Sequence[str] = ()
-) -> Table:
-    """A table from the values of each column, one a row; NaN becomes None, NumPy's Python's.
+def of_columns(title: str, columns: Mapping[Column, Any], notes: Sequence[str] = ()) -> Table:
+    """A table from the values of each column, one a row; NaN becomes None, an array's Python's.
 
-    >>> of_columns("scores", {Column("mu", "μ"): np.array([0.5, np.nan])}).rows
-    [{'mu': 0.5}, {'mu': None}]
+    >>> of_columns("s", {Column("model", "model"): "ab", Column("mu", "μ"): [0.5, np.nan]}).rows
+    [{'model': 'a', 'mu': 0.5}, {'model': 'b', 'mu': None}]
     """
     keys = [column.key for column in columns]
-    cells = [np.asarray(values).tolist() for values in columns.values()]
+    lists = [of.tolist() if isinstance(of, np.ndarray) else of for of in columns.values()]
     rows = [
         {key: None if cell != cell else cell for key, cell in zip(keys, row, strict=True)}
-        for row in zip(*cells, strict=True)
+        for row in zip(*lists, strict=True)
     ]
     return Table(title, list(columns), rows, notes)
 

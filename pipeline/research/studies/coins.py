@@ -13,7 +13,7 @@ import scoring
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.plots import convergence as plots
 from pipeline.research.studies import Result, paper, shared
 from scoring.studies import convergence, simulation
@@ -130,4 +130,4 @@ def _curves_table(panels: dict[str, list[TauCurve]]) -> Table:
         undefined = Column(f"{letter}_undefined", "undefined", group=group)
         columns[undefined] = [int(curve.undefined.sum()) for curve in curves]
     notes = ["mean Kendall's tau_b with the true ranking", shared.UNDEFINED]
-    return shared.by_columns("Fig. 2: convergence to the true ranking of the coins", columns, notes)
+    return of_columns("Fig. 2: convergence to the true ranking of the coins", columns, notes)

@@ -13,7 +13,7 @@ import scoring
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.plots import convergence as plots
 from pipeline.plots import leaderboard
 from pipeline.research.studies import Result, shared, subsets
@@ -113,7 +113,7 @@ def _table(title: str, by_scheme: dict[Resample, list[Convergence]], plan: Study
         Column("replicates", "replicates"): [at.replicates for _, at in cells],
     }
     notes = [f"gold ranking: Bayes@N of all trials; seed {plan.seed}"]
-    return shared.by_columns(f"Fig. 1: convergence@n, {title}", columns, notes)
+    return of_columns(f"Fig. 1: convergence@n, {title}", columns, notes)
 
 
 def _numbers(start: str, own: list[Convergence], other: list[Convergence]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.research.studies import Result, paper, shared
 
 
@@ -36,4 +36,4 @@ def _models(cohorts: list[Cohort]) -> Table:
         column = shared.text(cohort.dataset, cohort.dataset)
         columns[column] = [names.get(number) for number in short_names]
     notes = ["a run is one of these models when its folder's or its model's name says so"]
-    return shared.by_columns("Table 6: the paper's models and the runs at hand", columns, notes)
+    return of_columns("Table 6: the paper's models and the runs at hand", columns, notes)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.plots import trials as plots
 from pipeline.plots.lines import Curve
 from pipeline.research.studies import Result, shared
@@ -68,7 +68,7 @@ def _updates_table(taus: Floats) -> Table:
         shared.fixed("share", "share of updates", 4): (counts / counts.sum()).tolist(),
     }
     notes = [f"{taus.size:,} updates of the eight originals"]
-    return shared.by_columns("Fig. 2a of version 001: originals against updates", columns, notes)
+    return of_columns("Fig. 2a of version 001: originals against updates", columns, notes)
 
 
 def _gain_table(outcome: PriorStudy, plan: StudyPlan) -> Table:
@@ -84,7 +84,7 @@ def _gain_table(outcome: PriorStudy, plan: StudyPlan) -> Table:
         " left out",
     ]
     title = "Fig. 2b and c of version 001: what prior trials gain"
-    return shared.by_columns(title, columns, notes)
+    return of_columns(title, columns, notes)
 
 
 def _figure(taus: Floats, outcome: PriorStudy) -> Figure:

@@ -11,7 +11,7 @@ import scoring
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.research.studies import Result, paper, shared
 from pipeline.research.studies.shared import Group
 from scoring.ranking.compare import pairwise_z
@@ -91,7 +91,7 @@ def _table(label: str, by_dataset: Mapping[str, Ranked]) -> Table:
             column = Column(f"{dataset}_{key}", title, group=dataset)
             columns[column] = [of_models.get(name) for name in models]
     notes = [f"w/ CI: consecutive z >= {Z}, dense ranks; w/o CI: competition ranks"]
-    return shared.by_columns(f"Table 2: ranks, {label}", columns, notes)
+    return of_columns(f"Table 2: ranks, {label}", columns, notes)
 
 
 def _numbers(version: str, by_task: Mapping[str, Ranked]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.rubrics import ByRubric
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.plots import leaderboard as plots
 from pipeline.research.studies import Result, paper, shared
 
@@ -70,7 +70,7 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     figure = plots.rank_lines(rubrics, models, of_models, f"Ranks by rubric: {title}")
     return Result(
         {
-            "fig7": shared.by_columns(f"Fig. 7: ranks by rubric, {title}", by_model, caption),
+            "fig7": of_columns(f"Fig. 7: ranks by rubric, {title}", by_model, caption),
             "fig7_scores": Table(f"Fig. 7: scores by rubric, {title}", columns, scores, caption),
         },
         {"fig7": figure},

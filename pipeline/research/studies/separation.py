@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column
+from pipeline.display.table import Column, of_columns
 from pipeline.plots import trials as plots
 from pipeline.plots.lines import Curve
 from pipeline.research.studies import Result, shared
@@ -62,7 +62,7 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     )
     title = "LLM10 and LLM9: mean and central 95 % over reconstructed sets"
     figure = plots.separation(probability, z, (80, 199, 285), title, THRESHOLDS)
-    table = shared.by_columns("Fig. 3: telling LLM10 from LLM9", columns, notes)
+    table = of_columns("Fig. 3: telling LLM10 from LLM9", columns, notes)
     return Result({"fig3": table}, {"fig3": figure}, numbers, _notes(plan))
 
 

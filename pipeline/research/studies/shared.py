@@ -1,6 +1,6 @@
 """What several studies need: complete matrices, the models of the paper, metrics and tables."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column
 from pipeline.research.studies import paper
 from scoring.metrics.table import Metric, parse
 from scoring.studies.convergence import Convergence, Resample, TauCurve
@@ -149,19 +149,6 @@ def text(key: str, title: str) -> Column:
 def fixed(key: str, title: str, digits: int = 3, group: str = "") -> Column:
     """A column of numbers with a fixed number of digits."""
     return Column(key, title, format=f"{{:.{digits}f}}", group=group)
-
-
-def by_columns(
-    title: str, columns: Mapping[Column, Iterable[Any]], notes: Sequence[str] = ()
-) -> Table:
-    """A table of columns with their cells.
-
-    >>> by_columns("scores", {text("model", "model"): "ab", fixed("mu", "μ"): [0.1, 0.2]}).rows
-    [{'model': 'a', 'mu': 0.1}, {'model': 'b', 'mu': 0.2}]
-    """
-    keys = [column.key for column in columns]
-    rows = [dict(zip(keys, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-    return Table(title, list(columns), rows, notes)
 
 
 def value(masked: Any) -> float | None:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column
+from pipeline.display.table import Column, of_columns
 from pipeline.plots import convergence as plots
 from pipeline.research.studies import Result, paper, shared
 from pipeline.research.studies.paper import Subset
@@ -144,4 +144,4 @@ def _add_table(
     ]
     stem = TABLES[size] if subsets[0].printed else f"subsets{size}_{'_'.join(measured)}"
     title = f"Subsets of {size} models: convergence@n"
-    result.tables[stem] = shared.by_columns(title, columns, notes)
+    result.tables[stem] = of_columns(title, columns, notes)

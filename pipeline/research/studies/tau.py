@@ -6,7 +6,7 @@ from typing import Any
 from pipeline.base.console import Meter
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, of_columns
 from pipeline.plots import convergence as plots
 from pipeline.research.studies import Result, shared
 from pipeline.research.studies.shared import Bits, Group
@@ -68,4 +68,4 @@ def _table(title: str, curves: list[TauCurve], plan: StudyPlan) -> Table:
     columns[shared.fixed("error", "largest s.e.", 4)] = errors
     columns[Column("undefined", "undefined")] = [int(curve.undefined.sum()) for curve in curves]
     notes = [f"{plan.tau_replicates:,} bootstrap replicates, seed {plan.seed}", shared.UNDEFINED]
-    return shared.by_columns(f"Fig. 4: tau_b with the gold ranking, {title}", columns, notes)
+    return of_columns(f"Fig. 4: tau_b with the gold ranking, {title}", columns, notes)
