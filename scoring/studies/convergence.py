@@ -76,9 +76,20 @@ class Convergence:
     def mean(self) -> float | None:
         """Mean of convergence@n over the replicates that converged; None if none did."""
         converged = int(self.counts.sum())
-        if not converged:
-            return None
-        return int(self.counts @ np.arange(1, self.counts.size + 1)) / converged
+        return self._total / converged if converged else None
+
+    @property
+    def capped_mean(self) -> float:
+        """Mean of convergence@n over all replicates; one that did not converge counts as N.
+
+        >>> Convergence("Bayes@N", np.array([0, 2, 0, 0]), 2, 0, 1).capped_mean  # twice 2, twice 4
+        3.0
+        """
+        return (self._total + self.counts.size * self.failed) / self.replicates
+
+    @property
+    def _total(self) -> int:
+        return int(self.counts @ np.arange(1, self.counts.size + 1))
 
     @property
     def largest(self) -> int | None:

@@ -105,9 +105,7 @@ def _table(title: str, by_scheme: dict[Resample, list[Convergence]], plan: Study
         shared.text("estimator", "estimator"): [at.label for _, at in cells],
         shared.text("resample", "resampled"): [scheme for scheme, _ in cells],
         shared.fixed("mean", "mean n of those converged", 2): [at.mean for _, at in cells],
-        shared.fixed("capped", "mean n, failures as N", 2): [
-            shared.capped_mean(at) for _, at in cells
-        ],
+        shared.fixed("capped", "mean n, failures as N", 2): [at.capped_mean for _, at in cells],
         Column("largest", "largest n"): [at.largest for _, at in cells],
         shared.fixed("failed", "share not converged", 4): [at.share_failed for _, at in cells],
         Column("replicates", "replicates"): [at.replicates for _, at in cells],
@@ -121,12 +119,12 @@ def _numbers(start: str, own: list[Convergence], other: list[Convergence]) -> di
     numbers: dict[str, float | None] = {
         f"{start}.fails": float(bayes.failed > 0),
         f"{start}.bayes": bayes.mean,
-        f"{start}.bayes.other": shared.capped_mean(bayes),
+        f"{start}.bayes.other": bayes.capped_mean,
         f"{start}.worst": bayes.largest,
         f"{start}.worst.other": other[0].largest,
     }
     if family:
         means = (at.mean for at in family if at.mean is not None)
         numbers[f"{start}.pass"] = min(means, default=None)
-        numbers[f"{start}.pass.other"] = min(map(shared.capped_mean, family))
+        numbers[f"{start}.pass.other"] = min(at.capped_mean for at in family)
     return {key: math.nan if number is None else number for key, number in numbers.items()}

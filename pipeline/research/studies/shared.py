@@ -11,7 +11,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.display.table import Column
 from pipeline.research.studies import paper
 from scoring.metrics.table import Metric, parse
-from scoring.studies.convergence import Convergence, Resample, TauCurve
+from scoring.studies.convergence import Resample, TauCurve
 
 Bits = npt.NDArray[np.uint8]
 SCHEMES: tuple[Resample, ...] = ("columns", "rows")
@@ -164,15 +164,3 @@ def tau_columns(
         fixed(f"{prefix}{n}", f"N = {n}", group=group): [value(c.tau[n - 1]) for c in curves]
         for n in trials
     }
-
-
-def capped_mean(at: Convergence) -> float:
-    """Mean convergence@n over all replicates, where one that did not converge counts as N.
-
-    >>> import numpy as np
-    >>> capped_mean(Convergence("Bayes@N", np.array([0, 2, 0, 0]), 2, 0, 1))  # twice 2, twice 4
-    3.0
-    """
-    trials = at.counts.size
-    settled = int(at.counts @ np.arange(1, trials + 1))
-    return (settled + trials * at.failed) / at.replicates

@@ -122,7 +122,7 @@ def _add_table(
     }
     for dataset, of_dataset in measured.items():
         ats = [of_dataset[i] for i in of_size]
-        capped = [shared.capped_mean(at) for at in ats]
+        capped = [at.capped_mean for at in ats]
         columns |= {
             shared.fixed(f"{dataset}_mean", "mean n", 1, dataset): [at.mean for at in ats],
             shared.fixed(f"{dataset}_failed", "not conv.", 3, dataset): [
