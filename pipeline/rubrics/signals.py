@@ -44,23 +44,23 @@ def signals(run: Run) -> None:
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     ids = rowkeys.question_ids(run)
-    now = signals_table.sources(run)
-    if not now["attempts"]:
+    sources = signals_table.sources(run)
+    if not sources["attempts"]:
         raise UserError(f"{run.path}: no attempts yet; run `python -m pipeline generate`")
-    if not now["grades"]:
+    if not sources["grades"]:
         raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
-    before = signals_table.stored(run)
-    if before is not None and before.record == now:
-        note(f"signals: nothing owed, {before.table.num_rows} attempts")
+    stored = signals_table.stored(run)
+    if stored and stored.record == sources:
+        note(f"signals: nothing owed, {stored.table.num_rows} attempts")
         return
-    if before is not None and all(
-        before.record.get(k) == now[k] for k in ("attempts", "questions")
+    if stored and all(
+        stored.record.get(name) == sources[name] for name in ("attempts", "questions")
     ):
-        measured = before.table.select(_MEASURED.names)
+        measured = stored.table.select(_MEASURED.names)
     else:
         measured = _measured(run, ids)
     table = _joined(run, ids, measured)
-    signals_table.write(run, table, now)
+    signals_table.write(run, table, sources)
     _report(table)
 
 

@@ -95,11 +95,7 @@ def keyed(
 
 
 def streamed(
-    run: Run,
-    table: str,
-    names: Sequence[str],
-    damage: shards.Damage | None = None,
-    verify: bool = False,
+    run: Run, table: str, names: Sequence[str], damage: shards.Damage | None = None
 ) -> pa.Table:
     """The key and some columns of a table of attempts, in memory.
 
@@ -108,11 +104,10 @@ def streamed(
         table: one of `TABLES`.
         names: which columns.
         damage: gets what could not be read; without it a warning says so, and what to run.
-        verify: see `shards.batches`.
     """
     (columns, verb), names = TABLES[table], [*KEY, *names]
     unreadable = shards.Damage() if damage is None else damage
-    batches = shards.batches(run.path / table, columns, names, unreadable, verify)
+    batches = shards.batches(run.path / table, columns, names, unreadable)
     rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
     if damage is None and unreadable.lines:
         warn(

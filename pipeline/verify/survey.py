@@ -12,19 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.store import rowkeys, shards
-from pipeline.store.columns import VERDICTS
+from pipeline.store.columns import KEY, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from verifiers.judge.labels import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is written, and lost, together
-_NAMES = [*(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]
+_NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]
 
 
 @dataclass
@@ -125,22 +124,25 @@ def _digests(run: Run, keys: Ints, answers: pa.Array) -> tuple[npt.NDArray[np.by
 
 def _add_stored(run: Run, work: Survey) -> None:
     """Add stored verdicts to a survey."""
-    damage = shards.Damage()
-    verdicts = rowkeys.streamed(run, "verdicts", _NAMES, damage, verify=True)
+    damage, order = shards.Damage(), np.arange(work.keys.size)
+    stale: list[Ints] = [np.empty(0, dtype=np.int64)]
+    for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage, verify=True):
+        judged = np.array(batch["judged"].to_pylist(), dtype="S24")
+        slots = np.minimum(np.searchsorted(work.digests, judged), work.digests.size - 1)
+        known = work.digests[slots] == judged
+        at, verdicts = slots[known], batch.filter(pa.array(known))
+        work.logprobs[at] = store.of_labels(verdicts, "logprob_")
+        work.tokens[at] = verdicts["tokens"].to_numpy()
+        work.cut[at] = verdicts["cut"].to_numpy(zero_copy_only=False)
+        keys = rowkeys.encode(batch, work.ids)
+        rows = rowkeys.rows_of(keys, work.keys, order)
+        same_text = known & (work.slots[rows] == slots)
+        work.done[rows[(rows >= 0) & same_text]] = True
+        stale.append(keys[(rows >= 0) & ~same_text])
     if damage.lines:
         warn(f"verdicts: {damage}; set aside, those rows are owed again")
         shards.set_aside(damage, VERDICTS)
-    judged = verdicts["judged"].combine_chunks()
-    first = pc.index_in(pa.array(work.digests.astype(str)), value_set=judged)
-    slots, known = first.is_valid().to_numpy(zero_copy_only=False), verdicts.take(first.drop_null())
-    work.logprobs[slots] = store.of_labels(known, "logprob_")
-    work.tokens[slots] = known["tokens"].to_numpy()
-    work.cut[slots] = known["cut"].to_numpy()
-    keys = rowkeys.encode(verdicts, work.ids)
-    rows = rowkeys.rows_of(keys, work.keys)
-    same_text = work.digests[work.slots[rows]] == np.array(judged.to_pylist(), dtype="S24")
-    work.done[rows[(rows >= 0) & same_text]] = True
-    changed = keys[(rows >= 0) & ~same_text]
+    changed = np.concatenate(stale)
     if changed.size:
         note(f"verify: {changed.size} attempts or their extracted answers changed, judged anew")
 
