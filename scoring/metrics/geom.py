@@ -19,8 +19,8 @@ from scoring.numerics.credit import at_least, opposite_moments, spectrum_moments
 from scoring.numerics.estimate import (
     beta_moments,
     beta_summary,
+    credit_posterior,
     enough_binary,
-    of_credit,
     subset_mean,
 )
 from scoring.numerics.inputs import Bools, Floats, Outcomes
@@ -151,7 +151,7 @@ def geo_spectrum_at_k_ci(
     lam, credit = _lambda_and_credit(k, lam, weights, lambda_)
     what, prior = f"GeoSpectrum@{k}", (alpha0, beta0)
     if lam in (0.0, 1.0):
-        return beta_summary(R, what, k, of_credit(credit), prior, confidence, bounds)
+        return beta_summary(R, what, k, credit_posterior(credit), prior, confidence, bounds)
     moments, _ = beta_moments(R, what, k, (spectrum_moments, credit.tobytes()), prior)
     return _blended_summary(moments, lam, 1.0 - lam, confidence, bounds)
 

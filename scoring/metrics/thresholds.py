@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scoring.numerics.arrays import bounded_array
 from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_share
 from scoring.numerics.credit import at_least
-from scoring.numerics.estimate import beta_summary, interval_of, of_credit, subset_mean
+from scoring.numerics.estimate import beta_summary, credit_posterior, interval_of, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
 from scoring.numerics.results import Summary
 
@@ -53,7 +53,7 @@ def g_pass_at_k_tau_ci(
     >>> [round(x, 4) for x in g_pass_at_k_tau_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2, 0.5)]
     [0.8393, 0.0973, 0.6487, 1.0]
     """
-    posterior, prior = of_credit(at_least(needed(tau, k), k)), (alpha0, beta0)
+    posterior, prior = credit_posterior(at_least(needed(tau, k), k)), (alpha0, beta0)
     return beta_summary(R, f"G-Pass@{k}", k, posterior, prior, confidence, bounds, short)
 
 
@@ -73,7 +73,9 @@ def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     return subset_mean(R, f"mG-Pass@{k}", upper_half(check_k(k)), short)
 
 
-mg_pass_at_k_ci = interval_of(mg_pass_at_k, "mG-Pass@{k}", lambda k: of_credit(upper_half(k)))
+mg_pass_at_k_ci = interval_of(
+    mg_pass_at_k, "mG-Pass@{k}", lambda k: credit_posterior(upper_half(k))
+)
 
 
 def mg_pass_at_k_integral(R: Outcomes, k: int, short: Short = "raise") -> Any:
@@ -107,7 +109,7 @@ def maj_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     return subset_mean(R, f"Maj@{k}", at_least(check_k(k) // 2 + 1, k), short)
 
 
-maj_at_k_ci = interval_of(maj_at_k, "Maj@{k}", lambda k: of_credit(at_least(k // 2 + 1, k)))
+maj_at_k_ci = interval_of(maj_at_k, "Maj@{k}", lambda k: credit_posterior(at_least(k // 2 + 1, k)))
 
 
 def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
@@ -126,7 +128,7 @@ def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     return subset_mean(R, f"AUC@{k}", _area(check_k(k)), short)
 
 
-auc_at_k_ci = interval_of(auc_at_k, "AUC@{k}", lambda k: of_credit(_area(k)))
+auc_at_k_ci = interval_of(auc_at_k, "AUC@{k}", lambda k: credit_posterior(_area(k)))
 
 
 def threshold_spectrum_at_k(
@@ -160,7 +162,7 @@ def threshold_spectrum_at_k_ci(
     >>> [round(x, 4) for x in threshold_spectrum_at_k_ci(R, 2, [0.5, 0.5])]
     [0.6429, 0.1185, 0.4107, 0.875]
     """
-    posterior, prior = of_credit(spectrum(weights, check_k(k))), (alpha0, beta0)
+    posterior, prior = credit_posterior(spectrum(weights, check_k(k))), (alpha0, beta0)
     return beta_summary(R, f"the spectrum at k = {k}", k, posterior, prior, confidence, bounds)
 
 

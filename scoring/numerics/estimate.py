@@ -45,7 +45,7 @@ def subset_mean(R: Outcomes, what: str, credit: Floats, short: Short) -> Any:
     return result(question_mean(subset_scores(credit, correct, trials), included))
 
 
-def of_credit(credit: Floats) -> Posterior:
+def credit_posterior(credit: Floats) -> Posterior:
     """The posterior of a score with these credits."""
     return credit_moments, credit.tobytes()
 

@@ -157,18 +157,13 @@ def checked_stack(stack: npt.ArrayLike) -> Bits:
     return np.asarray(stack).astype(np.uint8)
 
 
-def best_first(gold: npt.NDArray[Any]) -> Ints:
-    """Positions of the models from the highest gold score to the lowest."""
-    return np.argsort(-gold, kind="stable")
-
-
 def prepared(data: Bits, metrics: Sequence[Metric], gold: npt.NDArray[Any] | None = None) -> Any:
     """What :mod:`scoring.studies.loops` take behind the drawn trials; gold scores are Bayes@N's."""
     _, questions, trials = data.shape
     check_metrics(metrics, trials)
     if gold is None:
         gold = data.sum(axis=(1, 2), dtype=np.int64)
-    best = best_first(gold)
+    best = np.argsort(-gold, kind="stable")
     rank = 1 + (gold[best] > gold[best, None]).sum(axis=-1)
     tables = bank(metrics, trials, questions)
     return rows(data[best]), questions, rank, tuple(tables)

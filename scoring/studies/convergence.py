@@ -229,12 +229,12 @@ def tau_curve_independent(
     if gold.shape != (models,):
         raise ValueError(f"truth has shape {gold.shape}: pass a number for each of {models} models")
     _, *prepared = bootstrap.prepared(first, metrics, gold)
-    sums = bootstrap.no_sums(len(metrics), trials)
+    sums, best = bootstrap.no_sums(len(metrics), trials), np.argsort(-gold, kind="stable")
     every = np.arange(trials, dtype=np.min_scalar_type(trials - 1)).reshape(1, trials, 1)
     for data in itertools.chain([first], checked):
         if data.shape != first.shape:
             raise ValueError(f"stacks: one has shape {data.shape}, but the first {first.shape}")
-        source = bootstrap.rows(data[bootstrap.best_first(gold)])
+        source = bootstrap.rows(data[best])
         loops.add_taus(tuple(sums), every, source, *prepared)
     return _curves(metrics, sums)
 
