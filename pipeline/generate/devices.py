@@ -95,11 +95,9 @@ def visible_gpus(setting: str | None = None, listing: str | None = None) -> list
             named.append(name)
         return named
     gpus = []
-    for lines in re.split("^(?=GPU )", _nvidia_smi() if listing is None else listing, flags=re.M)[
-        1:
-    ]:
-        parts = re.findall(r"\(UUID: (MIG-[^)]+)", lines)
-        gpus += parts or [lines.split()[1].rstrip(":")]
+    listing = _nvidia_smi() if listing is None else listing
+    for number, rest in re.findall(r"^GPU (\d+)(.*?)(?=^GPU|\Z)", listing, re.M | re.S):
+        gpus += re.findall(r"\(UUID: (MIG-[^)]+)", rest) or [number]  # a divided one: its parts
     return gpus
 
 
