@@ -45,7 +45,7 @@ from pipeline.engines import Completion, Request
 from pipeline.generate import worker
 from pipeline.generate.claim_files import ClaimFiles
 from pipeline.generate.claims import Claims
-from pipeline.prepare import stage
+from pipeline.prepare import questions_table
 from pipeline.store import runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
@@ -196,7 +196,7 @@ def _prepare(run: Run, questions: int) -> None:
         for i in range(questions)
     ]
     (run.path / "attempts").mkdir(parents=True)
-    stage.write(run.path / "questions.parquet", rows)
+    questions_table.write(run.path / "questions.parquet", rows)
 
 
 def _work(run: Run, lengths: Floats, barrier: Any) -> None:

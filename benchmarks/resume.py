@@ -27,7 +27,7 @@ from benchmarks import common, synthetic
 from pipeline.base.places import ROOT
 from pipeline.config import compose
 from pipeline.generate import writer
-from pipeline.prepare import stage
+from pipeline.prepare import questions_table
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import GRADES
 from pipeline.store.runfolder import Run
@@ -63,7 +63,9 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     run = Run(_config(args, folder))
     folder.mkdir()
     runfolder.save_config(run)
-    stage.write(folder / "questions.parquet", [_question(i) for i in range(args.questions)])
+    questions_table.write(
+        folder / "questions.parquet", [_question(i) for i in range(args.questions)]
+    )
     keys = run.keys
     rng = np.random.default_rng(0)
     # Eight bytes a token and about three of text; the writer seals a journal at SEAL_AT bytes.

@@ -10,7 +10,7 @@ from helpers import CHATML, arithmetic, make_model, write_questions
 
 from pipeline.base.errors import UserError
 from pipeline.config.compose import load
-from pipeline.prepare import stage
+from pipeline.prepare import questions_table, stage
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
@@ -90,7 +90,7 @@ def test_prompt_log_probs_survive(setup: Setup) -> None:
     run = setup.run("dataset.limit=2")
     for row in run.questions:
         row["prompt_logprobs"] = [-0.5] * len(row["prompt_token_ids"])
-    stage.write(setup.folder / "questions.parquet", run.questions)
+    questions_table.write(setup.folder / "questions.parquet", run.questions)
     stage.prepare(setup.run("dataset.limit=3"))
     rows = Run(run.cfg).questions
     assert rows[1]["prompt_logprobs"][0] == -0.5 and rows[2]["prompt_logprobs"] is None

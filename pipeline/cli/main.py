@@ -56,7 +56,7 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
         return _several(name, combinations, flags)
     run = Run(configured(settings))
     if flags.pop("dry_run", False):
-        from pipeline.prepare.stage import preview
+        from pipeline.prepare.preview import preview
 
         preview(run)
     else:

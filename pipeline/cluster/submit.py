@@ -26,7 +26,7 @@ from pipeline.cluster.scripts import Submission
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.settings import RunConfig
 from pipeline.display.table import Column, Table, show
-from pipeline.prepare import stage
+from pipeline.prepare import questions_table, stage
 from pipeline.store import find, runfolder
 from pipeline.store.runfolder import Run
 
@@ -49,7 +49,7 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     _check(runs)
     for run in runs:
         if dry_run:
-            runfolder.check_same(run, stage.identity_of(run, stage.build(run)))
+            runfolder.check_same(run, questions_table.identity(run, questions_table.build(run)))
         else:
             stage.prepare(run)
     submission = _planned(runs)

@@ -13,7 +13,7 @@ from pipeline.generate.claims import Claims
 from pipeline.generate.record import Session
 from pipeline.generate.tidy import leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
-from pipeline.prepare import stage
+from pipeline.prepare import questions_table
 from pipeline.store import heartbeat, lease, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.heartbeat import Heartbeat
@@ -134,7 +134,7 @@ class _Worker:
             if self.stop.signal_number:
                 raise self._interrupted()
             if missing:
-                stage.write(run.path / "questions.parquet", run.questions)
+                questions_table.write(run.path / "questions.parquet", run.questions)
 
     def _sample(self, engine: engines.Engine) -> None:
         self.writer = AttemptWriter(self.run.attempts, self.session.worker)

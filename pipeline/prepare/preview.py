@@ -1,0 +1,35 @@
+"""`run --dry-run`: the first prompt, what is owed and what it may cost."""
+
+import statistics
+import textwrap
+
+from pipeline.base.console import count, results
+from pipeline.prepare import questions_table
+from pipeline.store import outcomes, runfolder
+from pipeline.store.runfolder import Run
+
+
+def preview(run: Run) -> None:
+    """Print the first prompt, what is owed, and what that may cost; writes nothing.
+
+    Raises:
+        UserError: whatever `prepare` would refuse.
+    """
+    rows = questions_table.build(run)
+    runfolder.check_same(run, questions_table.identity(run, rows))
+    planned = len(rows) * run.cfg.sampling.trials
+    usage = outcomes.usage(run, [row["question_id"] for row in rows])
+    owed = planned - usage.attempts
+    mean, basis = usage.completion_mean, f"mean of {usage.attempts} attempts so far"
+    if not mean:
+        mean = statistics.fmean(row["max_tokens"] for row in rows)
+        basis = "upper limit, sampling.max_tokens"
+    tokens = owed * mean
+    # Ids and log-probs take 8 bytes a token; text of mathematics about 3 bytes a token.
+    size = f"{count(tokens)} tokens ({basis}), {count(11 * tokens)}B on disk before compression"
+    longest = max(len(row["prompt_token_ids"]) for row in rows)
+    results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
+    results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
+    results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
+    results.print(f"owed: {owed} of {planned} attempts, into {run.path}")
+    results.print(f"estimate: {size}")
