@@ -29,7 +29,7 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.load_profile("fixed")
 
 # Files of one group run one after the other in one process and share what is dear to make.
-ENGINE = ("crash", "run", "verify_stage", "workers")
+ENGINE = ("crash", "run", "verify_stage", "vllm_names", "workers")
 TOGETHER = {f"tests/test_{name}.py": "engine" for name in ENGINE}
 
 BEGAN = time.monotonic()

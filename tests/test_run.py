@@ -161,7 +161,10 @@ def test_manifest_says_what_made_the_run(run: tuple[Path, str]) -> None:
     [path] = (run[0] / "sessions").glob("*.json")
     session = json.loads(path.read_text())
     assert session["attempts"] == 30 * TRIALS and session["ended"] is True
-    assert session["engine"]["logprobs_mode"] == "raw_logprobs"
+    engine = session["engine"]
+    assert engine["logprobs_mode"] == "raw_logprobs" and engine["attention"] == ["CPU_ATTN"]
+    assert engine["variables"]["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert manifest["generated"]["engines"] == [engine]
     assert session["completion_tokens"] == sum(
         a["completion_tokens"] for a in rows(run[0] / "attempts")
     )

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import socket
 import subprocess
 import time
@@ -13,6 +14,8 @@ import psutil
 from pipeline.base.places import ROOT
 
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "math-verify", "numpy", "pyarrow")
+_SECRET = re.compile(r"(^|_)(KEYS?|TOKEN|SECRET|PASS\w*|AUTH\w*|CREDENTIALS?)(_|$)")
+_LOGIN = re.compile(r"//[^/\s]*@")  # of an address with a name and a password in it
 
 
 def describe() -> dict[str, Any]:
@@ -36,6 +39,20 @@ def hardware() -> dict[str, Any]:
         "cpus": len(affinity(0)) if affinity else os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"),
+    }
+
+
+def variables(prefix: str) -> dict[str, str | None]:
+    """Environment variables whose names begin so, sorted; None in place of what may be secret.
+
+    >>> os.environ["DOCTEST_LEVEL"], os.environ["DOCTEST_API_KEY"] = "3", "sesame"
+    >>> variables("DOCTEST_")
+    {'DOCTEST_API_KEY': None, 'DOCTEST_LEVEL': '3'}
+    """
+    return {
+        name: None if _SECRET.search(name) or _LOGIN.search(value) else value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(prefix)
     }
 
 

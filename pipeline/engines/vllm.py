@@ -1,4 +1,7 @@
-"""vLLM, driven through its step loop: one request per trial, each with its own seed."""
+"""vLLM, driven through its step loop: one request per trial, each with its own seed.
+
+Names of vLLM stand here and in `vllm_worker.py` alone, and in the table of `vllm_names.py`.
+"""
 
 import contextlib
 import copy
@@ -17,7 +20,7 @@ import numpy.typing as npt
 from pipeline.base import environment
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Request, load_errors, pull, text_of
+from pipeline.engines import Completion, Request, load_errors, pull, text_of, vllm_worker
 from pipeline.engines.children import tamed
 from pipeline.prepare import models
 
@@ -50,6 +53,8 @@ class VllmEngine:
         self.engine, self.tokenizer = self.llm.llm_engine, self.llm.get_tokenizer()
         self.settings = {"vllm": vllm.__version__, "device": "cpu" if self.on_cpu else "gpu"}
         self.settings |= {k: v for k, v in args.items() if isinstance(v, str | int | float | bool)}
+        if args["worker_extension_cls"] == vllm_worker.PLACE:  # else engine.args has another one
+            self.settings["attention"] = self.llm.collective_rpc("attention_backends")[0]
 
     def _arguments(self, longest: int) -> dict[str, Any]:
         cfg = self.cfg
@@ -68,6 +73,7 @@ class VllmEngine:
             "stream_interval": _FIRST_AND_REST,
             "use_tqdm_on_load": False,
             "seed": 0,
+            "worker_extension_cls": vllm_worker.PLACE,
         }
         if self.on_cpu:
             # A seeded request whose prompt is split over two steps kills vLLM 0.32 on a CPU.
@@ -175,7 +181,7 @@ class VllmEngine:
         return self.llm.generate(inputs, params, use_tqdm=False)
 
     def describe(self) -> dict[str, Any]:
-        return {"engine": "vllm", **self.settings}
+        return {"engine": "vllm", **self.settings, "variables": environment.variables("VLLM_")}
 
     def close(self) -> None:
         from vllm.distributed import cleanup_dist_env_and_memory

@@ -92,6 +92,7 @@ def write_summary(run: Run) -> None:
         "gpu_hours": round(sum(w.gpu_s for w in everyone) / 3600, 4),
         "first": _iso(min((w.started for w in everyone if w.started), default=0.0)),
         "last": _iso(max((w.updated for w in everyone if w.updated), default=0.0)),
+        "engines": _engines(run),
     }
     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {"generated": summary})
 
@@ -126,6 +127,15 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         updated=updated or None,
         heard=max(updated, heartbeat.latest(folder, name)) or None,
     )
+
+
+def _engines(run: Run) -> list[dict[str, Any]]:
+    """What the engines of a run said of themselves, each different answer once."""
+    found: list[dict[str, Any]] = []
+    for record in sessions(run.path).values():
+        if record.get("engine") and record["engine"] not in found:
+            found.append(record["engine"])
+    return found
 
 
 def sessions(folder: Path) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,158 @@
+"""Every name of vLLM that this project uses, and which of them the installed version lacks.
+
+vLLM's step loop and its settings are no public interface and change between versions. Of the
+pipeline only `engines/vllm.py` and `engines/vllm_worker.py` touch them; `tests/test_vllm_names.py`
+reads this table against the installed version, and the project's files against this table.
+"""
+
+import dis
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+# "module:object", and the attributes of it or of its instances.
+ATTRIBUTES: dict[str, Sequence[str]] = {
+    "vllm:LLM": ("llm_engine", "get_tokenizer", "generate", "collective_rpc", "reset_prefix_cache"),
+    "vllm:SamplingParams": (),
+    "vllm:TokensPrompt": (),
+    "vllm:__version__": (),
+    "vllm.sampling_params:RequestOutputKind": ("DELTA",),
+    "vllm.distributed:cleanup_dist_env_and_memory": (),
+    "vllm.platforms:current_platform": ("is_cpu", "is_unspecified"),
+    "vllm.v1.engine.llm_engine:LLMEngine": ("add_request", "step", "abort_request", "engine_core"),
+    "vllm.v1.engine.core_client:EngineCoreClient": ("shutdown",),
+    "vllm.outputs:RequestOutput": (
+        "request_id",
+        "outputs",
+        "finished",
+        "prompt_token_ids",
+        "prompt_logprobs",
+    ),
+    "vllm.outputs:CompletionOutput": ("token_ids", "logprobs", "finish_reason"),
+    "vllm.logprobs:FlatLogprobs": ("logprobs",),
+    "vllm.logprobs:Logprob": ("logprob",),
+    # What a worker is asked of itself (vllm_worker.py).
+    "vllm.v1.worker.worker_base:WorkerBase": ("vllm_config",),
+    "vllm.config:VllmConfig": ("compilation_config",),
+    "vllm.config:CompilationConfig": ("static_forward_context",),
+    "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase": ("get_attn_backend",),
+    "vllm.v1.attention.backend:AttentionBackend": ("get_name",),
+    # What only tests replace.
+    "vllm.platforms:_current_platform": (),
+    "vllm.platforms.interface:UnspecifiedPlatform": (),
+}
+
+# "module:callable", and the parameters that are passed to it.
+PARAMETERS: dict[str, Sequence[str]] = {
+    "vllm:SamplingParams": (
+        "temperature",
+        "top_p",
+        "top_k",
+        "seed",
+        "max_tokens",
+        "logprobs",
+        "flat_logprobs",
+        "prompt_logprobs",
+        "logprob_token_ids",
+        "detokenize",
+        "output_kind",
+    ),
+    "vllm.engine.arg_utils:EngineArgs": (
+        "model",
+        "revision",
+        "dtype",
+        "trust_remote_code",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "tensor_parallel_size",
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+        "generation_config",
+        "logprobs_mode",
+        "disable_log_stats",
+        "stream_interval",
+        "use_tqdm_on_load",
+        "seed",
+        "enforce_eager",
+        "enable_chunked_prefill",
+        "enable_prefix_caching",
+        "worker_extension_cls",
+    ),
+    "vllm:LLM.generate": ("prompts", "sampling_params", "use_tqdm"),
+    "vllm:LLM.collective_rpc": ("method",),
+    "vllm.v1.engine.llm_engine:LLMEngine.add_request": ("request_id", "prompt", "params"),
+    "vllm.v1.engine.llm_engine:LLMEngine.abort_request": ("request_ids",),
+}
+
+VARIABLES = (
+    "VLLM_API_KEY",  # never written down
+    "VLLM_CPU_KVCACHE_SPACE",
+    "VLLM_CPU_OMP_THREADS_BIND",
+    "VLLM_ENABLE_V1_MULTIPROCESSING",
+    "VLLM_LOGGING_LEVEL",
+    "VLLM_NO_USAGE_STATS",
+)
+
+
+def gone(
+    attributes: Mapping[str, Sequence[str]] = ATTRIBUTES,
+    parameters: Mapping[str, Sequence[str]] = PARAMETERS,
+    variables: Sequence[str] = VARIABLES,
+) -> list[str]:
+    """The names that the installed vLLM lacks; no engine is loaded.
+
+    >>> gone({"json:JSONDecoder": ("decode", "strict", "step")}, {"json:loads": ("s", "t")}, ())
+    ['json:JSONDecoder.step', 'json:loads(t=)']
+    """
+    found = [*_attributes(attributes), *_parameters(parameters)]
+    if variables:
+        known = importlib.import_module("vllm.envs").environment_variables
+        found += [f"environment variable {name}" for name in variables if name not in known]
+    return found
+
+
+def _attributes(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for place, names in table.items():
+        try:
+            thing = _find(place)
+        except (ImportError, AttributeError):
+            yield place
+            continue
+        yield from (f"{place}.{name}" for name in names if not _has(thing, name))
+
+
+def _parameters(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for place, names in table.items():
+        try:
+            known = inspect.signature(_find(place)).parameters
+        except (ImportError, AttributeError):
+            yield place
+            continue
+        yield from (f"{place}({name}=)" for name in names if name not in known)
+
+
+def _find(place: str) -> Any:
+    module, _, path = place.partition(":")
+    thing: Any = importlib.import_module(module)
+    for name in path.split("."):
+        thing = getattr(thing, name)
+    return thing
+
+
+def _has(thing: Any, name: str) -> bool:
+    """Whether an object, or any instance of a class, has an attribute.
+
+    Of a class also what is annotated, as in dataclasses, and what `__init__` puts on `self`.
+    """
+    if hasattr(thing, name):
+        return True
+    for base in inspect.getmro(thing) if isinstance(thing, type) else ():
+        code = getattr(inspect.unwrap(vars(base).get("__init__", base)), "__code__", None)
+        steps = dis.get_instructions(code) if code else ()
+        if name in vars(base).get("__annotations__", {}) or any(
+            step.opname == "STORE_ATTR" and step.argval == name for step in steps
+        ):
+            return True
+    return False

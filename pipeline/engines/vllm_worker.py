@@ -1,0 +1,17 @@
+"""What is asked of vLLM's workers, which may be processes of their own, on GPUs of their own."""
+
+from typing import Any
+
+PLACE = f"{__name__}.Reporting"
+
+
+class Reporting:
+    """Mixed by vLLM into its worker (`worker_extension_cls`): its methods are called by name."""
+
+    vllm_config: Any  # the worker's
+
+    def attention_backends(self) -> list[str]:
+        """Names of the kernels that the model's layers attend with, sorted, each once."""
+        layers = self.vllm_config.compilation_config.static_forward_context.values()
+        asked = [getattr(layer, "get_attn_backend", None) for layer in layers]
+        return sorted({ask().get_name() for ask in asked if ask is not None})
