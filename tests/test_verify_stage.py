@@ -24,8 +24,7 @@ from pipeline.config import compose
 from pipeline.config.settings import VerifierConfig
 from pipeline.engines import labels
 from pipeline.grade import stage as grade
-from pipeline.prepare import models, questions
-from pipeline.prepare import stage as prepare
+from pipeline.prepare import models, questions, questions_table
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
@@ -592,7 +591,7 @@ def demo_run(folder: Path, responses: list[str]) -> Run:
         "grading.workers=1",
         texts={question.id: responses},
     )
-    prepare.write(
+    questions_table.write(
         folder / "questions.parquet",
         [row | {"problem": question.problem, "gold": question.gold} for row in run.questions],
     )
