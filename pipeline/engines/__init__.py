@@ -1,4 +1,4 @@
-"""The programs that sample: one small interface, two engines.
+"""The programs that sample: one small interface; the engines are listed in `base/engines.py`.
 
 An engine is loaded once, takes requests as it has room for them and yields each completion the
 moment it is finished, in any order.
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.base.engines import kind
 from pipeline.base.errors import TryAgain, UserError, one_line
 from pipeline.config.settings import RunConfig
 
@@ -47,6 +48,13 @@ class Completion:
 class Engine(Protocol):
     """What the stages need of an engine."""
 
+    def __init__(self, cfg: RunConfig, longest: int) -> None:
+        """Load the model; see `load`."""
+
+    @staticmethod
+    def label_args(cfg: RunConfig) -> dict[str, Any]:
+        """The `engine.args` that many long prompts, one prefill each, are best served with."""
+
     def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
         """Yield completions as they finish, and None after every step, so that the caller can stop.
 
@@ -80,15 +88,11 @@ def load(cfg: RunConfig, longest: int) -> Engine:
         longest: the most tokens, prompt and completion together, of any request.
 
     Raises:
-        UserError: when the engine is not installed, finds no device, or cannot load the model.
+        UserError: when there is no such engine, or it is not installed, finds no device, or cannot
+            load the model.
     """
-    if cfg.engine.name == "vllm":
-        from pipeline.engines.vllm import VllmEngine
-
-        return VllmEngine(cfg, longest)
-    from pipeline.engines.transformers import TransformersEngine
-
-    return TransformersEngine(cfg)
+    make: type[Engine] = kind(cfg.engine.name).made_by
+    return make(cfg, longest)
 
 
 def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], bool]:

@@ -4,9 +4,9 @@ In bfloat16 the log-probs of the two engines differ by rounding: see `tests/test
 """
 
 import dataclasses
-from typing import Any
 
 from pipeline import engines
+from pipeline.base.engines import kind
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Engine
 
@@ -21,18 +21,6 @@ def load(cfg: RunConfig, longest: int) -> Engine:
     Raises:
         UserError: as `pipeline.engines.load`.
     """
-    # Prompts of one question share the prefix cache, if they come one after the other.
-    args = {"enable_prefix_caching": True} if cfg.engine.name == "vllm" else _flash(cfg)
-    engine = dataclasses.replace(cfg.engine, args=args | dict(cfg.engine.args))
+    make: type[Engine] = kind(cfg.engine.name).made_by
+    engine = dataclasses.replace(cfg.engine, args=make.label_args(cfg) | dict(cfg.engine.args))
     return engines.load(dataclasses.replace(cfg, engine=engine), longest)
-
-
-def _flash(cfg: RunConfig) -> dict[str, Any]:
-    """FlashAttention where the package and a GPU for it are there; else torch's own attention."""
-    import torch
-    from transformers.utils import is_flash_attn_2_available
-
-    gpu = torch.cuda.is_available() and (cfg.engine.device or "cuda").startswith("cuda")
-    half = cfg.model.dtype in ("bfloat16", "float16")
-    flash = gpu and half and is_flash_attn_2_available()
-    return {"attn_implementation": "flash_attention_2"} if flash else {}

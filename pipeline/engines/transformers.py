@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 import transformers
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.utils import is_flash_attn_2_available
 
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig, SamplingConfig
@@ -42,7 +43,7 @@ class TransformersEngine:
     and then a token. `engine.args` goes to `from_pretrained` (attn_implementation, device_map).
     """
 
-    def __init__(self, cfg: RunConfig) -> None:
+    def __init__(self, cfg: RunConfig, longest: int) -> None:  # takes prompts of any length
         self.cfg = cfg
         device = _device(cfg.engine.device)
         transformers.utils.logging.disable_progress_bar()
@@ -60,6 +61,14 @@ class TransformersEngine:
         self.model.generation_config = GenerationConfig()
         # Inputs go where the first layer is, should device_map have split the model.
         self.device = self.model.get_input_embeddings().weight.device
+
+    @staticmethod
+    def label_args(cfg: RunConfig) -> dict[str, Any]:
+        """FlashAttention where the package and a GPU for it are there; else torch's attention."""
+        gpu = torch.cuda.is_available() and (cfg.engine.device or "cuda").startswith("cuda")
+        half = cfg.model.dtype in ("bfloat16", "float16")
+        flash = gpu and half and is_flash_attn_2_available()
+        return {"attn_implementation": "flash_attention_2"} if flash else {}
 
     def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
         waiting, more = iter(requests), True

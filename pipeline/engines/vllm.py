@@ -56,6 +56,11 @@ class VllmEngine:
         if args["worker_extension_cls"] == vllm_worker.PLACE:  # else engine.args has another one
             self.settings["attention"] = self.llm.collective_rpc("attention_backends")[0]
 
+    @staticmethod
+    def label_args(cfg: RunConfig) -> dict[str, Any]:
+        """Prompts of one question share the prefix cache, if they come one after the other."""
+        return {"enable_prefix_caching": True}
+
     def _arguments(self, longest: int) -> dict[str, Any]:
         cfg = self.cfg
         args: dict[str, Any] = {

