@@ -136,9 +136,10 @@ class Plain:
         import torch
         from transformers import AutoModelForCausalLM
 
-        model = as_model(run.cfg).model
+        judge = as_model(run.cfg)
+        model = judge.model
         self.prompts = Prompts(run.cfg.verifier, models.tokenizer(model), models.context(model))
-        self.device = run.cfg.engine.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = judge.engine.device or ("cuda" if torch.cuda.is_available() else "cpu")
         given = {"revision": model.revision, "trust_remote_code": model.trust_remote_code}
         loaded = AutoModelForCausalLM.from_pretrained(
             models.locate(model), dtype=model.dtype, **given

@@ -51,7 +51,8 @@ def check_help(text: str) -> None:
             assert choice in text
     assert text.count("  python -m pipeline run") == 4
     assert "python -m pipeline run model=qwen3-30b dataset=aime25" in text
-    for key in ("sampling.trials=80", "tag=NAME", "run_dir=DIR"):
+    keys = ("sampling.trials=80", "tag=NAME", "run_dir=DIR", "verifier.engine.name=transformers")
+    for key in keys:
         assert key in text
 
 

@@ -11,7 +11,12 @@ from pipeline import engines
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.config import compose
-from pipeline.config.settings import RunConfig
+from pipeline.config.settings import (
+    EngineConfig,
+    RunConfig,
+    VerifierEngineConfig,
+    verifier_engine,
+)
 from pipeline.engines import labels
 from pipeline.generate import devices
 
@@ -133,6 +138,50 @@ def test_free_form_mappings_take_any_key() -> None:
     assert low_effort.model.chat_template_kwargs == {"reasoning_effort": "low", "extra": 1}
 
 
+def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_arguments() -> None:
+    on_gpus = ["model.engine_args.quantization=fp8", "engine.args.block_size=32"]
+    on_gpus += ["engine.tensor_parallel_size=4", "engine.replicas=2", "engine.in_flight=9"]
+    on_gpus += ["engine.gpu_memory_utilization=0.5", "verifier.batch_size=7"]
+    plain = EngineConfig("vllm", batch_size=7, gpu_memory_utilization=0.5)
+    assert verifier_engine(compose.load(on_gpus)) == plain
+    own = ["verifier.engine.tensor_parallel_size=2", "verifier.engine.args.quantization=fp8"]
+    own += ["verifier.engine.gpu_memory_utilization=0.8"]
+    found = verifier_engine(compose.load([*on_gpus, *own]))
+    assert (found.tensor_parallel_size, found.gpu_memory_utilization) == (2, 0.8)
+    assert found.args == {"quantization": "fp8"} and found.replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name", "device"),
+    [
+        (["verifier.engine.name=transformers"], "transformers", None),
+        (
+            ["verifier.engine.name=transformers", "verifier.engine.device=cpu"],
+            "transformers",
+            "cpu",
+        ),
+        (["engine=transformers", "engine.device=mps"], "transformers", "mps"),
+        (
+            ["engine=transformers", "device=mps", "verifier.engine.device=cpu"],
+            "transformers",
+            "cpu",
+        ),
+        (["engine=transformers", "device=cpu", "verifier.engine=vllm"], "vllm", None),
+    ],
+)
+def test_the_verifier_may_have_another_engine(
+    tmp_path: Path, overrides: list[str], name: str, device: str | None
+) -> None:
+    found = verifier_engine(compose.load_folder(written(tmp_path, *overrides), []))
+    assert (found.name, found.device) == (name, device)
+
+
+def test_a_short_key_is_of_the_outermost_group() -> None:
+    cfg = compose.load(["tensor_parallel_size=2", "gpu_memory_utilization=0.7"])
+    assert (cfg.engine.tensor_parallel_size, cfg.engine.gpu_memory_utilization) == (2, 0.7)
+    assert cfg.verifier.engine == VerifierEngineConfig()
+
+
 def test_an_unknown_engine_is_an_error_wherever_one_is_asked_for() -> None:
     cfg = compose.load([])
     cfg.engine.name = "transformer"  # settings refuse it before
@@ -210,6 +259,15 @@ BAD = [
     ("engine.device=cpu", ["engine.device=cpu", "engine=transformers"]),
     ("engine.name=sglang", ["engine.name=sglang", "vllm"]),
     ("engine.name=vlm", ["engine.name=vlm", "did you mean vllm"]),
+    ("verifier.engine.name=transformer", ["verifier.engine.name", "did you mean transformers"]),
+    ("verifier.engine=vlm", ["verifier.engine", "did you mean vllm"]),
+    ("verifier.engine.batch_size=3", ["verifier.engine.batch_size", "verifier.batch_size"]),
+    ("verifier.engine.tensor_parallel_size=0", ["verifier.engine.tensor_parallel_size=0"]),
+    ("verifier.engine.device=cpu", ["verifier.engine.device=cpu", "verifier.engine=transformers"]),
+    (
+        "engine=transformers verifier.engine.tensor_parallel_size=2",
+        ["verifier.engine.tensor_parallel_size=2", "needs verifier.engine=vllm"],
+    ),
     (
         "engine=transformers engine.tensor_parallel_size=2",
         ["engine.tensor_parallel_size=2", "engine=vllm"],

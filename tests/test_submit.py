@@ -73,6 +73,9 @@ def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
     assert {"--gres=gpu:1", "--cpus-per-task=12", "--mem=128000M", "--array=0-1%16"} <= set(
         _directives(texts["verify"])
     )
+    plan.runs[1].cfg.verifier.engine.tensor_parallel_size = 2
+    two = _directives(scripts.render(plan, "verify"))
+    assert {"--gres=gpu:2", "--cpus-per-task=24"} <= set(two)
     assert "--array=0-1" in _directives(texts["score"])
     assert not any("array" in line for line in _directives(texts["report"]))
     assert "srun --cpus-per-task=96 --time=1438 $LAUNCH" in texts["generate"]
@@ -194,6 +197,10 @@ def test_engines_fill_the_gpus_of_a_task(
         (["cluster.time=00:04:00"], "cluster.warn_s=300"),
         (["cluster.gpus=4", "engine.tensor_parallel_size=3"], "engine.tensor_parallel_size=3"),
         (["cluster.gpus=4", "engine.replicas=5"], "engine.replicas=5"),
+        (
+            ["cluster.gpus=4", "verifier.engine.tensor_parallel_size=8"],
+            "verifier.engine.tensor_parallel_size=8",
+        ),
         (["cluster=default,h200-8"], "cluster: must be the same"),
         (["sampling.trials=range(0,5000)"], "1000 runs"),
         (["dataset=demo,demo"], "tag="),

@@ -28,7 +28,7 @@ from pipeline.prepare import models, questions, questions_table
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
-from pipeline.verify import asker, stage, survey
+from pipeline.verify import asker, stage, store, survey
 from pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from verifiers.judge.agreement import agreement
 
@@ -57,8 +57,8 @@ def run(tmp_path: Path, template: Path, tiny_model: Path) -> Run:
     return make_run(
         tmp_path / "run",
         MARKS,
-        "engine=transformers",
-        "engine.device=cpu",
+        "verifier.engine=transformers",  # of a run that vLLM sampled
+        "verifier.engine.device=cpu",
         "sampling.max_tokens=8",
         f"verifier.id={tiny_model}",
         f"verifier.prompt={template}",
@@ -163,6 +163,8 @@ def test_every_number_of_a_verdict(
             assert row["mass"] == pytest.approx(np.exp(s[t]).sum(), rel=1e-3)
             assert row["label"] == "ABC"[int(np.argmax([row[x] for x in "abc"]))]
             assert not row["cut"] and row["tokens"] > 20
+    by = json.loads((run.path / "verdicts/_verifier.json").read_text())
+    assert (by["settings"]["engine"], by["engine"]["device"]) == ("transformers", "cpu")
     out, err = capsys.readouterr()
     assert "12 attempts judged with 16 prompts" in err
     known = [key for key in verdicts if key != ("q2", 5)]  # there the grader has no view
@@ -229,6 +231,27 @@ def test_other_settings_are_put_aside_and_taken_back(
     assert len(asked) == 32 and rows(run) == first
     assert "taken back" in capsys.readouterr().err
     assert len(list(run.path.glob("_verdicts-*"))) == 1
+
+
+def test_what_of_the_engine_decides_a_verdict(run: Run) -> None:
+    def identity(*overrides: str) -> dict[str, Any]:
+        cfg = again(run, *overrides).cfg
+        return store.identity(cfg, asker.as_model(cfg), TEMPLATE)
+
+    same = identity()
+    assert same["engine"] == "transformers" and "engine_args" not in same
+    assert identity("verifier.engine.device=cuda", "engine.args.foo=1") == same
+    assert identity("verifier.engine=vllm", "verifier.engine.device=null")["engine"] == "vllm"
+    quantised = identity("verifier.engine.args.quantization=fp8")
+    assert quantised == same | {"engine_args": {"quantization": "fp8"}}
+
+
+def test_an_engine_that_cannot_be_loaded_is_named_as_the_verifier_s(run: Run) -> None:
+    with pytest.raises(UserError) as caught:
+        stage.verify(again(run, "verifier.engine.args.nonsense=1"))
+    message = str(caught.value)
+    assert message.startswith("verifier.engine=transformers: could not load")
+    assert "Check verifier.engine.args: {'nonsense': 1}" in message
 
 
 def test_a_label_that_cannot_be_is_refused_before_verdicts_are_put_aside(run: Run) -> None:

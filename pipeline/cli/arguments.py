@@ -88,6 +88,8 @@ def _settings_help() -> str:
         "settings, KEY=VALUE (any key of those files; an unknown key is an error):",
         "  sampling.trials=80  sampling.max_tokens=32768  sampling.temperature=0.6",
         "  engine.batch_size=256  engine.tensor_parallel_size=1  dataset.limit=5",
+        "  verifier.engine.name=transformers  verifier.engine.tensor_parallel_size=1",
+        "                the verifier's own; also .device, .gpu_memory_utilization and .args.KEY",
         "  tag=NAME      a run folder of its own for other settings of one model and data set",
         "  run_dir=DIR   the run folder (default runs/DATASET/MODEL[-TAG])",
     ]

@@ -85,11 +85,12 @@ def render(submission: Submission, kind: str) -> str:
 
 
 def _resources(submission: Submission, kind: str) -> dict[str, Any]:
-    """What a job asks for; one verifier needs one GPU and its part of the rest."""
+    """What a job asks for; a verifier needs its GPUs, mostly one, and their part of the rest."""
     cluster = submission.runs[0].cfg.cluster
     with_gpus = kind in ("generate", "verify")
     job = cluster if with_gpus else cluster.cpu_jobs
-    parts = max(1, cluster.gpus) if kind == "verify" else 1
+    size = max((r.cfg.verifier.engine.tensor_parallel_size for r in submission.of(kind)), default=1)
+    parts = max(1, cluster.gpus // size) if kind == "verify" else 1
     warn_s = cluster.warn_s if kind == "generate" else 0
     limit = settings.seconds(job.time or "") or 0
     hung = min(_HUNG_S, warn_s // 2) or _HUNG_S

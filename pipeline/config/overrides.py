@@ -1,8 +1,9 @@
 """KEY=VALUE settings, of every verb: Hydra's grammar, the dataclasses' keys, one wording of errors.
 
 A key of a group may be written without the group where only one group has it (`top_p=1` for
-`sampling.top_p=1`), and a group alone is what it is mostly set for (`prior=RUN`). Where a field is
-a list, `key=a,b`, `key=[a,b]` and `key=a` all are; elsewhere commas are several runs (`sweep`).
+`sampling.top_p=1`; groups within groups count only where no other has it), and a group alone is
+what it is mostly set for (`prior=RUN`). Where a field is a list, `key=a,b`, `key=[a,b]` and `key=a`
+all are; elsewhere commas are several runs (`sweep`).
 """
 
 import contextlib
@@ -30,6 +31,7 @@ _HEADS = {
     "source": "path",
     "study": "name",
     "thresholds": "file",
+    "verifier.engine": "name",
 }
 _RENAMED = {"schema": "rubric", "pass_k": "metrics"}  # parts of keys
 _SHAPE = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)\s*=(.*)", re.DOTALL)
@@ -129,8 +131,9 @@ def full_key(kind: Any, key: str) -> str | None:
         return key
     if "." in key:
         return None
-    matches = [name for name in known if name.endswith(f".{key}")]
-    return matches[0] if len(matches) == 1 else None
+    matches = sorted((n.count("."), n) for n in known if n.endswith(f".{key}"))
+    least = [name for depth, name in matches if depth == matches[0][0]]
+    return least[0] if len(least) == 1 else None
 
 
 def is_list(kind: Any, key: str) -> bool:

@@ -178,6 +178,17 @@ class LabelTokens:
 
 
 @dataclass
+class VerifierEngineConfig:
+    """The program that the verifier runs in; see `verifier_engine` for what is left null."""
+
+    name: str | None = limited(None, one_of=tuple(KINDS))
+    tensor_parallel_size: int = limited(1, "[1, inf)")  # GPUs
+    gpu_memory_utilization: float | None = limited(None, "(0, 1]")
+    device: str | None = None
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class VerifierConfig:
     """The model that judges attempts, how it is asked, and how its answer is calibrated."""
 
@@ -198,6 +209,7 @@ class VerifierConfig:
     fit_temperature: bool = False  # to the grader's outcomes, tried on questions held out
     least_mass: float = limited(0.5, "[0, 1)")  # mean of the labels' under which the stage stops
     batch_size: int = limited(256, "[1, inf)")  # prompts that run at once
+    engine: VerifierEngineConfig = field(default_factory=VerifierEngineConfig)
 
     def problems(self) -> Iterator[str]:
         tokens = [self.labels.correct, self.labels.incorrect, self.labels.invalid]
@@ -231,3 +243,24 @@ class RunConfig:
         if not self.stages:
             yield f"stages=[]: nothing to do; name some of {', '.join(STAGES)}"
         yield from bad_folder_name("tag", self.tag)
+        for line in verifier_engine(self).problems():
+            yield f"verifier.engine.{line.replace('engine=', 'verifier.engine=')}"
+
+
+def verifier_engine(cfg: RunConfig) -> EngineConfig:
+    """The engine that the verifier runs in: the kind of the run's, unless `verifier.engine` says.
+
+    What is said of the machine, GPU memory and (for the same kind) device, counts for both; what is
+    said of the generator's model, `engine.args` and GPUs that it is spread over, does not.
+    """
+    own, theirs = cfg.verifier.engine, cfg.engine
+    name = own.name or theirs.name
+    used = own.gpu_memory_utilization
+    return EngineConfig(
+        name=name,
+        batch_size=cfg.verifier.batch_size,
+        tensor_parallel_size=own.tensor_parallel_size,
+        gpu_memory_utilization=theirs.gpu_memory_utilization if used is None else used,
+        device=own.device or (theirs.device if name == theirs.name else None),
+        args=dict(own.args),
+    )

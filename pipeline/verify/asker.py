@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError, one_line
-from pipeline.config.settings import ModelConfig, RunConfig
+from pipeline.config.settings import ModelConfig, RunConfig, verifier_engine
 from pipeline.engines import labels
 from pipeline.prepare import models
 from pipeline.store.runfolder import Run
@@ -26,15 +26,14 @@ def as_model(cfg: RunConfig) -> RunConfig:
     assert v.id is not None
     keys = ("name", "id", "revision", "dtype", "context", "trust_remote_code")
     model = ModelConfig(**{key: getattr(v, key) for key in keys})
-    engine = dataclasses.replace(cfg.engine, batch_size=v.batch_size)
-    return dataclasses.replace(cfg, model=model, engine=engine)
+    return dataclasses.replace(cfg, model=model, engine=verifier_engine(cfg))
 
 
 class Asker:
     """The loaded verifier; `longest` is the bytes of the longest response with its answer."""
 
     def __init__(self, run: Run, judge: RunConfig, longest: int) -> None:
-        self.run, self.asked = run, 0
+        self.run, self.kind, self.asked = run, judge.engine.name, 0
         v = run.cfg.verifier
         if v.trust_remote_code:
             warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
@@ -47,7 +46,7 @@ class Asker:
                 f"verifier.id={v.id}: is {weights} now, but the verdicts in"
                 f" {store.folder(run)} are by {stored}; set verifier.revision to one of them"
             )
-        note(f"loading verifier {v.name} with {run.cfg.engine.name} ...")
+        note(f"loading verifier {v.name} with {self.kind} ...")
         # No tokenizer makes more tokens than bytes. A smaller engine takes less memory.
         empty = (Candidate("", row["problem"], row["gold"], "", "") for row in run.questions)
         around = max(len(fill(self.prompts.template, turn)[0].encode()) for turn in empty)
@@ -65,7 +64,7 @@ class Asker:
             logprobs = self.engine.next_logprobs(ids, self.prompts.label_ids)
         except Exception as error:  # engines raise whatever their parts raise
             raise UserError(
-                f"engine={self.run.cfg.engine.name} failed while verifying: {one_line(error)}."
+                f"engine={self.kind} failed while verifying: {one_line(error)}."
                 " Verdicts that were written are kept; the same command continues (out of memory:"
                 " lower verifier.batch_size, or verifier.context)"
             ) from error
@@ -86,4 +85,6 @@ def named_as_verifier() -> Iterator[None]:
     except UserError as error:
         text = re.sub(r"\bmodel\.(?=id|revision|dtype|context|trust)", "verifier.", str(error))
         text = text.replace("sampling.max_tokens or engine.batch_size", "verifier.context")
+        text = text.replace("engine.args and model.engine_args", "engine.args")
+        text = re.sub(r"(?<![\w.])engine(?=[.=]\w)", "verifier.engine", text)
         raise UserError(text) from error

@@ -46,13 +46,13 @@ def record(run: Run) -> Path:
 
 def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
     """Everything that decides a log-prob; none of it needs the model itself."""
-    v = cfg.verifier
+    v, args = cfg.verifier, judge.engine.args
     local = find_local(str(v.id))
     chat = local / "chat_template.jinja" if local else None
     chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""
     return {
         "prompts": _VERSION,
-        "engine": cfg.engine.name,  # two engines round otherwise
+        "engine": judge.engine.name,  # two engines round otherwise
         "weights": models.fingerprint(judge.model) if local else f"{v.id}@{v.revision}",
         "chat_template": runfolder.short_hash(chat_text) if chat_text else "",
         "chat_template_kwargs": dict(v.chat_template_kwargs),
@@ -60,6 +60,7 @@ def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
         "labels": [v.labels.correct, v.labels.incorrect, v.labels.invalid],
         "dtype": v.dtype,
         "context": v.context,
+        **({"engine_args": args} if args else {}),  # quantisation, and nobody can tell what else
     }
 
 
