@@ -26,7 +26,7 @@ def lend(engines: list[Any]) -> None:
     load, kept = VllmEngine.__init__, []
 
     def take_over(self: Any, cfg: Any, longest: int) -> None:
-        self.cfg, (_, self.on_cpu) = cfg, vllm._import()
+        self.cfg, (_, self.on_cpu) = cfg, vllm._import(cfg.engine.batch_invariant)
         for other in engines:
             if other._arguments(other.longest) == self._arguments(longest):
                 self.__dict__ |= other.__dict__ | {"cfg": cfg}

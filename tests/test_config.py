@@ -149,6 +149,11 @@ def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_argument
     found = verifier_engine(compose.load([*on_gpus, *own]))
     assert (found.tensor_parallel_size, found.gpu_memory_utilization) == (2, 0.8)
     assert found.args == {"quantization": "fp8"} and found.replicas == 1
+    # vLLM chooses its kernels once a process, in which both engines run.
+    both = ["engine.batch_invariant=true"]
+    assert verifier_engine(compose.load(both)).batch_invariant
+    other = verifier_engine(compose.load([*both, "verifier.engine=transformers"]))
+    assert (other.name, other.batch_invariant) == ("transformers", False)
 
 
 @pytest.mark.parametrize(
@@ -271,6 +276,10 @@ BAD = [
     (
         "engine=transformers engine.tensor_parallel_size=2",
         ["engine.tensor_parallel_size=2", "engine=vllm"],
+    ),
+    (
+        "engine=transformers engine.batch_invariant=true",
+        ["engine.batch_invariant=true", "engine=vllm"],
     ),
     ("prompt.template=hello", ["prompt.template", "{problem}"]),
     ("prompt.template=${foo}", ["prompt.template", "foo", "\\${"]),

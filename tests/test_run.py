@@ -15,6 +15,7 @@ from forked import BATCH, TRIALS, Command, Forker
 from helpers import ROOT
 
 import scoring
+from pipeline.base.errors import UserError
 from pipeline.config import compose
 
 CONTEST = ROOT.parent / "shared" / "data" / "contests" / "hmmt_feb_2025.jsonl"
@@ -163,11 +164,42 @@ def test_manifest_says_what_made_the_run(run: tuple[Path, str]) -> None:
     assert session["attempts"] == 30 * TRIALS and session["ended"] is True
     engine = session["engine"]
     assert engine["logprobs_mode"] == "raw_logprobs" and engine["attention"] == ["CPU_ATTN"]
+    assert engine["batch_invariant"] is False
     assert engine["variables"]["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert manifest["generated"]["engines"] == [engine]
     assert session["completion_tokens"] == sum(
         a["completion_tokens"] for a in rows(run[0] / "attempts")
     )
+
+
+def test_batch_invariant_kernels_are_refused_on_a_cpu(forker: Forker, tmp_path: Path) -> None:
+    command = Command(
+        tmp_path / "x", forker, "sampling.trials=1", "engine.batch_invariant=true", "verifier=none"
+    )
+    assert command.wait() == 2
+    assert "engine.batch_invariant=true: vLLM's CPU build" in command.text()
+
+
+def test_batch_invariant_kernels_are_asked_for_before_vllm_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a GPU build, which no test machine has: the choice alone."""
+    from pipeline.engines import vllm as engine
+
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    engine._choose_kernels(True, on_cpu=False)
+    assert os.environ["VLLM_BATCH_INVARIANT"] == "1"
+    monkeypatch.setitem(sys.modules, "vllm", engine)
+    engine._choose_kernels(True, on_cpu=False)
+    with pytest.raises(UserError, match="start a command for each"):  # after a run that had them
+        engine._choose_kernels(False, on_cpu=False)
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
+    with pytest.raises(UserError, match="batch_invariant=true: another run"):
+        engine._choose_kernels(True, on_cpu=False)
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    monkeypatch.setattr(engine, "_asked_outside", True)
+    engine._choose_kernels(False, on_cpu=False)  # by who set the variable
 
 
 LOAD_TWICE = """

