@@ -30,7 +30,7 @@ import itertools
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ class Sleeper:
         self.began = self.ended = 0.0
         self.log: list[tuple[str, int, float, float]] = []  # question, trial, begun, finished
 
-    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
+    def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         """As :class:`pipeline.engines.Engine`."""
         waiting: deque[Request] = deque()
         running: list[tuple[float, int, Request, float]] = []  # finished, a number, what, begun

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,59 @@ def test_beside_others_nobody_takes_more_than_a_share(
     assert [len(worker.flying) for worker in workers] == [16, 16, 16, 16]
     finish(workers)
     assert everything(made) == list(range(64))
+
+
+def test_what_one_gives_up_the_other_makes(tmp_path: Path, made: dict[str, set[int]]) -> None:
+    """From a block of its own, from one that was split, and begun twice before."""
+    refused = {3, 5, BLOCK + 1, OWED - 1}
+    one = Worker(tmp_path, "one", made)
+    times: Counter[int] = Counter()
+
+    def work(worker: Worker) -> None:
+        while worker.begin() is not None:
+            pass
+        while worker.flying:
+            if worker is two or worker.flying[0] not in refused:
+                worker.end_one()
+                continue
+            position = worker.flying.pop(0)
+            assert not worker.claims.lost(position)
+            times[position] += 1
+            (worker.claims.again if times[position] < 3 else worker.claims.give_up)(position)
+
+    two: Worker | None = None
+    while not one.claims.given_up:
+        work(one)
+    assert one.claims.given_up < refused and times[3] == 3
+    two = Worker(tmp_path, "two", made)
+    while one.claims.left:
+        work(one)
+        work(two)
+    assert everything(made) == list(range(OWED))
+    assert one.claims.given_up == set() and made["two"] & refused == refused - made["one"]
+    assert max(times.values()) <= 3
+    one.leave()
+    two.leave()
+
+
+def test_what_is_given_up_and_left_is_free(tmp_path: Path, made: dict[str, set[int]]) -> None:
+    one = Worker(tmp_path, "one", made)
+    while one.claims.left > len(one.claims.given_up):
+        while one.begin() is not None:
+            pass
+        position = one.flying.pop(0)
+        if position % 7:
+            one.flying.insert(0, position)
+            one.end_one()
+        else:
+            one.claims.give_up(position)
+    refused = set(range(0, OWED, 7))
+    assert one.claims.given_up == refused == one.lacking() and one.begin() is None
+    one.leave()
+    two = Worker(tmp_path, "two", made)
+    finish([two])
+    assert made["two"] == refused and everything(made) == list(range(OWED))
+    two.leave()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -341,25 +396,64 @@ def test_a_file_system_with_few_links(
     assert everything(made) == list(range(OWED))
 
 
-def test_a_heartbeat_stops_when_the_main_loop_does(
+def touched(beat: Heartbeat, times: int) -> None:
+    """Wait until the heartbeat was touched so often, or is no more."""
+    for _ in range(times):
+        os.utime(beat.path, (1, 1))
+        while beat.path.stat().st_mtime == 1 and beat._thread.is_alive():
+            time.sleep(0.01)
+
+
+def test_a_heartbeat_stops_when_the_engine_falls_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(heartbeat, "HANG_S", 0.5)
     told: list[float] = []
     with Heartbeat(tmp_path, "w", told.append) as beat:
-        time.sleep(0.8)  # loading may take as long as it likes
+        with beat.awaiting(3600.0):  # loading may take its time
+            touched(beat, 15)
+        for _ in range(15):  # a step may not, and each is one of its own
+            with beat.awaiting():
+                touched(beat, 1)
         assert not told
-        os.utime(beat.path, (1, 1))
-        while beat.path.stat().st_mtime == 1:
-            beat.tick()
-            time.sleep(0.01)
-        while not told:
-            time.sleep(0.01)
+        with beat.awaiting():
+            while not told:
+                time.sleep(0.01)
         os.utime(beat.path, (1, 1))
         time.sleep(0.3)
-        assert beat.path.stat().st_mtime == 1 and len(told) == 1
+        assert beat.path.stat().st_mtime == 1 and told == [0.5]
     assert not beat.path.exists()
+
+
+def test_a_file_system_that_stands_still_is_no_silence_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe that nobody writes to holds its reader as a dead NFS server does."""
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(heartbeat, "HANG_S", 0.5)
+    pipe, told = tmp_path / "pipe", list[float]()
+    os.mkfifo(pipe)
+
+    def server(beat: Heartbeat) -> None:
+        touched(beat, 30)  # three times HANG_S
+        pipe.write_text("back")
+
+    with Heartbeat(tmp_path, "w", told.append) as beat:
+        with ThreadPoolExecutor(1) as pool:
+            with beat.awaiting():
+                pass
+            pool.submit(server, beat)
+            assert pipe.read_text() == "back"  # between two steps of the engine
+            pool.submit(server, beat)
+            with beat.awaiting(), beat.paused():  # while it waits for requests
+                assert pipe.read_text() == "back"
+        assert not told
+        with beat.awaiting():
+            with beat.paused():
+                pass
+            while not told:
+                time.sleep(0.01)
 
 
 def test_a_worker_that_was_suspended_is_not_thought_to_hang(
@@ -373,8 +467,8 @@ def test_a_worker_that_was_suspended_is_not_thought_to_hang(
         with heartbeat.Heartbeat(Path("."), "w", lambda seconds: print("hung", flush=True)) as beat:
             print("ready", flush=True)
             for _ in range(6):
-                beat.tick()
-                time.sleep(0.5)
+                with beat.awaiting():
+                    time.sleep(0.5)
         """
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)],

@@ -326,6 +326,7 @@ ROWS = [
     {"completion": r"<think>\boxed{1}</think>\boxed{\frac12}", "gold": "0.5", "id": 7, "x": [None]},
     {"completion": r"\boxed{3}", "gold": "2", "finish_reason": "stop"},
     {"completion": r"\boxed{2}", "gold": "2", "finish_reason": "length"},
+    {"completion": r"\boxed{2}", "gold": "2", "finish_reason": "repetition"},
     {"completion": r"\boxed{2}", "gold": "2", "truncated": True},
     {"completion": "two", "gold": "2", "truncated": False, "finish_reason": None},
     {"completion": "\ud800 é \\boxed{ }", "gold": "2"},
@@ -338,11 +339,11 @@ def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: pytest.CaptureFixt
     graded = lines(target)
     assert [{k: row[k] for k in old} for row, old in zip(graded, ROWS, strict=True)] == ROWS
     assert [row["outcome"] for row in graded] == [
-        *("correct", "wrong", "no_answer", "no_answer", "no_answer", "unparsable")
+        *("correct", "wrong", "no_answer", "no_answer", "no_answer", "no_answer", "unparsable")
     ]
-    assert [row["answer"] for row in graded] == [r"\frac12", "3", None, None, None, ""]
+    assert [row["answer"] for row in graded] == [r"\frac12", "3", *[None] * 4, ""]
     assert all(row["layer"] and row["reason"] for row in graded)
-    assert "6 rows, no_answer 3, " in capsys.readouterr().err
+    assert "7 rows, no_answer 4, " in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
     again = tmp_path / "again.jsonl"  # the result can be graded again
     assert main(["grade", "--file", str(target), "--out", str(again)]) == 0

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from forked import IN_FLIGHT, TRIALS, Attempts, Command, Forker, assert_whole, rows, stored
 from forked import SETTINGS as FORKED
@@ -47,6 +48,51 @@ def hanging(self):
 LLMEngine.step = hanging
 """
 )
+# vLLM forgets requests that are aborted: those of one trial once, those of one question always.
+# No request of this engine can be made to end with an error: that reason is put in.
+UNFINISHED = """
+from vllm.v1.engine.llm_engine import LLMEngine
+step, seen = LLMEngine.step, set()
+def once(name, ending):
+    new = name.endswith(ending) and name not in seen
+    seen.update([name] * new)
+    return new
+def aborting(self):
+    for name in list(self.output_processor.external_req_ids):
+        if name.startswith("demo-05/") or once(name, "/4"):
+            self.abort_request([name])
+    outputs = step(self)
+    for output in outputs:
+        if output.finished and once(output.request_id, "/2"):
+            output.outputs[0].finish_reason = "error"
+    return outputs
+LLMEngine.step = aborting
+"""
+# vLLM's own detector, on texts that repeat the last token twice.
+REPETITION = """
+from vllm.sampling_params import RepetitionDetectionParams
+from pipeline.engines.vllm import VllmEngine
+plain = VllmEngine._sampling_params
+def detecting(self):
+    params = plain(self)
+    params.repetition_detection = RepetitionDetectionParams(max_pattern_size=1, min_count=3)
+    return params
+VllmEngine._sampling_params = detecting
+"""
+# Once, the file system does not answer: a pipe holds its reader until somebody writes to it.
+STALLED = """
+from pathlib import Path
+from pipeline.generate.writer import AttemptWriter
+from pipeline.store import heartbeat
+heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.2, 1.0
+flush, pipes = AttemptWriter.flush, [Path("{pipe}")]
+def flushing(self):
+    if self._rows and pipes:
+        Path("{pipe}.reached").touch()
+        pipes.pop().read_text()
+    flush(self)
+AttemptWriter.flush = flushing
+"""
 
 
 @pytest.fixture
@@ -171,6 +217,79 @@ def test_an_engine_that_hangs_costs_its_worker_and_nothing_else(
     assert_whole(folder, reference[1], twice=True)
     [failed] = [session for session in sessions(folder) if session["state"] == "failed"]
     assert "did not answer" in failed["error"] and failed["ended"]
+
+
+def test_a_file_system_that_stands_still_kills_no_worker(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    pipe = folder.with_name("pipe")
+    os.mkfifo(pipe)
+    command = start(folder, forker, before=STALLED.format(pipe=pipe))
+    while not Path(f"{pipe}.reached").exists():
+        assert command.alive(), command.text()[-2000:]
+        time.sleep(0.02)
+    [heart] = (folder / "claims").glob("*.lease")
+    for _ in range(15):  # heartbeats: three times what an engine may take
+        os.utime(heart, (1, 1))
+        while command.alive() and heart.stat().st_mtime == 1:
+            time.sleep(0.02)
+    os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # fails if nobody waits for it any more
+    command.finish()
+    assert_whole(folder, reference[1])
+
+
+def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    command = start(folder, forker, before=UNFINISHED)
+    assert command.wait() == 1, command.text()[-2000:]
+    said = " ".join(command.text().split())
+    assert "engine=vllm gave 5 attempts back unfinished, each 3 times (abort 15 times)" in said
+    assert "same command tries again" in said and "Traceback" not in said
+    owed = {key for key in reference[1] if key[0] == "demo-05"}
+    assert stored(folder) == {k: row for k, row in reference[1].items() if k not in owed}
+    [session] = sessions(folder)
+    assert session["unfinished"] == {"abort": 15 + 29, "error": 29}
+    assert session["state"] == "failed" and session["attempts"] == len(reference[1]) - 5
+    start(folder, forker).finish()
+    assert_whole(folder, reference[1])
+
+
+def test_what_one_engine_does_not_finish_another_does(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    two = [start(folder, forker, before=before) for before in (UNFINISHED, "")]
+    both_sampling(folder, two)
+    two[1].finish()
+    assert two[0].wait() in (0, 1)  # 1 if it had given up before the other was there
+    assert_whole(folder, reference[1])
+
+
+def test_a_text_that_goes_round_in_circles_is_finished_and_cut_off(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    Command(folder, forker, *SETTINGS, "stages=[generate,grade]", before=REPETITION).finish()
+    found, columns = stored(folder), ["question_id", "trial", "finish_reason", "logprobs"]
+    attempts = pq.read_table(folder / "attempts", columns=columns).to_pylist()
+    boxes = {
+        (row["question_id"], row["trial"]): row["box"]
+        for row in pq.read_table(folder / "grades").to_pylist()
+    }
+    cut = set()
+    for row in attempts:
+        key = (row["question_id"], row["trial"])
+        ids, whole = found[key]["token_ids"], reference[1][key]["token_ids"]
+        assert ids == whole[: len(ids)] and len(row["logprobs"]) == len(ids)
+        circles = [n for n in range(3, len(whole) + 1) if len(set(whole[n - 3 : n])) == 1]
+        if row["finish_reason"] == "repetition":
+            cut.add(key)
+            assert len(ids) == circles[0] and boxes[key] == "truncated"
+        else:
+            assert ids == whole
+    assert found.keys() == reference[1].keys() and 0 < len(cut) < len(found)
+    [session] = sessions(folder)
+    lengths = sum(row["finish_reason"] == "length" for row in attempts)
+    assert session["truncated"] == len(cut) + lengths and session["unfinished"] == {}
 
 
 @pytest.mark.parametrize(

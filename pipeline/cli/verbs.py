@@ -76,7 +76,8 @@ VERBS = {
 grade completions from elsewhere, without a run:
   python -m pipeline grade --file in.jsonl --out out.jsonl
       each line in is {"completion": ..., "gold": ...}, with "truncated": true or "finish_reason":
-      "length" where it was cut off; the same line comes out with answer, outcome, layer and reason
+      "length" (or "repetition") where it was cut off; the same line comes out with answer, outcome,
+      layer and reason
   python -m pipeline grade --file in.jsonl --out out.jsonl model=gpt-oss-20b-high
       a model says where its reasoning ends (default </think>); dataset.conventions.KEY=VALUE says
       what counts as the same

@@ -5,7 +5,7 @@ moment it is finished, in any order.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,14 +30,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """One finished attempt; log-probs are natural and of the chosen tokens.
+    """What an engine made of a request; log-probs are natural and of the chosen tokens.
 
+    It is a finished attempt if its reason is one of `store.columns.FINISHED`. For any other (abort,
+    error, whatever an engine may say) the rest means nothing and the attempt is owed as before.
     Times are Unix seconds: handed to the engine, first token there, last token there.
     """
 
     request: Request
     text: str
-    finish_reason: str  # "stop" or "length"
+    finish_reason: str  # "stop", "length", "repetition"; or why it is not finished
     token_ids: list[int]
     logprobs: list[float] | None
     started: float
@@ -55,8 +57,10 @@ class Engine(Protocol):
     def label_args(cfg: RunConfig) -> dict[str, Any]:
         """The `engine.args` that many long prompts, one prefill each, are best served with."""
 
-    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
+    def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         """Yield completions as they finish, and None after every step, so that the caller can stop.
+
+        Every request taken comes back once, also one that the engine ended before its time.
 
         Takes requests lazily, at most `engine.in_flight` ahead of what is finished; None among
         them means that there is none right now, and that it should ask again later.

@@ -11,7 +11,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -71,7 +71,7 @@ class TransformersEngine:
         flash = gpu and half and is_flash_attn_2_available()
         return {"attn_implementation": "flash_attention_2"} if flash else {}
 
-    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
+    def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
         while more:
             taken, more = pull(waiting, self.cfg.engine.batch_size)

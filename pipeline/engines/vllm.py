@@ -11,7 +11,8 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ _GIB = 1 << 30
 # A request's outputs: its first token, which gives its time, and at the end all the rest. An output
 # at every step would cost a tenth of a CPU engine's speed (only DELTA minds the interval).
 _FIRST_AND_REST = 1 << 30
+_ABORTED = SimpleNamespace(token_ids=(), finish_reason="abort")  # as vLLM's own CompletionOutput
 
 
 class VllmEngine:
@@ -94,7 +96,7 @@ class VllmEngine:
             del args["gpu_memory_utilization"]
         return args | dict(cfg.model.engine_args) | dict(cfg.engine.args)
 
-    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
+    def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
         # By its name, each request, when it began, and its outputs with their times.
         flying: dict[str, tuple[Request, float, list[tuple[float, Any]]]] = {}
@@ -119,10 +121,22 @@ class VllmEngine:
                     if output.finished:
                         del flying[output.request_id]
                         yield self._completion(request, started, outputs)
+                for name in self._vanished(flying):
+                    request, started, outputs = flying.pop(name)
+                    outputs.append((time.time(), _ABORTED))
+                    yield self._completion(request, started, outputs)
                 yield None
         finally:
             if flying:
                 self.engine.abort_request(list(flying))
+
+    def _vanished(self, flying: Collection[str]) -> list[str]:
+        """Which of these the engine has forgotten: an aborted request has no last output."""
+        if self.engine.get_num_unfinished_requests() == len(flying):
+            return []
+        return [
+            name for name in flying if name not in self.engine.output_processor.external_req_ids
+        ]
 
     def _sampling_params(self) -> Any:
         from vllm import SamplingParams
@@ -147,10 +161,11 @@ class VllmEngine:
         """One attempt from its outputs, each with the tokens and log-probs since the one before."""
         times, parts = zip(*outputs, strict=True)
         reason = parts[-1].finish_reason
-        token_ids = [token for part in parts for token in part.token_ids]
+        sampled = [part for part in parts if part.token_ids]  # the last of an aborted one has none
+        token_ids = [token for part in sampled for token in part.token_ids]
         logprobs = None
         if self.cfg.sampling.logprobs:
-            logprobs = [value for part in parts for value in part.logprobs.logprobs]
+            logprobs = [value for part in sampled for value in part.logprobs.logprobs]
         return Completion(
             request=request,
             text=text_of(self.tokenizer, token_ids, reason == "stop", self.cfg),

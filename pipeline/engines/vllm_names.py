@@ -25,7 +25,15 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
         "is_unspecified",
         "has_device_capability",
     ),
-    "vllm.v1.engine.llm_engine:LLMEngine": ("add_request", "step", "abort_request", "engine_core"),
+    "vllm.v1.engine.llm_engine:LLMEngine": (
+        "add_request",
+        "step",
+        "abort_request",
+        "get_num_unfinished_requests",
+        "output_processor",
+        "engine_core",
+    ),
+    "vllm.v1.engine.output_processor:OutputProcessor": ("external_req_ids",),
     "vllm.v1.engine.core_client:EngineCoreClient": ("shutdown",),
     "vllm.outputs:RequestOutput": (
         "request_id",
@@ -43,7 +51,8 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
     "vllm.config:CompilationConfig": ("static_forward_context",),
     "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase": ("get_attn_backend",),
     "vllm.v1.attention.backend:AttentionBackend": ("get_name",),
-    # What only tests replace.
+    # What only tests use.
+    "vllm.sampling_params:RepetitionDetectionParams": (),
     "vllm.platforms:_current_platform": (),
     "vllm.platforms.interface:UnspecifiedPlatform": (),
 }
@@ -60,9 +69,11 @@ PARAMETERS: dict[str, Sequence[str]] = {
         "flat_logprobs",
         "prompt_logprobs",
         "logprob_token_ids",
+        "repetition_detection",
         "detokenize",
         "output_kind",
     ),
+    "vllm.sampling_params:RepetitionDetectionParams": ("max_pattern_size", "min_count"),
     "vllm.engine.arg_utils:EngineArgs": (
         "model",
         "revision",

@@ -42,7 +42,8 @@ class Claims:
         self._owed: dict[str, set[int]] = {}  # by block: positions not known to be durable
         self._mine: dict[str, set[int]] = {}  # by block or attempt that is mine: not durable yet
         self._ready: deque[int] = deque()  # mine and not begun
-        self._begun: set[int] = set()  # taken, and neither durable nor lost
+        self._begun: set[int] = set()  # taken, and neither durable nor lost; or given up
+        self._given_up: set[int] = set()
         self._free: list[str] = []  # blocks that nobody has claimed
         self._open: list[int] = []  # positions of split blocks that nobody has claimed
         self._filling = True
@@ -58,6 +59,11 @@ class Claims:
     def left(self) -> int:
         """Attempts that are not known to be durable, whoever is at them."""
         return sum(map(len, self._owed.values()))
+
+    @property
+    def given_up(self) -> set[int]:
+        """Of what is left, the attempts that this worker has given up."""
+        return {p for p in self._given_up if p in self._owed.get(_block(p), ())}
 
     @property
     def alone(self) -> bool:
@@ -116,6 +122,23 @@ class Claims:
         self._forget({position})
         self._begun.discard(position)
 
+    def again(self, position: int) -> None:
+        """An attempt that this worker began was not finished: it comes after what waits already."""
+        self._begun.discard(position)
+        if self._claimed(position):
+            self._ready.append(position)
+
+    def give_up(self, position: int) -> None:
+        """Leave an attempt that this worker began to others; it does not take it again."""
+        self._given_up.add(position)
+        piece = self._claimed(position)
+        if piece == _single(position):
+            del self._mine[piece]
+            self.files.drop(piece)
+        elif piece:
+            self._open_up(piece, {position})
+            self._ready = deque(filter(self._claimed, self._ready))
+
     def release(self) -> None:
         """Leave what is not finished to others."""
         for piece, missing in self._mine.items():
@@ -142,7 +165,9 @@ class Claims:
             if states.get(piece) == DONE:
                 self._forget(positions)
         self._keep_mine()
-        self._free = [block for block in self._owed if block not in states]
+        self._free = [
+            b for b, left in self._owed.items() if b not in states and left - self._given_up
+        ]
         self._open = [
             position
             for block, positions in self._owed.items()
@@ -249,7 +274,7 @@ class Claims:
         self._look(now=True)  # what they marked before they died is to be seen by now
         for piece, positions in list(self._pieces()):
             holder = self.files.states.get(piece)
-            if holder not in dead:
+            if holder not in dead or positions <= self._given_up:
                 continue
             missing = positions - self._made_by(holder)
             if piece in self._owed:
@@ -271,12 +296,16 @@ class Claims:
         first = self._ready.popleft()
         waiting = {position for position in self._ready if _single(position) not in self._mine}
         for block in set(map(_block, waiting)):
-            missing = self._mine.pop(block)
-            for position in missing - waiting:  # they are under way, or about to be
-                if self.files.win(_single(position)):
-                    self._mine[_single(position)] = {position}
-            self._split(block, missing)
+            self._open_up(block, waiting)
         self._ready = deque([first, *(p for p in self._ready if _single(p) in self._mine)])
+
+    def _open_up(self, block: str, let_go: set[int]) -> None:
+        """Open a block of this worker's to all, but for the attempts that it keeps."""
+        missing = self._mine.pop(block)
+        for position in missing - let_go:  # they are under way, or about to be
+            if self.files.win(_single(position)):
+                self._mine[_single(position)] = {position}
+        self._split(block, missing)
 
     def _split(self, block: str, missing: set[int]) -> None:
         """Open a block to all; what is not missing is marked done before."""

@@ -12,6 +12,7 @@ from pipeline.base.environment import describe
 from pipeline.engines import Completion
 from pipeline.generate.devices import on_gpus
 from pipeline.store import runfolder
+from pipeline.store.columns import CUT
 from pipeline.store.runfolder import Run
 
 SAVE_S = 5.0
@@ -46,6 +47,7 @@ class Session:
             **describe(),
             "ended": False,
             **dict.fromkeys(COUNTS, 0),
+            "unfinished": {},
             "in_flight": 0,
         }
         self.save()
@@ -70,8 +72,16 @@ class Session:
         """Count one finished attempt."""
         self.record["attempts"] += 1
         self.record["completion_tokens"] += len(completion.token_ids)
-        self.record["truncated"] += completion.finish_reason == "length"
+        self.record["truncated"] += completion.finish_reason in CUT
         self.record["boxed"] += "\\boxed" in completion.text
+
+    def unfinished(self, completion: Completion, times: int) -> None:
+        """Count, by reason, an attempt that the engine gave back unfinished, now so many times."""
+        request, reason = completion.request, completion.finish_reason
+        counts = self.record["unfinished"]
+        counts[reason] = counts.get(reason, 0) + 1
+        where = {"question": request.question_id, "trial": request.trial}
+        self.log("unfinished", **where, reason=reason, times=times)
 
     def tick(self, state: str, in_flight: int, left: int) -> None:
         """Save the record every few seconds; call it often."""

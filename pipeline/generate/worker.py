@@ -3,11 +3,12 @@
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pipeline import engines
 from pipeline.base.console import Meter, note
-from pipeline.base.errors import Interrupted
+from pipeline.base.errors import Interrupted, TryAgain
 from pipeline.generate import stopping
 from pipeline.generate.claims import Claims
 from pipeline.generate.record import Session
@@ -15,12 +16,13 @@ from pipeline.generate.tidy import leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
 from pipeline.prepare import questions_table
 from pipeline.store import heartbeat, lease, runfolder, shards, workernames
-from pipeline.store.columns import ATTEMPTS
+from pipeline.store.columns import ATTEMPTS, FINISHED
 from pipeline.store.heartbeat import Heartbeat
 from pipeline.store.runfolder import Run
 
 HUNG = 86  # exit status of a worker whose engine does not answer
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
+MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
 _IDLE_S = 0.2
 _PROMPTS_AT_ONCE = 64
 
@@ -35,7 +37,7 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
 
     Raises:
         UserError: the disk is full or read-only.
-        TryAgain: the engine cannot be loaded, or broke.
+        TryAgain: the engine cannot be loaded, broke, or gave attempts back unfinished.
         Interrupted: the worker was asked to stop; finished attempts are kept.
     """
     with contextlib.ExitStack() as stack:
@@ -76,6 +78,7 @@ class _Worker:
         self.place = {key: position for position, key in enumerate(self.keys)}
         self.claims = Claims(beat, self._owed, self._made_by)
         self.flying: set[int] = set()
+        self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
         self.busy = time.monotonic()  # when there was last something to do
         self.rounds = 3  # of asking the table whether all that is marked done is there
 
@@ -92,20 +95,20 @@ class _Worker:
             note(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
         longest = max(len(r["prompt_token_ids"]) + r["max_tokens"] for r in self.rows.values())
         try:
-            with stopping.at_once(self.stop):
+            with stopping.at_once(self.stop), self.beat.awaiting(heartbeat.LOAD_S):
                 engine = engines.load(run.cfg, longest)
         except stopping.StopNow:
             raise self._interrupted() from None
         self.session.loaded(owed, engine.describe())
-        self.beat.tick()  # from here on it must answer
         try:
             self._add_prompt_logprobs(engine)
             self._sample(engine)
             if not self.stop.signal_number:
                 self._add_prompt_logprobs(engine)  # whose claimant may have died
+                self._tell_unfinished()
         finally:
-            self.beat.rest()
-            with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
+            # After Ctrl-C its processes may be gone already.
+            with contextlib.suppress(Exception), self.beat.awaiting(heartbeat.LOAD_S):
                 engine.close()
 
     def _owed(self) -> Iterator[int]:
@@ -127,10 +130,11 @@ class _Worker:
             with stopping.engine_errors(run, lambda error: bool(self.stop.signal_number)):
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
-                    values = engine.prompt_logprobs([row["prompt_token_ids"] for row in rows])
+                    prompts = [row["prompt_token_ids"] for row in rows]
+                    with self.beat.awaiting():
+                        values = engine.prompt_logprobs(prompts)
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
-                    self.beat.tick()
             if self.stop.signal_number:
                 raise self._interrupted()
             if missing:
@@ -145,7 +149,6 @@ class _Worker:
                 with stopping.engine_errors(self.run, self._excused):
                     self._drive(engine, meter)
             finally:
-                self.beat.rest()
                 try:
                     self._settle(self.writer.close)
                 finally:
@@ -156,48 +159,63 @@ class _Worker:
             raise self._interrupted()
 
     def _drive(self, engine: engines.Engine, meter: Meter) -> None:
-        for completion in engine.generate(self._requests()):
+        for completion in self._completions(engine):
             if completion is not None:
-                self._finished(completion)
+                self._ended(completion)
                 continue
             self._settle(self.writer.tick)
             if self.stop.signal_number:
                 return
-            self.beat.tick()
             state = "sampling" if self.flying else "waiting"
             self.session.tick(state, len(self.flying), self.claims.left)
             self._show(meter)
+
+    def _completions(self, engine: engines.Engine) -> Iterator[engines.Completion | None]:
+        """What the engine yields; only while it has control does its silence count."""
+        answers = engine.generate(self._requests())
+        try:
+            while True:
+                with self.beat.awaiting():
+                    try:
+                        answer = next(answers)
+                    except StopIteration:
+                        return
+                yield answer
+        finally:
+            with self.beat.awaiting():
+                answers.close()  # it may have to end what is under way
 
     def _interrupted(self) -> Interrupted:
         return stopping.interrupted(self.run, self.claims.left, self.stop.signal_number)
 
     def _requests(self) -> Iterator[engines.Request | None]:
         """What to make next, as long as there is something; None: nothing right now."""
-        e, seed = self.run.cfg.engine, self.run.cfg.sampling.seed
+        e = self.run.cfg.engine
         room = e.in_flight or 3 * e.batch_size
         while True:
-            position = self.claims.take(len(self.flying), room, e.batch_size)
-            if position is None:
-                if not self.flying and self._nothing_left():
+            with self.beat.paused():
+                position = self.claims.take(len(self.flying), room, e.batch_size)
+                if position is None and not self.flying and self._nothing_left():
                     return
-                yield None
-                continue
-            self.flying.add(position)
-            self.busy = time.monotonic()
-            question_id, trial = self.keys[position]
-            row = self.rows[question_id]
-            yield engines.Request(
-                question_id=question_id,
-                trial=trial,
-                prompt_token_ids=row["prompt_token_ids"],
-                max_tokens=row["max_tokens"],
-                seed=None if seed is None else seed + trial,
-            )
+            yield None if position is None else self._request(position)
+
+    def _request(self, position: int) -> engines.Request:
+        self.flying.add(position)
+        self.busy = time.monotonic()
+        (question_id, trial), seed = self.keys[position], self.run.cfg.sampling.seed
+        row = self.rows[question_id]
+        return engines.Request(
+            question_id=question_id,
+            trial=trial,
+            prompt_token_ids=row["prompt_token_ids"],
+            max_tokens=row["max_tokens"],
+            seed=None if seed is None else seed + trial,
+        )
 
     def _nothing_left(self) -> bool:
         """Whether this worker may leave; waits a moment if not."""
         self._settle(self.writer.sync)
-        if self.claims.left:  # others are at it
+        if self.claims.left > len(self.claims.given_up):  # others are at it
             if time.monotonic() - self.busy > LINGER_S and self.claims.steady():
                 note(f"{self.claims.left} attempts are left to other workers, who are at them")
                 return True
@@ -208,17 +226,42 @@ class _Worker:
         try:
             with lease.held(self.run.path / "reopen.lease", "looking for lost attempts"):
                 self.rounds -= 1
-                return not self.claims.reopen()
+                return self.claims.reopen() <= len(self.claims.given_up)
         except lease.Taken:
             time.sleep(_IDLE_S)
             return False
 
-    def _finished(self, completion: engines.Completion) -> None:
+    def _ended(self, completion: engines.Completion) -> None:
         key = (completion.request.question_id, completion.request.trial)
-        self.flying.discard(self.place[key])
-        if not self._lost(*key):
+        position = self.place[key]
+        self.flying.discard(position)
+        if self._lost(*key):
+            return
+        if completion.finish_reason in FINISHED:
             self.writer.put(row_of(completion))
             self.session.add(completion)
+            return
+        reasons = self.unfinished.setdefault(position, [])
+        reasons.append(completion.finish_reason)
+        self.session.unfinished(completion, len(reasons))
+        if len(reasons) < MOST_TRIES:
+            self.claims.again(position)
+        else:
+            self.claims.give_up(position)
+
+    def _tell_unfinished(self) -> None:
+        """Say what is owed because the engine does not finish it, unless another worker did."""
+        if not self.claims.given_up or not self.claims.read():
+            return
+        reasons = [self.unfinished[position] for position in self.claims.given_up]
+        if reasons:
+            times = Counter(reason for each in reasons for reason in each)
+            said = ", ".join(f"{reason} {n} times" for reason, n in times.most_common())
+            raise TryAgain(
+                f"engine={self.run.cfg.engine.name} gave {len(reasons)} attempts back unfinished,"
+                f" each {MOST_TRIES} times ({said}). They are owed; finished attempts are kept, and"
+                " the same command tries again"
+            )
 
     def _settle(self, write: Callable[[], None]) -> None:
         """Hand what is finished to the disk, and only then call it done."""

@@ -11,6 +11,7 @@ from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.grade.known import Attempt, KnownGrades
+from pipeline.store.columns import CUT
 
 _BATCH = 4096  # rows graded together
 _ADDED = ("answer", "outcome", "layer", "reason")
@@ -20,8 +21,8 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     """Grade every row of a JSON Lines file; the same rows come out, in order, with grades added.
 
     A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
-    ("length": cut off); every other field passes through. Blank lines are skipped. Grades are
-    kept for later only in a folder named by `grading.cache`.
+    ("length" or "repetition": cut off); every other field passes through. Blank lines are skipped.
+    Grades are kept for later only in a folder named by `grading.cache`.
 
     Raises:
         UserError: for a bad row, before anything is graded, or a file that cannot be used.
@@ -71,5 +72,5 @@ def _checked(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:
-    cut = bool(row.get("truncated")) or row.get("finish_reason") == "length"
+    cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
     return Attempt(row["gold"], row["completion"], cut)

@@ -5,14 +5,13 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.grade import changes, review
 from pipeline.grade.known import Attempt, KnownGrades, default_folder, extraction, identity
 from pipeline.store import lease, records, rowkeys, runfolder, shards, workernames
-from pipeline.store.columns import GRADES
+from pipeline.store.columns import GRADES, cut_off
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 
@@ -50,7 +49,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         owed = ~np.isin(keys, graded)
         if owed.any() or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            truncated = pc.equal(attempts["finish_reason"], "length").fill_null(False).to_numpy()
+            truncated = cut_off(attempts["finish_reason"]).fill_null(False).to_numpy()
             with Meter("grade", keys.size, done=int(np.count_nonzero(~owed))) as meter:
                 _grade_owed(run, keys[owed], truncated[owed], damage, meter)
         else:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pipeline.base.errors import UserError
 from pipeline.config.imports import MOST_CATEGORIES, ImportConfig
 from pipeline.imports.source import Troubles, shown
+from pipeline.store.columns import CUT
 
 MOST_TEXT = 16 << 20  # characters of one completion
 MOST_PROMPT = 1 << 20
@@ -266,7 +267,7 @@ def derive(row: Row, troubles: Troubles) -> None:
     """Add the columns of our tables that follow from what the record says."""
     row["layer"], has_box = "imported", row["has_box"]
     if has_box is not None:
-        cut = "truncated" if row["finish_reason"] == "length" else "no_box"
+        cut = "truncated" if row["finish_reason"] in CUT else "no_box"
         row["box"] = "boxed" if has_box else cut
     if has_box is False or row["answer"] == _NO_BOX:
         row["answer"] = None

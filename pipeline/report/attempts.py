@@ -21,6 +21,7 @@ from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
 from pipeline.store import rowkeys
+from pipeline.store.columns import cut_off
 from pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
@@ -78,7 +79,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
         "q": questions.tolist(),
         "t": trials.tolist(),
         **{name: _coded(pc.utf8_slice_codeunits(grade[name], 0, LONGEST)) for name in graded},
-        "cut": pc.cast(pc.equal(attempt["finish_reason"], "length"), pa.int8()).to_pylist(),
+        "cut": pc.cast(cut_off(attempt["finish_reason"]), pa.int8()).to_pylist(),
         "tokens": attempt["completion_tokens"].to_pylist(),
         "seconds": _numbers(pc.subtract(attempt["finished"], attempt["started"]), 2),
         **{name: _numbers(verdict[source]) for name, source in _LOGS.items()},

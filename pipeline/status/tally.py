@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import scoring
 import verifiers
@@ -25,7 +24,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.grade import known
 from pipeline.grade.known import KnownGrades, Pair
 from pipeline.store import outcomes, rowkeys, shards
-from pipeline.store.columns import ATTEMPTS, KEY
+from pipeline.store.columns import ATTEMPTS, KEY, cut_off
 from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, Codes, correct
 from pipeline.store.runfolder import Run
 
@@ -219,7 +218,7 @@ class Tally:
         rows = np.empty(kept.sum(), _ROW)
         rows["key"], rows["outcome"] = keys[kept], OWED
         for name, column, null in (
-            ("truncated", pc.equal(table["finish_reason"], "length"), False),
+            ("truncated", cut_off(table["finish_reason"]), False),
             ("tokens", table["completion_tokens"], 0),
             ("finished", table["finished"], 0.0),
         ):

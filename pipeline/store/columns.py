@@ -4,7 +4,10 @@ A row of `attempts`, `grades` and later tables is keyed on (question_id, trial).
 once; numbers per token are typed arrays of four bytes each.
 """
 
+from typing import Any
+
 import pyarrow as pa
+import pyarrow.compute as pc
 
 KEY = ("question_id", "trial")
 _KEY_FIELDS = [("question_id", pa.string()), ("trial", pa.int32())]
@@ -22,12 +25,17 @@ QUESTIONS = pa.schema(
     ]
 )
 
+# Why an attempt ended. What an engine ends for any other reason (abort, error, one that is not
+# known here) is not finished: it is never stored, and owed as before.
+CUT = ("length", "repetition")  # the token limit; vLLM's detector of a text that turns in circles
+FINISHED = ("stop", *CUT)
+
 ATTEMPTS = pa.schema(
     [
         *_KEY_FIELDS,
         ("seed", pa.int64()),
         ("text", pa.string()),
-        ("finish_reason", pa.string()),  # "stop" or "length"
+        ("finish_reason", pa.string()),  # one of FINISHED; imported ones as they came
         ("prompt_tokens", pa.int32()),
         ("completion_tokens", pa.int32()),
         ("token_ids", pa.list_(pa.int32())),
@@ -37,6 +45,20 @@ ATTEMPTS = pa.schema(
         ("finished", pa.float64()),
     ]
 )
+
+
+def cut_off(finish_reasons: Any) -> Any:
+    """Which attempts did not end by themselves: bool of the same length, null where not known.
+
+    A text that the detector stopped would have run into the token limit without it, and counts as
+    one that did: it has not answered.
+
+    >>> cut_off(pa.array(["stop", "length", "repetition", None])).to_pylist()
+    [False, True, True, None]
+    """
+    cut = pc.is_in(finish_reasons, value_set=pa.array(CUT))
+    return pc.if_else(pc.is_valid(finish_reasons), cut, None)
+
 
 GRADES = pa.schema(
     [

@@ -1,4 +1,4 @@
-"""A worker's sign of life: a file that is touched every ten seconds while its main loop moves.
+"""A worker's sign of life: a file that is touched every ten seconds while its engine answers.
 
 A process that died on this host is known to be dead at once, one on another host, or one that lives
 and does nothing, after two minutes of silence. Times are the file server's: no two clocks are
@@ -8,8 +8,8 @@ compared.
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -29,17 +29,15 @@ class Heartbeat:
     Args:
         run: the run folder.
         worker: the worker's name.
-        hung: called by the thread that touches the file, with the seconds, when the main loop
-            did not call `tick` for `HANG_S`, or for `LOAD_S` before the first time and after
-            `rest`; the file is not touched any more.
+        hung: called by the thread that touches the file, with the seconds, when what `awaiting`
+            waits for did not come in time; the file is not touched any more.
     """
 
     def __init__(self, run: Path, worker: str, hung: Callable[[float], None]) -> None:
         self.path = run / FOLDER / f"{worker}{SUFFIX}"
         self._token = lease.token(worker=worker)
         self._hung = hung
-        self._limit = LOAD_S
-        self._moved = time.monotonic()
+        self._awaited: tuple[float, float] | None = None  # since when, and for how long at most
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="heartbeat", daemon=True)
         self._ahead = 0.0  # of the file server's clock before this process's own
@@ -62,13 +60,29 @@ class Heartbeat:
         lease.create(self.path, self._token)
         self._touch()
 
-    def tick(self) -> None:
-        """The main loop moves; from the first call on it must go on doing so."""
-        self._limit, self._moved = HANG_S, time.monotonic()
+    @contextmanager
+    def awaiting(self, seconds: float | None = None) -> Iterator[None]:
+        """Inside, the engine has control, and gives it back within so many seconds or hangs.
 
-    def rest(self) -> None:
-        """What follows may take as long as loading did."""
-        self._limit, self._moved = LOAD_S, time.monotonic()
+        Outside no time counts: a file system may stand still for as long as it likes.
+
+        Args:
+            seconds: the limit, `HANG_S` by default.
+        """
+        self._awaited = time.monotonic(), HANG_S if seconds is None else seconds
+        try:
+            yield
+        finally:
+            self._awaited = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, the engine that is awaited waits for us, for requests say; time stands still."""
+        awaited, self._awaited = self._awaited, None
+        try:
+            yield
+        finally:
+            self._awaited = awaited and (time.monotonic(), awaited[1])
 
     @property
     def now(self) -> float:
@@ -81,14 +95,16 @@ class Heartbeat:
         self._ahead = self.path.stat().st_mtime - touched
 
     def _renew(self) -> None:
-        awake = time.monotonic()
+        awake = excused = time.monotonic()
         while not self._stop.wait(HEARTBEAT_S):
             now = time.monotonic()
-            if now - awake > 3 * HEARTBEAT_S:  # all of this process was suspended
-                self._moved = now
-            awake = now
-            if now - self._moved > self._limit:
-                self._hung(self._limit)
+            if now - awake > 3 * HEARTBEAT_S:
+                # All of this process was suspended, or the file system held this thread up, and
+                # so perhaps the engine.
+                excused = now
+            awake, awaited = now, self._awaited  # read once: the main thread changes it
+            if awaited and now - max(awaited[0], excused) > awaited[1]:
+                self._hung(awaited[1])
                 return
             with suppress(OSError):
                 if self.path.exists():
