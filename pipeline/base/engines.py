@@ -3,12 +3,11 @@
 Data alone: nothing of an engine is imported before one is loaded.
 """
 
-import difflib
 import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,5 @@ def kind(name: str) -> Kind:
     """
     if name in KINDS:
         return KINDS[name]
-    near = difflib.get_close_matches(name, KINDS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(KINDS)}"
+    hint = did_you_mean(name, KINDS, all_are="choose from")
     raise UserError(f"engine={name}: no such engine ({hint})")

@@ -1,7 +1,9 @@
 """The errors a user can cause or mend; the command line prints them as one line."""
 
+import difflib
 import os
 import signal
+from collections.abc import Iterable
 
 
 class UserError(Exception):
@@ -50,3 +52,14 @@ def one_line(error: BaseException) -> str:
     ('no such key', 'KeyboardInterrupt')
     """
     return " ".join(str(error).split())[:400] or type(error).__name__
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 1, all_are: str = "known:") -> str:
+    """What was perhaps meant by a name that there is not; where nothing is near, all there are.
+
+    >>> did_you_mean("vlm", ["vllm", "transformers"]), did_you_mean("x", ["a", "b"])
+    ('did you mean vllm?', 'known: a, b')
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=most)
+    return f"did you mean {' or '.join(near)}?" if near else f"{all_are} {', '.join(names)}"

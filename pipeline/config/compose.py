@@ -1,7 +1,6 @@
 """The configuration of a run: Hydra composes `configs/`, single keys change it, it is checked."""
 
 import copy
-import difflib
 import functools
 import io
 import re
@@ -18,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, did_you_mean
 from pipeline.base.places import ROOT
 from pipeline.config import overrides
 from pipeline.config.checks import check
@@ -152,9 +151,7 @@ def groups() -> list[str]:
 
 def no_choice(group: str, name: str) -> UserError:
     """What to say of a name that `group=` does not take, with those that are near."""
-    known = choices(group)
-    near = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
+    hint = did_you_mean(name, choices(group), most=3, all_are="choose from")
     extra = {
         "model": "; any other model: model=custom model.id=HUB_ID_OR_FOLDER",
         "dataset": "; your own file: dataset=jsonl dataset.path=FILE",

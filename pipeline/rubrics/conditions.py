@@ -6,7 +6,6 @@ text of a user is ever evaluated, and there is nothing to call, index or compute
 """
 
 import ast
-import difflib
 import operator
 import sys
 import warnings
@@ -18,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from pipeline.base.errors import did_you_mean
 
 Bools = npt.NDArray[np.bool_]
 Read = Callable[[Mapping[str, Any]], Any]  # the value of a part, from those of the names
@@ -132,9 +133,7 @@ def _compiled(node: ast.expr, line: str, known: Mapping[str, bool]) -> tuple[boo
     match node:
         case ast.Name(id=name):
             if name not in known:
-                names = sorted(known)
-                close = difflib.get_close_matches(name, names, n=1)
-                hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
+                hint = did_you_mean(name, sorted(known))
                 raise _error(line, node, f"unknown name {name}, {hint}")
             return known[name], operator.itemgetter(name)
         case ast.BoolOp(op=op, values=nodes):
