@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pipeline.base import environment
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Request, load_errors, pull, text_of, vllm_worker
+from pipeline.engines import Completion, Request, load_errors, pull, text_of
 from pipeline.engines.children import tamed
 from pipeline.prepare import models
 
@@ -37,6 +37,7 @@ _CPU_ENVIRONMENT = {
 }
 _BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 _asked_outside = os.environ.get(_BATCH_INVARIANT) == "1"
+_WORKER = "pipeline.engines.vllm_worker.Reporting"  # not imported here: it imports torch
 _CPU_BLOCK = 128  # tokens of a block of the cache
 _GIB = 1 << 30
 # A request's outputs: its first token, which gives its time, and at the end all the rest. An output
@@ -58,7 +59,7 @@ class VllmEngine:
         self.settings = {"vllm": vllm.__version__, "device": "cpu" if self.on_cpu else "gpu"}
         self.settings["batch_invariant"] = os.environ.get(_BATCH_INVARIANT) == "1"
         self.settings |= {k: v for k, v in args.items() if isinstance(v, str | int | float | bool)}
-        if args["worker_extension_cls"] == vllm_worker.PLACE:  # else engine.args has another one
+        if args["worker_extension_cls"] == _WORKER:  # else engine.args has another one
             self.settings["attention"] = self.llm.collective_rpc("attention_backends")[0]
 
     @staticmethod
@@ -83,7 +84,7 @@ class VllmEngine:
             "stream_interval": _FIRST_AND_REST,
             "use_tqdm_on_load": False,
             "seed": 0,
-            "worker_extension_cls": vllm_worker.PLACE,
+            "worker_extension_cls": _WORKER,
         }
         if self.on_cpu:
             # A seeded request whose prompt is split over two steps kills vLLM 0.32 on a CPU.

@@ -1,8 +1,16 @@
-"""What is asked of vLLM's workers, which may be processes of their own, on GPUs of their own."""
+"""What is asked of vLLM's workers, which may be processes of their own, on GPUs of their own.
+
+Imported by vLLM in each of them, by name.
+"""
 
 from typing import Any
 
-PLACE = f"{__name__}.Reporting"
+import torch
+
+# Linux gives a process AMX tiles only if it asks. oneDNN asks; vLLM 0.32's attention for CPUs with
+# AMX does not, and may come first: a worker process of its own then dies of an illegal instruction.
+# Where there are no such tiles this does nothing.
+torch.cpu._init_amx()
 
 
 class Reporting:
