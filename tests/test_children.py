@@ -11,7 +11,7 @@ import pytest
 
 FORK = """
 import os, sys, time
-from pipeline.engines.children import tamed
+from pipeline.base.children import tamed
 with tamed():
     pid = os.fork()
 if pid == 0:
@@ -21,7 +21,7 @@ time.sleep(600)
 """
 SPAWN = """
 import multiprocessing, time
-from pipeline.engines.children import tamed
+from pipeline.base.children import tamed
 with tamed():
     child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
     child.start()

@@ -18,7 +18,7 @@ from pipeline.config.settings import (
     verifier_engine,
 )
 from pipeline.engines import labels
-from pipeline.generate import devices
+from pipeline.replicas import devices
 
 # Table 6 of arXiv 2510.04265 (20-model version), with the hub ids of the models.
 TABLE_6 = {

@@ -19,7 +19,7 @@ from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.cli import main
 from pipeline.config import compose
-from pipeline.generate import devices
+from pipeline.replicas import devices
 
 QUESTIONS = 30
 SHORT_EXPIRY = """

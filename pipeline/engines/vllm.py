@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.base import environment
+from pipeline.base.children import tamed
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Request, load_errors, pull, text_of
-from pipeline.engines.children import tamed
 from pipeline.prepare import models
 
 # Read when vLLM is imported.

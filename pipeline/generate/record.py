@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.base.console import count
 from pipeline.base.environment import describe
 from pipeline.engines import Completion
-from pipeline.generate.devices import on_gpus
+from pipeline.replicas.devices import on_gpus
 from pipeline.store import runfolder
 from pipeline.store.columns import CUT
 from pipeline.store.runfolder import Run

@@ -13,9 +13,10 @@ import time
 
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import TryAgain, UserError
-from pipeline.generate import devices, stopping
+from pipeline.generate import stopping
 from pipeline.generate.record import COUNTS, rate_and_shares
 from pipeline.generate.replica_process import Replica
+from pipeline.replicas import devices
 from pipeline.store import heartbeat, runfolder, workernames, workers
 from pipeline.store.runfolder import Run
 

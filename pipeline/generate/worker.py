@@ -20,7 +20,6 @@ from pipeline.store.columns import ATTEMPTS, FINISHED
 from pipeline.store.heartbeat import Heartbeat
 from pipeline.store.runfolder import Run
 
-HUNG = 86  # exit status of a worker whose engine does not answer
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
 MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
 _IDLE_S = 0.2
@@ -63,7 +62,7 @@ def _give_up(session: Session, seconds: float) -> None:
     try:
         session.end("failed", f"the engine did not answer for {seconds:.0f} s")
     finally:
-        os._exit(HUNG)
+        os._exit(heartbeat.HUNG)
 
 
 class _Worker:

@@ -18,6 +18,7 @@ from pipeline.store import lease
 HEARTBEAT_S = 10.0
 HANG_S = 600.0  # no step of an engine takes that long,
 LOAD_S = 3600.0  # nor the loading of one
+HUNG = 86  # exit status of a process whose engine does not answer
 PATIENCE_S = 3600.0
 SUFFIX = ".lease"
 FOLDER = "claims"  # in the run folder
