@@ -171,8 +171,29 @@ def test_dry_run_counts_what_is_there(
     out = capsys.readouterr().out
     assert "owed: 7 of 12 attempts" in out
     assert "35 tokens (mean of 5" in out
+    assert "price" not in out
     assert main(["run", "--dry-run", str(run.path), "sampling.trials=5"]) == 0
     assert "owed: 10 of 15 attempts" in capsys.readouterr().out
+
+
+def test_dry_run_shows_the_price_of_what_is_owed(
+    settings: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from helpers import add_attempts
+
+    assert main(["prepare", *settings]) == 0
+    run = Run(load(settings))
+    prompts = 4 * sum(len(row["prompt_token_ids"]) for row in run.questions)
+    prices = ["engine.price_in=10000", "engine.price_out=20000"]  # a hundredth, two of a token
+    assert main(["run", "--dry-run", *settings, *prices]) == 0
+    most = (prompts + 2 * 120) / 100
+    assert f"price: at most {most:,.2f}, with " in capsys.readouterr().out
+    add_attempts(run, {"sums-01": "1100", "sums-02": "1"})  # of 3 and 5 tokens
+    assert main(["run", "--dry-run", *settings, *prices]) == 0
+    about = (prompts - 5 * 3 + 2 * 35) / 100
+    assert f"price: about {about:,.2f}, with " in capsys.readouterr().out
+    assert main(["run", "--dry-run", *settings, "engine.price_in=-1"]) == 2
+    assert "engine.price_in=-1" in one_error(capsys)
 
 
 def test_dry_run_refuses_what_prepare_would_refuse(

@@ -287,6 +287,24 @@ def test_tokens_that_records_do_not_say_are_not_counted(root: Path) -> None:
     assert rows["poor"]["generated"] == 12
 
 
+def test_prices_are_a_column_where_some_run_has_one(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (one,) = cohort.load(analysis.load([f"runs={root}"]))
+    run = one.members[one.names.index("good")].run
+    assert "price" not in capsys.readouterr().out
+    run.cfg.engine.price_in, run.cfg.engine.price_out = 1e6, 2e6
+    runfolder.save_config(run)
+    found = compared(root, "dataset=sums")["datasets"][0]
+    rows = {row["model"]: row for row in found["models"]}
+    assert rows["good"]["price"] == rows["good"]["attempts"] * (3 + 2 * 5)
+    assert rows["near"]["price"] is None
+    assert "price" in capsys.readouterr().out
+    rewrite_attempts(run, lambda i: 7 if i < 3 else None)
+    found = compared(root, "dataset=sums")["datasets"][0]
+    assert not any("price" in row for row in found["models"])
+
+
 def test_damaged_attempts_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (one,) = cohort.load(analysis.load([f"runs={root}"]))
     run = one.members[one.names.index("good")].run

@@ -315,6 +315,17 @@ def test_costs_come_from_attempts_and_sessions(tmp_path: Path) -> None:
     assert cost["tokens_per_s"] == 10.0
 
 
+def test_a_price_is_shown_where_one_is_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", MARKS)  # 12 attempts of 3 and 5 tokens
+    assert "price" not in scored(run)["cost"] and "price of" not in capsys.readouterr().out
+    assert scored(run, "engine.price_in=1e6")["cost"]["price"] == 36
+    assert ", at a price of 36.00\n" in capsys.readouterr().out
+    both = scored(run, "engine.price_in=1e6", "engine.price_out=5e5")
+    assert both["cost"]["price"] == 66
+
+
 def test_the_outcome_matrix_keeps_the_words(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "1u", "b": "t."})
     assert outcome_words(run).tolist() == [["correct", "unparsable"], ["timeout", "owed"]]

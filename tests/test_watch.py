@@ -306,6 +306,27 @@ def test_a_folder_of_runs_as_text_and_json(
     assert "2 runs: 5/5 done" in capsys.readouterr().out
 
 
+def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paid = "engine.price_in=1000000"  # 1 a token; prompts have 3
+    run_of(tmp_path, "m1", {"a": "1."}, paid, "engine.price_out=2000000")
+    run_of(tmp_path, "m2", {"a": "11"}, paid)
+    (tmp_path / "sums" / "broken").mkdir()
+    (tmp_path / "sums" / "broken" / "config.yaml").write_text("nonsense: 1\n")
+    assert main(["status", str(tmp_path)]) == 0
+    told = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines()[1:])
+    assert ", price 13.00 so far, about 26.00 in total," in told["m1"]
+    assert ", price 6.00," in told["m2"]
+    assert told["3 runs"].endswith(", price 19.00 so far, about 32.00 in total")
+    found = standings(tmp_path)
+    assert "price 19.00 so far, about 32.00 in total" in text_of(found, 80, None)
+    assert main(["status", str(tmp_path / "sums" / "m1"), "--json"]) == 0
+    one = json.loads(capsys.readouterr().out)
+    assert (one["price"], one["price_total"]) == (13, 26)
+    run_of(tmp_path, "m3", {"a": "1"})
+    found = standings(tmp_path)
+    assert not any(line.startswith("price") for line in text_of(found, 80, None))  # of m3 unknown
+
+
 def test_runs_appear_extend_and_go_while_they_are_watched(tmp_path: Path) -> None:
     run_of(tmp_path, "m1", {"a": "1"})
     observer = Observer([tmp_path])

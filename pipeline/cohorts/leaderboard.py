@@ -24,6 +24,7 @@ from scoring.ranking.ranks import Rule
 
 _FOUR = "{:.4f}"
 _GENERATED = Column("generated", "attempts that say their tokens")  # for sums; never shown
+_PRICE = Column("price", "price", None, "{:,.2f}", wide=True)  # where some run has one
 
 
 class ModelScores(NamedTuple):
@@ -132,8 +133,10 @@ def attempts(board: Table) -> Table:
         "truncated: cut off before a final box; undecided: the grader could not say",
         "GPU-hours are wall time × GPUs of the machine at hand, not comparable across machines",
     ]
+    if _PRICE in board.columns:
+        notes.append("price: tokens of the attempts at each run's engine.price_in and price_out")
     keys = ("truncated", "no_answer", "undecided", "tokens_per_attempt", "tokens", "gpu_hours")
-    return _part(board, "attempts", keys, notes)
+    return _part(board, "attempts", [*keys, _PRICE.key], notes)
 
 
 def _part(board: Table, what: str, keys: Sequence[str], notes: Sequence[str]) -> Table:
@@ -223,23 +226,32 @@ def _answers(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
 
 
 def _usage(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
-    """Completion tokens of the attempts that are scored, and GPU-hours of the whole run."""
+    """Tokens and price of the attempts that are scored, and GPU-hours of the whole run."""
     head = "tokens/attempt"
     columns = (
         Column("tokens_per_attempt", head, None, "{:,.0f}", short="per attempt", wide=True),
         Column("tokens", "tokens", None, "{:,.0f}", wide=True),
         _GENERATED,
         Column("gpu_hours", "GPU-hours", None, "{:.2f}", wide=True),
+        _PRICE,
     )
     cells: list[tuple[Any, ...]] = []
     members = [member for part in cohort.parts or [cohort] for member in part.members]
     for name in cohort.names:
         usages = [member.usage for member in members if member.name == name]
         known = sum(usage.completions_known for usage in usages)
-        tokens, hours = None, None
-        if usages and all(usage.completions_known for usage in usages):
-            tokens = sum(usage.completion_tokens for usage in usages)
-        if usages and all(usage.spent.gpu_s is not None for usage in usages):
-            hours = sum((usage.spent.gpu_s or 0) / 3600 for usage in usages)
-        cells.append((None if tokens is None else tokens / known, tokens, known, hours))
-    return dict(zip(columns, zip(*cells, strict=True), strict=True))
+        tokens = _sum([u.completion_tokens if u.completions_known else None for u in usages])
+        gpu_s = _sum([usage.spent.gpu_s for usage in usages])
+        hours = None if gpu_s is None else gpu_s / 3600
+        price = _sum([usage.price for usage in usages])
+        cells.append((None if tokens is None else tokens / known, tokens, known, hours, price))
+    found: dict[Column, Any] = dict(zip(columns, zip(*cells, strict=True), strict=True))
+    if set(found[_PRICE]) == {None}:
+        del found[_PRICE]
+    return found
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """None where a part is not known, or there is none."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if known and len(known) == len(parts) else None

@@ -143,6 +143,9 @@ class EngineConfig:
     # vLLM's kernels whose results do not depend on the batch; GPUs only, and slower.
     batch_invariant: bool = False
     device: str | None = None  # transformers only: cpu, cuda, cuda:1, mps
+    # What a million tokens of prompts and of completions cost, in whatever money one counts in.
+    price_in: float | None = limited(None, "[0, inf)")
+    price_out: float | None = limited(None, "[0, inf)")
     args: dict[str, Any] = field(default_factory=dict)
 
     def problems(self) -> Iterator[str]:

@@ -27,9 +27,16 @@ def preview(run: Run) -> None:
     tokens = owed * mean
     # Ids and log-probs take 8 bytes a token; text of mathematics about 3 bytes a token.
     size = f"{count(tokens)} tokens ({basis}), {count(11 * tokens)}B on disk before compression"
-    longest = max(len(row["prompt_token_ids"]) for row in rows)
+    lengths = [len(row["prompt_token_ids"]) for row in rows]
+    # Known to the token, but for attempts that came without the length of their prompt.
+    unsaid = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
+    prompts = run.cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unsaid
+    paid = outcomes.price(run.cfg.engine, prompts, tokens)
     results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
     results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
-    results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
+    results.print(f"questions: {len(rows)}, prompts of up to {max(lengths)} tokens")
     results.print(f"owed: {owed} of {planned} attempts, into {run.path}")
     results.print(f"estimate: {size}")
+    if paid is not None:
+        bound = "about" if usage.completion_mean else "at most"
+        results.print(f"price: {bound} {paid:,.2f}, with {count(prompts)} tokens of prompts")

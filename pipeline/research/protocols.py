@@ -25,7 +25,6 @@ def _without_interval(R: Any, **_: Any) -> Summary:
 
 GREEDY = replace(AVERAGE, name="greedy", label="greedy", interval=_without_interval)
 """The share of greedy attempts, (..., M, 1): one a question, without chance and so no interval."""
-_MILLION = 1e6  # tokens that prices are for
 
 
 class Tokens(NamedTuple):
@@ -82,4 +81,4 @@ def evaluation_cost(
     if used.prompt is None or used.completion is None:
         return None
     each = cost.sampling_cost(used.prompt, used.completion, trials, **vars(prices))
-    return float(each * questions / _MILLION)
+    return float(each * questions / outcomes.MILLION)

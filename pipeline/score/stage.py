@@ -177,7 +177,7 @@ def _cost(run: Run) -> Parts:
         "wall_s": round(spent.wall_s, 3),
         "gpu_hours": None if spent.gpu_s is None else round(spent.gpu_s / 3600, 4),
         "tokens_per_s": round(spent.completion_tokens / spent.wall_s, 1) if spent.wall_s else None,
-    }
+    } | ({} if usage.price is None else {"price": usage.price})
 
 
 def _show(scores: Parts, metrics: list[Metric]) -> None:
@@ -193,8 +193,9 @@ def _show(scores: Parts, metrics: list[Metric]) -> None:
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items())
     results.print(f"{scores['questions']} questions, {scores['attempts']} attempts: {shares}")
     rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
+    paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
     results.print(
-        f"{count(cost['completion_tokens'])} tokens sampled in {clock(cost['wall_s'])}{rate}"
+        f"{count(cost['completion_tokens'])} tokens sampled in {clock(cost['wall_s'])}{rate}{paid}"
     )
     if abs(uniform["bayes"].get("shrinkage", 0)) > scoring.SHRINKAGE_LIMIT:
         warn(

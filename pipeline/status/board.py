@@ -34,7 +34,8 @@ def table(
     longest = max((len(s.name) for s in standings), default=0)
     wide = width >= _FIGURES_WIDE + longest
     per_run = 1 if wide else max(2, -(-longest // max(1, width - _FIGURES)))
-    remarks = [Text(line[:_REMARK], overflow="fold") for line in _remarks(standings)]
+    told = [line for line in (_price(added(standings)), *_remarks(standings)) if line]
+    remarks = [Text(line[:_REMARK], overflow="fold") for line in told]
     around = 6 + sum(-(-len(line) // width) for line in remarks)  # headings, total, what is hidden
     room = None if height is None else max(1, (height - around) // per_run)
     shown = _most_alive(standings, room)
@@ -67,8 +68,16 @@ def sentence(s: RunStanding) -> str:
         f"{count(s.tokens)} tokens, {count(s.tokens_per_s)} tokens/s",
         "" if s.left_s is None or not s.owed else f"about {clock(s.left_s)} left",
         f"{s.gpu_h:.1f} GPU-hours used{left}" if s.gpu_h else "",
+        _price(s),
     ]
     return ", ".join(word for word in words if word)
+
+
+def _price(s: RunStanding) -> str:
+    if s.price is None:
+        return ""
+    total = f" so far, about {s.price_total:,.2f} in total" if s.price_total and s.owed else ""
+    return f"price {s.price:,.2f}{total}"
 
 
 def score(running: RunningScore) -> str:

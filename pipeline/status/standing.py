@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.cluster.jobs import UNKNOWN, Job
 from pipeline.status.tally import RunningScore, Tally
+from pipeline.store.outcomes import price
 from pipeline.store.workers import Worker, workers
 
 _SUMMED = ("done", "total", "in_flight", "tokens", "tokens_per_s", "rate", "gpu_h")
@@ -31,6 +32,8 @@ class RunStanding:
     rate: float = 0.0  # attempts a second, of workers that are alive
     gpu_h: float = 0.0
     gpu_h_left: float | None = 0.0  # at the GPU time of an attempt so far; None: not known
+    price: float | None = None  # of the attempts that are there; None: none set, or not known
+    price_total: float | None = None  # of all, if those owed are as long; None: not known
     workers: list[Worker] = field(default_factory=list)
     score: RunningScore | None = None
     jobs: list[Job] = field(default_factory=list)  # of Slurm
@@ -76,6 +79,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
     attempts = sum(worker.attempts for worker in everyone)
     gpu_h = sum(worker.gpu_s for worker in everyone) / 3600
     gpu_h_left = owed * gpu_h / attempts if attempts and gpu_h else None
+    price = _price(tally)
     return RunStanding(
         name=name,
         path=str(run.path),
@@ -90,10 +94,20 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         rate=_rate(tally, alive),
         gpu_h=gpu_h,
         gpu_h_left=gpu_h_left if owed else 0.0,
+        price=price,
+        price_total=None if price is None or not done.any() else price * done.size / done.sum(),
         workers=everyone,
         score=tally.score(),
         jobs=jobs,
     )
+
+
+def _price(tally: Tally) -> float | None:
+    """What the attempts that are there cost; None where some do not say their tokens."""
+    prompts, completions = tally.prompt[tally.done], tally.tokens[tally.done]
+    if not (prompts.all() and completions.all()):  # both are at least 1 where they are known
+        return None
+    return price(tally.run.cfg.engine, int(prompts.sum()), int(completions.sum()))
 
 
 def _rate(tally: Tally, alive: Iterable[Worker]) -> float:
@@ -114,15 +128,22 @@ def added(standings: Sequence[RunStanding]) -> RunStanding:
     """Several runs as one, without a score; a lone one as it is."""
     if len(standings) == 1:
         return standings[0]
-    hours = [s.gpu_h_left for s in standings]
     return RunStanding(
         f"{len(standings)} runs",
         "",
         **{name: sum(getattr(s, name) for s in standings) for name in _SUMMED},
-        gpu_h_left=None if None in hours else sum(filter(None, hours)),
+        gpu_h_left=_sum("gpu_h_left", standings),
+        price=_sum("price", standings),
+        price_total=_sum("price_total", standings),
         workers=[worker for s in standings for worker in s.workers],
         fault=standings[0].fault if all(s.fault is not None for s in standings) else None,
     )
+
+
+def _sum(name: str, standings: Iterable[RunStanding]) -> float | None:
+    """None where some run that has figures lacks this one."""
+    parts = [getattr(s, name) for s in standings if s.fault is None]
+    return sum(parts) if parts and None not in parts else None
 
 
 def as_json(standing: RunStanding) -> dict[str, Any]:
@@ -138,6 +159,7 @@ def as_json(standing: RunStanding) -> dict[str, Any]:
         "seconds_left": None if s.left_s is None else round(s.left_s),
         "gpu_hours": round(s.gpu_h, 4),
         "gpu_hours_left": None if s.gpu_h_left is None else round(s.gpu_h_left, 4),
+        **({} if s.price is None else {"price": s.price, "price_total": s.price_total}),
         "score": None if s.score is None else s.score._asdict(),
         "workers": [asdict(worker) for worker in s.workers],
         "jobs": [asdict(job) for job in s.jobs],

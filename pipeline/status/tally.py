@@ -28,12 +28,15 @@ from pipeline.store.columns import ATTEMPTS, KEY, cut_off
 from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, Codes, correct
 from pipeline.store.runfolder import Run
 
-_LIGHT = [*KEY, "finish_reason", "completion_tokens", "finished"]
+_LIGHT = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
 _FEW, _QUICK_S = 4, 0.5  # answers compared before the first look at the clock; a short time
 _LISTINGS = 5  # of a folder in which journals are being sealed
 _NOBODY = -1  # no shard holds this attempt
 _ROW = np.dtype(  # the outcome is what is found here; times are Unix seconds
-    [("key", "i8"), ("truncated", "?"), ("tokens", "i8"), ("finished", "f8"), ("outcome", "i1")]
+    {
+        "names": ["key", "truncated", "prompt", "tokens", "finished", "outcome"],
+        "formats": ["i8", "?", "i4", "i4", "f8", "i1"],
+    }
 )
 
 Judges = dict[str, KnownGrades]
@@ -91,7 +94,7 @@ class Tally:
         self.graded = self._grades != OWED
         self.outcomes: Codes = np.where(self.graded, self._grades, attempts["outcome"])
         self.truncated, self.tokens = attempts["truncated"], attempts["tokens"]
-        self.finished = attempts["finished"]
+        self.prompt, self.finished = attempts["prompt"], attempts["finished"]
 
     def _cells(self, keys: rowkeys.Ints) -> tuple[rowkeys.Ints, rowkeys.Ints]:
         return rowkeys.cells(keys, self._shape[1])[1]
@@ -219,6 +222,7 @@ class Tally:
         rows["key"], rows["outcome"] = keys[kept], OWED
         for name, column, null in (
             ("truncated", cut_off(table["finish_reason"]), False),
+            ("prompt", table["prompt_tokens"], 0),
             ("tokens", table["completion_tokens"], 0),
             ("finished", table["finished"], 0.0),
         ):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.base.errors import UserError
+from pipeline.config.settings import EngineConfig
 from pipeline.store import rowkeys, shards, workers
 from pipeline.store.runfolder import Run
 
@@ -19,6 +20,7 @@ OUTCOMES = ("correct", "wrong", "no_answer", "unparsable", "timeout")
 CORRECT, WRONG, NO_ANSWER, UNPARSABLE, TIMEOUT = range(len(OUTCOMES))
 UNDECIDED = (UNPARSABLE, TIMEOUT)  # the grader could not say; 0 in every score
 OWED = -1  # a trial without a grade
+MILLION = 1e6  # tokens that prices are for
 BOXES = ("boxed", "no_box", "unclosed", "truncated")
 
 
@@ -65,6 +67,7 @@ class Usage(NamedTuple):
     prompts_known: int  # attempts that say how long their prompt was
     completions_known: int
     spent: workers.Totals  # wall seconds, GPU-seconds and tokens of all its sessions
+    price: float | None  # see `price`; None, too, where some attempt does not say its tokens
 
     @property
     def prompt_mean(self) -> float | None:
@@ -107,7 +110,24 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     table = table.filter(pa.array(counted))
     sums = [pc.sum(table[name]).as_py() or 0 for name in names]  # null: nothing known
     known = [pc.count(table[name]).as_py() for name in names]
-    return Usage(table.num_rows, sums[0], sums[1], known[0], known[1], workers.totals(run))
+    paid = price(run.cfg.engine, *sums) if min(known) == table.num_rows else None
+    spent = workers.totals(run)
+    return Usage(table.num_rows, sums[0], sums[1], known[0], known[1], spent, paid)
+
+
+def price(engine: EngineConfig, prompt_tokens: float, completion_tokens: float) -> float | None:
+    """What tokens cost at the engine's prices for a million of them; None where none is set.
+
+    Every attempt pays its prompt in full, so `prompt_tokens` counts it once an attempt. Of two
+    prices that are not both set, the other is 0.
+
+    >>> price(EngineConfig("vllm", price_in=0.5, price_out=2.0), 4e6, 1e6)
+    4.0
+    """
+    if engine.price_in is None and engine.price_out is None:
+        return None
+    paid_in, paid_out = engine.price_in or 0.0, engine.price_out or 0.0
+    return (prompt_tokens * paid_in + completion_tokens * paid_out) / MILLION
 
 
 def coded(words: pa.Array | pa.ChunkedArray, known: Iterable[str]) -> Codes:
