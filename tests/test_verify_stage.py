@@ -18,6 +18,7 @@ from helpers import ROOT, add_attempts, make_run, make_tokenizer
 from tokenizers import normalizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pipeline import engines
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
@@ -252,6 +253,31 @@ def test_an_engine_that_cannot_be_loaded_is_named_as_the_verifier_s(run: Run) ->
     message = str(caught.value)
     assert message.startswith("verifier.engine=transformers: could not load")
     assert "Check verifier.engine.args: {'nonsense': 1}" in message
+    assert caught.value.exit_code == 1  # it may work elsewhere, as for a generator
+
+
+def test_messages_name_the_keys_of_the_verifier(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for override, named in (
+        ("verifier.engine.device=cuda:7", "verifier.engine.device=cuda:7: not on this machine"),
+        ("verifier.id=/none/at/all", "verifier.id=/none/at/all: no such folder"),
+        ("engine.name=transformers", "verifier.engine.name=transformers"),
+        ("verifier.engine.tensor_parallel_size=2", "needs verifier.engine=vllm"),
+    ):
+        with pytest.raises(UserError, match=named) as caught:
+            stage.verify(again(run, override))
+        assert caught.value.exit_code == 2 and not rows(run)
+    judge = asker.as_model(again(run).cfg)
+    for reason, keys in {
+        "CUDA out of memory": ("verifier.engine.tensor_parallel_size", "verifier.context or"),
+        "please set trust_remote_code": ("verifier.trust_remote_code=true",),
+    }.items():
+        with pytest.raises(UserError) as caught, engines.load_errors(judge):
+            raise RuntimeError(reason)
+        message = str(caught.value)
+        assert all(key in message for key in keys)
+        assert " engine." not in message and " model." not in message
 
 
 def test_a_label_that_cannot_be_is_refused_before_verdicts_are_put_aside(run: Run) -> None:

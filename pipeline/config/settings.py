@@ -25,6 +25,7 @@ STAGES = ("prepare", "generate", "grade", "verify", "signals", "categorize", "sc
 class ModelConfig:
     """A generator model: where its weights are and how its chat template is called."""
 
+    key = "model"  # where these settings stand, for messages
     name: str = MISSING
     id: str = MISSING  # Hugging Face hub id, or a local folder
     revision: str | None = None
@@ -47,6 +48,12 @@ class ModelConfig:
             datetime.date.fromisoformat(self.template_date or "2025-01-01")
         except ValueError:
             yield f"template_date={self.template_date}: no date; write YYYY-MM-DD"
+
+
+class VerifierModel(ModelConfig):
+    """The verifier in the place of the model."""
+
+    key = "verifier"
 
 
 def bad_folder_name(key: str, name: str | None) -> Iterator[str]:
@@ -132,6 +139,8 @@ class SamplingConfig:
 class EngineConfig:
     """The program that samples, and its resources (these never change what a run *is*)."""
 
+    key = "engine"  # where these settings stand, for messages
+    lighter = "sampling.max_tokens or engine.batch_size"  # settings: lower, they take less memory
     name: str = limited(one_of=tuple(KINDS))
     batch_size: int = limited(256, "[1, inf)")  # sequences that run at once
     # Requests with the engine; vLLM only, default three batches.
@@ -151,16 +160,23 @@ class EngineConfig:
     def problems(self) -> Iterator[str]:
         if self.tensor_parallel_size > 1 and not kind(self.name).tensor_parallel:
             able = " or ".join(name for name, known in KINDS.items() if known.tensor_parallel)
-            yield f"tensor_parallel_size={self.tensor_parallel_size}: needs engine={able}"
+            yield f"tensor_parallel_size={self.tensor_parallel_size}: needs {self.key}={able}"
         if self.device is not None and not kind(self.name).takes_device:
             able = " or ".join(name for name, known in KINDS.items() if known.takes_device)
             yield (
-                f"device={self.device}: is for engine={able}; {self.name} takes what it finds"
+                f"device={self.device}: is for {self.key}={able}; {self.name} takes what it finds"
                 " (CUDA_VISIBLE_DEVICES)"
             )
         if self.batch_invariant and not kind(self.name).batch_invariant:
             able = " or ".join(name for name, known in KINDS.items() if known.batch_invariant)
-            yield f"batch_invariant=true: needs engine={able}, on a GPU"
+            yield f"batch_invariant=true: needs {self.key}={able}, on a GPU"
+
+
+class VerifierEngine(EngineConfig):
+    """The verifier's engine in the place of the engine; `verifier_engine` makes it."""
+
+    key = "verifier.engine"
+    lighter = "verifier.context or verifier.batch_size"
 
 
 @dataclass
@@ -251,11 +267,10 @@ class RunConfig:
         if not self.stages:
             yield f"stages=[]: nothing to do; name some of {', '.join(STAGES)}"
         yield from bad_folder_name("tag", self.tag)
-        for line in verifier_engine(self).problems():
-            yield f"verifier.engine.{line.replace('engine=', 'verifier.engine=')}"
+        yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
 
 
-def verifier_engine(cfg: RunConfig) -> EngineConfig:
+def verifier_engine(cfg: RunConfig) -> VerifierEngine:
     """The engine that the verifier runs in: the kind of the run's, unless `verifier.engine` says.
 
     What is said of the machine and the process, GPU memory, kernels and (for the same kind) device,
@@ -265,7 +280,7 @@ def verifier_engine(cfg: RunConfig) -> EngineConfig:
     own, theirs = cfg.verifier.engine, cfg.engine
     name = own.name or theirs.name
     used = own.gpu_memory_utilization
-    return EngineConfig(
+    return VerifierEngine(
         name=name,
         batch_size=cfg.verifier.batch_size,
         tensor_parallel_size=own.tensor_parallel_size,

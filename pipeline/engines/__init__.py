@@ -143,20 +143,21 @@ def load_errors(cfg: RunConfig) -> Iterator[None]:
     except Exception as error:  # engines raise whatever their parts raise
         reason = one_line(error)
         raise TryAgain(
-            f"engine={cfg.engine.name}: could not load {cfg.model.id}: {reason}"
+            f"{cfg.engine.key}={cfg.engine.name}: could not load {cfg.model.id}: {reason}"
             + _remedy(reason, cfg)
         ) from error
 
 
 def _remedy(reason: str, cfg: RunConfig) -> str:
-    low = reason.lower()
+    low, engine, model = reason.lower(), cfg.engine, cfg.model
     if "out of memory" in low or "no available memory" in low or "kv cache" in low:
         return (
-            ". Less memory: raise engine.tensor_parallel_size (more GPUs), lower"
-            " sampling.max_tokens or engine.batch_size, or free the GPU"
+            f". Less memory: raise {engine.key}.tensor_parallel_size (more GPUs), lower"
+            f" {engine.lighter}, or free the GPU"
         )
     if "trust_remote_code" in low:
-        return ". If you trust this model's own code: model.trust_remote_code=true"
+        return f". If you trust this model's own code: {model.key}.trust_remote_code=true"
     if "unexpected keyword" in low or "unrecognized" in low:
-        return f". Check engine.args and model.engine_args: {dict(cfg.engine.args)}"
+        keys = f"{engine.key}.args" + f" and {model.key}.engine_args" * bool(model.engine_args)
+        return f". Check {keys}: {dict(model.engine_args) | dict(engine.args)}"
     return ""

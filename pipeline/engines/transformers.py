@@ -46,7 +46,7 @@ class TransformersEngine:
 
     def __init__(self, cfg: RunConfig, longest: int) -> None:  # takes prompts of any length
         self.cfg = cfg
-        device = _device(cfg.engine.device)
+        device = _device(cfg.engine.device, f"{cfg.engine.key}.device")
         transformers.utils.logging.disable_progress_bar()
         args = {"dtype": cfg.model.dtype, "device_map": {"": device}} | dict(cfg.engine.args)
         with load_errors(cfg):
@@ -293,7 +293,7 @@ def _stop_ids(model: Any, tokenizer: Any) -> set[int]:
     return {int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None}
 
 
-def _device(asked: str | None) -> torch.device:
+def _device(asked: str | None, key: str) -> torch.device:
     """The device asked for; else the GPU, Apple's GPU or the CPU, the first that is there.
 
     Raises:
@@ -305,7 +305,7 @@ def _device(asked: str | None) -> torch.device:
     device = {None: devices[0], "cuda": "cuda:0"}.get(asked, asked)
     if device not in devices:
         raise UserError(
-            f"engine.device={asked}: not on this machine (torch sees {', '.join(devices)}); leave"
-            " engine.device out to take the first of these, or install a torch built for it"
+            f"{key}={asked}: not on this machine (torch sees {', '.join(devices)}); leave"
+            f" {key} out to take the first of these, or install a torch built for it"
         )
     return torch.device(device)

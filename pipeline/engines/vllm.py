@@ -51,7 +51,7 @@ class VllmEngine:
 
     def __init__(self, cfg: RunConfig, longest: int) -> None:
         self.cfg = cfg
-        vllm, self.on_cpu = _import(cfg.engine.batch_invariant)
+        vllm, self.on_cpu = _import(cfg.engine.batch_invariant, cfg.engine.key)
         args = self._arguments(longest)
         with load_errors(cfg), tamed(), _without("llvmlite.binding.ffi"):
             self.llm = vllm.LLM(**args)
@@ -229,7 +229,7 @@ def _cache_bytes(cfg: RunConfig, longest: int) -> int:
     return max(sequence, min(2 * cfg.engine.batch_size * sequence, _GIB))
 
 
-def _import(batch_invariant: bool = False) -> tuple[Any, bool]:
+def _import(batch_invariant: bool = False, key: str = "engine") -> tuple[Any, bool]:
     """Import vLLM in a quiet and, on a CPU, a light configuration; says whether it is a CPU build.
 
     Raises:
@@ -246,14 +246,14 @@ def _import(batch_invariant: bool = False) -> tuple[Any, bool]:
         from vllm.platforms import current_platform
     except ImportError as error:
         raise UserError(
-            f"engine=vllm: vLLM cannot be imported ({error}). On a GPU machine: pip install -e"
-            ' ".[vllm]"; on a CPU: make demo sets it up; or use engine=transformers'
+            f"{key}=vllm: vLLM cannot be imported ({error}). On a GPU machine: pip install -e"
+            f' ".[vllm]"; on a CPU: make demo sets it up; or use {key}=transformers'
         ) from error
     if current_platform.is_unspecified():
         raise UserError(
-            "engine=vllm: this vLLM is built for GPUs and no GPU is visible (CUDA_VISIBLE_DEVICES="
+            f"{key}=vllm: this vLLM is built for GPUs and no GPU is visible (CUDA_VISIBLE_DEVICES="
             f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}); run on a GPU node, or use"
-            " engine=transformers"
+            f" {key}=transformers"
         )
     old = current_platform.is_cuda() and not current_platform.has_device_capability(80)
     if batch_invariant and old:

@@ -1,4 +1,4 @@
-"""A generator model before it is loaded: where it is, its tokenizer, its context, its identity."""
+"""A model before it is loaded: where it is, its tokenizer, its context, its identity."""
 
 import hashlib
 from functools import cache
@@ -22,15 +22,15 @@ def locate(cfg: ModelConfig) -> str:
     local = find_local(cfg.id)
     if local is not None:
         if not (local / "config.json").is_file():
-            raise UserError(f"model.id={cfg.id}: {local} holds no config.json, so no model")
+            raise UserError(f"{cfg.key}.id={cfg.id}: {local} holds no config.json, so no model")
         return str(local.resolve())
     if cfg.id.startswith(("/", "./", "../", "~")) or cfg.id.count("/") != 1:
         parent = find_local(str(Path(cfg.id).parent))
         names = sorted(p.name for p in parent.iterdir() if p.is_dir()) if parent else []
         siblings = f" (there: {', '.join(names[:20])})" if names else ""
         raise UserError(
-            f"model.id={cfg.id}: no such folder{siblings}; give a folder with a Hugging Face model,"
-            " or a hub id OWNER/NAME"
+            f"{cfg.key}.id={cfg.id}: no such folder{siblings}; give a folder with a Hugging Face"
+            " model, or a hub id OWNER/NAME"
         )
     return cfg.id
 
@@ -47,7 +47,7 @@ def tokenizer(cfg: ModelConfig) -> Any:
     digits = tokenizer("1", add_special_tokens=False)["input_ids"]
     if not digits:  # transformers makes up an empty one
         raise UserError(
-            f"model.id={cfg.id}: could not be loaded: its tokenizer knows no digits; are"
+            f"{cfg.key}.id={cfg.id}: could not be loaded: its tokenizer knows no digits; are"
             " tokenizer.json and its companions missing?"
         )
     return tokenizer
@@ -59,17 +59,19 @@ def context(cfg: ModelConfig) -> int:
     Raises:
         UserError: when neither `model.context` nor the model's own config says it.
     """
-    config = _config(cfg.id, cfg.revision, cfg.trust_remote_code).get_text_config()
+    config = _config(cfg).get_text_config()
     stated = (cfg.context, getattr(config, "max_position_embeddings", None))
     limits = [int(limit) for limit in stated if limit]
     if not limits:
-        raise UserError(f"model.context: {cfg.id} does not state its context; set model.context=N")
+        raise UserError(
+            f"{cfg.key}.context: {cfg.id} does not state its context; set {cfg.key}.context=N"
+        )
     return min(limits)
 
 
 def cache_bytes_per_token(cfg: ModelConfig) -> int | None:
     """Bytes of key-value cache that a token takes in 16 bits; None for what is no plain decoder."""
-    config = _config(cfg.id, cfg.revision, cfg.trust_remote_code)
+    config = _config(cfg)
     heads = getattr(config, "num_attention_heads", None)
     layers = getattr(config, "num_hidden_layers", None)
     if not heads or not layers:
@@ -88,7 +90,7 @@ def fingerprint(cfg: ModelConfig) -> str:
     """
     folder = Path(locate(cfg))
     if not folder.is_dir():
-        commit = getattr(_config(cfg.id, cfg.revision, cfg.trust_remote_code), "_commit_hash", None)
+        commit = getattr(_config(cfg), "_commit_hash", None)
         return f"{cfg.id}@{commit or cfg.revision or 'unknown'}"
     files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".json"))
     small = sum(p.stat().st_size for p in files) <= _HASH_WHOLE_UP_TO
@@ -105,22 +107,27 @@ def fingerprint(cfg: ModelConfig) -> str:
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
+def _config(cfg: ModelConfig) -> Any:
+    return _read_config(cfg.key, cfg.id, cfg.revision, cfg.trust_remote_code)
+
+
 @cache
-def _config(model_id: str, revision: str | None, trust: bool) -> Any:
+def _read_config(key: str, name: str, revision: str | None, trust: bool) -> Any:
     from transformers import AutoConfig
 
-    cfg = ModelConfig(name="", id=model_id, revision=revision, trust_remote_code=trust)
+    cfg = ModelConfig(name="", id=name, revision=revision, trust_remote_code=trust)
+    cfg.key = key
     return _from_hub(cfg, AutoConfig.from_pretrained)
 
 
 def _from_hub(cfg: ModelConfig, load: Any) -> Any:
     try:
-        with from_hub(f"model.id={cfg.id}", OFFLINE.capitalize()):
+        with from_hub(f"{cfg.key}.id={cfg.id}", OFFLINE.capitalize()):
             return load(locate(cfg), revision=cfg.revision, trust_remote_code=cfg.trust_remote_code)
     except UserError as error:
         if "trust_remote_code" not in str(error.__cause__):
             raise
         raise UserError(
-            f"model.id={cfg.id}: this model brings Python code of its own, which runs only if"
-            " you allow it: read that code, then set model.trust_remote_code=true"
+            f"{cfg.key}.id={cfg.id}: this model brings Python code of its own, which runs only if"
+            f" you allow it: read that code, then set {cfg.key}.trust_remote_code=true"
         ) from error

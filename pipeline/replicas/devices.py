@@ -29,23 +29,23 @@ def shares(cfg: RunConfig) -> list[Share]:
     Raises:
         UserError: when there are too few GPUs, or one of them is named.
     """
-    replicas, size = cfg.engine.replicas, cfg.engine.tensor_parallel_size
+    key, replicas, size = cfg.engine.key, cfg.engine.replicas, cfg.engine.tensor_parallel_size
     if (cfg.engine.device or "").startswith("cuda:"):
         raise UserError(
-            f"engine.device={cfg.engine.device} with engine.replicas={replicas}: each replica gets"
-            " a GPU of its own; write engine.device=cuda, and choose which with"
+            f"{key}.device={cfg.engine.device} with {key}.replicas={replicas}: each replica gets"
+            f" a GPU of its own; write {key}.device=cuda, and choose which with"
             " CUDA_VISIBLE_DEVICES"
         )
     if on_gpus(cfg):
-        groups = gpu_groups(visible_gpus(), replicas, size)
+        groups = gpu_groups(visible_gpus(), replicas, size, key)
         return [Share({"CUDA_VISIBLE_DEVICES": group}) for group in groups]
     groups_of_cores = core_groups(_cores(), replicas)
     even = (os.cpu_count() or 1) // replicas  # where a process cannot be bound to cores
     return [Share(_threads((len(group) or even) // size), group) for group in groups_of_cores]
 
 
-def gpu_groups(gpus: Sequence[str], replicas: int, size: int) -> list[str]:
-    """CUDA_VISIBLE_DEVICES of each replica: `size` consecutive GPUs.
+def gpu_groups(gpus: Sequence[str], replicas: int, size: int, key: str = "engine") -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each replica of an engine: `size` consecutive GPUs.
 
     Raises:
         UserError: when `replicas * size` are more than there are.
@@ -58,9 +58,9 @@ def gpu_groups(gpus: Sequence[str], replicas: int, size: int) -> list[str]:
     needed = replicas * size
     if needed > len(gpus):
         most = len(gpus) // size
-        remedy = f"set engine.replicas={most}" if most else "run on a node with more GPUs"
+        remedy = f"set {key}.replicas={most}" if most else "run on a node with more GPUs"
         raise UserError(
-            f"engine.replicas={replicas} with engine.tensor_parallel_size={size} needs"
+            f"{key}.replicas={replicas} with {key}.tensor_parallel_size={size} needs"
             f" {needed} GPUs, and {len(gpus) or 'none'} can be used here (CUDA_VISIBLE_DEVICES="
             f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}); {remedy}, or ask for"
             f" {needed} GPUs"

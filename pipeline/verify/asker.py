@@ -1,16 +1,14 @@
 """The verifier behind the verify stage: candidates in, log-probs of its labels out."""
 
-import contextlib
 import dataclasses
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError, one_line
-from pipeline.config.settings import ModelConfig, RunConfig, verifier_engine
+from pipeline.base.errors import TryAgain, UserError, one_line
+from pipeline.config.settings import RunConfig, VerifierModel, verifier_engine
 from pipeline.engines import labels
 from pipeline.prepare import models
 from pipeline.store.runfolder import Run
@@ -25,7 +23,7 @@ def as_model(cfg: RunConfig) -> RunConfig:
     v = cfg.verifier
     assert v.id is not None
     keys = ("name", "id", "revision", "dtype", "context", "trust_remote_code")
-    model = ModelConfig(**{key: getattr(v, key) for key in keys})
+    model = VerifierModel(**{key: getattr(v, key) for key in keys})
     return dataclasses.replace(cfg, model=model, engine=verifier_engine(cfg))
 
 
@@ -63,8 +61,8 @@ class Asker:
             ids = [prompt.token_ids for prompt in prompts]
             logprobs = self.engine.next_logprobs(ids, self.prompts.label_ids)
         except Exception as error:  # engines raise whatever their parts raise
-            raise UserError(
-                f"engine={self.kind} failed while verifying: {one_line(error)}."
+            raise TryAgain(
+                f"verifier.engine={self.kind} failed while verifying: {one_line(error)}."
                 " Verdicts that were written are kept; the same command continues (out of memory:"
                 " lower verifier.batch_size, or verifier.context)"
             ) from error
@@ -75,16 +73,3 @@ class Asker:
                 " verifier.dtype=float32"
             )
         return logprobs, [len(p.token_ids) for p in prompts], [p.cut for p in prompts]
-
-
-@contextlib.contextmanager
-def named_as_verifier() -> Iterator[None]:
-    """Errors of what loads models name the model's keys; inside they name the verifier's."""
-    try:
-        yield
-    except UserError as error:
-        text = re.sub(r"\bmodel\.(?=id|revision|dtype|context|trust)", "verifier.", str(error))
-        text = text.replace("sampling.max_tokens or engine.batch_size", "verifier.context")
-        text = text.replace("engine.args and model.engine_args", "engine.args")
-        text = re.sub(r"(?<![\w.])engine(?=[.=]\w)", "verifier.engine", text)
-        raise UserError(text) from error

@@ -19,7 +19,7 @@ from pipeline.store.columns import VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import quality, store, survey
-from pipeline.verify.asker import Asker, as_model, named_as_verifier
+from pipeline.verify.asker import Asker, as_model
 from pipeline.verify.prompts import Candidate, Prompts, read_template, uses_answer
 from pipeline.verify.survey import Survey
 from verifiers.judge import guards
@@ -35,6 +35,7 @@ def verify(run: Run) -> None:
     Raises:
         UserError: without attempts, when the verifier or its prompt cannot be used, or its labels
             show that it does not work as a verifier.
+        TryAgain: when its engine cannot be loaded or breaks.
     """
     if run.cfg.verifier.id is None:
         note(
@@ -42,13 +43,17 @@ def verify(run: Run) -> None:
             " repeated_pattern, and Verifier-Only and Verifier Probe cannot be had"
         )
         return
-    # Another engine than the one that sampled may judge: verdicts have an identity of their own.
-    identity = runfolder.identity(run.cfg)
-    runfolder.check_same(run, {k: v for k, v in identity.items() if k != "engine.name"})
+    engine, sampled = run.cfg.engine.name, runfolder.read_manifest(run).get("identity", {})
+    if sampled.get("engine.name", engine) != engine:
+        raise UserError(
+            f"engine.name={engine}: {run.path} was sampled with {sampled['engine.name']}; the"
+            f" verifier's engine is verifier.engine.name={engine}"
+        )
+    runfolder.check_same(run, runfolder.identity(run.cfg))
     template = read_template(run.cfg.verifier)
     if not run.questions or not run.attempts.exists():
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
-    with lease.held(run.path / "verify.lease", "verifying", wait=True), named_as_verifier():
+    with lease.held(run.path / "verify.lease", "verifying", wait=True):
         judge = as_model(run.cfg)
         settings = store.identity(run.cfg, judge, template)
         if records.settings(store.record(run)) not in ({}, settings):  # refused while all is there
