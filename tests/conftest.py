@@ -13,6 +13,7 @@ import pytest
 from forked import BATCH, TRIALS, Attempts, Command, Forker, forking, stored
 from hypothesis import settings
 
+from benchmarks.servers import Server, serving
 from pipeline.config import compose
 
 # Two test processes on two cores: more threads in each would only wait for each other.
@@ -29,7 +30,7 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.load_profile("fixed")
 
 # Files of one group run one after the other in one process and share what is dear to make.
-ENGINE = ("crash", "run", "verify_stage", "vllm_names", "workers")
+ENGINE = ("crash", "faulty_proxy", "run", "servers", "verify_stage", "vllm_names", "workers")
 TOGETHER = {f"tests/test_{name}.py": "engine" for name in ENGINE}
 
 BEGAN = time.monotonic()
@@ -151,3 +152,11 @@ def whole_run(forker: Forker, prepared: Path) -> tuple[Path, str]:
 def reference(whole_run: tuple[Path, str]) -> tuple[Path, Attempts]:
     """The same run, and its attempts."""
     return whole_run[0], stored(whole_run[0])
+
+
+@pytest.fixture(scope="session")
+def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """vLLM's own server with the embedded model; many at a time, as the engine of `reference`."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    with serving(tiny_model, log, "--max-num-seqs", BATCH.partition("=")[2]) as started:
+        yield started

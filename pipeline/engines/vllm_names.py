@@ -51,7 +51,8 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
     "vllm.config:CompilationConfig": ("static_forward_context",),
     "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase": ("get_attn_backend",),
     "vllm.v1.attention.backend:AttentionBackend": ("get_name",),
-    # What only tests use.
+    # What only tests and benchmarks use.
+    "vllm.v1.engine:utils": ("get_mp_context",),
     "vllm.sampling_params:RepetitionDetectionParams": (),
     "vllm.platforms:_current_platform": (),
     "vllm.platforms.interface:UnspecifiedPlatform": (),
