@@ -4,8 +4,6 @@ Over trials of these questions: Wald, Wilson, bootstrap of trials. With question
 clustered, bootstrap of questions. ``scoring.studies.coverage`` measures what they cover.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

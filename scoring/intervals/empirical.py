@@ -21,8 +21,6 @@ A question borrows from the others as much as it lacks trials of its own, so num
 not depend on difficulty (``docs/scoring.md``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

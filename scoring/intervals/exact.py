@@ -3,8 +3,6 @@
 Bayes@N: Hariri et al., arXiv 2510.04265, Algorithm 1; its interval (section 2.5) approximates this.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

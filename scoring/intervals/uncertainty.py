@@ -5,8 +5,6 @@ are asked. The standard error over questions that most harnesses print holds bot
 questions' means in it are noisy: the questions' own part is what is left without the trials' part.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -10,8 +10,6 @@ nu_ak = 1 + (prior counts) + (counts), whose sum is T_a = 1 + C + D_a + N_a: the
 here questions may have different numbers of trials.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Source: MaP (Wang et al., 2025), appendix C.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy.typing as npt

@@ -5,8 +5,6 @@ Definitions as documented for the authors' library, of scores in arXiv 2510.0426
 from their variances and covariance to first order (delta method).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ Let r_1 < ... < r_L be the distinct weights and A_l the probability of an attemp
 most r_l. The best of k attempts earns r_L - sum_{l<L} (r_{l+1} - r_l) A_l^k on average.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ follow from credits A_0..A_k, what k attempts earn when j of them are correct; h
 fractions, so that ties of two models are ties. A blend over the data set has two tables.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

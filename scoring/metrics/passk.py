@@ -4,8 +4,6 @@ Formulas from Hariri et al., "Don't Pass@k", arXiv 2510.04265 (equations 21 and 
 al., arXiv 2107.03374, and Yao et al., arXiv 2406.12045.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from scoring.numerics.checks import Short, check_k

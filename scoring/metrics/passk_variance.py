@@ -33,8 +33,6 @@ The variance of the posterior says how far p is left open, not how much the esti
 in another run. Whether Pass@k changed is judged by :func:`pass_at_k_sigma`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -19,8 +19,6 @@ A score that asks only how many of k attempts are correct is a list of credits f
 >>> del FAMILIES["most@"]
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import math

@@ -6,8 +6,6 @@ posterior, equation 9. Equations are those of Hariri et al., "Don't Pass@k", arX
 and 24 after Liu et al., arXiv 2412.13147.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

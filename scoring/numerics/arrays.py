@@ -4,8 +4,6 @@ Masks need care: NumPy drops a mask that it does not see, as in a list of masked
 lies under it would count.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checking the arguments that are not arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, Literal

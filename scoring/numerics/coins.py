@@ -1,7 +1,5 @@
 """Biased coins with a known mean, and the random numbers behind every simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -17,8 +17,6 @@ T = alpha + beta. Variances and covariances are a product of factors times one m
 factors, so that two nearly equal numbers are never subtracted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any

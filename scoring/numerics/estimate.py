@@ -5,8 +5,6 @@ Its posterior is a tuple: a function of module level, and its first arguments, h
 part of the key of a table; Beta parameters, vectors, follow, and it returns vectors of moments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 

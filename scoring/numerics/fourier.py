@@ -13,8 +13,6 @@ the coefficients of the Fourier series of the density of S on an interval of len
 which S has a probability below 1e-14 on either side. Inputs are taken as checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise

@@ -5,8 +5,6 @@ category, shape ``(..., M, C + 1)``: leading axes are free (models, data sets, r
 question's number of trials is the sum of its counts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 

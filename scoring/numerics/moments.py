@@ -4,8 +4,6 @@ Leading axes are free (models, data sets, bootstrap replicates). Notation and so
 of ``scoring.metrics.bayes``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

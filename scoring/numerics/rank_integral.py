@@ -7,8 +7,6 @@ converges fast. A model without uncertainty puts its mass on a single point, whi
 hold: it has nodes of its own at (mu_j, u), where u in (0, 1) orders the models tied there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bootstrap over trials, on counts; public as part of :mod:`scoring.ranking.trajectory`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Giving results their form: means over questions, and intervals."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ over the mean q, are quadratures. For more outcomes the posterior of q given s i
 Dirichlet with the same mode and curvature, which is exact for s -> 0 and s -> infinity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

@@ -6,8 +6,6 @@ the difference of their scores (Hariri et al., arXiv 2510.04265, section 2.5): :
 kind is another matter (Miller, arXiv 2411.00640): :func:`paired_questions`.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -12,8 +12,6 @@ N counts trials of a run of its own, scored without the pilot. Source: follows f
 arXiv 2510.04265, equation 15 and sections 2.5 and 2.7.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ Tables 1 and 2 of the paper are consecutive z, dense, z = 1.645 (one-sided 95 %)
 and 2.7.1, and for the agreement of two rankings, tau_b, appendix F.1.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

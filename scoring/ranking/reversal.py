@@ -9,8 +9,6 @@ Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-tr
 C = 1, and section 2.5.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-tr
 2025), section 3.1, for tau; arXiv 2510.04265, section 2.7, for tau_b; the bootstrap is in neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ the number of threads and replicates, and can be drawn again alone. Memory is th
 thread.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Sequence

@@ -20,8 +20,6 @@ Needs numba, which ``import scoring`` alone does not. Source: Hariri et al., "Do
 arXiv 2510.04265, sections 2.7, 3.1 and 3.3.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable, Sequence

@@ -12,8 +12,6 @@ is made for one of them:
 All errors are a ValueError: an unknown method, numbers out of range, p of a wrong shape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 

@@ -6,8 +6,6 @@ grow by adding rows. Models are the innermost axis, so that one question of all 
 up at once, and are in the order of the gold ranking, best first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -11,8 +11,6 @@ Source: arXiv 2510.04265, section 2.7. Updated models with non-uniform priors ar
 outside [0, 1], shapes that do not fit. A seed is a whole number, at least 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ Source: arXiv 2510.04265, the version with twenty models, section 2.8. All error
 numbers out of range, shapes of another form. A seed is a whole number, at least 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
