@@ -56,16 +56,22 @@ def load(settings: Sequence[str]) -> RunConfig:
             chosen.append(f"{key}={text}")
         else:
             single.append(setting)
+    node, names = copy.deepcopy(_composed(CONFIGS, tuple(chosen)))
+    files = {group: f"configs/{group}/{name}.yaml" for group, name in names.items()}
+    return _finished(node, single, lambda group: files.get(group, "configs/config.yaml"))
+
+
+@functools.lru_cache(maxsize=512)  # nine tenths of a load; plans of many runs choose the same again
+def _composed(configs: Path, chosen: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+    """What Hydra makes of the files that are chosen, and their names by group."""
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            node = compose("config", overrides=chosen, return_hydra_config=True)
+        with initialize_config_dir(str(configs), version_base="1.3"):
+            node = compose("config", overrides=list(chosen), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
         raise overrides.explained(error, RunConfig) from error
     with open_dict(node):
-        names = node.pop("hydra").runtime.choices
-    files = {group: f"configs/{group}/{name}.yaml" for group, name in names.items()}
-    return _finished(node, single, lambda group: files.get(group, "configs/config.yaml"))
+        return node, dict(node.pop("hydra").runtime.choices)
 
 
 def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
