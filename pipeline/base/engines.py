@@ -20,6 +20,7 @@ class Kind:
     tensor_parallel: bool  # whether one model can be spread over several GPUs
     batch_invariant: bool  # whether it has kernels whose results do not depend on the batch
     takes_device: bool  # whether `engine.device` says where it runs; else what is installed does
+    served: bool = False  # whether it runs elsewhere and is reached over HTTP
     cpu_build: str | None = None  # the distribution that, where it is installed, runs on no GPU
 
     @property
@@ -43,6 +44,14 @@ KINDS = {
         tensor_parallel=False,
         batch_invariant=False,
         takes_device=True,
+    ),
+    "openai": Kind(
+        "pipeline.engines.openai:OpenAIEngine",
+        needs=(("httpx",),),
+        tensor_parallel=False,
+        batch_invariant=False,
+        takes_device=False,
+        served=True,
     ),
 }
 

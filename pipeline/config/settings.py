@@ -8,6 +8,7 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
+from urllib.parse import urlsplit
 
 from omegaconf import MISSING
 
@@ -27,7 +28,8 @@ class ModelConfig:
 
     key = "model"  # where these settings stand, for messages
     name: str = MISSING
-    id: str = MISSING  # Hugging Face hub id, or a local folder
+    id: str = MISSING  # Hugging Face hub id, or a local folder; of a server, any name
+    tokenizer: str | None = None  # hub id or folder, where it is not the model's own
     revision: str | None = None
     checkpoint: str | None = None  # one of a family, for an `id` that interpolates it
     table_id: int | None = None  # the paper's Table 6
@@ -155,9 +157,27 @@ class EngineConfig:
     # What a million tokens of prompts and of completions cost, in whatever money one counts in.
     price_in: float | None = limited(None, "[0, inf)")
     price_out: float | None = limited(None, "[0, inf)")
-    args: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)  # of a server: fields of every request
+    # engine=openai: addresses that end in /v1, all of one model; an API key is only ever read from
+    # the environment.
+    url: list[str] = field(default_factory=list)
+    served_name: str | None = None  # of the model; default: the only one, or model.id
+    key_env: str = "OPENAI_API_KEY"
+    # completions and generate: token ids; chat: chat turns; auto: token ids where it takes them
+    api: str = limited("auto", one_of=("auto", "completions", "chat", "generate"))
+    # Of what a run asks for, what a server may lack.
+    allow_missing: list[str] = limited([], one_of=("logprobs", "prompt_logprobs"))
+    patience_s: float = limited(300.0, "[0, inf)")  # a failing request is sent again for so long
+    timeout_s: float = limited(3600.0, "(0, inf)")  # of one request
 
     def problems(self) -> Iterator[str]:
+        served = kind(self.name).served
+        if served and not self.url:
+            yield f"url: no value; engine={self.name} asks a server: {self.key}.url=http://HOST:8000/v1"
+        if self.url and not served:
+            yield f"url={self.url}: is for engine=openai; {self.name} loads the model itself"
+        for url in self.url:
+            yield from _bad_address(url)
         if self.tensor_parallel_size > 1 and not kind(self.name).tensor_parallel:
             able = " or ".join(name for name, known in KINDS.items() if known.tensor_parallel)
             yield f"tensor_parallel_size={self.tensor_parallel_size}: needs {self.key}={able}"
@@ -177,6 +197,15 @@ class VerifierEngine(EngineConfig):
 
     key = "verifier.engine"
     lighter = "verifier.context or verifier.batch_size"
+
+
+def _bad_address(url: str) -> Iterator[str]:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        yield f"url={url}: no address of a server; write http://HOST:8000/v1"
+    elif parts.username or parts.password or parts.query or parts.fragment:
+        # Not shown again: it may hold a key.
+        yield "url: only the address; a key goes into the environment variable of engine.key_env"
 
 
 @dataclass
@@ -206,6 +235,9 @@ class VerifierEngineConfig:
     """The program that the verifier runs in; see `verifier_engine` for what is left null."""
 
     name: str | None = limited(None, one_of=tuple(KINDS))
+    url: list[str] = field(default_factory=list)
+    served_name: str | None = None
+    key_env: str | None = None
     tensor_parallel_size: int = limited(1, "[1, inf)")  # GPUs
     gpu_memory_utilization: float | None = limited(None, "(0, 1]")
     device: str | None = None
@@ -275,10 +307,13 @@ def verifier_engine(cfg: RunConfig) -> VerifierEngine:
 
     What is said of the machine and the process, GPU memory, kernels and (for the same kind) device,
     counts for both; what is said of the generator's model, `engine.args` and GPUs that it is
-    spread over, does not.
+    spread over, does not. A generator's server has no verifier: without an address of its own it
+    runs here, in vLLM.
     """
     own, theirs = cfg.verifier.engine, cfg.engine
-    name = own.name or theirs.name
+    name = own.name or ("openai" if own.url else theirs.name)
+    if kind(name).served and own.name is None and not own.url:
+        name = "vllm"
     used = own.gpu_memory_utilization
     return VerifierEngine(
         name=name,
@@ -288,4 +323,11 @@ def verifier_engine(cfg: RunConfig) -> VerifierEngine:
         batch_invariant=theirs.batch_invariant and kind(name).batch_invariant,
         device=own.device or (theirs.device if name == theirs.name else None),
         args=dict(own.args),
+        url=list(own.url),
+        served_name=own.served_name,
+        key_env=own.key_env or theirs.key_env,
+        in_flight=theirs.in_flight if kind(name).served else None,
+        patience_s=theirs.patience_s,
+        timeout_s=theirs.timeout_s,
+        api="completions" if kind(name).served else "auto",  # labels are tokens
     )

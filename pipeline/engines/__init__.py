@@ -5,7 +5,7 @@ moment it is finished, in any order.
 """
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,16 +16,19 @@ from pipeline.base.engines import kind
 from pipeline.base.errors import TryAgain, UserError, one_line
 from pipeline.config.settings import RunConfig
 
+Rows = Sequence[Mapping[str, Any]]  # of the questions table
+
 
 @dataclass(frozen=True)
 class Request:
-    """One attempt to be made: which, from which tokens, with which seed, how long at most."""
+    """One attempt to be made: which, from which prompt, with which seed, how long at most."""
 
     question_id: str
     trial: int
-    prompt_token_ids: list[int]
+    prompt_token_ids: list[int] | None
     max_tokens: int
     seed: int | None
+    messages: list[dict[str, str]] | None = None  # chat turns, where there are no token ids
 
 
 @dataclass(frozen=True)
@@ -34,23 +37,31 @@ class Completion:
 
     It is a finished attempt if its reason is one of `store.columns.FINISHED`. For any other (abort,
     error, whatever an engine may say) the rest means nothing and the attempt is owed as before.
-    Times are Unix seconds: handed to the engine, first token there, last token there.
+    Times are Unix seconds: handed to the engine, first token there (None where an answer comes
+    whole), last token there. A server may count tokens and not name them.
     """
 
     request: Request
     text: str
     finish_reason: str  # "stop", "length", "repetition"; or why it is not finished
-    token_ids: list[int]
+    token_ids: list[int] | None
     logprobs: list[float] | None
     started: float
-    first_token: float
+    first_token: float | None
     finished: float
+    prompt_tokens: int | None = None  # as a server counts them
+    completion_tokens: int | None = None
+
+    @property
+    def tokens(self) -> int | None:
+        """How many were sampled; None where nobody says."""
+        return self.completion_tokens if self.token_ids is None else len(self.token_ids)
 
 
 class Engine(Protocol):
     """What the stages need of an engine."""
 
-    def __init__(self, cfg: RunConfig, longest: int) -> None:
+    def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         """Load the model; see `load`."""
 
     @staticmethod
@@ -84,19 +95,20 @@ class Engine(Protocol):
         """Free the memory, so that another model can be loaded in this process."""
 
 
-def load(cfg: RunConfig, longest: int) -> Engine:
+def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
     """Load the engine that the configuration names.
 
     Args:
         cfg: the run's configuration.
         longest: the most tokens, prompt and completion together, of any request.
+        rows: the questions table, which a server is tried on before anything is asked of it.
 
     Raises:
         UserError: when there is no such engine, or it is not installed, finds no device, or cannot
             load the model.
     """
     make: type[Engine] = kind(cfg.engine.name).made_by
-    return make(cfg, longest)
+    return make(cfg, longest, rows)
 
 
 def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], bool]:

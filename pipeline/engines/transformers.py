@@ -24,7 +24,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig, SamplingConfig
-from pipeline.engines import Completion, Request, load_errors, pull, text_of
+from pipeline.engines import Completion, Request, Rows, load_errors, pull, text_of
 from pipeline.prepare import models
 
 _POSITIONS = 256  # of a prompt whose float32 log-probs of the whole vocabulary are held at once
@@ -44,7 +44,8 @@ class TransformersEngine:
     (attn_implementation, device_map).
     """
 
-    def __init__(self, cfg: RunConfig, longest: int) -> None:  # takes prompts of any length
+    # Takes prompts of any length.
+    def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         self.cfg = cfg
         device = _device(cfg.engine.device, f"{cfg.engine.key}.device")
         transformers.utils.logging.disable_progress_bar()
@@ -93,7 +94,7 @@ class TransformersEngine:
                 batch.cancelled.set()
 
     def _decode(self, batch: "_Batch") -> None:
-        ids, mask = self._left_padded([r.prompt_token_ids for r in batch.requests])
+        ids, mask = self._left_padded([r.prompt_token_ids or [] for r in batch.requests])
         try:
             self.model.generate(
                 input_ids=ids,

@@ -22,7 +22,7 @@ from pipeline.base import environment
 from pipeline.base.children import tamed
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Request, load_errors, pull, text_of
+from pipeline.engines import Completion, Request, Rows, load_errors, pull, text_of
 from pipeline.prepare import models
 
 # Read when vLLM is imported.
@@ -49,7 +49,7 @@ _ABORTED = SimpleNamespace(token_ids=(), finish_reason="abort")  # as vLLM's own
 class VllmEngine:
     """The vLLM engine of one model; see `pipeline.engines.Engine`."""
 
-    def __init__(self, cfg: RunConfig, longest: int) -> None:
+    def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         self.cfg = cfg
         vllm, self.on_cpu = _import(cfg.engine.batch_invariant, cfg.engine.key)
         args = self._arguments(longest)
@@ -95,6 +95,8 @@ class VllmEngine:
                 "kv_cache_memory_bytes": _cache_bytes(cfg, longest),
             }
             del args["gpu_memory_utilization"]
+        if cfg.model.tokenizer is not None:
+            args["tokenizer"] = models.locate(models.of_tokenizer(cfg.model))
         return args | dict(cfg.model.engine_args) | dict(cfg.engine.args)
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:

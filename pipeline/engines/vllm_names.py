@@ -77,6 +77,7 @@ PARAMETERS: dict[str, Sequence[str]] = {
     "vllm.sampling_params:RepetitionDetectionParams": ("max_pattern_size", "min_count"),
     "vllm.engine.arg_utils:EngineArgs": (
         "model",
+        "tokenizer",
         "revision",
         "dtype",
         "trust_remote_code",

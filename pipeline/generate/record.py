@@ -71,7 +71,7 @@ class Session:
     def add(self, completion: Completion) -> None:
         """Count one finished attempt."""
         self.record["attempts"] += 1
-        self.record["completion_tokens"] += len(completion.token_ids)
+        self.record["completion_tokens"] += completion.tokens or 0
         self.record["truncated"] += completion.finish_reason in CUT
         self.record["boxed"] += "\\boxed" in completion.text
 

@@ -4,7 +4,7 @@ from pipeline.base.console import note
 from pipeline.base.errors import TryAgain
 from pipeline.generate.tidy import leave
 from pipeline.generate.worker import work
-from pipeline.prepare import models
+from pipeline.prepare import served
 from pipeline.store import heartbeat, runfolder, shards
 from pipeline.store.runfolder import Run
 
@@ -22,8 +22,8 @@ def generate(run: Run) -> bool:
         TryAgain: when the engine cannot be loaded or broke, or attempts are owed that nobody makes.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
-    weights = {"model.weights": models.fingerprint(run.cfg.model)}
-    runfolder.check_same(run, runfolder.identity(run.cfg) | weights)
+    weights = served.weights(run.cfg, served.kept(run))
+    runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     damage = shards.Damage()
     if (
         not runfolder.owed(run, damage)

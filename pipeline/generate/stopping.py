@@ -70,7 +70,9 @@ def engine_errors(
 ) -> Iterator[None]:
     """Turn what an engine raises into one readable line.
 
-    `excused`: whether an error is none, because the worker is being stopped.
+    Args:
+        run: the run folder.
+        excused: whether an error is none, because the worker is being stopped.
     """
     try:
         yield

@@ -92,10 +92,11 @@ class _Worker:
             return
         if self.shown:
             note(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
-        longest = max(len(r["prompt_token_ids"]) + r["max_tokens"] for r in self.rows.values())
+        rows = list(self.rows.values())
+        longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
         try:
             with stopping.at_once(self.stop), self.beat.awaiting(heartbeat.LOAD_S):
-                engine = engines.load(run.cfg, longest)
+                engine = engines.load(run.cfg, longest, rows)
         except stopping.StopNow:
             raise self._interrupted() from None
         self.session.loaded(owed, engine.describe())
@@ -207,6 +208,7 @@ class _Worker:
             question_id=question_id,
             trial=trial,
             prompt_token_ids=row["prompt_token_ids"],
+            messages=questions_table.messages(row),
             max_tokens=row["max_tokens"],
             seed=None if seed is None else seed + trial,
         )

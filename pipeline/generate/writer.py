@@ -161,16 +161,17 @@ class AttemptWriter:
 
 def row_of(completion: Completion) -> dict[str, Any]:
     """A finished attempt as a row of the table."""
+    prompt, tokens = completion.request.prompt_token_ids, completion.token_ids
     return {
         "question_id": completion.request.question_id,
         "trial": completion.request.trial,
         "seed": completion.request.seed,
         "text": completion.text,
         "finish_reason": completion.finish_reason,
-        "prompt_tokens": len(completion.request.prompt_token_ids),
-        "completion_tokens": len(completion.token_ids),
+        "prompt_tokens": completion.prompt_tokens if prompt is None else len(prompt),
+        "completion_tokens": completion.tokens,
         # Typed arrays: eight times smaller than lists, should attempts wait for the disk.
-        "token_ids": np.asarray(completion.token_ids, dtype=np.int32),
+        "token_ids": None if tokens is None else np.asarray(tokens, dtype=np.int32),
         "logprobs": None
         if completion.logprobs is None
         else np.asarray(completion.logprobs, dtype=np.float32),

@@ -1,5 +1,6 @@
 """A model before it is loaded: where it is, its tokenizer, its context, its identity."""
 
+import dataclasses
 import hashlib
 from functools import cache
 from pathlib import Path
@@ -43,6 +44,7 @@ def tokenizer(cfg: ModelConfig) -> Any:
     """
     from transformers import AutoTokenizer
 
+    cfg = of_tokenizer(cfg)
     tokenizer = _from_hub(cfg, AutoTokenizer.from_pretrained)
     digits = tokenizer("1", add_special_tokens=False)["input_ids"]
     if not digits:  # transformers makes up an empty one
@@ -51,6 +53,13 @@ def tokenizer(cfg: ModelConfig) -> Any:
             " tokenizer.json and its companions missing?"
         )
     return tokenizer
+
+
+def of_tokenizer(cfg: ModelConfig) -> ModelConfig:
+    """The model whose tokenizer is used: `model.tokenizer`, or the model itself."""
+    if cfg.tokenizer is None:
+        return cfg
+    return dataclasses.replace(cfg, id=cfg.tokenizer, revision=None)
 
 
 def context(cfg: ModelConfig) -> int:

@@ -15,8 +15,9 @@ def preview(run: Run) -> None:
     Raises:
         UserError: whatever `prepare` would refuse.
     """
-    rows = questions_table.build(run)
-    runfolder.check_same(run, questions_table.identity(run, rows))
+    built = questions_table.build(run)
+    rows = built.rows
+    runfolder.check_same(run, questions_table.identity(run, built))
     planned = len(rows) * run.cfg.sampling.trials
     usage = outcomes.usage(run, [row["question_id"] for row in rows])
     owed = planned - usage.attempts
@@ -27,7 +28,8 @@ def preview(run: Run) -> None:
     tokens = owed * mean
     # Ids and log-probs take 8 bytes a token; text of mathematics about 3 bytes a token.
     size = f"{count(tokens)} tokens ({basis}), {count(11 * tokens)}B on disk before compression"
-    lengths = [len(row["prompt_token_ids"]) for row in rows]
+    # Of chat turns nobody knows the tokens; four bytes make about one.
+    lengths = [len(row["prompt_token_ids"] or row["prompt"].encode()[::4]) for row in rows]
     # Known to the token, but for attempts that came without the length of their prompt.
     unsaid = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
     prompts = run.cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unsaid

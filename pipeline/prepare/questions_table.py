@@ -1,89 +1,128 @@
 """The rows of the questions table: every question with its rendered prompt, checked and hashed."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.prepare import models, questions
+from pipeline.config.settings import RunConfig
+from pipeline.prepare import models, questions, served
+from pipeline.servers.served import Facts
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
-from prompts import PromptError, control_tokens, fill, render, turns
+from prompts import PromptError, Rendered, control_tokens, fill, render, turns
 
 
-def build(run: Run) -> list[dict[str, Any]]:
+class Built(NamedTuple):
+    """The rows of the questions table, and what a server said of itself, where there is one."""
+
+    rows: list[dict[str, Any]]
+    server: Facts | None
+
+
+def build(run: Run) -> Built:
     """The rows of the questions table, without writing anything.
 
     Raises:
-        UserError: for a problem with the data set, the model or a prompt.
+        UserError: for a problem with the data set, the model, its server or a prompt.
     """
     cfg = run.cfg
-    models.locate(cfg.model)
+    tokenizer = served.tokenizer(cfg)
+    server = served.facts(run, tokenizer)
     loaded, mended = questions.load(cfg.dataset)
     for line in mended:
         warn(f"{cfg.dataset.name}: {line}")
     if cfg.model.trust_remote_code:
         warn(f"model.trust_remote_code=true: Python code that {cfg.model.id} brings will run")
-    tokenizer = models.tokenizer(cfg.model)
-    context = models.context(cfg.model)
-    rows = [_row(cfg, question, tokenizer, context) for question in loaded]
+    context = _context(cfg, server)
+    chat = server is not None and server.api == "chat"
+    rows = [_row(cfg, question, tokenizer, context, chat) for question in loaded]
     limits = [row["max_tokens"] for row in rows]
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} does not fit {cfg.model.name}'s context"
             f" of {context}: clamped for {clamped} questions, down to {min(limits)}"
         )
-    return rows
+    return Built(rows, server)
 
 
-def identity(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def identity(run: Run, built: Built) -> dict[str, Any]:
     """What the run is: its settings, the model's weights, every question and every prompt."""
+    prompts = {row["question_id"]: row["prompt_token_ids"] or row["prompt"] for row in built.rows}
     return {
         **runfolder.identity(run.cfg),
-        "model.weights": models.fingerprint(run.cfg.model),
-        "questions": {row["question_id"]: row["question_hash"] for row in rows},
-        "prompts": {
-            row["question_id"]: runfolder.short_hash(str(row["prompt_token_ids"])) for row in rows
-        },
+        "model.weights": served.weights(run.cfg, built.server),
+        "questions": {row["question_id"]: row["question_hash"] for row in built.rows},
+        "prompts": {name: runfolder.short_hash(str(prompt)) for name, prompt in prompts.items()},
     }
 
 
-def _row(cfg: Any, question: questions.Question, tokenizer: Any, context: int) -> dict[str, Any]:
-    if control := control_tokens(tokenizer, question.problem):
-        raise UserError(
-            f"{question.id}: the problem contains {' '.join(control[:3])}, which"
-            f" {cfg.model.name} reads as control tokens and not as text; write it otherwise (a"
-            " space inside is enough) or leave the question out of the data set"
-        )
-    model = cfg.model
+def messages(row: Mapping[str, Any]) -> list[dict[str, str]] | None:
+    """The chat turns of a row whose prompt a server renders; None where it is token ids."""
+    return json.loads(row["prompt"]) if row["prompt_token_ids"] is None else None
+
+
+def _context(cfg: RunConfig, server: Facts | None) -> int | None:
+    """The most tokens of prompt and completion; None where nobody says."""
+    if server is None:
+        return models.context(cfg.model)
+    limits = [cfg.model.context, server.context]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _row(
+    cfg: RunConfig, question: questions.Question, tokenizer: Any, context: int | None, chat: bool
+) -> dict[str, Any]:
     text = fill(cfg.prompt.template, question.problem)
-    chat = turns(text, model.system, cfg.prompt.system_role)
-    try:
-        prompt = render(tokenizer, chat, model.chat_template_kwargs, date=model.template_date)
-    except PromptError as error:
-        remedy = "; if it refuses the system role, set prompt.system_role=user"
-        has_role = model.system is not None and cfg.prompt.system_role == "system"
-        raise UserError(f"{question.id}, model {model.id}: {error}{remedy * has_role}") from error
-    room = context - len(prompt.token_ids)
-    if room < 1:
+    asked = turns(text, cfg.model.system, cfg.prompt.system_role)
+    ids: list[int] | None = None
+    if chat:
+        prompt = json.dumps(asked, ensure_ascii=False)
+        size = len(prompt.encode())  # no tokenizer makes more tokens than bytes
+    else:
+        prompt, ids = _rendered(cfg, question, tokenizer, asked)
+        size = len(ids)
+    if context is not None and size >= context:
         raise UserError(
-            f"{question.id}: the prompt has {len(prompt.token_ids)} tokens, the context of"
-            f" {model.name} only {context}; use a model with a longer context, or leave the"
-            " question out of the data set"
+            f"{question.id}: the prompt has {size} {'bytes' if chat else 'tokens'}, the context of"
+            f" {cfg.model.name} only {context} tokens; use a model with a longer context, or leave"
+            " the question out of the data set"
         )
+    limit = cfg.sampling.max_tokens
     return {
         "question_id": question.id,
         "problem": question.problem,
         "gold": question.gold,
         "question_hash": question.hash,
-        "prompt": prompt.text,
-        "prompt_token_ids": prompt.token_ids,
+        "prompt": prompt,
+        "prompt_token_ids": ids,
         "prompt_logprobs": None,
-        "max_tokens": min(room, cfg.sampling.max_tokens),
+        "max_tokens": limit if context is None else min(context - size, limit),
     }
+
+
+def _rendered(
+    cfg: RunConfig, question: questions.Question, tokenizer: Any, asked: list[dict[str, str]]
+) -> Rendered:
+    """The chat turns through the model's template."""
+    model = cfg.model
+    if control := control_tokens(tokenizer, question.problem):
+        raise UserError(
+            f"{question.id}: the problem contains {' '.join(control[:3])}, which"
+            f" {model.name} reads as control tokens and not as text; write it otherwise (a"
+            " space inside is enough) or leave the question out of the data set"
+        )
+    try:
+        return render(tokenizer, asked, model.chat_template_kwargs, date=model.template_date)
+    except PromptError as error:
+        remedy = "; if it refuses the system role, set prompt.system_role=user"
+        has_role = model.system is not None and cfg.prompt.system_role == "system"
+        raise UserError(f"{question.id}, model {model.id}: {error}{remedy * has_role}") from error
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

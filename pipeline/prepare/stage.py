@@ -1,12 +1,13 @@
 """prepare: questions and gold answers become rendered prompts, checked and hashed."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
 from pipeline.base.console import note, warn
 from pipeline.base.environment import describe
-from pipeline.prepare import questions_table
+from pipeline.prepare import questions_table, served
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
@@ -19,15 +20,17 @@ def prepare(run: Run) -> None:
         UserError: for whatever is wrong with the model, the data set or the folder.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    rows = questions_table.build(run)
-    identity = questions_table.identity(run, rows)
+    built = questions_table.build(run)
+    identity = questions_table.identity(run, built)
     runfolder.check_same(run, identity)
     run.path.mkdir(parents=True, exist_ok=True)
-    _write(run, rows)
+    _write(run, built.rows)
     runfolder.save_config(run)
     manifest = runfolder.read_manifest(run)
     manifest.setdefault("created_with", describe())
     manifest["identity"] = identity
+    if built.server is not None:
+        manifest[served.KEY] = asdict(built.server)
     manifest["source"] = {
         "model": run.cfg.model.id,
         "dataset": run.cfg.dataset.path,
@@ -35,7 +38,7 @@ def prepare(run: Run) -> None:
         "dataset_revision": run.cfg.dataset.revision,
     }
     runfolder.write_json(run.manifest, manifest)
-    note(f"prepared {len(rows)} questions in {run.path}")
+    note(f"prepared {len(built.rows)} questions in {run.path}")
 
 
 def _write(run: Run, rows: list[dict[str, Any]]) -> None:

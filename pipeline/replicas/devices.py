@@ -113,8 +113,10 @@ def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
 
 
 def on_gpus(cfg: RunConfig) -> bool:
-    """Whether the engine runs on GPUs."""
+    """Whether the engine runs on GPUs of this machine."""
     kind, device = engines.kind(cfg.engine.name), cfg.engine.device
+    if kind.served:
+        return False
     if not kind.takes_device:
         return kind.cpu_build is None or environment.version(kind.cpu_build) is None
     return bool(visible_gpus()) if device is None else device.startswith("cuda")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.base.console import warn
+from pipeline.prepare import models
 from pipeline.report import attempts, maths, tokens
 from pipeline.report.attempts import Keys
 from pipeline.store import shards
@@ -54,7 +55,8 @@ class Page:
 def write_prompts(run: Run, question_ids: list[str], stem: Path) -> None:
     """Write problems with their mathematics and exact prompts with their surprisal, in order."""
     page = Page()
-    decoder = tokens.tokenizer(run.cfg.model.id, run.cfg.model.revision)
+    model = models.of_tokenizer(run.cfg.model)
+    decoder = tokens.tokenizer(model.id, model.revision)
     by_id = {row["question_id"]: row for row in run.questions}
     for number, qid in enumerate(question_ids):
         row = by_id[qid]
@@ -89,7 +91,7 @@ def write_responses(
     """
     files, number = [-1] * keys.known.size, 0
     page, damage = Page(), shards.Damage()
-    model = run.cfg.model
+    model = models.of_tokenizer(run.cfg.model)
     decoder = tokens.tokenizer(model.id, model.revision)
     for attempt, text, token_ids, logprobs in _attempts(run, keys, trials, damage):
         page.rows[attempt] = {

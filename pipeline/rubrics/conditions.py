@@ -47,8 +47,9 @@ class Condition:
     def evaluate(self, values: Mapping[str, Any]) -> Bools:
         """Where the condition holds.
 
-        `values`: per name of `names` a boolean array, a number or an array of numbers; all
-        broadcast together.
+        Args:
+            values: per name of `names` a boolean array, a number or an array of numbers; all
+                broadcast together.
         """
         return np.asarray(self.read(values), dtype=np.bool_)
 

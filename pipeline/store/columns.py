@@ -18,8 +18,9 @@ QUESTIONS = pa.schema(
         ("problem", pa.string()),
         ("gold", pa.string()),
         ("question_hash", pa.string()),  # SHA-256 of problem and gold, first 16 hex digits
-        ("prompt", pa.string()),  # the exact text the model sees
-        ("prompt_token_ids", pa.list_(pa.int32())),
+        # The exact text the model sees; of a server that takes chat turns, these as JSON.
+        ("prompt", pa.string()),
+        ("prompt_token_ids", pa.list_(pa.int32())),  # null for chat turns
         ("prompt_logprobs", pa.list_(pa.float32())),  # null until generated; NaN at position 0
         ("max_tokens", pa.int32()),  # the asked length, clamped to the model's context
     ]
@@ -38,10 +39,10 @@ ATTEMPTS = pa.schema(
         ("finish_reason", pa.string()),  # one of FINISHED; imported ones as they came
         ("prompt_tokens", pa.int32()),
         ("completion_tokens", pa.int32()),
-        ("token_ids", pa.list_(pa.int32())),
+        ("token_ids", pa.list_(pa.int32())),  # null where a server does not say them
         ("logprobs", pa.list_(pa.float32())),  # of the chosen tokens, natural log
         ("started", pa.float64()),  # Unix seconds, when the engine got the request
-        ("first_token", pa.float64()),
+        ("first_token", pa.float64()),  # null where a server gives whole answers
         ("finished", pa.float64()),
     ]
 )

@@ -21,6 +21,7 @@ from pipeline.store.columns import ATTEMPTS, QUESTIONS
 # Of the model's settings those that change what is sampled or stored; prompts are hashed.
 _MODEL_KEYS = (
     "dtype",
+    "tokenizer",
     "context",
     "system",
     "engine_args",
@@ -187,7 +188,7 @@ def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]
 
 def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
     """The questions whose prompt log-probs are owed."""
-    if not run.cfg.sampling.prompt_logprobs:
+    if not run.cfg.sampling.prompt_logprobs or "prompt_logprobs" in run.cfg.engine.allow_missing:
         return []
     return [row for row in run.questions if row["prompt_logprobs"] is None]
 

@@ -32,10 +32,10 @@ from typing import Any
 from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
 from scoring.metrics.geom import check_powers, geom_at_k
 from scoring.metrics.metric import Metric as Metric
-from scoring.metrics.metric import of_count, of_credit
+from scoring.metrics.metric import area, of_count, of_credit, spectrum, upper_half, upper_ramp
 from scoring.metrics.passk import naive_pass_at_k
 from scoring.metrics.passk_variance import pass_at_k_sigma
-from scoring.metrics.thresholds import area, needed, spectrum, upper_half, upper_ramp
+from scoring.metrics.thresholds import needed
 from scoring.numerics.checks import check_k, check_share
 from scoring.numerics.credit import at_least
 from scoring.numerics.results import Summary as Summary
@@ -108,7 +108,8 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
 def parse(text: str) -> Metric:
     """The metric of a name: FAMILY, FAMILY@k or FAMILY@k:ARGUMENT:...
 
-    Raises ValueError: no such metric (with the nearest ones), or a k or argument that cannot be.
+    Raises:
+        ValueError: no such metric (with the nearest ones), or a k or argument that cannot be.
 
     >>> parse("mg-pass@8").label, parse("G-Pass@8:.5").name, parse("bayes").title(80)
     ('mG-Pass@8', 'g-pass@8:0.5', 'Bayes@80')

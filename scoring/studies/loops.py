@@ -103,7 +103,8 @@ def convergence_points(
         rank: the gold ranks (models,), ascending.
         bank: a ``bootstrap.Bank``.
 
-    Returns points, int64, shape (metrics, replicates).
+    Returns:
+        Points, int64, shape (metrics, replicates).
     """
     trials, width = source.shape
     _, _, _, _, first, tolerance = bank

@@ -1,0 +1,318 @@
+"""Servers with an OpenAI-like interface: vLLM, SGLang, llama.cpp, a colleague's or a company's."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.base.console import note, warn
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig
+from pipeline.engines import Completion, Request, Rows, pull, text_of
+from pipeline.prepare import models, questions_table
+from pipeline.servers import probe, served
+from pipeline.servers.dialects import Answer, Ask
+from pipeline.servers.pool import GaveUp, Pool, Server
+from pipeline.servers.served import ServedModel
+
+_STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
+_ALIKE = 32  # attempts in a row with one text that are not believed,
+_QUESTIONS = 4  # where they are of so many questions
+
+Result = TypeVar("Result")
+
+
+class OpenAIEngine:
+    """A model behind one server or several; see `pipeline.engines.Engine`.
+
+    One thread, one event loop, at most `engine.in_flight` requests under way. An answer comes
+    whole, so when its first token was sampled is not known.
+    """
+
+    def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
+        self.cfg = cfg
+        self.chat = bool(rows) and rows[0]["prompt_token_ids"] is None
+        self.tokenizer = None if self.chat else models.tokenizer(cfg.model)
+        self.found: list[probe.Findings] = []
+        self.lacking: set[str] = set()
+        self.bounded = 0  # log-probs of labels of which only a bound is known
+        self.loop = asyncio.new_event_loop()
+        self.pool = Pool(cfg.engine)
+        try:
+            self.model = self._run(self._meet(longest, rows))
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def label_args(cfg: RunConfig) -> dict[str, Any]:
+        """None: how a server is run is not said here."""
+        return {}
+
+    async def _meet(self, longest: int, rows: Rows) -> ServedModel:
+        """Ask every server what it is, and try each on the run's first and last question."""
+        models_there = [await self._served(server, longest) for server in self.pool.servers]
+        model = models_there[0]
+        if {m.facts.served_name for m in models_there} != {model.facts.served_name}:
+            names = ", ".join(m.facts.served_name for m in models_there)
+            raise UserError(f"{self.pool.key}.url: these servers serve different models ({names})")
+        if rows:
+            for server in self.pool.servers:
+                tried = [(_prompt(row), row["max_tokens"]) for row in (rows[0], rows[-1])]
+                self._judge(await probe.probe(model, server, self.cfg, tried), server, rows[-1])
+            model.gives = frozenset(
+                what
+                for what in ("token_ids", "logprobs", "named")
+                if all(found[what] for found in self.found)
+            )
+        return model
+
+    async def _served(self, server: Server, longest: int) -> ServedModel:
+        ids = None if self.chat else [0]
+        facts = await served.facts(self.pool, server, self.cfg, ids)
+        if self.chat != (facts.api == "chat"):
+            prompts = "chat turns" if self.chat else "token ids"
+            raise UserError(
+                f"{server.setting}: would be asked through its {facts.api} interface, and"
+                f" the prompts here are {prompts}; set engine.api, and a tag=NAME for a new run"
+            )
+        if facts.context is not None and facts.context < longest:
+            raise UserError(
+                f"{server.setting}: has room for {facts.context} tokens, and {longest} are"
+                " needed; serve it with more (vLLM: --max-model-len), or lower sampling.max_tokens"
+            )
+        extra = dict(self.cfg.engine.args)
+        if self.chat and self.cfg.model.chat_template_kwargs:
+            extra["chat_template_kwargs"] = dict(self.cfg.model.chat_template_kwargs)
+        if not self.cfg.model.skip_special_tokens:
+            extra["skip_special_tokens"] = False
+        return ServedModel(self.pool, facts, extra)
+
+    def _judge(self, found: probe.Findings, server: Server, last: Mapping[str, Any]) -> None:
+        """Say what a server lacks; refuse it where the run needs that, or it is another model."""
+        lacks = probe.missing(found, self.cfg)
+        for line in [*(why for _, why in lacks), *probe.remarks(found, self.cfg)]:
+            warn(f"{server.url} {line}")
+        refused = [name for name, _ in lacks if name not in self.cfg.engine.allow_missing]
+        if refused:
+            without = " ".join(f"sampling.{name}=false" for name in refused)
+            raise UserError(
+                f"{server.setting}: lacks what this run asks for ({', '.join(refused)}); to go on"
+                f" without: engine.allow_missing=[{','.join(refused)}], or {without} with a"
+                " tag=NAME"
+            )
+        others = self.found[0].get("reading") if self.found else last["prompt_logprobs"]
+        if probe.another(found, others):
+            whose = f"the one at {self.found[0]['url']}" if self.found else "this run's attempts"
+            raise UserError(
+                f"{server.setting}: reads a question of this run as another model than {whose};"
+                " serve the same one, or give a new run a tag=NAME"
+            )
+        self.lacking |= {name for name, _ in lacks}
+        self.found.append(found)
+
+    def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
+        waiting, more = iter(requests), True
+        tasks: set[asyncio.Task[None]] = set()
+        ended: deque[Completion | BaseException] = deque()
+        rung, doubt = asyncio.Event(), _Doubt()
+        try:
+            while True:
+                room = int(self.pool.limit) - len(tasks)
+                taken: list[Request] = []
+                if more and room > 0:
+                    taken, more = pull(waiting, room)
+                for request in taken:
+                    task = self.loop.create_task(self._into(request, ended, rung))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                if tasks:
+                    self._run(_wait(rung))
+                while ended:
+                    item = ended.popleft()
+                    if isinstance(item, BaseException):
+                        raise item
+                    yield from doubt.hold(item)
+                if not tasks and not taken:  # there is nothing to compare it with right now
+                    yield from doubt.release()
+                    if not more:
+                        return
+                yield None
+        finally:
+            for task in tasks:
+                task.cancel()  # its connection is closed, and the server stops
+            self._run(_gather(tasks))
+
+    async def _into(
+        self,
+        request: Request,
+        ended: deque[Completion | BaseException],
+        rung: asyncio.Event,
+    ) -> None:
+        try:
+            ended.append(await self._attempt(request))
+        except Exception as error:
+            ended.append(error)
+        rung.set()
+
+    async def _attempt(self, request: Request) -> Completion:
+        s, started = self.cfg.sampling, time.time()
+        prompt = request.messages or request.prompt_token_ids or []
+        wanted = s.logprobs and "logprobs" not in self.lacking
+        try:
+            answer = await self.model.ask(
+                Ask(prompt, request.max_tokens, request.seed, s, logprobs=wanted)
+            )
+        except GaveUp as error:
+            answer = Answer(text="", finish_reason=str(error))
+        return Completion(
+            request=request,
+            text=self._text(answer),
+            finish_reason=answer.finish_reason,
+            token_ids=answer.token_ids,
+            logprobs=answer.logprobs if wanted else None,
+            started=started,
+            first_token=None,
+            finished=time.time(),
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+        )
+
+    def _text(self, answer: Answer) -> str:
+        """Of the tokens where they are known, as every engine; else as the server says it.
+
+        What a server took apart, the reasoning and the answer, is put together as the model wrote
+        it, so that the final part is found as in any other text.
+        """
+        if self.tokenizer is not None and answer.token_ids:
+            stopped = answer.finish_reason == "stop"
+            return text_of(self.tokenizer, answer.token_ids, stopped, self.cfg)
+        if not answer.reasoning:
+            return answer.text or ""
+        if not answer.text:
+            return answer.reasoning
+        return f"{answer.reasoning}{self.cfg.model.reasoning_end or '</think>'}{answer.text}"
+
+    def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
+        asks = [Ask(p, 1, None, self.cfg.sampling, prompt_logprobs=True) for p in prompts]
+        answers = self._run(self._all(asks))
+        return [np.array(answer.prompt_logprobs, dtype=np.float32) for answer in answers]
+
+    def next_logprobs(
+        self, prompts: Sequence[list[int]], token_ids: list[int]
+    ) -> npt.NDArray[np.float32]:
+        asks = [Ask(p, 1, None, self.cfg.sampling, labels=token_ids) for p in prompts]
+        assert self.tokenizer is not None
+        names = {token: self.tokenizer.decode([token]) for token in token_ids}
+        values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
+        for row, answer in zip(values, self._run(self._all(asks)), strict=True):
+            if not answer.tops:
+                raise UserError(
+                    f"{self.pool.servers[0].setting}: gives no log-probs of the next token,"
+                    " so it cannot run a verifier"
+                )
+            least = min(answer.tops.values())  # what is not among them is at most that likely
+            for place, token in enumerate(token_ids):
+                known = answer.tops.get(f"token_id:{token}", answer.tops.get(names[token]))
+                row[place] = least if known is None else known
+                self.bounded += known is None
+        return values
+
+    async def _all(self, asks: Sequence[Ask]) -> list[Answer]:
+        """Answers in the order of the questions; the first error ends all."""
+        free = asyncio.Semaphore(self.pool.most)
+
+        async def one(ask: Ask) -> Answer:
+            async with free:
+                return await self.model.ask(ask)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(ask)) for ask in asks]
+        except* Exception as errors:
+            first: BaseException = errors
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            raise first from None
+        return [task.result() for task in tasks]
+
+    def describe(self) -> dict[str, Any]:
+        servers = [{k: v for k, v in found.items() if k != "reading"} for found in self.found]
+        return {
+            "engine": "openai",
+            "servers": servers or [{"url": server.url} for server in self.pool.servers],
+            "in_flight": self.pool.most,
+            "lacking": sorted(self.lacking),
+            "args": dict(self.cfg.engine.args),
+        }
+
+    def close(self) -> None:
+        if self.pool.again:
+            times = ", ".join(f"{reason} {n} times" for reason, n in self.pool.again.most_common())
+            note(f"requests were sent again: {times}")
+        if self.bounded:
+            warn(
+                f"{self.bounded} log-probs of labels were not among the likeliest tokens that the"
+                " server gives: the least of these stands for them, an upper bound"
+            )
+        self._run(self.pool.close())
+        self.loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self.loop.run_until_complete(work)
+
+
+class _Doubt:
+    """Holds back attempts while they all have the text of the one before, so that none is stored.
+
+    Raises:
+        UserError: from `hold`, when there are too many: a server that answers every question alike.
+    """
+
+    def __init__(self) -> None:
+        self.held: list[Completion] = []
+
+    def hold(self, completion: Completion) -> list[Completion]:
+        """The attempts that may go on."""
+        if completion.finish_reason not in ("stop", "length"):
+            return [completion]
+        if self.held and completion.text != self.held[-1].text:
+            released = self.release()
+            self.held = [completion]
+            return released
+        self.held.append(completion)
+        questions = {item.request.question_id for item in self.held}
+        if len(self.held) < _ALIKE or len(questions) < _QUESTIONS:
+            return []
+        text = completion.text[:60]
+        raise UserError(
+            f"the server answers everything alike: {len(self.held)} attempts in a row, of"
+            f" {len(questions)} questions, are {text!r}; they are not kept"
+        )
+
+    def release(self) -> list[Completion]:
+        """All of them."""
+        released, self.held = self.held, []
+        return released
+
+
+def _prompt(row: Mapping[str, Any]) -> Any:
+    return questions_table.messages(row) or row["prompt_token_ids"]
+
+
+async def _wait(rung: asyncio.Event) -> None:
+    """Until something has ended, or a step is over."""
+    try:
+        async with asyncio.timeout(_STEP_S):
+            await rung.wait()
+    except TimeoutError:
+        pass
+    rung.clear()
+
+
+async def _gather(tasks: Iterable[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,75 @@
+"""A model that a server holds, before it is asked anything: through which interface, how long."""
+
+import asyncio
+from typing import Any
+
+from pipeline.base.engines import kind
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig
+from pipeline.prepare import models
+from pipeline.servers import served
+from pipeline.servers.pool import Pool
+from pipeline.store import runfolder
+from pipeline.store.runfolder import Run
+
+KEY = "server"  # in the manifest
+
+
+def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
+    """What the run's server is, asked once: a prepared folder needs no server.
+
+    Args:
+        run: the run folder.
+        tokenizer: the model's, or None where there is none.
+
+    Returns:
+        None for engines that load the model themselves.
+
+    Raises:
+        UserError: the server does not have the model, or does not take what `engine.api` says.
+    """
+    if not kind(run.cfg.engine.name).served:
+        return None
+    if known := kept(run):
+        return known
+    if tokenizer is None and run.cfg.engine.api in ("completions", "generate"):
+        models.tokenizer(run.cfg.model)  # says why there is none
+    ids = None if tokenizer is None else tokenizer("1 + 1 =", add_special_tokens=False)["input_ids"]
+
+    async def ask() -> served.Facts:
+        pool = Pool(run.cfg.engine)
+        try:
+            return await served.facts(pool, pool.servers[0], run.cfg, ids)
+        finally:
+            await pool.close()
+
+    return asyncio.run(ask())
+
+
+def kept(run: Run) -> served.Facts | None:
+    """What `prepare` has learnt; None for other engines, and before it."""
+    known = runfolder.read_manifest(run).get(KEY)
+    return served.Facts(**known) if known and kind(run.cfg.engine.name).served else None
+
+
+def tokenizer(cfg: RunConfig) -> Any | None:
+    """The model's tokenizer; None where a server has the model and its tokenizer cannot be had.
+
+    Raises:
+        UserError: it cannot be loaded and is needed.
+    """
+    local = not kind(cfg.engine.name).served
+    if local or cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate"):
+        return models.tokenizer(cfg.model)
+    try:
+        return models.tokenizer(cfg.model)
+    except UserError:  # a hosted model's name
+        return None
+
+
+def weights(cfg: RunConfig, known: served.Facts | None) -> str:
+    """What tells the model from others: its weights, or the name that it is served under."""
+    if not kind(cfg.engine.name).served:
+        return models.fingerprint(cfg.model)
+    name = cfg.engine.served_name or (known.served_name if known else cfg.model.id)
+    return f"served:{name}"

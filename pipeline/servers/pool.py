@@ -1,0 +1,199 @@
+"""The servers of one model: which of them gets a request, and how often it is sent again."""
+
+import asyncio
+import os
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from pipeline.base.console import warn
+from pipeline.base.errors import TryAgain
+from pipeline.config.settings import EngineConfig
+from pipeline.servers import http
+from pipeline.servers.http import Later
+
+LONGEST_PAUSE_S = 30.0  # between two tries, unless the server asks for a longer one
+_FIRST_PAUSE_S = 0.5
+_LEAST_TRIES = 3
+_TELL_S = 60.0  # between two warnings of one reason
+
+Read = TypeVar("Read")
+
+
+class GaveUp(Exception):
+    """One request was tried for `engine.patience_s` in vain, while others were answered."""
+
+
+class Server:
+    """One address and what is known of it; `setting` is how a user named it."""
+
+    def __init__(self, url: str, key: str | None, group: str = "engine") -> None:
+        self.url, self.setting = url.rstrip("/"), f"{group}.url={url}"
+        self.root = self.url.removesuffix("/v1")
+        self.lanes = http.Lanes(url, key)
+        self.outstanding = 0
+        self.failures = 0  # in a row
+        self.rest_until = 0.0  # monotonic; before it nobody asks
+
+    def address(self, path: str) -> str:
+        """Of an interface: below what the user named if that is where /v1 is, else from the root.
+
+        >>> server = Server("http://node1:8000/v1", None)
+        >>> server.address("/v1/models"), server.address("/generate")
+        ('http://node1:8000/v1/models', 'http://node1:8000/generate')
+        >>> Server("https://host/api", None).address("/v1/models")
+        'https://host/api/models'
+        """
+        if path.startswith("/v1/"):
+            return self.url + path.removeprefix("/v1")
+        return self.root + path
+
+
+class Pool:
+    """Every server of `engine.url`, with at most `limit` requests under way in all.
+
+    Attributes:
+        limit: `engine.in_flight`; halved when a server says 429, and slowly raised again.
+        again: how often requests were sent again, by reason.
+    """
+
+    def __init__(self, cfg: EngineConfig) -> None:
+        self.key = cfg.key  # of the settings
+        secret = os.environ.get(cfg.key_env) or None
+        self.servers = [Server(url, secret, cfg.key) for url in cfg.url]
+        self.patience_s, self.timeout_s = cfg.patience_s, cfg.timeout_s
+        self.most = cfg.in_flight or cfg.batch_size
+        self.limit: float = self.most
+        self.again: Counter[str] = Counter()
+        self._told: dict[tuple[str, str], float] = {}
+        self._answered = time.monotonic()  # when anything was last answered
+        self._narrowed = 0.0
+
+    async def ask(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        read: Callable[[Mapping[str, Any], str], Read],
+        most_bytes: int = http.MOST_BYTES,
+        server: Server | None = None,
+    ) -> Read:
+        """Send a request until it is answered.
+
+        Args:
+            path: of the interface, see `Server.address`.
+            body: the JSON object to post.
+            read: makes an answer of what came back to a request of that name; raises `Later` where
+                it is none.
+            most_bytes: the longest answer that is taken.
+            server: the one to ask; by default the one with the fewest requests.
+
+        Raises:
+            Refused: a server does not take it.
+            GaveUp: it failed again and again while others succeeded.
+            TryAgain: nothing at all was answered for `engine.patience_s`.
+        """
+        first, tries = 0.0, 0
+        while True:
+            chosen = server or await self._free()
+            began = time.monotonic()
+            try:
+                answer = await self._send(chosen, path, body, read, most_bytes)
+            except (Later, TimeoutError) as error:
+                failure = error if isinstance(error, Later) else Later("no answer in time")
+                wait = self._failed(chosen, failure, began)
+                now = time.monotonic()
+                first, tries = first or now, tries + 1
+                if now - first >= self.patience_s and tries >= _LEAST_TRIES:
+                    if self._answered < first:
+                        raise TryAgain(self._silence(chosen, failure)) from error
+                    raise GaveUp(failure.reason) from error
+                pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 10))
+                await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
+                continue
+            self._succeeded(chosen)
+            return answer
+
+    async def _send(
+        self,
+        server: Server,
+        path: str,
+        body: Mapping[str, Any],
+        read: Callable[[Mapping[str, Any], str], Read],
+        most_bytes: int,
+    ) -> Read:
+        """One try; the request gets a name, which a server may give back."""
+        name = secrets.token_hex(8)
+        server.outstanding += 1
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                headers, url = {"X-Request-Id": name}, server.address(path)
+                with server.lanes.one() as client:
+                    return read(await http.ask(client, url, body, headers, most_bytes), name)
+        finally:
+            server.outstanding -= 1
+
+    async def get(self, server: Server, path: str) -> dict[str, Any]:
+        """What a server says of itself; it should do so at once.
+
+        Raises:
+            Refused: it does not.
+            TryAgain: it is not there.
+        """
+        for tries in range(_LEAST_TRIES):
+            try:
+                async with asyncio.timeout(http.CONNECT_S):
+                    with server.lanes.one() as client:
+                        return await http.ask(client, server.address(path))
+            except (Later, TimeoutError) as error:
+                failure = str(error) or "no answer in time"
+            await asyncio.sleep(_FIRST_PAUSE_S * (tries + 1))
+        raise TryAgain(f"{server.setting}: {failure}; see whether a server runs there")
+
+    async def _free(self) -> Server:
+        """The server with the fewest requests of those that are not resting."""
+        while True:
+            now = time.monotonic()
+            awake = [s for s in self.servers if s.rest_until <= now]
+            if awake:
+                return min(awake, key=lambda s: s.outstanding)
+            await asyncio.sleep(min(s.rest_until for s in self.servers) - now)
+
+    def _failed(self, server: Server, failure: Later, began: float) -> float:
+        """Take note of a failure; the seconds that the server asks the request to wait."""
+        now = time.monotonic()
+        self.again[failure.reason] += 1
+        wait = min(failure.wait or 0.0, max(self.patience_s, LONGEST_PAUSE_S))
+        if failure.crowded:
+            if began >= self._narrowed:  # one reply to a crowd of 429s
+                self.limit, self._narrowed = max(1.0, self.limit / 2), now
+        else:
+            server.failures += 1
+        rest = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(server.failures - 1, 10))
+        if len(self.servers) > 1 and server.failures:  # meanwhile the others are asked
+            server.rest_until = now + max(rest, wait)
+        told = (server.url, failure.reason)
+        if now - self._told.get(told, -_TELL_S) >= _TELL_S:
+            self._told[told] = now
+            times = self.again[failure.reason]
+            warn(f"{server.url}: {failure.reason} ({times} times so far); sent again")
+        return wait
+
+    def _succeeded(self, server: Server) -> None:
+        self._answered, server.failures, server.rest_until = time.monotonic(), 0, 0.0
+        self.limit = min(float(self.most), self.limit + 1 / self.limit)
+
+    def _silence(self, server: Server, failure: Later) -> str:
+        hosts = ", ".join(urlsplit(s.url).netloc for s in self.servers)
+        return (
+            f"{server.setting}: {failure.reason}, and nothing was answered by {hosts} for"
+            f" {self.patience_s:g} s ({self.key}.patience_s); see whether it runs"
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for server in self.servers:
+            await server.lanes.close()

@@ -1,0 +1,196 @@
+"""Before a run: does the server do what it is asked to? A few short samples tell.
+
+What is found is shown, recorded and held against what the run needs, before it costs anything.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig, SamplingConfig
+from pipeline.servers.dialects import Answer, Ask
+from pipeline.servers.http import Refused
+from pipeline.servers.pool import Server
+from pipeline.servers.served import ServedModel
+
+TOKENS = 32  # of each sample
+_SEEDS = 4
+# Mean difference of log-probs, per token, above which they are of another model, or after the
+# temperature and top-p. Rounding to bfloat16 makes one to two hundredths.
+_NATS = 0.05
+# What may be left to a server that does not take it, for the value that is sent means "nothing".
+_NEUTRAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "n")
+_EXTRAS = ("return_token_ids", "prompt_logprobs", "logprobs", "seed", "return_tokens_as_token_ids")
+
+Findings = dict[str, Any]
+Tried = Sequence[tuple[Any, int]]  # prompts as an `Ask` has them, and how long an answer may be
+
+
+async def probe(
+    model: ServedModel,
+    server: Server,
+    cfg: RunConfig,
+    tried: Tried,
+) -> Findings:
+    """What one server does with the run's first questions.
+
+    Args:
+        model: what is asked; fields that the server refuses are dropped from it.
+        server: the one of its pool to ask.
+        cfg: the run's configuration.
+        tried: questions of the run, at least one.
+
+    Raises:
+        UserError: it refuses what the run cannot do without, or answers all seeds alike.
+    """
+    s = cfg.sampling
+    hot = replace(s, temperature=1.0, top_p=1.0, top_k=None)  # where seeds tell most
+    seed = s.seed
+    prompt, limit = tried[0]
+    first = Ask(prompt, min(TOKENS, limit), seed, hot, s.logprobs)
+    sample = await _fitting(model, server, first, s)
+    alike = await _repeats(model, server, first, sample)
+    others = await asyncio.gather(
+        *(model.ask(replace(first, seed=_plus(seed, k)), server) for k in range(1, _SEEDS))
+    )
+    if all(_same(sample, other) for other in others):
+        what = "nothing at all" if not sample.text and not sample.token_ids else "the same"
+        raise UserError(
+            f"{server.setting}: answers {what} to {_SEEDS} different seeds at temperature 1,"
+            " so its attempts are no independent samples; is there a cache in front of it?"
+        )
+    found: Findings = asdict(model.facts) | {
+        "url": server.url,
+        "fingerprint": sample.fingerprint,
+        "seeds": None if seed is None or "seed" in model.dropped else alike,
+        "token_ids": sample.token_ids is not None,
+        "logprobs": sample.logprobs is not None,
+        "prompt_token_ids": sample.prompt_token_ids is not None,
+        "named": sample.named,
+        "not_taken": sorted(model.dropped),
+    }
+    if model.dialect.tokens:
+        found |= await _log_probs(model, server, s, tried)
+    return found
+
+
+async def _fitting(model: ServedModel, server: Server, ask: Ask, s: SamplingConfig) -> Answer:
+    """The first answer, without fields that the server refuses and the run can do without."""
+    while True:
+        try:
+            return await model.ask(ask, server)
+        except Refused as error:
+            if error.status not in (400, 422) or not _leave_out(model, error.words, s):
+                raise
+
+
+def _leave_out(model: ServedModel, words: str, s: SamplingConfig) -> bool:
+    if "max_completion_tokens" in words and not model.renamed:
+        model.renamed["max_tokens"] = "max_completion_tokens"
+        return True
+    named = {f for f in (*_NEUTRAL, *_EXTRAS) if f in words} - model.dropped
+    if s.top_k is not None:
+        named.discard("top_k")
+    model.dropped |= named
+    return bool(named)
+
+
+async def _repeats(model: ServedModel, server: Server, ask: Ask, sample: Answer) -> bool:
+    """Whether the same seed gives the same tokens; rounding may differ once (bfloat16)."""
+    for _ in range(3):
+        if _same(sample, await model.ask(ask, server)):
+            return True
+    return False
+
+
+async def _log_probs(
+    model: ServedModel,
+    server: Server,
+    s: SamplingConfig,
+    tried: Tried,
+) -> Findings:
+    """Prompt log-probs, and by them whether log-probs of samples are the model's own.
+
+    A server may give them after the temperature and top-p. Read again as a part of a prompt, the
+    same tokens have those of the model.
+    """
+    prompt, limit = tried[-1]
+    ask = Ask(prompt, min(TOKENS, limit), s.seed, s, s.logprobs)
+    sample = await model.ask(ask, server)
+    again = [*prompt, *(sample.token_ids or ())]
+    # vLLM wants room for one token more than the prompt.
+    read = Ask(again[: len(prompt) + limit - 1], 1, None, s, prompt_logprobs=True)
+    try:
+        values = (await model.ask(read, server)).prompt_logprobs
+    except Refused:
+        values = None
+    if values is None:
+        return {"prompt_logprobs": False, "replay": None}
+    found: Findings = {"prompt_logprobs": True, "replay": None, "reading": values[: len(prompt)]}
+    replayed = values[len(prompt) :]
+    if sample.logprobs and replayed:
+        both = np.array([sample.logprobs[: len(replayed)], replayed], dtype=float)
+        found["replay"] = float(np.nanmean(np.abs(both[0] - both[1])))
+    return found
+
+
+def missing(found: Findings, cfg: RunConfig) -> list[tuple[str, str]]:
+    """What a run needs and a server lacks: its name in `engine.allow_missing`, and why."""
+    lacks = []
+    s = cfg.sampling
+    if s.logprobs and not found["logprobs"]:
+        lacks.append(("logprobs", "gives no log-probs of what it samples"))
+    elif s.logprobs and (found.get("replay") or 0.0) > _NATS:
+        why = "gives log-probs after temperature and top-p, not those of the model"
+        lacks.append(("logprobs", f"{why} (they differ by {found['replay']:.2f} nats a token)"))
+    if s.prompt_logprobs and not found.get("prompt_logprobs"):
+        lacks.append(("prompt_logprobs", "gives no log-probs of prompts"))
+    return lacks
+
+
+def remarks(found: Findings, cfg: RunConfig) -> list[str]:
+    """What a reader of the results should know of a server."""
+    lines = []
+    if found["seeds"] is None and cfg.sampling.seed is not None:
+        lines.append("takes no seeds: attempts are samples but cannot be repeated")
+    elif found["seeds"] is False:
+        lines.append("ignores seeds: attempts are samples but cannot be repeated")
+    if not found["token_ids"]:
+        lines.append("gives no token ids: texts and counts are as it says")
+    if found["not_taken"]:
+        fields = ", ".join(found["not_taken"])
+        lines.append(f"does not take {fields}: its own defaults hold")
+    if found["api"] == "chat":
+        lines.append("makes the prompt from chat turns by its own template")
+    return lines
+
+
+def differs(reading: Sequence[float | None], stored: Any) -> float:
+    """Mean absolute difference of two lists of log-probs of one prompt, in nats a token.
+
+    >>> round(differs([None, -1.0, -2.0], [float("nan"), -1.5, -2.0]), 2)
+    0.25
+    """
+    a, b = np.array(reading, dtype=float), np.asarray(stored, dtype=float)
+    difference = np.abs(a - b)
+    return float(np.nanmean(difference)) if np.isfinite(difference).any() else 0.0
+
+
+def another(found: Findings, stored: Any) -> bool:
+    """Whether a server reads a prompt as another model does, given that one's log-probs of it."""
+    reading = found.get("reading")
+    return reading is not None and stored is not None and differs(reading, stored) > _NATS
+
+
+def _same(one: Answer, other: Answer) -> bool:
+    if one.token_ids is not None:
+        return one.token_ids == other.token_ids
+    return (one.text, one.reasoning) == (other.text, other.reasoning)
+
+
+def _plus(seed: int | None, k: int) -> int | None:
+    return None if seed is None else seed + k

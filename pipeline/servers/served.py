@@ -1,0 +1,183 @@
+"""A model on a server: under which name, through which interface, and what it answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.base.errors import TryAgain, UserError, did_you_mean
+from pipeline.config.settings import RunConfig
+from pipeline.servers.dialects import DIALECTS, Answer, Ask, Body
+from pipeline.servers.http import MOST_BYTES, Later, Refused
+from pipeline.servers.pool import Pool, Server
+
+_BYTES_A_TOKEN = 2048  # the most that any interface writes about one
+_NATIVE = {"vllm": "vllm", "sglang": "sglang"}  # api=generate, by who `/v1/models` says owns it
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a server says of itself.
+
+    Attributes:
+        api: completions, chat or generate.
+        served_name: the model's name there.
+        context: the most tokens, prompt and completion together; None where it does not say.
+        software: vllm, sglang, llamacpp; empty where it does not say.
+        version: of the software, or empty.
+    """
+
+    api: str
+    served_name: str
+    context: int | None = None
+    software: str = ""
+    version: str = ""
+
+
+async def facts(pool: Pool, server: Server, cfg: RunConfig, token_ids: list[int] | None) -> Facts:
+    """Ask a server what it serves, and choose the interface.
+
+    Args:
+        pool: the servers.
+        server: the one to ask.
+        cfg: the run's configuration, whose `engine.api` and `engine.served_name` decide.
+        token_ids: some tokens as the model's tokenizer makes them; None without a tokenizer.
+
+    Raises:
+        UserError: it serves several models and none is named, or another one.
+        TryAgain: it is not there.
+    """
+    try:
+        listed = (await pool.get(server, "/v1/models")).get("data")
+    except Refused as error:
+        if error.status not in (404, 405):
+            raise
+        listed = None
+    cards = {str(c.get("id")): c for c in listed or () if isinstance(c, Mapping)}
+    name = _name(cfg, server, cards)
+    card = cards.get(name, {})
+    context, software = card.get("max_model_len"), str(card.get("owned_by", ""))
+    known = Facts(
+        api=cfg.engine.api,
+        served_name=name,
+        context=context if type(context) is int and context > 0 else None,
+        software=software if software in ("vllm", "sglang", "llamacpp") else "",
+    )
+    known = replace(known, version=await _version(pool, server, known.software))
+    if known.api == "auto":
+        known = replace(known, api=await _choose(pool, server, known, token_ids))
+    return known
+
+
+def _name(cfg: RunConfig, server: Server, cards: Mapping[str, Any]) -> str:
+    asked = cfg.engine.served_name
+    if asked is None and len(cards) == 1:
+        return next(iter(cards))
+    if not cards or (asked or cfg.model.id) in cards:
+        return asked or cfg.model.id
+    hint = did_you_mean(asked or cfg.model.id, cards, all_are="it serves")
+    if asked:
+        raise UserError(
+            f"{cfg.engine.key}.served_name={asked}: {server.url} serves none of that name ({hint})"
+        )
+    raise UserError(
+        f"{cfg.engine.key}.served_name: {server.url} serves {len(cards)} models and none is called"
+        f" {cfg.model.id} ({hint}); name one"
+    )
+
+
+async def _version(pool: Pool, server: Server, software: str) -> str:
+    paths = {"vllm": "/version", "sglang": "/get_server_info", "llamacpp": "/props"}
+    if software not in paths:
+        return ""
+    try:
+        said = await pool.get(server, paths[software])
+    except (UserError, TryAgain):
+        return ""
+    return str(said.get("version") or said.get("build_info") or "")[:100]
+
+
+async def _choose(pool: Pool, server: Server, known: Facts, token_ids: list[int] | None) -> str:
+    """Token ids where there are any and the server takes them; else the chat interface."""
+    if token_ids is None:
+        return "chat"
+    if known.software == "sglang":  # its completions give no token ids back
+        return "generate"
+    body = {"model": known.served_name, "prompt": token_ids, "max_tokens": 1, "stream": False}
+    try:
+        answer = await pool.ask(
+            "/v1/completions",
+            body,
+            lambda data, _: DIALECTS["completions"].read(data),
+            server=server,
+        )
+    except Refused as error:
+        if error.status not in (400, 404, 405, 422):
+            raise
+        return "chat"
+    # A server that reads the ids as text counts other tokens.
+    return "completions" if answer.prompt_tokens in (None, len(token_ids)) else "chat"
+
+
+class ServedModel:
+    """One model behind a pool of servers: samples are asked for and answers checked.
+
+    Attributes:
+        dropped: optional fields that a server does not take; its own defaults hold for them.
+        renamed: fields that it wants under another name.
+        gives: what every answer has, as a probe has found: token_ids, logprobs, named. One without
+            it is none.
+    """
+
+    def __init__(self, pool: Pool, facts: Facts, extra: Body) -> None:
+        self.pool, self.facts, self.extra = pool, facts, extra
+        native = _NATIVE.get(facts.software, "vllm")
+        self.dialect = DIALECTS[native if facts.api == "generate" else facts.api]
+        self.dropped: set[str] = set()
+        self.renamed: dict[str, str] = {}
+        self.gives: frozenset[str] = frozenset()
+
+    async def ask(self, ask: Ask, server: Server | None = None) -> Answer:
+        """One answer that fits the question; see `Pool.ask` for what is raised."""
+        dialect = self.dialect
+        if dialect is DIALECTS["vllm"] and (ask.labels or ask.prompt_logprobs):
+            dialect = DIALECTS["completions"]  # which says more of them
+        body = dialect.write(self.facts.served_name, ask) | self.extra
+        body = {self.renamed.get(k, k): v for k, v in body.items() if k not in self.dropped}
+        tokens = ask.max_tokens + len(ask.prompt) * ask.prompt_logprobs
+
+        def read(data: Mapping[str, Any], name: str) -> Answer:
+            answer = dialect.read(data)
+            answer = replace(answer, named=name in answer.name)
+            if why := _mismatch(ask, answer, dialect.tokens) or self._lacks(ask, answer):
+                raise Later(f"answer {why}")
+            return answer
+
+        most = MOST_BYTES + _BYTES_A_TOKEN * tokens
+        return await self.pool.ask(dialect.path, body, read, most, server)
+
+    def _lacks(self, ask: Ask, answer: Answer) -> str:
+        if "named" in self.gives and not answer.named:
+            return "to another request"
+        if "token_ids" in self.gives and answer.token_ids is None:
+            return "without token ids"
+        if "logprobs" in self.gives and ask.logprobs and answer.logprobs is None:
+            return "without log-probs"
+        return ""
+
+
+def _mismatch(ask: Ask, answer: Answer, tokens: bool) -> str:
+    """Why an answer cannot be one to what was asked; empty where it can."""
+    ids, logprobs = answer.token_ids, answer.logprobs
+    count = answer.completion_tokens if ids is None else len(ids)
+    if not count and not answer.text and not answer.reasoning:
+        return "with nothing in it"
+    if ids is not None and len(ids) > ask.max_tokens:
+        return "longer than was asked for"
+    if ids is not None and logprobs is not None and len(ids) != len(logprobs):
+        return "with more or fewer log-probs than tokens"
+    if tokens and answer.prompt_token_ids not in (None, ask.prompt):
+        return "to another prompt"
+    read = answer.prompt_logprobs
+    if tokens and ask.prompt_logprobs and read is not None and len(read) != len(ask.prompt):
+        return "with log-probs of another prompt"
+    return ""
