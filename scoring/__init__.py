@@ -4,8 +4,7 @@ A matrix R has one row per question and one column per trial; an entry is the ca
 that attempt: for plain grading 1 correct and 0 not.
 
 >>> import numpy as np
->>> from scoring import avg, bayes, bayes_ci, compare, pass_at_k, pass_at_k_ci
->>> from scoring import monotone_tau, question_stderr, ranks, reversal_rate, shrinkage
+>>> from scoring import avg, bayes, bayes_ci, compare, shrinkage
 >>> R = np.array([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
 
 Bayes@N is the posterior mean of the success rate over these questions, with its standard
@@ -22,41 +21,14 @@ under ``SHRINKAGE_LIMIT`` in size:
 >>> round(a, 3), round(shrinkage(mu, sigma, a), 2)
 (0.7, -0.48)
 
-That sigma is about repeating the trials of these questions. Questions as a sample have the standard
-error that most harnesses print. Pass@k, without bias, and its posterior:
-
->>> round(question_stderr(R), 3)
-0.1
->>> round(pass_at_k(R, 2), 3), [round(x, 3) for x in pass_at_k_ci(R, 2)]
-(0.95, [0.839, 0.097, 0.649, 1.0])
-
-A trial that is missing is masked and counts as nothing, never as wrong:
+A trial that is missing is masked and counts as nothing, never as wrong. A stack of models is scored
+in one call, and compared:
 
 >>> ragged = np.ma.masked_equal([[0, 1, 1, 0, 1], [1, 1, -1, -1, -1]], -1)
 >>> round(avg(ragged)[0], 3)
 0.8
-
-Rubrics are categories with weights, one weight per category 0..C; and the trials of an earlier
-run of the same questions can be the prior:
-
->>> mu, sigma = bayes([[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]], w=[0.0, 0.5, 1.0], R0=[[0, 2], [1, 2]])
->>> round(mu, 3), round(sigma, 3)
-(0.575, 0.084)
-
-A stack of models is scored in one call, and compared:
-
->>> stack = [R, 1 - R]
->>> bayes(stack)[0].round(3).tolist(), ranks(avg(stack)[0]).tolist()
-([0.643, 0.357], [1, 2])
->>> round(compare(R, 1 - R).probability, 3)
-0.956
-
-Checkpoints of one training, in their order: how steadily a score follows it, and how often the
-order of models reverses from one set of scores to another:
-
->>> scores, others = [0.31, 0.35, 0.34, 0.40], [0.52, 0.66, 0.67, 0.61]
->>> round(monotone_tau(scores), 3), round(reversal_rate(scores, others), 3)
-(0.667, 0.5)
+>>> bayes([R, 1 - R])[0].round(3).tolist(), round(compare(R, 1 - R).probability, 3)
+([0.643, 0.357], 0.956)
 
 Studies with known truth, and of how many trials a ranking needs, are in ``scoring.studies``. Which
 number to report, and why: ``docs/scoring.md``. Formulas: Hariri et al., "Don't Pass@k", arXiv

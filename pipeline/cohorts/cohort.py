@@ -83,10 +83,7 @@ def load(cfg: AnalysisConfig) -> list[Cohort]:
 
 
 def from_arrays(
-    dataset: str,
-    models: Sequence[str],
-    question_ids: Sequence[str],
-    outcomes01: npt.ArrayLike,
+    dataset: str, models: Sequence[str], question_ids: Sequence[str], outcomes01: npt.ArrayLike
 ) -> Cohort:
     """A cohort from a matrix of outcomes, without run folders.
 

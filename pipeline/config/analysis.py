@@ -48,4 +48,3 @@ class AnalysisConfig:
 
 
 load = partial(overrides.load, AnalysisConfig)
-"""From the command line: KEY=VALUE, and run folders; UserError says what cannot be."""

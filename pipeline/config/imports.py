@@ -35,7 +35,6 @@ class ImportConfig:
     tag: str | None = None  # ends the names of the run folders
 
     def problems(self) -> Iterator[str]:
-        """What cannot be, a line each."""
         names, weights = self.category_names, self.category_weights
         if names and weights and len(names) != len(weights):
             yield f"category_weights={weights}: one for each of the {len(names)} category_names"
@@ -55,4 +54,3 @@ class RecordsConfig:
 
 
 load = partial(overrides.load, RecordsConfig)
-"""From the command line; UserError says what cannot be."""

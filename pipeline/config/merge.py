@@ -17,7 +17,6 @@ class MergeConfig:
     out: str = ""  # the folder to make; must not exist
 
     def problems(self) -> Iterator[str]:
-        """What nobody can guess."""
         if not self.checkpoints:
             yield (
                 "checkpoints: name what to average, such as checkpoints=[a,b,c] or"
@@ -28,4 +27,3 @@ class MergeConfig:
 
 
 load = partial(overrides.load, MergeConfig)
-"""From the command line; UserError says what cannot be."""

@@ -21,7 +21,6 @@ class ReversalConfig(ResearchConfig):
     draws: int = limited(4000, "[100, 1000000]")  # from the posterior of each side
 
     def problems(self) -> Iterator[str]:
-        """What nobody can guess."""
         yield from super().problems()
         for side in ("before", "after"):
             if not getattr(self, side):
@@ -32,4 +31,3 @@ class ReversalConfig(ResearchConfig):
 
 
 load = partial(overrides.load, ReversalConfig)
-"""From the command line; UserError says what cannot be."""

@@ -53,9 +53,7 @@ class StudyPlan:
 
 
 def plan(
-    cfg: StudyConfig,
-    rubric: RubricConfig | None = None,
-    thresholds: ThresholdsConfig | None = None,
+    cfg: StudyConfig, rubric: RubricConfig | None = None, thresholds: ThresholdsConfig | None = None
 ) -> StudyPlan:
     """The counts of a preset, with the user's own in place of some, and how rubrics are made.
 

@@ -150,11 +150,7 @@ def batches(
 
 
 def keys(
-    folder: Path,
-    columns: pa.Schema,
-    damage: Damage,
-    verify: bool = False,
-    of: str | None = None,
+    folder: Path, columns: pa.Schema, damage: Damage, verify: bool = False, of: str | None = None
 ) -> set[tuple[str, int]]:
     """The (question_id, trial) of every readable row; for `verify` and `of` see `batches`."""
     readable: set[tuple[str, int]] = set()

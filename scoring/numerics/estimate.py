@@ -6,7 +6,7 @@ part of the key of a table; Beta parameters, vectors, follow, and it returns vec
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -93,24 +93,9 @@ def beta_summary(
     return normal_summary(*mean_and_sigma(moments, included), confidence, bounds)
 
 
-class Interval(Protocol):
-    """A function that :func:`interval_of` makes."""
-
-    def __call__(
-        self,
-        R: Outcomes,
-        k: int,
-        confidence: float = 0.95,
-        bounds: Bounds = UNIT,
-        alpha0: float = 1.0,
-        beta0: float = 1.0,
-        short: Short = "raise",
-    ) -> Summary: ...
-
-
 def interval_of(
     score: Callable[..., Any], what: str, posterior: Callable[[int], Posterior]
-) -> Interval:
+) -> Callable[..., Summary]:
     """A function like :func:`scoring.pass_at_k_ci`: the posterior summary of a score of k attempts.
 
     ``score`` is the estimate, and ``what`` its name with {k}; ``posterior`` takes k.

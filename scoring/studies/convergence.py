@@ -200,9 +200,7 @@ def tau_curve(
 
 
 def tau_curve_independent(
-    stacks: Iterable[npt.ArrayLike],
-    truth: npt.ArrayLike,
-    metrics: Sequence[Metric],
+    stacks: Iterable[npt.ArrayLike], truth: npt.ArrayLike, metrics: Sequence[Metric]
 ) -> list[TauCurve]:
     """:func:`tau_curve` over matrices that are new each time, against a ranking that is known.
 
