@@ -1,5 +1,6 @@
 """Fixtures that several test modules share; how the tests share two processes and their time."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,9 +10,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from forked import BATCH, TRIALS, Attempts, Command, Forker, forking, stored
 from hypothesis import settings
+from preloaded import empty
 
 from benchmarks.servers import Server, serving
 from pipeline.config import compose
@@ -65,6 +68,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Cost())  # hooks of this file would leave out doctests elsewhere
 
 
+def _used() -> float:
+    """CPU-seconds of this process and its children; of a forker or server that still runs, too."""
+    seconds = sum(os.times()[:4])
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError, psutil.Error):  # one that is just ending
+            for pid in children.read_text().split():
+                seconds += sum(psutil.Process(int(pid)).cpu_times()[:4])
+    return seconds
+
+
 class Cost:
     """CPU-seconds of every file and of the processes it starts, as a table at the end."""
 
@@ -75,7 +88,7 @@ class Cost:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
         report = yield
-        before, self.used = self.used, sum(os.times()[:4])  # with children that have ended
+        before, self.used = self.used, _used()
         report.cpu_seconds = self.used - before
         return report
 
@@ -101,18 +114,12 @@ def drawn() -> None:
 
 @pytest.fixture
 def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty PDF and PNG files: drawing takes longer than all else; tests of plots draw them all."""
+    """Empty PDF and PNG files; tests of plots draw them all."""
     if "drawn" in request.fixturenames:
         return
     from matplotlib.figure import Figure
 
-    draw = Figure.savefig
-
-    def savefig(figure: Any, file: Any, *, format: str, **more: Any) -> None:
-        if format not in ("pdf", "png"):
-            draw(figure, file, format=format, **more)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
+    monkeypatch.setattr(Figure, "savefig", empty(Figure.savefig))
 
 
 @pytest.fixture(scope="session")

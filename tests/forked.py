@@ -21,11 +21,11 @@ from pipeline.base.places import ROOT
 from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS
 
-TRIALS = 5  # 150 attempts: two groups of rows
+TRIALS = 3
 BATCH = "engine.batch_size=32"  # of the engine that is loaded
 # Few at a time: sampling takes long enough to be hit.
 IN_FLIGHT = 12
-SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none"]
+SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none", "rubric=exact-match"]
 Key = tuple[str, int]
 Attempts = dict[Key, dict[str, Any]]
 

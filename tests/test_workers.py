@@ -59,7 +59,7 @@ def once(name, ending):
     return new
 def aborting(self):
     for name in list(self.output_processor.external_req_ids):
-        if name.startswith("demo-05/") or once(name, "/4"):
+        if name.startswith("demo-05/") or once(name, "/1"):
             self.abort_request([name])
     outputs = step(self)
     for output in outputs:
@@ -96,8 +96,11 @@ AttemptWriter.flush = flushing
 
 
 @pytest.fixture
-def folder(prepared: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(prepared, tmp_path / "run")
+def folder(prepared: Path, reference: tuple[Path, Attempts], tmp_path: Path) -> Path:
+    """A run that owes all attempts; log-probs of its prompts are there."""
+    folder = shutil.copytree(prepared, tmp_path / "run")
+    shutil.copy(reference[0] / "questions.parquet", folder)
+    return folder
 
 
 def start(folder: Path, forker: Forker | None, **more: Any) -> Command:
@@ -138,12 +141,15 @@ def test_two_submissions_at_once(
 
 
 def test_a_whole_run_in_two_processes_ends_with_one_score(
-    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+    forker: Forker, reference: tuple[Path, Attempts], prepared: Path, folder: Path
 ) -> None:
     stages = "stages=[prepare,generate,grade,score]"
+    shutil.copy(prepared / "questions.parquet", folder)  # one of the two adds the log-probs
     two = [Command(folder, forker, *SETTINGS, stages) for _ in range(2)]
     texts = [command.finish() for command in two]
     assert_whole(folder, reference[1])
+    questions = [pq.read_table(f / "questions.parquet") for f in (folder, reference[0])]
+    assert str(questions[0].to_pylist()) == str(questions[1].to_pylist())  # of a NaN, too
     assert (folder / "scores.json").exists()
     assert any("saved" in text for text in texts)
 
@@ -244,13 +250,13 @@ def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(
     command = start(folder, forker, before=UNFINISHED)
     assert command.wait() == 1, command.text()[-2000:]
     said = " ".join(command.text().split())
-    assert "engine=vllm gave 5 attempts back unfinished, each 3 times (abort 15 times)" in said
+    assert "engine=vllm gave 3 attempts back unfinished, each 3 times (abort 9 times)" in said
     assert "same command tries again" in said and "Traceback" not in said
     owed = {key for key in reference[1] if key[0] == "demo-05"}
     assert stored(folder) == {k: row for k, row in reference[1].items() if k not in owed}
     [session] = sessions(folder)
-    assert session["unfinished"] == {"abort": 15 + 29, "error": 29}
-    assert session["state"] == "failed" and session["attempts"] == len(reference[1]) - 5
+    assert session["unfinished"] == {"abort": 9 + 29, "error": 29}
+    assert session["state"] == "failed" and session["attempts"] == len(reference[1]) - TRIALS
     start(folder, forker).finish()
     assert_whole(folder, reference[1])
 
