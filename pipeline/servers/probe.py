@@ -82,10 +82,14 @@ async def _fitting(model: ServedModel, server: Server, ask: Ask, s: SamplingConf
     """The first answer, without fields that the server refuses and the run can do without."""
     while True:
         try:
-            return await model.ask(ask, server)
+            answer = await model.ask(ask, server)
         except Refused as error:
             if error.status not in (400, 422) or not _leave_out(model, error.words, s):
                 raise
+            continue
+        if answer.logprobs is not None or not ask.logprobs or model.zero_is_none:
+            return answer
+        model.zero_is_none = True
 
 
 def _leave_out(model: ServedModel, words: str, s: SamplingConfig) -> bool:

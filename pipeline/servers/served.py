@@ -124,6 +124,7 @@ class ServedModel:
     Attributes:
         dropped: optional fields that a server does not take; its own defaults hold for them.
         renamed: fields that it wants under another name.
+        zero_is_none: whether it takes "logprobs": 0 for none, as llama.cpp.
         gives: what every answer has, as a probe has found: token_ids, logprobs, named. One without
             it is none.
     """
@@ -134,6 +135,7 @@ class ServedModel:
         self.dialect = DIALECTS[native if facts.api == "generate" else facts.api]
         self.dropped: set[str] = set()
         self.renamed: dict[str, str] = {}
+        self.zero_is_none = False
         self.gives: frozenset[str] = frozenset()
 
     async def ask(self, ask: Ask, server: Server | None = None) -> Answer:
@@ -143,6 +145,8 @@ class ServedModel:
             dialect = DIALECTS["completions"]  # which says more of them
         body = dialect.write(self.facts.served_name, ask) | self.extra
         body = {self.renamed.get(k, k): v for k, v in body.items() if k not in self.dropped}
+        if self.zero_is_none and body.get("logprobs") == 0:
+            body["logprobs"] = 1
         tokens = ask.max_tokens + len(ask.prompt) * ask.prompt_logprobs
 
         def read(data: Mapping[str, Any], name: str) -> Answer:
