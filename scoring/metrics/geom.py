@@ -261,4 +261,4 @@ def _lambda_and_credit(
     lam, k = check_share(lam if lambda_ is None else lambda_, "lam"), check_k(k)
     if lam == 1.0:
         return lam, at_least(1, k)
-    return lam, upper_half(k) if weights is None else spectrum(weights, k)
+    return lam, np.array(upper_half(k) if weights is None else spectrum(weights, k), np.float64)

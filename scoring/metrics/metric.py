@@ -12,21 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from scoring.metrics.geom import blend, blend_sigma
-from scoring.metrics.thresholds import check_spectrum
 from scoring.numerics.checks import UNIT
-from scoring.numerics.credit import by_state
+from scoring.numerics.credit import Credit, by_state
 from scoring.numerics.estimate import subset_mean
 from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
 from scoring.numerics.results import Summary, normal_summary, question_sigma, result
 
 Value: TypeAlias = Fraction | float
-Credit: TypeAlias = Sequence[Value] | Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,33 +145,3 @@ def expected(credit: Sequence[Fraction], n: int) -> list[Value]:
     comb, subsets = math.comb, math.comb(n, k) * below
     sums = [sum(a * comb(c, j) * comb(n - c, k - j) for j, a in terms) for c in range(n + 1)]
     return [usual + Fraction(above, subsets) for above in sums]
-
-
-def upper_half(k: int) -> Credit:
-    """Credits of mG-Pass@k in its published form, 2/k max(j - ceil(k/2), 0); equation 24."""
-    return [Fraction(2 * max(j - (k + 1) // 2, 0), k) for j in range(k + 1)]
-
-
-def upper_ramp(k: int) -> Credit:
-    """Credits max(2 j/k - 1, 0) of the integral that equation 24 approximates."""
-    return [max(Fraction(2 * j, k) - 1, Fraction(0)) for j in range(k + 1)]
-
-
-def area(k: int) -> Credit:
-    """Credits of AUC@k: Pass@i over i = 1..k by the trapezoidal rule; Pass@1 for k = 1.
-
-    >>> [str(value) for value in area(2)]
-    ['0', '3/4', '1']
-    """
-
-    def under(j: int) -> Fraction:
-        line = [1 - Fraction(math.comb(k - j, i), math.comb(k, i)) for i in range(1, k + 1)]
-        return (sum(line) - (line[0] + line[-1]) / 2) / (k - 1) if k > 1 else line[0]
-
-    return [under(j) for j in range(k + 1)]
-
-
-def spectrum(weights: Sequence[float], k: int) -> Credit:
-    """Credits w_1 + ... + w_j; a weight is the shortest decimal number that prints like it."""
-    exact = [Fraction(repr(weight)) for weight in check_spectrum(weights, k).tolist()]
-    return [*accumulate(exact, initial=Fraction(0))]

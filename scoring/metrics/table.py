@@ -32,10 +32,10 @@ from typing import Any
 from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
 from scoring.metrics.geom import check_powers, geom_at_k
 from scoring.metrics.metric import Metric as Metric
-from scoring.metrics.metric import area, of_count, of_credit, spectrum, upper_half, upper_ramp
+from scoring.metrics.metric import of_count, of_credit
 from scoring.metrics.passk import naive_pass_at_k
 from scoring.metrics.passk_variance import pass_at_k_sigma
-from scoring.metrics.thresholds import needed
+from scoring.metrics.thresholds import area, needed, spectrum, upper_half, upper_ramp
 from scoring.numerics.checks import check_k, check_share
 from scoring.numerics.credit import at_least
 from scoring.numerics.results import Summary as Summary

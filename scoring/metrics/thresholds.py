@@ -7,14 +7,15 @@ and 24 after Liu et al., arXiv 2412.13147.
 """
 
 import math
+from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import bounded_array
 from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_share
-from scoring.numerics.credit import at_least
+from scoring.numerics.credit import Credit, at_least
 from scoring.numerics.estimate import beta_summary, credit_posterior, interval_of, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
 from scoring.numerics.results import Summary
@@ -86,8 +87,7 @@ def mg_pass_at_k_integral(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> round(mg_pass_at_k_integral([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.45
     """
-    credit = np.maximum(2.0 * np.arange(check_k(k) + 1) / k - 1.0, 0.0)
-    return subset_mean(R, f"mG-Pass@{k}", credit, short)
+    return subset_mean(R, f"mG-Pass@{k}", upper_ramp(check_k(k)), short)
 
 
 def maj_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
@@ -123,10 +123,10 @@ def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> [round(x, 4) for x in auc_at_k_ci(R, 3)]
     [0.8095, 0.0951, 0.6232, 0.9958]
     """
-    return subset_mean(R, f"AUC@{k}", _area(check_k(k)), short)
+    return subset_mean(R, f"AUC@{k}", area(check_k(k)), short)
 
 
-auc_at_k_ci = interval_of(auc_at_k, "AUC@{k}", lambda k: credit_posterior(_area(k)))
+auc_at_k_ci = interval_of(auc_at_k, "AUC@{k}", lambda k: credit_posterior(area(k)))
 
 
 def threshold_spectrum_at_k(
@@ -177,15 +177,20 @@ def needed(tau: float, k: int) -> int:
     return max(1, j + (tau > j / k))
 
 
-def upper_half(k: int) -> Floats:
-    """Credits of mG-Pass@k, 2/k max(j - ceil(k/2), 0), shape (k + 1,)."""
-    credit: Floats = np.maximum(np.arange(k + 1) - (k + 1) // 2, 0) * (2.0 / k)
-    return credit
+def upper_half(k: int) -> Credit:
+    """Credits of mG-Pass@k in its published form, 2/k max(j - ceil(k/2), 0); equation 24."""
+    return [Fraction(2 * max(j - (k + 1) // 2, 0), k) for j in range(k + 1)]
 
 
-def spectrum(weights: npt.ArrayLike, k: int) -> Floats:
-    """Credits w_1 + ... + w_j, j = 0..k, of weights w_1..w_k."""
-    return np.concatenate([[0.0], np.cumsum(check_spectrum(weights, k))])
+def upper_ramp(k: int) -> Credit:
+    """Credits max(2 j/k - 1, 0) of the integral that equation 24 approximates."""
+    return [max(Fraction(2 * j, k) - 1, Fraction(0)) for j in range(k + 1)]
+
+
+def spectrum(weights: npt.ArrayLike, k: int) -> Credit:
+    """Credits w_1 + ... + w_j; a weight is the shortest decimal number that prints like it."""
+    exact = [Fraction(repr(weight)) for weight in check_spectrum(weights, k).tolist()]
+    return [*accumulate(exact, initial=Fraction(0))]
 
 
 def check_spectrum(weights: npt.ArrayLike, k: int) -> Floats:
@@ -198,12 +203,14 @@ def check_spectrum(weights: npt.ArrayLike, k: int) -> Floats:
     return w
 
 
-def _area(k: int) -> Floats:
-    """Credits of AUC@k: trapezoids under Pass@i = 1 - C(k - j, i) / C(k, i), i = 1..k."""
-    wrong = k - np.arange(k + 1)
-    none_correct = np.ones(k + 1)
-    area = np.zeros(k + 1)
-    for i in range(k):
-        none_correct = none_correct * np.maximum(wrong - i, 0) / (k - i)
-        area += (1.0 - none_correct) * (1.0 if 0 < i < k - 1 or k == 1 else 0.5)
-    return area / max(1, k - 1)
+def area(k: int) -> Credit:
+    """Credits of AUC@k: Pass@i over i = 1..k by the trapezoidal rule; Pass@1 for k = 1.
+
+    Pass@i is 1 - C(k - j, i) / C(k, i), and these add up to k - (k - j) / (j + 1).
+
+    >>> [str(value) for value in area(2)]
+    ['0', '3/4', '1']
+    """
+    sums = [k - Fraction(k - j, j + 1) for j in range(k + 1)]
+    ends = [Fraction(j, k) + (j > 0) for j in range(k + 1)]
+    return [(sums[j] - ends[j] / 2) / (k - 1) if k > 1 else sums[j] for j in range(k + 1)]

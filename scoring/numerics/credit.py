@@ -17,13 +17,16 @@ T = alpha + beta. Variances and covariances are a product of factors times one m
 factors, so that two nearly equal numbers are never subtracted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from scoring.numerics.inputs import Floats, Ints
+
+Credit: TypeAlias = Sequence[Fraction | float] | Floats
 
 # Bounds the memory of one block of factors or probabilities, 8 bytes each.
 BLOCK = 2_000_000

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_positive
-from scoring.numerics.credit import by_state, credit_moments, subset_scores
+from scoring.numerics.credit import Credit, by_state, credit_moments, subset_scores
 from scoring.numerics.inputs import Bools, Floats, Ints, Outcomes, binary_counts
 from scoring.numerics.results import (
     Summary,
@@ -37,15 +37,16 @@ def enough_binary(R: Outcomes, k: int, what: str, short: Short) -> tuple[Ints, I
     return correct, trials, included
 
 
-def subset_mean(R: Outcomes, what: str, credit: Floats, short: Short) -> Any:
+def subset_mean(R: Outcomes, what: str, credit: Credit, short: Short) -> Any:
     """Unbiased estimate of a credit over k attempts, averaged over questions."""
-    correct, trials, included = enough_binary(R, credit.size - 1, what, short)
-    return result(question_mean(subset_scores(credit, correct, trials), included))
+    floats = np.asarray(credit, dtype=np.float64)
+    correct, trials, included = enough_binary(R, floats.size - 1, what, short)
+    return result(question_mean(subset_scores(floats, correct, trials), included))
 
 
-def credit_posterior(credit: Floats) -> Posterior:
+def credit_posterior(credit: Credit) -> Posterior:
     """The posterior of a score with these credits."""
-    return credit_moments, credit.tobytes()
+    return credit_moments, np.asarray(credit, dtype=np.float64).tobytes()
 
 
 def beta_moments(
