@@ -68,8 +68,7 @@ def render(
         template_kwargs: options of the template, such as ``{"enable_thinking": True}``.
         date: an ISO date for templates that print today's, so that a prompt stays the same.
 
-    Raises:
-        PromptError: when there is no chat template, or it refuses these turns.
+    Raises PromptError: when there is no chat template, or it refuses these turns.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise PromptError("the tokenizer has no chat template")

@@ -46,9 +46,8 @@ def batches(stream: Iterator[Sample], pad: int) -> Iterator[tuple[torch.Tensor, 
 
     The stream is endless, and `pad` is the id that fills a row up.
 
-    Yields:
-        ids, targets (-100 where none), positions (from 0 in every example), each int64
-        (ROWS, LENGTH), mask, bool (ROWS, 1, LENGTH, LENGTH), and weights float32 (ROWS, LENGTH).
+    Yields ids, targets (-100 where none), positions (from 0 in every example), each int64 (ROWS,
+    LENGTH), mask, bool (ROWS, 1, LENGTH, LENGTH), and weights float32 (ROWS, LENGTH).
     """
     sample = next(stream)
     causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
@@ -96,14 +95,12 @@ def fit(
         model: float32.
         stream: what `batches` yields.
         rate: the share of MUON_RATE and of `adam_rate` after so many steps of this call.
-        steps: how many to take.
         title: what its lines of progress begin with.
         first: the number of the step that training starts from.
         later: how many steps of other trainings follow; they count as time left.
-        adam_rate: AdamW's.
 
-    Yields:
-        The number of the step just taken: first + 1, ..., first + steps. Save between two of them.
+    Yields the number of the step just taken: first + 1, ..., first + steps. Save between two of
+    them.
     """
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     known = {id(p) for p in matrices}
@@ -152,8 +149,8 @@ def sample(
 ) -> list[tuple[str, bool, int]]:
     """Sample a checkpoint, T = 0.6, top-p = 0.95, at most `limit` tokens; seed it first.
 
-    Returns:
-        `trials` attempts of every problem: the text, whether it ended, and its length in tokens.
+    Returns `trials` attempts of every problem: the text, whether it ended, and its length in
+    tokens.
     """
     model, tokenizer = load(folder, padding_side="left")
     prompts = [chat(tokenizer, user_turn(problem)) for problem in problems]

@@ -116,9 +116,8 @@ def build_model(tokenizer: Any) -> Qwen3ForCausalLM:
 def measure(folder: Path, questions: list[dict[str, str]], trials: int) -> dict[str, float]:
     """Sample a saved checkpoint on the demo questions, at most 96 tokens.
 
-    Returns:
-        Shares of all attempts: correct (the last box is the answer, as a string), truncated,
-        ended without a box (`unboxed`); and `tokens`, the mean length.
+    Returns shares of all attempts: correct (the last box is the answer, as a string), truncated,
+    ended without a box (`unboxed`); and `tokens`, the mean length.
     """
     torch.manual_seed(SEED)
     attempts = sample(folder, [q["problem"] for q in questions], 96, trials)

@@ -11,8 +11,7 @@ Folders: ``variants/NAME/step-NNNN/`` and ``variants/NAME-tuned/``. A folder app
 whole. ``training.yaml`` beside the checkpoints, and in the twin, says what made them; where it says
 what would be done now, nothing is done.
 
-Source:
-    MaP, appendix B (experimental settings for PRR analysis).
+Source: MaP, appendix B (experimental settings for PRR analysis).
 """
 
 import hashlib
@@ -127,8 +126,7 @@ def make(
         tune_steps: length of the fine-tuning.
         every: steps between two checkpoints of a variant.
 
-    Returns:
-        The last checkpoint and the twin of every variant of which anything was made.
+    Returns the last checkpoint and the twin of every variant of which anything was made.
     """
     first = int(trunk.name.split("-")[-1])
     marks = [first + mark for mark in (*range(every, steps, every), steps)]

@@ -181,7 +181,6 @@ def cases(seed: int, template: str = "", talk: float = 0.05) -> Iterator[Case]:
     """Endless cases, no demo question among them.
 
     Args:
-        seed: of the stream.
         template: the prompt, for responses that pretend to be a part of it; none if empty.
         talk: the share of such responses.
     """

@@ -18,12 +18,8 @@ GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on
 def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     """A file to write that takes the place of `path` when the block ends well, and else is gone.
 
-    Args:
-        path: the file.
-        sync: whether a power cut must not take it back; that may wait for a busy disk.
-
-    Raises:
-        OSError: when it could not be written; what was there stays.
+    `sync`: whether a power cut must not take it back; that may wait for a busy disk. Raises
+    OSError: when it could not be written; what was there stays.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:

@@ -35,8 +35,7 @@ class Journal:
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as one frame.
 
-        Raises:
-            OSError: when the disk is full or fails; what was appended before stays readable.
+        Raises OSError: when the disk is full or fails; what was appended before stays readable.
         """
         frame = encode(rows, self.columns)
         view = memoryview(frame)
@@ -51,8 +50,7 @@ class Journal:
     def sync(self) -> None:
         """Flush to the disk what is new; may run in another thread than `append`.
 
-        Raises:
-            OSError: when the disk fails.
+        Raises OSError: when the disk fails.
         """
         size = self.size
         if size > self._synced:

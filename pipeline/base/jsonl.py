@@ -11,9 +11,7 @@ from pipeline.base.errors import UserError
 def read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Place ("line 1") and object of every line that is not blank.
 
-    Raises:
-        UserError: a line is no JSON object in UTF-8.
-        OSError: the file cannot be read.
+    Raises UserError: a line is no JSON object in UTF-8. OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

@@ -15,10 +15,9 @@ from pipeline.store.runfolder import Run
 def main(arguments: list[str] | None = None) -> int:
     """Run one command.
 
-    Returns:
-        The exit status: 0 done, 1 damaged data set aside or a failure that may not come again, 2
-        an error of the user's, 85 saved and to be started again, 86 the engine hung, 128 + n
-        stopped by signal n.
+    Returns the exit status: 0 done, 1 damaged data set aside or a failure that may not come again,
+    2 an error of the user's, 85 saved and to be started again, 86 the engine hung, 128 + n stopped
+    by signal n.
     """
     command_line = parser()
     # Settings may stand on both sides of a flag.

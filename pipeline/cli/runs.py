@@ -14,8 +14,7 @@ from pipeline.store.runfolder import Run
 def configured(settings: list[str]) -> RunConfig:
     """The configuration that settings compose, or of the run folder that they name.
 
-    Raises:
-        UserError: a setting or a folder cannot be used.
+    Raises UserError: a setting or a folder cannot be used.
     """
     folders = [setting for setting in settings if "=" not in setting]
     single = [setting for setting in settings if "=" in setting]

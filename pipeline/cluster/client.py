@@ -11,8 +11,7 @@ TIMEOUT_S = 60.0
 def ask(*command: str, timeout_s: float = TIMEOUT_S) -> str:
     """What a client command prints on standard output.
 
-    Raises:
-        UserError: it is not installed, failed or did not answer; with what it said.
+    Raises UserError: it is not installed, failed or did not answer; with what it said.
     """
     # From within a job: what that job was given is not meant for the new one.
     outside = {k: v for k, v in os.environ.items() if k[:6] != "SLURM_" or k == "SLURM_CONF"}

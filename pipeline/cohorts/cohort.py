@@ -61,9 +61,8 @@ class Cohort:
 def load(cfg: AnalysisConfig) -> list[Cohort]:
     """The cohorts that settings name, one a data set, in the order named.
 
-    Raises:
-        UserError: no such folder, no run in it, no graded attempt, no question that the runs
-            share. Where something sound is left it is returned, and the rest named in a warning.
+    Raises UserError: no such folder, no run in it, no graded attempt, no question that the runs
+    share. Where something sound is left it is returned, and the rest named in a warning.
     """
     cohorts: list[Cohort] = []
     faults = []
@@ -89,8 +88,7 @@ def from_arrays(
 
     Outcomes are 1 correct, 0 not, -1 owed, of shape (L, M, N) for L models and M question ids.
 
-    Raises:
-        ValueError: shapes that do not fit, a name twice, another number.
+    Raises ValueError: shapes that do not fit, a name twice, another number.
 
     >>> cohort = from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])
     >>> cohort.matrix().tolist(), cohort.names
@@ -118,8 +116,7 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     Models are matched by name; questions are called DATASET/ID. There are no members, since a
     model has a run for each data set.
 
-    Raises:
-        UserError: no model is in all of them.
+    Raises UserError: no model is in all of them.
 
     >>> a = from_arrays("a", ["x", "y"], ["1"], [[[1, 0]], [[1, 1]]])
     >>> b = from_arrays("b", ["y", "z"], ["1"], [[[0]], [[1]]])

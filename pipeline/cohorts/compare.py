@@ -25,9 +25,7 @@ _POOLED = "_pooled"  # no folder of a data set: what begins with "_" holds no ru
 def compare(cfg: AnalysisConfig) -> None:
     """Compare runs: print tables, and write them with `compare.json` into a folder.
 
-    Raises:
-        UserError: nothing that can be compared.
-        OSError: a file cannot be written.
+    Raises UserError: nothing that can be compared. OSError: a file cannot be written.
     """
     cohorts = cohorts_of.load(cfg)
     several = len(cohorts) > 1

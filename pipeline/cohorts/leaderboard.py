@@ -39,8 +39,7 @@ class ModelScores(NamedTuple):
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
     """Bayes@N and avg@N of every model with their intervals.
 
-    Raises:
-        UserError: a question that some model has no graded trial of.
+    Raises UserError: a question that some model has no graded trial of.
     """
     matrix, level = cohort.matrix(), cfg.scoring.confidence
     if (cohort.outcomes == OWED).all(axis=2).any():
@@ -56,8 +55,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
 def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, npt.NDArray[np.int64]]:
     """Ranks by plain score ("none") and under each rule, numbered by `scoring.method`.
 
-    Returns:
-        "none", "consecutive_z" and "overlap": int64, shape (L,).
+    Returns "none", "consecutive_z" and "overlap": int64, shape (L,).
     """
     method: Any = cfg.scoring.method
     plain, spread = scored.avg.value, scored.avg.sigma
@@ -73,8 +71,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     CSV and JSON hold all columns; what a page has no room for is in :func:`metrics` and
     :func:`attempts`.
 
-    Raises:
-        UserError: as for :func:`scores`.
+    Raises UserError: as for :func:`scores`.
     """
     scored, matrix, level = scores(cohort, cfg), cohort.matrix(), f"{cfg.scoring.confidence:.0%}"
     places = ranks(scored, cfg)

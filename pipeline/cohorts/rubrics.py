@@ -39,15 +39,12 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
     `rubric` names rubrics (none: all of configs/rubric) and weights; `thresholds` says whose
     quantiles: of all models together (`scope` cohort), of each model alone (model), or a `file`'s.
 
-    Returns:
-        Per rubric name the rubric and the categories 0..C, int8, shape (L, M, N), with -1 where an
-        attempt is owed, not graded or has no verdict. Rubrics that need what a run lacks are left
-        out with a warning. Rubrics that were imported come first, where all runs have them with
-        equal names and weights. Empty for a cohort without members.
-
-    Raises:
-        UserError: a run without current signals; a rubric that was named and cannot be made; one
-            that leaves a hole or an undeclared overlap; frozen thresholds of another data set.
+    Returns per rubric name the rubric and the categories 0..C, int8, shape (L, M, N), with -1 where
+    an attempt is owed, not graded or has no verdict. Rubrics that need what a run lacks are left
+    out with a warning. Rubrics that were imported come first, where all runs have them with equal
+    names and weights. Empty for a cohort without members. Raises UserError: a run without current
+    signals; a rubric that was named and cannot be made; one that leaves a hole or an undeclared
+    overlap; frozen thresholds of another data set.
 
     Source: arXiv 2510.04265, appendix D and Table 4; pooling is our reading (docs/rubrics.md).
     """
@@ -57,8 +54,7 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """Bayes@N of every model under each rubric, with ranks by the rubric's avg.
 
-    Raises:
-        UserError: as for :func:`categories`.
+    Raises UserError: as for :func:`categories`.
     """
     assigned, notes = _assigned(cohort, cfg)
     columns: dict[Column, npt.ArrayLike] = {Column("model", "model", align="left"): cohort.names}

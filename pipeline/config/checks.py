@@ -32,8 +32,7 @@ def limited(
 def check(cfg: Config) -> Config:
     """The settings themselves, where every value can work.
 
-    Raises:
-        UserError: one cannot; the message begins with its full key.
+    Raises UserError: one cannot; the message begins with its full key.
 
     >>> from dataclasses import dataclass
     >>> @dataclass

@@ -50,8 +50,7 @@ Config = TypeVar("Config")
 def split(setting: str) -> tuple[str, str]:
     """The key and the text of a setting.
 
-    Raises:
-        UserError: it is none.
+    Raises UserError: it is none.
 
     >>> split("sampling.trials=40")
     ('sampling.trials', '40')
@@ -64,8 +63,7 @@ def split(setting: str) -> tuple[str, str]:
 def parse(key: str, text: str, as_texts: bool = False) -> Override:
     """A setting as Hydra reads it; words that Hydra would refuse, or all of them, are texts.
 
-    Raises:
-        UserError: brackets or quotes that do not close, and the like.
+    Raises UserError: brackets or quotes that do not close, and the like.
 
     >>> parse("out", "null").value(), parse("names", "[1, 'b']").value()
     (None, [1, 'b'])
@@ -229,8 +227,7 @@ def one_line(error: object) -> str:
 def typed(node: DictConfig, kind: type[Config]) -> Config:
     """The dataclass that a configuration holds.
 
-    Raises:
-        UserError: a value is missing, or interpolates what is not there.
+    Raises UserError: a value is missing, or interpolates what is not there.
     """
     try:
         cfg = OmegaConf.to_object(node)
@@ -255,8 +252,7 @@ def explained(error: Exception, kind: Any) -> UserError:
 def load(kind: type[Config], arguments: Sequence[str]) -> Config:
     """A settings dataclass from the command line, checked; run folders go to its `folders`.
 
-    Raises:
-        UserError: an argument is neither a setting that can work nor a folder.
+    Raises UserError: an argument is neither a setting that can work nor a folder.
 
     >>> from dataclasses import dataclass, field
     >>> @dataclass
@@ -280,8 +276,7 @@ def load(kind: type[Config], arguments: Sequence[str]) -> Config:
 def check_folder(argument: str) -> Path:
     """The folder that an argument without `=` names.
 
-    Raises:
-        UserError: there is none of that name.
+    Raises UserError: there is none of that name.
     """
     folder = Path(os.path.expanduser(argument))  # pathlib's raises for `~nobody`
     if not folder.is_dir():

@@ -57,8 +57,7 @@ def plan(
 ) -> StudyPlan:
     """The counts of a preset, with the user's own in place of some, and how rubrics are made.
 
-    Raises:
-        UserError: an unknown preset.
+    Raises UserError: an unknown preset.
 
     >>> plan(StudyConfig(preset="quick", matrices=7)).matrices
     7

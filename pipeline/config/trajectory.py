@@ -79,11 +79,8 @@ class Settings(NamedTuple):
 def load(arguments: Sequence[str]) -> Settings:
     """Settings from the command line.
 
-    Args:
-        arguments: KEY=VALUE; own keys, and any key of `run`, where dataset=a,b is two data sets.
-
-    Raises:
-        UserError: an unknown key or a value that cannot work, in one line.
+    `arguments`: KEY=VALUE; own keys, and any key of `run`, where dataset=a,b is two data sets.
+    Raises UserError: an unknown key or a value that cannot work, in one line.
 
     >>> asked = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
     >>> asked.cfg.checkpoints, asked.cfg.merge.windows, asked.run, asked.datasets

@@ -36,11 +36,7 @@ def write(
         figures: by stem as well; each becomes .png and .pdf.
         texts: by file name: pages around the tables and figures.
 
-    Returns:
-        Every file, NAME.json the last.
-
-    Raises:
-        OSError: the disk is full, or may not be written.
+    Returns every file, NAME.json the last. Raises OSError: the disk is full, or may not be written.
     """
     forms = itertools.product(tables.items(), FORMS.items())
     pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}

@@ -46,7 +46,6 @@ def environment(caption: Sequence[str], groups: Sequence[str], tabular: str) -> 
     """A `table` environment with booktabs rules.
 
     Args:
-        caption: sentences.
         groups: of the C columns: those beside each other with one group get a common head above.
         tabular: of C columns, with three lines ``\\hline``.
     """

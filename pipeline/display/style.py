@@ -196,15 +196,8 @@ def save(figure: Figure, path: Path) -> list[Path]:
 
     The bytes depend on the figure and on matplotlib's version only: no date is written.
 
-    Args:
-        figure: what a function of this package returned.
-        path: where to, without a suffix (a dot in the name is no suffix).
-
-    Returns:
-        The two files.
-
-    Raises:
-        OSError: when they cannot be written.
+    `path`: where to, without a suffix (a dot in the name is no suffix). Returns the two files.
+    Raises OSError: when they cannot be written.
     """
     files = []
     for kind, metadata in {"pdf": {"CreationDate": None}, "png": {"Software": None}}.items():

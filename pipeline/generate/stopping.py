@@ -70,9 +70,7 @@ def engine_errors(
 ) -> Iterator[None]:
     """Turn what an engine raises into one readable line.
 
-    Args:
-        run: the run folder.
-        excused: whether an error is none, because the worker is being stopped.
+    `excused`: whether an error is none, because the worker is being stopped.
     """
     try:
         yield

@@ -12,10 +12,8 @@ from pipeline.store.runfolder import Run
 def tidy(run: Run, patience: bool = True) -> None:
     """Seal journals of dead workers and set damaged parts aside; left out while another does it.
 
-    Args:
-        run: the run folder.
-        patience: wait for workers elsewhere that may wake up; without it all that are not alive
-            count as dead, which is right when nothing is owed any more.
+    `patience`: wait for workers elsewhere that may wake up; without it all that are not alive count
+    as dead, which is right when nothing is owed any more.
     """
     with contextlib.suppress(lease.Taken), lease.held(run.path / "tidy.lease", "tidying up"):
         _seal(run, patience)

@@ -24,8 +24,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     ("length" or "repetition": cut off); every other field passes through. Blank lines are skipped.
     Grades are kept for later only in a folder named by `grading.cache`.
 
-    Raises:
-        UserError: for a bad row, before anything is graded, or a file that cannot be used.
+    Raises UserError: for a bad row, before anything is graded, or a file that cannot be used.
     """
     _check_paths(source, target)
     rows = [_checked(row, f"{source}, {place}") for place, row in jsonl.read(source)]

@@ -102,8 +102,7 @@ class KnownGrades:
     def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
         """The grade of each pair, in order; new ones are graded and kept.
 
-        Raises:
-            UserError: worker processes cannot be started.
+        Raises UserError: worker processes cannot be started.
         """
         keys = [self._key(pair) for pair in pairs]
         owed = {k: p for k, p in zip(keys, pairs, strict=True) if k not in self.known}

@@ -25,13 +25,9 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     by batch. Grades made with other settings are made anew, and what changed is shown. At the end
     `review.jsonl` lists what a person should look at.
 
-    Args:
-        run: the run folder.
-        ask_math_verify: list disagreements with plain math_verify, too.
-
-    Raises:
-        UserError: when nothing was generated, or the folder was made with other settings.
-        DamagedData: when stored attempts cannot be read; they are set aside and owed again.
+    `ask_math_verify`: list disagreements with plain math_verify, too. Raises UserError: when
+    nothing was generated, or the folder was made with other settings. DamagedData: when stored
+    attempts cannot be read; they are set aside and owed again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if run.questions and run.grades.exists() and not run.attempts.exists():

@@ -69,8 +69,8 @@ FORMATS = {  # a file is of the first kind that it looks like
 def locate(cfg: RecordsConfig) -> Source:
     """Find the files of a source and recognise their kind by what is in them.
 
-    Raises:
-        UserError: nothing there, nothing that this program can read, or a hub that does not answer.
+    Raises UserError: nothing there, nothing that this program can read, or a hub that does not
+    answer.
     """
     path, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
     if not path:

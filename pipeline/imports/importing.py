@@ -24,9 +24,8 @@ def import_records(cfg: RecordsConfig) -> None:
     What is damaged or repeated is left out, counted and named. Folders appear complete, at the
     end, or not at all.
 
-    Raises:
-        UserError: nothing there, nothing readable, or a run folder that something else made.
-        OSError: the disk is full, or fails; the same command begins again.
+    Raises UserError: nothing there, nothing readable, or a run folder that something else made.
+    OSError: the disk is full, or fails; the same command begins again.
     """
     root, source = Path(cfg.runs).expanduser(), locate(cfg)
     note(f"import: {source.path} taken for {source.kind} ({source.why})")
@@ -130,8 +129,7 @@ def _rows(source: Source, first: bool, troubles: Troubles) -> Iterator[Row | Non
 def _is_owed(target: Path, fingerprint: str) -> bool:
     """Whether a run folder is not there; one that this import already made is left alone.
 
-    Raises:
-        UserError: a folder is there and of something else.
+    Raises UserError: a folder is there and of something else.
     """
     if not target.exists():
         return True

@@ -12,8 +12,7 @@ from pipeline.imports.source import Records, Source, Troubles
 def read_json(files: Source, first: bool, troubles: Troubles) -> Records:
     """The objects of a JSON Lines file.
 
-    Raises:
-        UserError: no object says which question, or none what came of it.
+    Raises UserError: no object says which question, or none what came of it.
     """
     names: dict[str, None] = {}
     known = set(row.NAMES)
@@ -26,8 +25,7 @@ def read_json(files: Source, first: bool, troubles: Troubles) -> Records:
 def read_csv(files: Source, first: bool, troubles: Troubles) -> Records:
     """The rows of a CSV file with a header.
 
-    Raises:
-        UserError: no column says which question, or what came of it.
+    Raises UserError: no column says which question, or what came of it.
     """
     csv.field_size_limit(row.MOST_TEXT)
     header: list[str] = []

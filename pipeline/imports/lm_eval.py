@@ -27,8 +27,7 @@ _MOST_REPEATS = 10_000
 def read(source: Source, first: bool, troubles: Troubles) -> Records:
     """The attempts of all sample files; of several files of one folder and task the latest counts.
 
-    Raises:
-        UserError: dataset= or model= is to name several; no sample has the metric or filter.
+    Raises UserError: dataset= or model= is to name several; no sample has the metric or filter.
     """
     cfg, latest = source.cfg, dict[tuple[Path, str], Path]()
     for path in sorted(source.files):  # dates sort as texts

@@ -20,8 +20,7 @@ _MOST_CELLS = 20_000_000
 def read(source: Source, first: bool, troubles: Troubles) -> Records:
     """The cells of all arrays.
 
-    Raises:
-        UserError: it is no such file, holds pickled objects, or the names do not fit.
+    Raises UserError: it is no such file, holds pickled objects, or the names do not fit.
     """
     cfg, arrays = source.cfg, _arrays(source.files[0])
     texts = {name: array for name, array in arrays.items() if array.dtype.kind in "US"}

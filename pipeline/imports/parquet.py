@@ -24,8 +24,7 @@ _TEXTS = (pa.string(), pa.large_string(), pa.string_view(),
 def read(source: Source, first: bool, troubles: Troubles) -> Records:
     """The records of all files, damaged ones as None; in the first pass with the keys only.
 
-    Raises:
-        UserError: columns that are indispensable are lacking, or no file can be read.
+    Raises UserError: columns that are indispensable are lacking, or no file can be read.
     """
     files = _sound_files(source, troubles)
     for path, schema, _ in files:

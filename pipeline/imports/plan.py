@@ -76,8 +76,7 @@ class Plan:
     def note(self, row: Row | None, troubles: Troubles) -> None:
         """Note the next record: its keys, and what it says of its question.
 
-        Raises:
-            UserError: more runs or records than anybody has.
+        Raises UserError: more runs or records than anybody has.
         """
         keys = (_NONE,) * 5
         if row is not None and (run := self._run_of(row)) != _NONE:
@@ -142,8 +141,7 @@ class Plan:
         Duplicates, and records that lack a trial which others have, are named in the troubles.
         `positions` says that trials count from 0; else they may count from 1.
 
-        Raises:
-            UserError: a matrix beyond all measure, such as one trial of number 10^5.
+        Raises UserError: a matrix beyond all measure, such as one trial of number 10^5.
         """
         keys = np.array(self._keys, np.int64).reshape(-1, 5)
         run, question, trial, seed, answer = keys.T.copy()

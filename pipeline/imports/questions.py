@@ -20,8 +20,7 @@ def match(where: str | None, plan: Plan) -> None:
     answers must be equal, as `grade` compares; where neither can be looked at, the numbers of
     questions must be equal, and a warning says that nothing else was checked.
 
-    Raises:
-        UserError: the file is not there, or does not hold the questions of the records.
+    Raises UserError: the file is not there, or does not hold the questions of the records.
     """
     if where is None:
         return

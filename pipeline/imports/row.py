@@ -182,8 +182,7 @@ _KNOWN = frozenset(NAMES)
 def check_names(path: str, names: list[str]) -> None:
     """Refuse records whose columns do not say which question, or what came of it.
 
-    Raises:
-        UserError: a column is lacking, or one that counts is there twice.
+    Raises UserError: a column is lacking, or one that counts is there twice.
     """
     for name in names:
         if name in _KNOWN and names.count(name) > 1:

@@ -70,8 +70,7 @@ class Staging:
 def opened(runs: Path, fingerprint: str) -> Iterator[Staging]:
     """An empty staging folder that is this process's alone; it goes when the import ends.
 
-    Raises:
-        UserError: another process imports the same source.
+    Raises UserError: another process imports the same source.
     """
     folder = runs / f"_import-{fingerprint}"
     runs.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,6 @@ def category_shares(
     every k-th stands.
 
     Args:
-        title: what is shown.
         categories: names, from 0 to C.
         counts: attempts of each category at each question, shape (M, C + 1).
         weights: of the categories, from 0 to C.
@@ -76,11 +75,9 @@ def cost(
     are sorted by their time, or by their tokens where no time is known.
 
     Args:
-        names: L models.
         datasets: D data sets.
-        gpu_hours: inference time in GPU-hours, shape (L, D), masked where unknown.
+        gpu_hours: inference time of L models in GPU-hours, shape (L, D), masked where unknown.
         tokens: completion tokens, shape (L, D), masked where unknown.
-        title: what is shown.
     """
     hours, counts = plain(gpu_hours), plain(tokens)
     key = np.nansum(hours, axis=1) if np.isfinite(hours).any() else np.nansum(counts, axis=1)

@@ -21,9 +21,7 @@ def reliability(title: str, table: dict[str, Any]) -> Figure:
     with its Wilson interval, the area by the bin's share of attempts. On the diagonal probabilities
     are what they say.
 
-    Args:
-        title: what is shown.
-        table: what ``verifiers.judge.quality.report`` returned.
+    `table`: what ``verifiers.judge.quality.report`` returned.
     """
     figure, (axes,) = style.panels(4.4, 4.6, title)
     (diagonal,) = axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 2)))

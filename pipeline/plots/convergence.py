@@ -24,7 +24,6 @@ def pmf(n: npt.ArrayLike, masses: Mapping[str, npt.ArrayLike], title: str = "") 
     Args:
         n: numbers of trials, shape (T,).
         masses: estimator -> share of all replicates that converged at exactly n, shape (T,).
-        title: what is shown.
     """
     trials, looks, words = plain(n), looks_of(masses), {}
     figure, (axes,) = style.panels(PAGE, HEIGHT, title)
@@ -80,7 +79,6 @@ def subsets(
         sizes: numbers of models, in the order of the legend.
         values: size -> convergence@n of each replicate of each subset, shape (R,), masked or NaN
             where the ranking did not settle.
-        title: what is shown.
         n_max: trials that were made.
     """
     masses = {}
@@ -104,7 +102,6 @@ def tau_curves(
         n: numbers of trials, shape (T,).
         tau: estimator -> mean τ, shape (T,), masked where the estimator is undefined (Pass@k
             below k trials) or every replicate was all ties.
-        title: what is shown.
         against: that ranking, as the axis says it.
     """
     looks = looks_of(tau)

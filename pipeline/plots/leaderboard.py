@@ -32,13 +32,11 @@ def forest(
     """Forest plot of a leaderboard: one row a model, best on top, value and interval in words too.
 
     Args:
-        names: L models.
-        mu: posterior means, shape (L,); a masked or NaN model comes last, without a point.
+        mu: posterior means of L models, shape (L,); masked or NaN ones come last, without points.
         low: lower ends of the intervals, shape (L,).
         high: upper ends, shape (L,).
         ranks: ranks, which stand before the names; models that share one share a grey or a
             white band. None leaves both out.
-        title: what is shown.
         xlabel: what the axis is, with its unit and the interval's level.
     """
     centre, left, right = plain(mu), plain(low), plain(high)
@@ -85,8 +83,7 @@ def tokens_against_correctness(
     """Mean length of correct and of wrong answers, one row a model, the most accurate on top.
 
     Args:
-        names: L models.
-        correct: mean completion tokens of correct attempts, shape (L,), masked where none is.
+        correct: mean tokens of L models' correct completions, shape (L,), masked where none is.
         wrong: the same of wrong attempts.
         accuracy: share of correct attempts, shape (L,).
     """
@@ -118,9 +115,7 @@ def rank_lines(
 
     Args:
         columns: K rubrics, from left to right.
-        names: L models.
-        ranks: ranks from 1, shape (L, K), masked where a model has none.
-        title: what is shown.
+        ranks: ranks from 1 of L models, shape (L, K), masked where a model has none.
     """
     values = plain(ranks)
     labels = [one_line(name, 32) for name in columns]
@@ -147,11 +142,9 @@ def rank_trajectories(
     """Ranks as trials are added, and where they stop to change (Figure 5 of 000).
 
     Args:
-        names: L models.
         n: numbers of trials, ascending, shape (T,).
-        ranks: competition ranks from 1 after n trials, shape (L, T), masked where undefined.
+        ranks: competition ranks of L models after n trials, shape (L, T), masked where undefined.
         converged: convergence@n, or None when the ranking did not settle within n[-1] trials.
-        title: what is shown.
     """
     trials, values = plain(n), plain(ranks)
     figure, axes, looks = _rank_axes(names, values, title)
@@ -190,10 +183,8 @@ def heat_map(
     Models are sorted from best to worst and questions from easy to hard, by their means.
 
     Args:
-        names: L models.
         question_ids: M questions; every k-th is named where there is no room for all.
-        success: shares from 0 to 1, shape (L, M), masked where no trial was made (hatched).
-        title: what is shown.
+        success: shares of L models, 0 to 1, shape (L, M), masked where no trial was made (hatched).
     """
     shares = plain(success)
     known: Any = np.ma.masked_invalid(shares)  # type: ignore[no-untyped-call]

@@ -69,7 +69,6 @@ def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = Fal
 
     Args:
         axes: where; logarithmic in x if they dodge.
-        lines: by label.
         looks: by label, in the order drawn.
         dodge: each line a little to the side, so that none hides another: only where x has a few
             known places, not where it is measured.
@@ -137,8 +136,6 @@ def key(
     """The legend of lines: right of a single panel, or below several.
 
     Args:
-        figure: that holds them.
-        looks: by label, in their order.
         beside: right of the panel.
         words: what stands under each label.
         band: what pale bands are, if there are any.

@@ -26,11 +26,8 @@ def rank_scatter(names: Sequence[str], panels: Mapping[str, Panel], title: str =
     Every model has its own marker; its name stands right of its row. What lies on the diagonal
     kept its rank.
 
-    Args:
-        names: L models.
-        panels: protocol -> ranks before and after, 1 the best, each of shape (L,), and the share
-            of pairs that reverse.
-        title: what is shown.
+    `panels`: protocol -> ranks before and after, 1 the best, each of shape (L,) for L models, and
+    the share of pairs that reverse.
     """
     last = len(names)
     high = 1.3 + ROW * max(last, FEWEST)
@@ -86,9 +83,7 @@ def trend(
         prr: reversal rates of the scores by k, with intervals, shape (K,).
         cost: cost of k attempts of every question by one model, as MaP draws it, on an axis of
             its own, whatever the scores are made from; None leaves it out.
-        title: what is shown.
         mean: posterior means of the reversal rate, which may lie above the rate of the scores.
-        interval: what the vertical lines are.
     """
     k, (low, high) = plain(prr.x), prr.interval()
     figure, (axes,) = style.panels(PAGE, 2.9, title)

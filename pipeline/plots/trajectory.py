@@ -42,8 +42,6 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
 
     Args:
         panels: data set -> protocol -> score by training step. Steps keep their distances.
-        title: what is shown.
-        ylabel: what the scores are.
         interval: what the bands are, such as "95 % interval".
     """
     looks = looks_of(_labels(panels))
@@ -85,9 +83,6 @@ def side_by_side(
         panels: "single checkpoints" and "merged" -> training run -> score by step.
         ahead: for each side, pair ("a ahead of b") -> probability by step, drawn below; None
             leaves it out.
-        title: what is shown.
-        ylabel: what the scores are.
-        interval: what the bands are.
     """
     below = ahead or {}
     pairs = _labels(below)
@@ -125,8 +120,6 @@ def stability_by_samples(
     Args:
         n: numbers of trials, which are the ticks, shape (T,).
         tau: protocol -> Kendall's τ with the order of training; x is the number of trials.
-        title: what is shown.
-        interval: what the vertical lines are.
     """
     figure, axes = _stability(tau, title, TRIALS, interval, 2.9, dodge=True)
     axes.set_xscale("log", base=2)
@@ -149,10 +142,7 @@ def cost_stability(points: Mapping[str, Priced], title: str = "", interval: str 
     Protocols that use the same trials cost the same, so their numbers of trials stand above the
     axes once, at the median of their costs.
 
-    Args:
-        points: protocol -> its points.
-        title: what is shown.
-        interval: what the vertical lines are.
+    `points`: protocol -> its points.
     """
     lines = {label: priced.line for label, priced in points.items()}
     figure, axes = _stability(lines, title, COST, interval, 3.1)
@@ -185,7 +175,6 @@ def variance(
     Args:
         p: success rates of a question, shape (P,).
         ratios: label ("k = 4") -> delta / exact, shape (P,), masked where the exact one is 0.
-        title: what is shown.
         expected: label -> expected posterior variance / exact, likewise; drawn dashed.
     """
     rates, looks = plain(p), looks_of(ratios)

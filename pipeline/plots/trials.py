@@ -32,7 +32,6 @@ def separation(
             with a spread, each of shape (T,).
         z: mean absolute z-score, likewise.
         marks: numbers of trials whose values are written beside the curves.
-        title: what is shown.
         thresholds: values of z that are drawn across the right panel.
     """
     figure, both = style.panels(PAGE, 2.9, title, columns=2)
@@ -73,10 +72,8 @@ def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str =
             models, the same for all D. D = 0 is the uniform prior: it is dashed, and what the gain
             is measured from.
         update_tau: τ between the models' order before and after each update, shape (R,).
-        title: what is shown.
 
-    Raises:
-        KeyError: without D = 0.
+    Raises KeyError: without D = 0.
     """
     trials, uniform = plain(tau[0].x), plain(tau[0].y)
     figure, (shares, curves, gains) = style.panels(PAGE, 2.9, title, columns=3)

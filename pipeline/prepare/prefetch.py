@@ -15,8 +15,7 @@ def prefetch(run: Run) -> None:
 
     Compute nodes without a network then run with ``HF_HUB_OFFLINE=1`` and the same ``HF_HOME``.
 
-    Raises:
-        UserError: when something cannot be had.
+    Raises UserError: when something cannot be had.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
     results.print(f"model    {model.id}: {_weights(models.locate(model), model.revision)}")

@@ -50,9 +50,8 @@ class Question:
 def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     """Read the questions of a data set; returns them and a note for each mended damage.
 
-    Raises:
-        UserError: when the data set cannot be found or read, a field is missing or empty, or
-            two questions have one id.
+    Raises UserError: when the data set cannot be found or read, a field is missing or empty, or two
+    questions have one id.
     """
     local = find_local(cfg.path)
     if local is not None and local.is_file():

@@ -57,13 +57,11 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     """What the reader lists and filters by, and all numbers of a run's attempts.
 
     Args:
-        run: the run folder.
         question_ids: the M questions of the comparison.
         texts: whether answers, which are written by the model, may be in it.
 
-    Returns:
-        The K attempts, and columns of K values each: `q`, `t`, numbers with None where unknown,
-        texts as {values, codes} with -1 for none; `prompt_bits` (M), `notes` for the page.
+    Returns the K attempts, and columns of K values each: `q`, `t`, numbers with None where unknown,
+    texts as {values, codes} with -1 for none; `prompt_bits` (M), `notes` for the page.
     """
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
@@ -90,8 +88,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
 def write(stem: Path, ending: str, value: Any) -> None:
     """Write one side file, named by both; plain ASCII, so that nothing in it ends a line.
 
-    Raises:
-        OSError: the disk is full, or may not be written.
+    Raises OSError: the disk is full, or may not be written.
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     name = f"{stem.name}{ending}"

@@ -38,9 +38,7 @@ Panel = dict[str, Any]  # a tab: title, notices, tables, figures; of one data se
 def report(cfg: AnalysisConfig) -> None:
     """Write the report of the data sets and models that settings name.
 
-    Raises:
-        UserError: no runs, nothing graded.
-        OSError: a folder that cannot be written.
+    Raises UserError: no runs, nothing graded. OSError: a folder that cannot be written.
     """
     if cfg.report.trials is not None and cfg.report.trials < 1:
         raise UserError(f"report.trials={cfg.report.trials}: must be at least 1, or null for all")
@@ -54,11 +52,7 @@ def report(cfg: AnalysisConfig) -> None:
 def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     """Write the report of some cohorts; an earlier report in the folder is replaced.
 
-    Returns:
-        The path of index.html.
-
-    Raises:
-        OSError: a folder that cannot be written.
+    Returns the path of index.html. Raises OSError: a folder that cannot be written.
     """
     out = Path(cfg.out or Path(cfg.runs) / "_report").expanduser()
     cohorts = [shown(cohort) for cohort in cohorts]
@@ -106,8 +100,7 @@ def _member(
 ) -> tuple[dict[str, Any], str | None]:
     """Write the side files of one run.
 
-    Returns:
-        Its index, and why there are no texts.
+    Returns its index, and why there are no texts.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     ids, run, reason = member.question_ids, member.run, None

@@ -14,14 +14,8 @@ from pipeline.rubrics import categorize
 def labelled(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[Cohort, Categories]:
     """The runs that categories can be made of, and their categories under common thresholds.
 
-    Args:
-        cohort: L models.
-        cfg: settings.
-        notices: why a run, or all of them, or a rubric is left out is added.
-
-    Returns:
-        The part of the cohort that has categories, and for it what
-        :func:`pipeline.cohorts.rubrics.categories` returns.
+    `notices`: why a run, or all of them, or a rubric is left out is added. Returns the part of the
+    cohort that has categories, and for it what :func:`pipeline.cohorts.rubrics.categories` returns.
     """
     part = cohort
     if not cohort.members:

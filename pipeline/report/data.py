@@ -20,8 +20,7 @@ Lengths = tuple[float, float]  # mean tokens of correct, of other attempts; NaN 
 def counts(cohort: Cohort) -> dict[str, Any]:
     """Correct and graded attempts of each model and question, for the page's map.
 
-    Returns:
-        `name`, `questions` (M), `correct` and `graded` (L lists of M numbers).
+    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers).
     """
     return {
         "name": cohort.dataset,
@@ -34,13 +33,8 @@ def counts(cohort: Cohort) -> dict[str, Any]:
 def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> list[Table]:
     """The tables of a data set, the leaderboard first.
 
-    Args:
-        cohort: L models.
-        cfg: settings.
-        labelled: those of them that have categories, if any.
-
-    Raises:
-        UserError: a question that some model has no graded trial of.
+    `labelled`: those of them that have categories, if any. Raises UserError: a question that some
+    model has no graded trial of.
     """
     board = leaderboard.leaderboard(cohort, cfg)
     listed = [board, leaderboard.metrics(board, cfg), leaderboard.attempts(board)]
@@ -111,8 +105,7 @@ def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
 def mean_lengths(index: dict[str, Any]) -> Lengths:
     """Mean completion tokens of correct and of all other graded attempts of one model.
 
-    Args:
-        index: what :func:`pipeline.report.attempts.index` returned.
+    `index`: what :func:`pipeline.report.attempts.index` returned.
     """
     outcomes = np.array([*index["outcome"]["values"], "owed"])[index["outcome"]["codes"]]
     tokens: Any = np.ma.masked_invalid(np.array(index["tokens"], float))  # type: ignore[no-untyped-call]

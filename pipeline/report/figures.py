@@ -36,7 +36,6 @@ def figures(
     """All figures that the data set has the data for, each with `svg`, `caption` and `group`.
 
     Args:
-        cohort: L models.
         board: its leaderboard, with keys model, mu, low and high.
         lengths: one pair a model.
         labelled: the models that have categories, in their order.
@@ -100,12 +99,8 @@ def _rubrics(models: list[str], rubrics: Categories) -> Figures:
 def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray[Any], int | None]:
     """Competition ranks by Bayes@n as trials are added, all of them graded.
 
-    Args:
-        outcomes: 1 correct, 0 not; shape (L, M, N).
-
-    Returns:
-        n (N), ranks (L, N), and the first n from which on ranks stay as they are at N; None when
-        that is N itself.
+    `outcomes`: 1 correct, 0 not; shape (L, M, N). Returns n (N), ranks (L, N), and the first n from
+    which on ranks stay as they are at N; None when that is N itself.
 
     >>> trajectories(np.array([[[1, 1, 1]], [[1, 0, 0]]]))[1:]
     (array([[1, 1, 1],

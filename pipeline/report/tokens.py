@@ -49,8 +49,7 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
         token_ids: its T tokens, at least one.
         decoder: a ``tokenizers.Tokenizer``.
 
-    Returns:
-        T lengths that add up to at most n.
+    Returns T lengths that add up to at most n.
     """
     known = list(set(token_ids))
     decoded = decoder.decode_batch([[token] for token in known], skip_special_tokens=True)
@@ -87,8 +86,7 @@ def _streamed(
 def levels(logprobs: npt.ArrayLike) -> str:
     """Surprisal of T tokens, one character each.
 
-    Args:
-        logprobs: natural log-probs; NaN or infinite where there is none. Shape (T,).
+    `logprobs`: natural log-probs; NaN or infinite where there is none. Shape (T,).
 
     >>> levels([0.0, -0.6931472, float("nan")])
     '!- '

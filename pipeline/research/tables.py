@@ -99,7 +99,6 @@ def page(
     """A page of Markdown: what the numbers say, what should be known, pictures and tables.
 
     Args:
-        title: its heading.
         summary: lines of a list.
         warnings: a line each.
         pictures: stems of their files.

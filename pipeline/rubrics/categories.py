@@ -54,8 +54,7 @@ class _OnceLoader(yaml.SafeLoader):  # type: ignore[misc]
 def load(cfg: RunConfig) -> dict[str, Rubric]:
     """The rubrics that a configuration names, or all of configs/rubric, with its weights.
 
-    Raises:
-        UserError: no such file, or a rubric that cannot be: naming file, key and remedy.
+    Raises UserError: no such file, or a rubric that cannot be: naming file, key and remedy.
     """
     rubrics: dict[str, Rubric] = {}
     for name in cfg.rubric.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
@@ -120,9 +119,8 @@ def imported(run: Run) -> dict[str, Recorded]:
 def rubric_scores(run: Run, mapped: Mapping[str, Recorded] | None = None) -> dict[str, Any]:
     """Scores of rubrics (what :func:`current` returns); a missing trial counts as nothing.
 
-    Returns:
-        Per rubric name: title, weights, attempts, `bayes` (mu, sigma, low, high), the thresholds,
-        and `categories`: index, name, count, share and its mu, sigma, low, high.
+    Returns per rubric name: title, weights, attempts, `bayes` (mu, sigma, low, high), the
+    thresholds, and `categories`: index, name, count, share and its mu, sigma, low, high.
 
     Source: arXiv 2510.04265, equations 1 and 15, and appendix D.
     """

@@ -41,9 +41,8 @@ def categorize(run: Run) -> None:
     when they were asked for by name. Where a run has verdicts, attempts without one are left out:
     two meanings of `invalid` are never mixed.
 
-    Raises:
-        UserError: no current signals, a rubric that leaves a hole or an undeclared overlap (with an
-            example attempt), thresholds of another data set. Nothing is replaced then.
+    Raises UserError: no current signals, a rubric that leaves a hole or an undeclared overlap (with
+    an example attempt), thresholds of another data set. Nothing is replaced then.
     """
     began = time.monotonic()
     runfolder.check_same(run, runfolder.identity(run.cfg))
@@ -81,8 +80,7 @@ def categorize(run: Run) -> None:
 def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
     """The signals of attempts that can have a category: as a table, and as scoring's arrays.
 
-    Raises:
-        UserError: no signals, or old ones; no graded attempt.
+    Raises UserError: no signals, or old ones; no graded attempt.
     """
     table = signals_table.current(run)
     graded, judged, ended = (
@@ -115,8 +113,7 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
 def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
     """The thresholds to use, with what they were computed on.
 
-    Raises:
-        UserError: thresholds.file cannot be used for this run.
+    Raises UserError: thresholds.file cannot be used for this run.
 
     Source: arXiv 2510.04265, Table 4; the pooling of models is our reading (docs/rubrics.md).
     """

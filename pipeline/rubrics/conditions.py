@@ -47,9 +47,8 @@ class Condition:
     def evaluate(self, values: Mapping[str, Any]) -> Bools:
         """Where the condition holds.
 
-        Args:
-            values: per name of `names` a boolean array, a number or an array of numbers; all
-                broadcast together.
+        `values`: per name of `names` a boolean array, a number or an array of numbers; all
+        broadcast together.
         """
         return np.asarray(self.read(values), dtype=np.bool_)
 

@@ -86,8 +86,7 @@ def parse(definition: Any) -> Rubric:
     index, name, when and weight) and order (names of categories, may be left out). Conditions may
     name the signals, thresholds and variables of `variables.py`.
 
-    Raises:
-        ValueError: naming the key and what is wrong with it.
+    Raises ValueError: naming the key and what is wrong with it.
 
     >>> rubric = parse({"name": "two", "order": ["bad"], "categories": [
     ...     {"index": 0, "name": "bad", "when": "wrong or token_ratio > 0.5", "weight": 0},
@@ -121,8 +120,7 @@ def parse(definition: Any) -> Rubric:
 def with_weights(rubric: Rubric, weights: Any) -> Rubric:
     """The same rubric with other weights, one a category in the order of the index.
 
-    Raises:
-        ValueError: not one finite number a category.
+    Raises ValueError: not one finite number a category.
     """
     wrong = [w for w in weights if not is_number(w)] if isinstance(weights, list) else [weights]
     if wrong:
@@ -143,9 +141,8 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
 
     `values` is what its conditions name: arrays of shape (n,), or numbers.
 
-    Raises:
-        Unsound: an attempt with no category, or with several that `order` does not settle.
-        ValueError: `values` lacks a name.
+    Raises Unsound: an attempt with no category, or with several that `order` does not settle.
+    ValueError: `values` lacks a name.
 
     >>> rubric = parse({"name": "exact", "categories": [
     ...     {"index": 0, "name": "wrong", "when": "wrong", "weight": 0},

@@ -36,9 +36,8 @@ def signals(run: Run) -> None:
     grades or verdicts are joined to what is stored. A row is there for every attempt; what is not
     known (no grade, no verdict, no log-probs) is null.
 
-    Raises:
-        UserError: when nothing was generated or graded, or the folder was made with other settings.
-        DamagedData: when stored attempts cannot be read; they are set aside and owed again.
+    Raises UserError: when nothing was generated or graded, or the folder was made with other
+    settings. DamagedData: when stored attempts cannot be read; they are set aside and owed again.
 
     Source: arXiv 2510.04265, appendix D, base signals.
     """
@@ -71,9 +70,8 @@ def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Fl
         logprobs: a list of natural log-probs per row; may be null.
         skip_first: leave the first of each row out, which for a prompt has none.
 
-    Returns:
-        Bits per token, float64, shape (rows,), NaN where no log-prob is finite; and how many of
-        all were left out because they are not.
+    Returns bits per token, float64, shape (rows,), NaN where no log-prob is finite; and how many of
+    all were left out because they are not.
 
     >>> bits, left_out = bits_per_token(pa.array([[math.log(0.5), math.log(0.25)], [], None,
     ...                                           [-math.inf, math.log(0.5)]]))

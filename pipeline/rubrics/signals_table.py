@@ -53,8 +53,7 @@ def stored(run: Run) -> Recorded | None:
 def current(run: Run) -> pa.Table:
     """The signals of a run, of what it holds now.
 
-    Raises:
-        UserError: there are none, or they are older than the attempts, grades or verdicts.
+    Raises UserError: there are none, or they are older than the attempts, grades or verdicts.
     """
     signals = stored(run)
     if signals is None:

@@ -72,11 +72,8 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
         signals: name to array of shape (n,); C, prompt_bpt and completion_bpt may be missing.
         include_invalid: whether invalid attempts enter the quantiles.
 
-    Returns:
-        Per name of `THRESHOLDS` a number; None where no attempt of the kind has a value to rank.
-
-    Raises:
-        ValueError: arrays of different lengths.
+    Returns per name of `THRESHOLDS` a number; None where no attempt of the kind has a value to
+    rank. Raises ValueError: arrays of different lengths.
 
     >>> limits = thresholds({
     ...     "is_correct": [1, 1, 0, 0], "repeated_pattern": [0, 0, 0, 1],
@@ -105,11 +102,8 @@ def variables(
         limits: the thresholds of the data set. One that is None is left out, with the variables
             that need it, unless no valid attempt here is of the kind that it ranks.
 
-    Returns:
-        Name to array of shape (n,): signals and thresholds as float64, variables as bool.
-
-    Raises:
-        ValueError: arrays of different lengths.
+    Returns name to array of shape (n,): signals and thresholds as float64, variables as bool.
+    Raises ValueError: arrays of different lengths.
 
     >>> v = variables(
     ...     {"is_correct": [1, 0, 0], "repeated_pattern": [0, 0, 1], "completion_bpt": [1, 2, 3]},

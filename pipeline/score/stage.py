@@ -26,9 +26,8 @@ Parts = dict[str, Any]
 def score(run: Run) -> None:
     """Score the run's graded attempts: a table, `scores.json` and `matrix.npz`.
 
-    Raises:
-        UserError: when nothing is graded, or the prior run does not fit.
-        OSError: a file cannot be written.
+    Raises UserError: when nothing is graded, or the prior run does not fit. OSError: a file cannot
+    be written.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)

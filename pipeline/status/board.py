@@ -27,7 +27,6 @@ def table(
     """All runs, their total, Slurm's jobs; of a lone run its workers, too.
 
     Args:
-        standings: the runs.
         width: columns of the terminal; a narrow one gets two lines a run.
         height: its lines: runs that do not fit are counted, those that move are shown first.
     """

@@ -28,8 +28,7 @@ _MANY = 10_000  # attempts whose answers take a while to read
 def status(run: Run) -> None:
     """Print where a run stands; reads only, and is safe while others write.
 
-    Raises:
-        UserError: the run is not prepared, or worker processes for grading cannot be started.
+    Raises UserError: the run is not prepared, or worker processes for grading cannot be started.
     """
     tally = Tally(run, {})
     tally.look()

@@ -70,8 +70,7 @@ class RunStanding:
 def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
     """The figures of a run from what was read of it.
 
-    Raises:
-        OSError: when a folder is there and cannot be read.
+    Raises OSError: when a folder is there and cannot be read.
     """
     run, done, everyone = tally.run, tally.done, workers(tally.run.path)
     owed = int((~done).sum())

@@ -135,8 +135,7 @@ class Tally:
     def look(self) -> None:
         """Read what is new: all but the texts in finished parts.
 
-        Raises:
-            OSError: when files are there and cannot be read.
+        Raises OSError: when files are there and cannot be read.
         """
         versions = [_version(path) for path in shards.files(self.run.grades)]
         if versions != self._grade_versions:
@@ -156,8 +155,7 @@ class Tally:
     def read_texts(self, stop: Callable[[], bool]) -> bool:
         """Find the answers in parts; False when `stop` said so before all were read.
 
-        Raises:
-            OSError: when files are there and cannot be read.
+        Raises OSError: when files are there and cannot be read.
         """
         for shard in self._shards.values():
             if shard.part is None or not self._unknown(shard).any():
@@ -175,8 +173,7 @@ class Tally:
     def judge(self, stop: Callable[[], bool]) -> bool:
         """Compare the answers found so far with their gold answers; False when stopped before.
 
-        Raises:
-            UserError: worker processes cannot be started.
+        Raises UserError: worker processes cannot be started.
         """
         waiting = [(shard, row) for shard in self._shards.values() for row in shard.pairs]
         size = _FEW

@@ -32,11 +32,8 @@ _MANY = 2000  # attempts whose answers take a while to read
 class Observer:
     """Reads any number of runs, each file of them once.
 
-    Args:
-        sources: run folders, folders of them in which others may appear, or settings of runs.
-
-    Raises:
-        UserError: a folder that is no run and holds none.
+    `sources`: run folders, folders of them in which others may appear, or settings of runs. Raises
+    UserError: a folder that is no run and holds none.
     """
 
     def __init__(self, sources: Sequence[Path | RunConfig]) -> None:
@@ -102,8 +99,7 @@ class Observer:
 def show(sources: Sequence[Path | RunConfig], as_json_lines: bool = False) -> None:
     """Print the figures of several runs once, when every answer has been read.
 
-    Raises:
-        UserError: as `Observer`.
+    Raises UserError: as `Observer`.
     """
     observer = Observer(sources)
     standings = observer.look()
@@ -124,12 +120,10 @@ def watch(
     """Show runs until nothing is owed and nobody is alive, or until Ctrl-C.
 
     Args:
-        sources: which runs, see `Observer`.
         every: seconds between two blocks of plain text, where there is no terminal.
         as_json_lines: print a JSON object a run instead, terminal or not.
 
-    Raises:
-        UserError: as `Observer`.
+    Raises UserError: as `Observer`.
     """
     observer, drawn = Observer(sources), results.is_terminal and not as_json_lines
     screen = Live(console=results, auto_refresh=False, vertical_overflow="crop")

@@ -17,8 +17,8 @@ def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
 
     A folder named outright that holds no sound run is left out with a warning.
 
-    Raises:
-        UserError: no such folder, or no run in it; nothing sound among the folders named outright.
+    Raises UserError: no such folder, or no run in it; nothing sound among the folders named
+    outright.
     """
     by_dataset: dict[str, list[Path]] = {}
     faults = []
@@ -69,8 +69,7 @@ def _in_root(cfg: AnalysisConfig) -> dict[str, list[Path]]:
 def within(folder: Path) -> list[Path]:
     """The run folders in a folder: in `runs/DATASET`, in `runs` with its data sets; or itself.
 
-    Raises:
-        UserError: there is none.
+    Raises UserError: there is none.
     """
     if is_run(folder):
         return [folder]

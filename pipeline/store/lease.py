@@ -45,9 +45,7 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
         work: what the holder does, for the message to whoever comes second.
         wait: until the other holder is done, however long that takes.
 
-    Raises:
-        Taken: when somebody else holds it.
-        OSError: when the folder cannot be written.
+    Raises Taken: when somebody else holds it. OSError: when the folder cannot be written.
     """
     own, noted = token(), False
     while (other := _acquire(path, own)) is not None:

@@ -41,8 +41,7 @@ class Outcomes(NamedTuple):
     def positions(self) -> dict[str, int]:
         """Where each question is, by its hash; one that occurs again has its number behind it.
 
-        Raises:
-            UserError: a question has no id or no hash.
+        Raises UserError: a question has no id or no hash.
 
         >>> none = np.empty((3, 0), np.int8)
         >>> Outcomes(["a", "b", "c"], ["x", "y", "x"], none, none).positions()
@@ -83,8 +82,7 @@ class Usage(NamedTuple):
 def read(run: Run, quiet: bool = False) -> Outcomes:
     """All grades of a run; damaged ones count as owed, and a warning names them unless `quiet`.
 
-    Raises:
-        UserError: the run is not prepared.
+    Raises UserError: the run is not prepared.
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
     codes, boxes = np.full(shape, OWED, np.int8), np.full(shape, -1, np.int8)

@@ -50,8 +50,7 @@ def encode(rows: Any, ids: pa.Array) -> Ints:
 def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, Ints]]:
     """Which keys are of known questions and of the first `trials` trials, and where those are.
 
-    Returns:
-        A mask of the keys' shape, and question and trial of the kept ones.
+    Returns a mask of the keys' shape, and question and trial of the kept ones.
 
     >>> kept, (question, trial) = cells(np.array([-1, 7, 2 << 32 | 3]), 5)
     >>> kept.tolist(), question.tolist(), trial.tolist()
@@ -100,9 +99,7 @@ def streamed(
     """The key and some columns of a table of attempts, in memory.
 
     Args:
-        run: the run folder.
         table: one of `TABLES`.
-        names: which columns.
         damage: gets what could not be read; without it a warning says so, and what to run.
     """
     (columns, verb), names = TABLES[table], [*KEY, *names]

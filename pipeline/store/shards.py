@@ -45,8 +45,7 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
     Larger groups of rows are for numbers that can be made again: much faster, but one flipped bit
     costs a whole group.
 
-    Raises:
-        OSError: when the disk is full; a half-written file is removed.
+    Raises OSError: when the disk is full; a half-written file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     names = set(table.column_names)
@@ -96,10 +95,7 @@ def seal_leftovers(
     A worker that wakes up after all finds its journal gone, and writes into a new one what it has
     appended since (`AttemptWriter`): the journal gets another name before it is read.
 
-    Args:
-        folder: the table's.
-        columns: its columns.
-        is_dead: whether the worker of that name, as of `workernames`, will write no more.
+    `is_dead`: whether the worker of that name, as of `workernames`, will write no more.
     """
     for temporary in folder.glob(".*.tmp"):
         if is_dead(workernames.worker_of(temporary)):

@@ -78,9 +78,7 @@ def write_summary(run: Run) -> None:
 
     Attempts and tokens are what the workers made: one that two of them made counts twice.
 
-    Raises:
-        UserError: when the manifest is damaged.
-        OSError: when it cannot be written.
+    Raises UserError: when the manifest is damaged. OSError: when it cannot be written.
     """
     everyone = workers(run.path)
     summary: dict[str, Any] = {

@@ -108,8 +108,7 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
 def parse(text: str) -> Metric:
     """The metric of a name: FAMILY, FAMILY@k or FAMILY@k:ARGUMENT:...
 
-    Raises:
-        ValueError: no such metric (with the nearest ones), or a k or argument that cannot be.
+    Raises ValueError: no such metric (with the nearest ones), or a k or argument that cannot be.
 
     >>> parse("mg-pass@8").label, parse("G-Pass@8:.5").name, parse("bayes").title(80)
     ('mG-Pass@8', 'g-pass@8:0.5', 'Bayes@80')

@@ -91,13 +91,10 @@ def reversal_rate_ci(
         seed: of the random numbers, at least 0.
         confidence: posterior probability of the interval, in (0, 1).
 
-    Returns:
-        A :class:`Reversal`: the rate of the unbiased :func:`scoring.pass_at_k`, the posterior
-        mean, and quantiles of the posterior with equal tails. Ends are rates that occurred, and
-        the interval holds at least ``confidence``, as rates are steps.
-
-    Raises:
-        ValueError: an argument not as above, different L, L below 2.
+    Returns a :class:`Reversal`: the rate of the unbiased :func:`scoring.pass_at_k`, the posterior
+    mean, and quantiles of the posterior with equal tails. Ends are rates that occurred, and the
+    interval holds at least ``confidence``, as rates are steps. Raises ValueError: an argument not
+    as above, different L, L below 2.
 
     >>> from scoring import Counts
     >>> before = Counts([[[12, 8]], [[9, 11]], [[8, 12]]])

@@ -154,8 +154,8 @@ def stability(
         seed: of the random numbers, at least 0.
         confidence: of the percentile intervals, whose ends are values that occurred, in (0, 1).
 
-    Raises:
-        ValueError: an argument not as above; what ``score`` raises, such as a k above the trials.
+    Raises ValueError: an argument not as above; what ``score`` raises, such as a k above the
+    trials.
 
     >>> from scoring import Counts, pass_at_k
     >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])

@@ -103,8 +103,7 @@ def convergence_points(
         rank: the gold ranks (models,), ascending.
         bank: a ``bootstrap.Bank``.
 
-    Returns:
-        Points, int64, shape (metrics, replicates).
+    Returns points, int64, shape (metrics, replicates).
     """
     trials, width = source.shape
     _, _, _, _, first, tolerance = bank

@@ -59,9 +59,8 @@ def extract(
             questions with several parts; "or_math": the last box or, without any, the last piece
             of mathematics between dollar signs or LaTeX brackets, for models that do not box.
 
-    Returns:
-        The answer with surrounding white space removed and the reason "boxed"; or None with
-        "truncated", "unclosed" (boxes were opened, none was closed) or "no_box".
+    Returns the answer with surrounding white space removed and the reason "boxed"; or None with
+    "truncated", "unclosed" (boxes were opened, none was closed) or "no_box".
 
     >>> extract(r"\boxed{2} and \boxed{3}, \boxed{3}.", truncated=False, boxes="all").answer
     '2, 3'

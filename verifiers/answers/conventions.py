@@ -21,8 +21,7 @@ class Conventions:
             more also equals any exact value that rounds to it.
         percent: "hundredth": `2\%` is 0.02; "either": it may also stand for 2.
 
-    Raises:
-        ValueError: for a word that is not one of these.
+    Raises ValueError: for a word that is not one of these.
 
     >>> from verifiers import compare
     >>> compare("1,2", "2,1"), compare("1,2", "2,1", Conventions(lists="ordered"))

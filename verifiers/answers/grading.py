@@ -97,8 +97,7 @@ def grade(
         timeout_s: seconds of processor time for one pair; ten times as many of the clock end it.
         memory_mb: address space of one worker in MiB; at least about 512 is needed.
 
-    Raises:
-        RuntimeError: worker processes cannot be started.
+    Raises RuntimeError: worker processes cannot be started.
     """
     unique = dict.fromkeys(pairs)
     cheap = {pair: None if plain else _grade_cheaply(*pair, conventions) for pair in unique}

@@ -92,8 +92,7 @@ def plain(gold: str, text: str) -> Judgement:
 def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgement:
     """Compare two cleaned texts; an exception of the comparison itself means "unparsable".
 
-    Raises:
-        MemoryError: the worker's memory limit was reached.
+    Raises MemoryError: the worker's memory limit was reached.
     """
     if refusal(gold) or refusal(answer):
         return "unparsable"

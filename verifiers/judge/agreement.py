@@ -51,8 +51,7 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
     Attempts at one question are alike, so the standard error is too small where there are many
     trials of few questions.
 
-    Raises:
-        ValueError: not square, empty, negative or broken counts.
+    Raises ValueError: not square, empty, negative or broken counts.
 
     Source: Cohen 1960, "A coefficient of agreement for nominal scales"; Fleiss, Cohen and Everitt
     1969, "Large sample standard errors of kappa and weighted kappa".
@@ -90,8 +89,7 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
         correct: whether the grader finds the attempt correct, bool, shape (n,), n > 0.
         labels: the verifier's label, 0, 1, 2 for A, B, C, shape (n,).
 
-    Raises:
-        ValueError: no attempt, a wrong shape, other values.
+    Raises ValueError: no attempt, a wrong shape, other values.
 
     >>> both = agreement([True, True, True, False, False], [0, 0, 1, 1, 2])
     >>> both.table.tolist(), both.percent.round(1).tolist()
@@ -121,8 +119,7 @@ def disagreements(correct: npt.ArrayLike, prob: npt.ArrayLike) -> npt.NDArray[np
         correct: whether the grader finds the attempt correct, bool, shape (n,).
         prob: the verifier's probabilities, calibrated or not, shape (n, 3), n > 0.
 
-    Raises:
-        ValueError: a wrong shape, rows that are no distributions.
+    Raises ValueError: a wrong shape, rows that are no distributions.
 
     >>> prob = [[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.99, 0.01, 0.0]]
     >>> disagreements([True, False, True, False], prob).tolist()

@@ -145,12 +145,10 @@ def fit_temperature(
         labels: what the verifier should have said, 0, 1, 2 for A, B, C, shape (n,); at least
             10, of two kinds.
         held_out: share of the attempts (with ``groups``: of the groups) that T is not fitted to.
-        seed: decides which.
         groups: integers, the question of each attempt, shape (n,), three at least; ``None`` for
             attempts that have nothing in common.
 
-    Raises:
-        ValueError: what is not as said here, or scores that are equal for all labels.
+    Raises ValueError: what is not as said here, or scores that are equal for all labels.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599,
     section 4.2.

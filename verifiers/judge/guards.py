@@ -34,8 +34,8 @@ def check_verdicts(
         temperature: as for :func:`calibrate`.
         mass_floor: below it the label mass P(A) + P(B) + P(C) of an attempt is low.
 
-    Raises:
-        ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of range.
+    Raises ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of
+    range.
 
     >>> import numpy as np
     >>> logprobs = np.log([[0.9, 0.05, 0.01]] * 40)

@@ -157,10 +157,9 @@ def report(
     Label log-probs (n, 3), baselines and temperature are as for :func:`.calibration.calibrate`.
     Where T was fitted, pass the attempts that were held out.
 
-    Returns:
-        attempts, temperature, and under before and after: accuracy, nll, brier, ece, auroc (or
-        None) and reliability, with one diagram for the largest probability (top) and one for
-        P(A) against "is correct" (a), each with predicted, observed (None in empty bins), counts.
+    Returns attempts, temperature, and under before and after: accuracy, nll, brier, ece, auroc (or
+    None) and reliability, with one diagram for the largest probability (top) and one for P(A)
+    against "is correct" (a), each with predicted, observed (None in empty bins), counts.
 
     >>> import numpy as np
     >>> table = report(np.log([[0.6, 0.3, 0.1], [0.8, 0.1, 0.1]]), np.log([0.8, 0.1, 0.1]), [1, 0])

@@ -28,8 +28,7 @@ def write(sources: Sequence[Weights], file: Path, out: Path) -> Iterator[int]:
 
     Its header is kept: dtypes, shapes, order of tensors. Yields the bytes of each block.
 
-    Raises:
-        UserError: whole numbers that differ, or a mean that is no number.
+    Raises UserError: whole numbers that differ, or a mean that is no number.
     """
     with file.open("rb") as newest, out.open("wb") as mean:
         mean.write(length := newest.read(8))

@@ -83,9 +83,8 @@ def _header(path: Path) -> dict[str, Tensor]:
 def check_alike(sources: Sequence[Weights]) -> None:
     """Warn when the newest of some checkpoints, oldest first, lacks a tokenizer.
 
-    Raises:
-        UserError: they have no mean, as they differ in configuration, vocabulary, or names, shapes
-            or kinds of tensors.
+    Raises UserError: they have no mean, as they differ in configuration, vocabulary, or names,
+    shapes or kinds of tensors.
     """
     *olders, newest = sources
     for older in olders:

@@ -35,8 +35,8 @@ def pair(cfg: ReversalConfig) -> Pairs:
     them share: `a-base`, `a-m-base` come in the same order as `a-tuned`, `a-m-tuned`. Patterns keep
     the order in which they were written.
 
-    Raises:
-        UserError: no such folder, no run, different numbers, one model only, a run on both sides.
+    Raises UserError: no such folder, no run, different numbers, one model only, a run on both
+    sides.
     """
     before, after = _side("before", cfg.before), _side("after", cfg.after)
     if both := {path.resolve() for path in before} & {path.resolve() for path in after}:
@@ -132,13 +132,8 @@ def greedy_twins(pairs: Pairs) -> list[Path] | None:
 def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
     """Runs as one stack of outcomes, in the order of their folders.
 
-    Args:
-        folders: of the runs.
-        like: what must be of the same questions.
-
-    Raises:
-        UserError: runs of several data sets; a run that cannot be read, is not graded, or holds
-            other questions than the others.
+    `like`: what must be of the same questions. Raises UserError: runs of several data sets; a run
+    that cannot be read, is not graded, or holds other questions than the others.
     """
     with console.capture():  # what is left out is an error here, and one line is enough
         stacks = cohorts.load(AnalysisConfig(folders=[str(folder) for folder in folders]))

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 def run(cfg: ReversalConfig) -> None:
     """Compare the order of models before and after; print tables, save them with pictures.
 
-    Raises:
-        UserError: runs that cannot be compared.
-        OSError: the folder may not be written.
+    Raises UserError: runs that cannot be compared. OSError: the folder may not be written.
     """
     pairs = pairing.pair(cfg)
     measured = measure(pairs, cfg)
@@ -70,8 +68,7 @@ def run(cfg: ReversalConfig) -> None:
 def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
     """The reversal rate of every protocol.
 
-    Raises:
-        UserError: runs that cannot be compared.
+    Raises UserError: runs that cannot be compared.
     """
     models = len(pairs.before)
     cohort = pairing.stacked([*pairs.before, *pairs.after])

@@ -31,11 +31,9 @@ def run(name: str, plan: "StudyPlan", cohorts: "list[Cohort]") -> Result:
 
     Args:
         name: one of `settings.STUDIES`.
-        plan: seed and counts.
         cohorts: one per data set; those of `settings.SIMULATED` look at none.
 
-    Raises:
-        UserError: the cohorts do not hold what the study needs.
+    Raises UserError: the cohorts do not hold what the study needs.
     """
     result: Result = import_module(f"pipeline.research.studies.{name}").study(plan, cohorts)
     return result

@@ -25,8 +25,7 @@ from scoring.studies.convergence import Convergence, Resample
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Distributions of convergence@n, the latest trajectories, and subsets of the models.
 
-    Raises:
-        UserError: no data set has two models with two complete trials.
+    Raises UserError: no data set has two models with two complete trials.
     """
     sound, notes = shared.each_complete(cohorts)
     ranked = [(group, outcomes) for cohort, outcomes in sound for group in shared.groups(cohort)]

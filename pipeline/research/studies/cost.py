@@ -22,8 +22,7 @@ Costs = dict[tuple[str, str], Usage]  # by model and data set
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Sums by data set and by model.
 
-    Raises:
-        UserError: no run has attempts (outcomes that came as a matrix have none).
+    Raises UserError: no run has attempts (outcomes that came as a matrix have none).
     """
     usages: Costs = {}
     members = [(cohort, member) for cohort in cohorts for member in cohort.members]

@@ -33,8 +33,7 @@ class Ranked(NamedTuple):
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """One table for each group of models, with a pair of columns a data set.
 
-    Raises:
-        UserError: no data set holds two models.
+    Raises UserError: no data set holds two models.
     """
     by_group: dict[str, dict[str, Ranked]] = {}  # by stem and data set
     labels: dict[str, str] = {}

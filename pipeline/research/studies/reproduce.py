@@ -27,9 +27,8 @@ from pipeline.research.studies.page import Section
 def study(cfg: AnalysisConfig) -> None:
     """Make the studies that `study.name` names: tables and figures in `out`, tables printed.
 
-    Raises:
-        UserError: a study that was named, or every study, cannot be made (after the others are
-            saved); runs that were named are not there.
+    Raises UserError: a study that was named, or every study, cannot be made (after the others are
+    saved); runs that were named are not there.
     """
     plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
     names = settings.named(cfg.study)
@@ -60,8 +59,7 @@ def study(cfg: AnalysisConfig) -> None:
 def reproduce(cfg: AnalysisConfig) -> None:
     """Make every study, and `index.html` and `index.md` with printed numbers beside ours.
 
-    Raises:
-        UserError: no study at all can be made, or runs that were named are not there.
+    Raises UserError: no study at all can be made, or runs that were named are not there.
     """
     began = time.monotonic()
     plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
@@ -78,16 +76,11 @@ def reproduced(
 
     Args:
         cohorts: one per data set; none: only simulated studies.
-        plan: seed and counts.
-        names: studies.
         folder: where files go.
         left_out: what was left out before; studies that cannot be made are added.
 
-    Returns:
-        Our numbers by their ids in configs/paper/printed.yaml.
-
-    Raises:
-        UserError: no study at all can be made.
+    Returns our numbers by their ids in configs/paper/printed.yaml. Raises UserError: no study at
+    all can be made.
     """
     folder = folder.expanduser()
     faults: dict[str, str] = {}

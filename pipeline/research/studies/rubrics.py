@@ -27,9 +27,8 @@ Categorized = list[tuple[Cohort, ByRubric]]
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Competition ranks of the models that all data sets have, under each rubric.
 
-    Raises:
-        UserError: no rubric can be made (no signals, or outcomes that came as a matrix), or fewer
-            than two models in common.
+    Raises UserError: no rubric can be made (no signals, or outcomes that came as a matrix), or
+    fewer than two models in common.
     """
     categorized, notes = _categorized(plan, cohorts)
     first, labels = categorized[0]

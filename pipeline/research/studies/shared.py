@@ -94,14 +94,8 @@ def paper_numbers(cohort: Cohort) -> list[int | None]:
 def complete(cohort: Cohort) -> tuple[Bits, list[str]]:
     """Outcomes without gaps: the trials that no model owes for any question.
 
-    Args:
-        cohort: models on one data set.
-
-    Returns:
-        Outcomes 0 and 1, uint8, shape (L, M, n), and a note where trials were left out.
-
-    Raises:
-        UserError: fewer than two models, or fewer than two such trials.
+    Returns outcomes 0 and 1, uint8, shape (L, M, n), and a note where trials were left out. Raises
+    UserError: fewer than two models, or fewer than two such trials.
     """
     if len(cohort.names) < 2:
         raise UserError(f"{cohort.dataset}: holds one model; a ranking needs two or more")
@@ -124,8 +118,7 @@ def complete(cohort: Cohort) -> tuple[Bits, list[str]]:
 def each_complete(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]], list[str]]:
     """Cohorts with their complete outcomes, and notes on gaps and on cohorts that are left out.
 
-    Raises:
-        UserError: none is left.
+    Raises UserError: none is left.
     """
     sound, faults, notes = [], [], []
     for cohort in cohorts:

@@ -19,8 +19,7 @@ _SHOWN = (1, 2, 4, 8, 10, 20, 40, 80)
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Curves of every data set and each of its `shared.groups`, both bootstraps.
 
-    Raises:
-        UserError: no data set has two models with two complete trials.
+    Raises UserError: no data set has two models with two complete trials.
     """
     sound, notes = shared.each_complete(cohorts)
     result = Result(notes=notes)

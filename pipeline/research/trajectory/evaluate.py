@@ -36,8 +36,7 @@ class Unfinished(UserError):
 def work(plan: TrajectoryPlan) -> Work:
     """What every run of a plan lacks.
 
-    Raises:
-        UserError: a data set cannot be read; a folder holds another run.
+    Raises UserError: a data set cannot be read; a folder holds another run.
     """
     known = functools.cache(windows.known)  # of several runs each
     return {
@@ -50,12 +49,10 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     """Run what is owed, model by model; merged weights are made just before.
 
     Args:
-        plan: all evaluations.
         lacking: what runs lack; brought up to date.
         keep: whether merged weights stay when the runs of their model are complete.
 
-    Raises:
-        Unfinished: some runs failed, or one was stopped.
+    Raises Unfinished: some runs failed, or one was stopped.
     """
 
     def owed_of(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
@@ -120,8 +117,8 @@ def _child(command: Sequence[str]) -> int:
     A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for
     it. What is sent to this process alone is passed on.
 
-    Returns:
-        Its exit status; that of a stop where one was asked for, even if the child was just done.
+    Returns its exit status; that of a stop where one was asked for, even if the child was just
+    done.
     """
     asked: list[int] = []
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:

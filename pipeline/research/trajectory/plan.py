@@ -84,9 +84,8 @@ class TrajectoryPlan:
 def make(settings: Settings) -> TrajectoryPlan:
     """Every evaluation that the settings ask for; nothing is written, no weights are read.
 
-    Raises:
-        UserError: no checkpoints, too few for a window, two of one name; settings of the runs that
-            cannot work; two data sets of one name; two evaluations with one run folder.
+    Raises UserError: no checkpoints, too few for a window, two of one name; settings of the runs
+    that cannot work; two data sets of one name; two evaluations with one run folder.
     """
     cfg = settings.cfg
     trainings = find(cfg.checkpoints, cfg.merge.windows)
@@ -129,8 +128,7 @@ def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Tr
         patterns: folders or globs of checkpoints by training run.
         sizes: of the windows to be merged.
 
-    Raises:
-        UserError: no checkpoint there, too few of them for a window, two of one name.
+    Raises UserError: no checkpoint there, too few of them for a window, two of one name.
     """
     trainings = []
     for name, of in patterns.items():

@@ -32,9 +32,8 @@ def of(
 ) -> Remaining:
     """What the run of an evaluation lacks, on the questions of its data set; no engine is loaded.
 
-    Raises:
-        UserError: the folder was made with other settings, weights or questions; what is in the
-            place of merged weights cannot be told to be theirs.
+    Raises UserError: the folder was made with other settings, weights or questions; what is in the
+    place of merged weights cannot be told to be theirs.
     """
     run = evaluation.run
     weights = known(evaluation.window)

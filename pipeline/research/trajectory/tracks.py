@@ -70,8 +70,7 @@ class Track(NamedTuple):
 def read(plan: TrajectoryPlan) -> list[Track]:
     """The tracks of a plan whose runs are complete: by training, data set and size of windows.
 
-    Raises:
-        UserError: two runs do not hold the same questions; an attempt without a grade.
+    Raises UserError: two runs do not hold the same questions; an attempt without a grade.
     """
     trainings = [training.name for training in plan.trainings]
 

@@ -82,9 +82,8 @@ def along_p(n: int, ks: Sequence[int]) -> tuple[Floats, dict[str, Floats], dict[
 
     Of one question with n trials. k = 1, where the delta method is exact, is left out.
 
-    Returns:
-        Success rates (POINTS,); delta over exact by k ("k = 4"), and the posterior's variance,
-        averaged over what may be seen, over exact; (POINTS,) each, NaN at 0 and 1.
+    Returns success rates (POINTS,); delta over exact by k ("k = 4"), and the posterior's variance,
+    averaged over what may be seen, over exact; (POINTS,) each, NaN at 0 and 1.
     """
     p = np.linspace(0, 1, POINTS)
     seen = np.arange(n + 1)

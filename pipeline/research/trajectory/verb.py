@@ -25,10 +25,9 @@ def run(asked: Settings, dry_run: bool = False) -> None:
         asked: what to evaluate, and how to judge it.
         dry_run: show what would be evaluated, and write nothing.
 
-    Raises:
-        UserError: a setting, a checkpoint or a run folder cannot work; or runs were not finished,
-            with the exit status of the last of them.
-        OSError: the folder of the results cannot be made or written.
+    Raises UserError: a setting, a checkpoint or a run folder cannot work; or runs were not
+    finished, with the exit status of the last of them. OSError: the folder of the results cannot be
+    made or written.
     """
     with collected() as warnings:
         planned = plan.make(asked)
@@ -55,8 +54,7 @@ def analyse(
 ) -> None:
     """Tables, pictures, `trajectory.json` and `trajectory.md` of tracks; the main tables printed.
 
-    Raises:
-        OSError: the folder cannot be written.
+    Raises OSError: the folder cannot be written.
     """
     from pipeline.research.trajectory import (  # matplotlib takes half a second
         beside,

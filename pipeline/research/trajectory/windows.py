@@ -29,9 +29,8 @@ _BRING_BACK = "bring back what it was, or delete this file and its runs to make 
 def make(window: Window) -> None:
     """Have the weights of a window in their place; nothing to do for a single checkpoint.
 
-    Raises:
-        UserError: they cannot be merged; something else is in their place.
-        OSError: they cannot be written.
+    Raises UserError: they cannot be merged; something else is in their place. OSError: they cannot
+    be written.
     """
     if not present(window):
         merging.merge(window.sources, window.path)
@@ -40,9 +39,7 @@ def make(window: Window) -> None:
 def remember(window: Window) -> None:
     """Write down what the weights of a window are, whose runs are complete.
 
-    Raises:
-        UserError: something else is in their place.
-        OSError: it cannot be written.
+    Raises UserError: something else is in their place. OSError: it cannot be written.
     """
     if window.size > 1 and present(window):
         manifest = yaml.safe_load((window.path / MANIFEST).read_text(encoding="utf-8"))
@@ -54,9 +51,7 @@ def remember(window: Window) -> None:
 def remove(window: Window) -> None:
     """Delete the weights of a window whose runs are complete, and leave what they were.
 
-    Raises:
-        UserError: something else is in their place.
-        OSError: the folder cannot be written.
+    Raises UserError: something else is in their place. OSError: the folder cannot be written.
     """
     if window.size > 1 and present(window):
         remember(window)
@@ -66,9 +61,8 @@ def remove(window: Window) -> None:
 def known(window: Window) -> str | None:
     """The fingerprint of a model's weights, as they are or were; None where nothing says it.
 
-    Raises:
-        UserError: what is in their place is of other checkpoints, of what these were before, or
-            not to be told to be theirs.
+    Raises UserError: what is in their place is of other checkpoints, of what these were before, or
+    not to be told to be theirs.
     """
     if present(window):
         return fingerprint(window.path)
@@ -83,8 +77,7 @@ def known(window: Window) -> str | None:
 def present(window: Window) -> bool:
     """Whether a model can be loaded: a checkpoint, or a window that is merged already.
 
-    Raises:
-        UserError: something else is in the place of merged weights.
+    Raises UserError: something else is in the place of merged weights.
     """
     doubt = merging.why_not(window.path, window.sources) if window.size > 1 else None
     if doubt and os.path.lexists(window.path):
