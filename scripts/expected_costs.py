@@ -42,10 +42,8 @@ _COLUMNS = (
 def table(tokens_per_s: float, lost_minutes: float, bytes_per_token: float) -> Table:
     """Costs by data set, in total, of a mean run, and of the two models that the paper names.
 
-    Args:
-        tokens_per_s: completion tokens a second of one GPU, with a full batch.
-        lost_minutes: GPU-minutes of a run that make no or few tokens.
-        bytes_per_token: of everything in `attempts/`, compressed.
+    `tokens_per_s` are completion tokens of one GPU with a full batch, `lost_minutes` those of a run
+    that make no or few tokens, and `bytes_per_token` of everything in `attempts/`, compressed.
 
     >>> rows = table(1000, 0, 10).rows
     >>> [(r["what"], r["tokens"], round(r["gpu"]), r["disk"]) for r in rows if r["what"] == "total"]

@@ -180,9 +180,8 @@ def _case(rng: random.Random, name: str, item: Item, kind: str) -> Case:
 def cases(seed: int, template: str = "", talk: float = 0.05) -> Iterator[Case]:
     """Endless cases, no demo question among them.
 
-    Args:
-        template: the prompt, for responses that pretend to be a part of it; none if empty.
-        talk: the share of such responses.
+    `talk` is the share of responses that pretend to be a part of the prompt `template`; none do if
+    it is empty.
     """
     rng = random.Random(seed)
     held_out = {row["problem"] for row in demo_questions()}

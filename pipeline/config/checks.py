@@ -17,11 +17,9 @@ def limited(
 ) -> Any:
     """A field of a settings dataclass, as `dataclasses.field`; of a list every element counts.
 
-    Args:
-        default: the value where none is given; a list is copied.
-        within: an interval such as "(0, 1]" or "[1, inf)"; None passes.
-        one_of: the texts it may be.
-        named: whether a blank text is none, as of a file's name.
+    `within` is an interval such as "(0, 1]" or "[1, inf)", which None passes, and `one_of` are the
+    texts it may be; where it is `named` a blank text is none, as of a file's name. A `default` that
+    is a list is copied.
     """
     limits = {"within": within, "one_of": tuple(one_of), "named": named}
     if isinstance(default, list):

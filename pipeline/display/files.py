@@ -27,14 +27,10 @@ def write(
     `NAME.json` comes last: the record, and under "files" what else was written. Files that an
     earlier `NAME.json` lists, and that are no longer made, are removed, with folders left empty.
 
-    Args:
-        folder: made where it is missing.
-        name: of the verb or study; no key of `tables`.
-        record: all that was computed, for programs.
-        tables: by stem (`file_stem` makes one of any text), or SUBFOLDER/stem; each becomes .csv,
-            .json, .tex and .md.
-        figures: by stem as well; each becomes .png and .pdf.
-        texts: by file name: pages around the tables and figures.
+    `record` is all that was computed, for programs. `tables` and `figures` are by stem (`file_stem`
+    makes one of any text), or SUBFOLDER/stem: each table becomes .csv, .json, .tex and .md, each
+    figure .png and .pdf. `texts` are pages around them, by file name, and `name` is that of the
+    verb or study, no key of `tables`.
 
     Returns every file, NAME.json the last. Raises OSError: the disk is full, or may not be written.
     """

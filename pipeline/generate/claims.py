@@ -25,10 +25,8 @@ LOOK_S = 1.0  # between two looks at the folder, half of it while there is nothi
 class Claims:
     """What one worker has claimed, and what it may claim next.
 
-    Args:
-        heartbeat: the worker's, which must be beating.
-        owed: the attempts that the table lacks now, as positions in the run's order.
-        made_by: the positions that a dead worker had made durable.
+    `owed` says which attempts the table lacks now, as positions in the run's order, and `made_by`
+    which of them a dead worker had made durable; the worker's heartbeat must be beating.
     """
 
     def __init__(
@@ -73,11 +71,9 @@ class Claims:
     def take(self, flying: int, room: int, batch: int) -> int | None:
         """The next attempt to begin, or None when there is nothing to do right now.
 
-        Args:
-            flying: attempts that this worker has begun and not finished.
-            room: the most it may have begun when it is alone.
-            batch: how many run at once; beside other workers hardly more are begun, and no more
-                than a fair share of what is left.
+        `flying` attempts are begun and not finished, `room` is the most that may be begun by a
+        worker that is alone, and `batch` how many run at once: beside other workers hardly more are
+        begun, and no more than a fair share of what is left.
         """
         self._look()
         if not self.alone:

@@ -69,10 +69,8 @@ def default_folder(cfg: RunConfig) -> Path:
 class KnownGrades:
     """Grades attempts, asking about no pair twice.
 
-    Args:
-        cfg: the settings; with `grading.compat` math_verify judges whole texts.
-        folder: the cache, or None to remember only in memory.
-        keep: whether new grades go to the cache; else it is only read.
+    With `grading.compat` math_verify judges whole texts. `folder` is the cache, None to remember
+    only in memory; new grades go there if `keep` says so, else it is only read.
     """
 
     def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:

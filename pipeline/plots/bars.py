@@ -31,12 +31,8 @@ def category_shares(
     those without an attempt come last, without a bar. Where a page has no room for all names,
     every k-th stands.
 
-    Args:
-        categories: names, from 0 to C.
-        counts: attempts of each category at each question, shape (M, C + 1).
-        weights: of the categories, from 0 to C.
-        names: of the M questions.
-        what: what a bar is, and what is on top.
+    `counts` are attempts of each category at each question, shape (M, C + 1); `categories` and
+    `weights` go from 0 to C, `names` are those of the questions, and `what` says what a bar is.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     scores = np.where(counts.any(axis=1), shares @ np.asarray(weights, float), -np.inf)
@@ -74,10 +70,8 @@ def cost(
     The sum stands beside each bar, with "≥" in front where a data set's value is not known. Models
     are sorted by their time, or by their tokens where no time is known.
 
-    Args:
-        datasets: D data sets.
-        gpu_hours: inference time of L models in GPU-hours, shape (L, D), masked where unknown.
-        tokens: completion tokens, shape (L, D), masked where unknown.
+    `gpu_hours` (inference time) and `tokens` (of completions) have shape (L, D) for L models and D
+    data sets, masked where unknown.
     """
     hours, counts = plain(gpu_hours), plain(tokens)
     key = np.nansum(hours, axis=1) if np.isfinite(hours).any() else np.nansum(counts, axis=1)

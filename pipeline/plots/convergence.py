@@ -21,9 +21,8 @@ def pmf(n: npt.ArrayLike, masses: Mapping[str, npt.ArrayLike], title: str = "") 
 
     An estimator that never converged has a line in the legend that says so, and nothing else.
 
-    Args:
-        n: numbers of trials, shape (T,).
-        masses: estimator -> share of all replicates that converged at exactly n, shape (T,).
+    `n` are numbers of trials, shape (T,), and `masses` by estimator the share of all replicates
+    that converged at exactly n, shape (T,).
     """
     trials, looks, words = plain(n), looks_of(masses), {}
     figure, (axes,) = style.panels(PAGE, HEIGHT, title)
@@ -75,11 +74,8 @@ def subsets(
     One empirical distribution function a size, over all its subsets and replicates. It ends at the
     share that converged within ``n_max`` trials.
 
-    Args:
-        sizes: numbers of models, in the order of the legend.
-        values: size -> convergence@n of each replicate of each subset, shape (R,), masked or NaN
-            where the ranking did not settle.
-        n_max: trials that were made.
+    `values` are convergence@n of each replicate of each subset by size, shape (R,), masked or NaN
+    where the ranking did not settle; `sizes` are numbers of models, in the order of the legend.
     """
     masses = {}
     for size in sizes:
@@ -98,11 +94,9 @@ def tau_curves(
 ) -> Figure:
     """Mean Kendall's τ against a known ranking as trials are added (Figures 2 and 4 of 000).
 
-    Args:
-        n: numbers of trials, shape (T,).
-        tau: estimator -> mean τ, shape (T,), masked where the estimator is undefined (Pass@k
-            below k trials) or every replicate was all ties.
-        against: that ranking, as the axis says it.
+    `n` are numbers of trials, shape (T,), and `tau` by estimator the mean τ, shape (T,), masked
+    where the estimator is undefined (Pass@k below k trials) or every replicate was all ties.
+    `against` is that ranking, as the axis says it.
     """
     looks = looks_of(tau)
     figure, (axes,) = style.panels(PAGE, max(HEIGHT, 0.6 + 0.17 * len(tau)), title)

@@ -31,13 +31,10 @@ def forest(
 ) -> Figure:
     """Forest plot of a leaderboard: one row a model, best on top, value and interval in words too.
 
-    Args:
-        mu: posterior means of L models, shape (L,); masked or NaN ones come last, without points.
-        low: lower ends of the intervals, shape (L,).
-        high: upper ends, shape (L,).
-        ranks: ranks, which stand before the names; models that share one share a grey or a
-            white band. None leaves both out.
-        xlabel: what the axis is, with its unit and the interval's level.
+    `mu`, `low` and `high` are posterior means of L models with the ends of their intervals, shape
+    (L,); masked or NaN ones come last, without points. `ranks` stand before the names, and models
+    that share one share a grey or a white band. `xlabel` says what the axis is, with its unit and
+    the interval's level.
     """
     centre, left, right = plain(mu), plain(low), plain(high)
     order = np.lexsort((np.arange(len(names)), -np.nan_to_num(centre, nan=-np.inf)))
@@ -82,10 +79,8 @@ def tokens_against_correctness(
 ) -> Figure:
     """Mean length of correct and of wrong answers, one row a model, the most accurate on top.
 
-    Args:
-        correct: mean tokens of L models' correct completions, shape (L,), masked where none is.
-        wrong: the same of wrong attempts.
-        accuracy: share of correct attempts, shape (L,).
+    `correct` and `wrong` are mean tokens of L models' correct and wrong completions, masked where
+    there is none, and `accuracy` shares of correct attempts, all of shape (L,).
     """
     share = plain(accuracy)
     order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
@@ -113,9 +108,8 @@ def rank_lines(
 ) -> Figure:
     """Competition ranks of models across rubrics (Figure 7 of 000).
 
-    Args:
-        columns: K rubrics, from left to right.
-        ranks: ranks from 1 of L models, shape (L, K), masked where a model has none.
+    `ranks`, from 1, have shape (L, K) for L models and K rubrics, masked where a model has none;
+    `columns` are the rubrics, from left to right.
     """
     values = plain(ranks)
     labels = [one_line(name, 32) for name in columns]
@@ -141,10 +135,9 @@ def rank_trajectories(
 ) -> Figure:
     """Ranks as trials are added, and where they stop to change (Figure 5 of 000).
 
-    Args:
-        n: numbers of trials, ascending, shape (T,).
-        ranks: competition ranks of L models after n trials, shape (L, T), masked where undefined.
-        converged: convergence@n, or None when the ranking did not settle within n[-1] trials.
+    `n` are numbers of trials, ascending, shape (T,), and `ranks` competition ranks of L models
+    after them, shape (L, T), masked where undefined. `converged` is convergence@n, or None when the
+    ranking did not settle within n[-1] trials.
     """
     trials, values = plain(n), plain(ranks)
     figure, axes, looks = _rank_axes(names, values, title)
@@ -182,9 +175,8 @@ def heat_map(
 
     Models are sorted from best to worst and questions from easy to hard, by their means.
 
-    Args:
-        question_ids: M questions; every k-th is named where there is no room for all.
-        success: shares of L models, 0 to 1, shape (L, M), masked where no trial was made (hatched).
+    `success` are shares from 0 to 1 of L models at M questions, shape (L, M), masked where no trial
+    was made (hatched). Where there is no room for all `question_ids` every k-th is named.
     """
     shares = plain(success)
     known: Any = np.ma.masked_invalid(shares)  # type: ignore[no-untyped-call]

@@ -67,11 +67,8 @@ def draw(axes: Axes, lines: Mapping[str, Curve], looks: Looks, marks: int) -> No
 def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = False) -> None:
     """Lines with vertical intervals, for few points far apart: bands would only make a fog.
 
-    Args:
-        axes: where; logarithmic in x if they dodge.
-        looks: by label, in the order drawn.
-        dodge: each line a little to the side, so that none hides another: only where x has a few
-            known places, not where it is measured.
+    Where they `dodge` each line is a little to the side, so that none hides another: only on a
+    logarithmic axis of a few known places, not where x is measured.
     """
     for i, (label, look) in enumerate(looks.items()):
         line = lines[label]
@@ -135,10 +132,7 @@ def key(
 ) -> None:
     """The legend of lines: right of a single panel, or below several.
 
-    Args:
-        beside: right of the panel.
-        words: what stands under each label.
-        band: what pale bands are, if there are any.
+    `words` stand under the labels, and `band` says what pale bands are, if there are any.
     """
     handles = [Line2D([], [], **look) for look in looks.values()]
     labels = [one_line(label) for label in looks]
@@ -155,12 +149,9 @@ def end_labels(
 ) -> None:
     """Name lines or points at the right edge, without one name over another.
 
-    Args:
-        axes: where the lines end.
-        y: last values of the L lines; NaN where a line has none, which goes unnamed.
-        names: what the lines are called.
-        looks: of the markers and of the lines that lead to them.
-        gap: least distance of two names, in units of y.
+    `y` are the last values of the L lines, NaN where a line has none, which goes unnamed; `looks`
+    are of the markers and of the lines that lead to them, and `gap` is the least distance of two
+    names, in units of y.
     """
     named = np.flatnonzero(np.isfinite(y))
     if not named.size:

@@ -79,11 +79,9 @@ def trend(
 ) -> Figure:
     """The reversal rate of Pass@k by k, and what it costs (Figure 5 of MaP, right).
 
-    Args:
-        prr: reversal rates of the scores by k, with intervals, shape (K,).
-        cost: cost of k attempts of every question by one model, as MaP draws it, on an axis of
-            its own, whatever the scores are made from; None leaves it out.
-        mean: posterior means of the reversal rate, which may lie above the rate of the scores.
+    `prr` are reversal rates of the scores by k, with intervals, shape (K,); `mean` posterior means
+    of the rate, which may lie above it. `cost`, of k attempts of every question by one model, as
+    MaP draws it, whatever the scores are made from, has an axis of its own.
     """
     k, (low, high) = plain(prr.x), prr.interval()
     figure, (axes,) = style.panels(PAGE, 2.9, title)

@@ -40,9 +40,8 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
 
     A protocol looks the same in all panels; each panel has its own range of scores.
 
-    Args:
-        panels: data set -> protocol -> score by training step. Steps keep their distances.
-        interval: what the bands are, such as "95 % interval".
+    `panels` are data set -> protocol -> score by training step, whose distances are kept;
+    `interval` says what the bands are, such as "95 % interval".
     """
     looks = looks_of(_labels(panels))
     rows = -(-len(panels) // ACROSS)
@@ -79,10 +78,8 @@ def side_by_side(
 
     Both panels have one range of scores, so that what is smoother looks smoother.
 
-    Args:
-        panels: "single checkpoints" and "merged" -> training run -> score by step.
-        ahead: for each side, pair ("a ahead of b") -> probability by step, drawn below; None
-            leaves it out.
+    `panels` are "single checkpoints" and "merged" -> training run -> score by step; `ahead`, drawn
+    below, for each side pair ("a ahead of b") -> probability by step.
     """
     below = ahead or {}
     pairs = _labels(below)
@@ -117,9 +114,8 @@ def stability_by_samples(
 ) -> Figure:
     """How steady each protocol is by the number of trials it is given.
 
-    Args:
-        n: numbers of trials, which are the ticks, shape (T,).
-        tau: protocol -> Kendall's τ with the order of training; x is the number of trials.
+    `n` are numbers of trials, which are the ticks, shape (T,), and `tau` protocol -> Kendall's τ
+    with the order of training, by the number of trials.
     """
     figure, axes = _stability(tau, title, TRIALS, interval, 2.9, dodge=True)
     axes.set_xscale("log", base=2)
@@ -172,10 +168,9 @@ def variance(
 
     Ratios are on a logarithmic axis from 1/10 to 10; what is further off leaves it.
 
-    Args:
-        p: success rates of a question, shape (P,).
-        ratios: label ("k = 4") -> delta / exact, shape (P,), masked where the exact one is 0.
-        expected: label -> expected posterior variance / exact, likewise; drawn dashed.
+    `p` are success rates of a question, shape (P,); `ratios` label ("k = 4") -> delta / exact,
+    shape (P,), masked where the exact one is 0; `expected`, drawn dashed, label -> expected
+    posterior variance / exact, likewise.
     """
     rates, looks = plain(p), looks_of(ratios)
     figure, (axes,) = style.panels(PAGE, 2.9, title)

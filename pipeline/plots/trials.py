@@ -27,12 +27,9 @@ def separation(
 ) -> Figure:
     """Probability of the correct order of two models, and their |z|, by trials (Figure 3).
 
-    Args:
-        probability: share of replicates that order the two correctly by the number of trials,
-            with a spread, each of shape (T,).
-        z: mean absolute z-score, likewise.
-        marks: numbers of trials whose values are written beside the curves.
-        thresholds: values of z that are drawn across the right panel.
+    `probability` is the share of replicates that order the two correctly by the number of trials,
+    with a spread, each of shape (T,), and `z` the mean absolute z-score, likewise. Values at
+    `marks` are written beside the curves; `thresholds` of z are drawn across the right panel.
     """
     figure, both = style.panels(PAGE, 2.9, title, columns=2)
     ylabels = ("probability of the correct order", "mean absolute z-score, |z|")
@@ -67,11 +64,9 @@ def _mark(axes: Axes, n: Numbers, y: Numbers, marks: Sequence[int]) -> str:
 def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str = "") -> Figure:
     """Order before and after updates, τ by trials for each prior, and its gain (Figure 2 of 001).
 
-    Args:
-        tau: trials D of the older model in the prior -> mean Kendall's τ by trials of the updated
-            models, the same for all D. D = 0 is the uniform prior: it is dashed, and what the gain
-            is measured from.
-        update_tau: τ between the models' order before and after each update, shape (R,).
+    `tau` is trials D of the older model in the prior -> mean Kendall's τ by trials of the updated
+    models, the same for all D; D = 0, the uniform prior, is dashed, and what the gain is measured
+    from. `update_tau` is τ between the models' order before and after each update, shape (R,).
 
     Raises KeyError: without D = 0.
     """

@@ -56,9 +56,8 @@ class Keys(NamedTuple):
 def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[str, Any]]:
     """What the reader lists and filters by, and all numbers of a run's attempts.
 
-    Args:
-        question_ids: the M questions of the comparison.
-        texts: whether answers, which are written by the model, may be in it.
+    `question_ids` are the M of the comparison, and `texts` says whether answers, which are written
+    by the model, may be in it.
 
     Returns the K attempts, and columns of K values each: `q`, `t`, numbers with None where unknown,
     texts as {values, codes} with -1 for none; `prompt_bits` (M), `notes` for the page.
@@ -115,10 +114,8 @@ def _signals(run: Run, keys: Keys) -> dict[str, Any]:
 def categories(keys: Keys, labels: Categories, place: int | None) -> list[dict[str, Any]]:
     """Per rubric: title, names and weights of its categories, and each attempt's or -1.
 
-    Args:
-        keys: the K attempts of one run.
-        labels: what :func:`pipeline.cohorts.rubrics.categories` returned.
-        place: which model of the categories the run is; None: it has none.
+    `labels` are what :func:`pipeline.cohorts.rubrics.categories` returned, and `place` which model
+    there the run is; None: it has none.
     """
     none = [-1] * keys.known.size
     return [

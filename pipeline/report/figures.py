@@ -35,11 +35,8 @@ def figures(
 ) -> Figures:
     """All figures that the data set has the data for, each with `svg`, `caption` and `group`.
 
-    Args:
-        board: its leaderboard, with keys model, mu, low and high.
-        lengths: one pair a model.
-        labelled: the models that have categories, in their order.
-        rubrics: what :func:`pipeline.cohorts.rubrics.categories` returned for them.
+    `board` is the leaderboard, `lengths` one pair a model, and `rubrics` what
+    :func:`pipeline.cohorts.rubrics.categories` returned for the `labelled` models, in their order.
     """
     rows = [row for row in board.rows if row.get("mu") is not None]
     names, mu, low, high = ([row[key] for row in rows] for key in ("model", "mu", "low", "high"))

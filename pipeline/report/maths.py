@@ -60,9 +60,8 @@ class Span(NamedTuple):
 def tree(source: str, display: bool = False) -> list[Any] | None:
     r"""An expression as nested lists ``[tag, {attribute: value}, *children]``; None if it fails.
 
-    Args:
-        source: LaTeX without delimiters, at most 600 characters.
-        display: set on a line of its own.
+    `source` is LaTeX without delimiters, at most 600 characters, and `display` sets it on a line of
+    its own.
 
     >>> tree("x^2")[2]
     ['mrow', {}, ['msup', {}, ['mi', {}, 'x'], ['mn', {}, '2']]]

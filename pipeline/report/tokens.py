@@ -44,10 +44,8 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
     Special tokens that the text leaves out get 0. Of tokens that share a character the last one
     gets it. What follows the last token must be white space.
 
-    Args:
-        text: the response, n characters.
-        token_ids: its T tokens, at least one.
-        decoder: a ``tokenizers.Tokenizer``.
+    `text` has n characters, `token_ids` T tokens, at least one, and `decoder` is a
+    ``tokenizers.Tokenizer``.
 
     Returns T lengths that add up to at most n.
     """

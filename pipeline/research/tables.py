@@ -98,12 +98,8 @@ def page(
 ) -> str:
     """A page of Markdown: what the numbers say, what should be known, pictures and tables.
 
-    Args:
-        summary: lines of a list.
-        warnings: a line each.
-        pictures: stems of their files.
-        tables: by stem of theirs.
-        linked: those that are too long for a page.
+    `summary` are lines of a list, `pictures` and `tables` are by the stems of their files, and
+    those `linked` are too long for a page.
     """
     parts = [f"# {title}", "\n".join(f"- {line}" for line in summary)]
     parts += [f"> {line}" for line in warnings]

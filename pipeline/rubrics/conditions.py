@@ -58,10 +58,8 @@ def compile_condition(
 ) -> Condition:
     """Check a condition and make it ready for arrays.
 
-    Args:
-        text: the condition; line breaks count as spaces.
-        booleans: names that are true or false; they stand alone.
-        numbers: names that are numbers; they are compared.
+    Line breaks count as spaces. `booleans` are names that are true or false and stand alone,
+    `numbers` those that are compared.
 
     Raises:
         ValueError: saying at which character (from 1) what is wrong.

@@ -66,9 +66,8 @@ def signals(run: Run) -> None:
 def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Floats, int]:
     """Mean of -log2 p over the finite log-probs of each row.
 
-    Args:
-        logprobs: a list of natural log-probs per row; may be null.
-        skip_first: leave the first of each row out, which for a prompt has none.
+    `logprobs` holds a list of natural log-probs per row, which may be null; `skip_first` leaves out
+    the first of each, which for a prompt has none.
 
     Returns bits per token, float64, shape (rows,), NaN where no log-prob is finite; and how many of
     all were left out because they are not.

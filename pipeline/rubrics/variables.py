@@ -68,9 +68,8 @@ VARIABLES = {
 def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict[str, float | None]:
     """The thresholds of a data set: quantiles of its attempts, by linear interpolation.
 
-    Args:
-        signals: name to array of shape (n,); C, prompt_bpt and completion_bpt may be missing.
-        include_invalid: whether invalid attempts enter the quantiles.
+    `signals` are arrays of shape (n,) by name, of which C, prompt_bpt and completion_bpt may be
+    missing; `include_invalid` says whether invalid attempts enter the quantiles.
 
     Returns per name of `THRESHOLDS` a number; None where no attempt of the kind has a value to
     rank. Raises ValueError: arrays of different lengths.

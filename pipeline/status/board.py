@@ -26,9 +26,8 @@ def table(
 ) -> RenderableType:
     """All runs, their total, Slurm's jobs; of a lone run its workers, too.
 
-    Args:
-        width: columns of the terminal; a narrow one gets two lines a run.
-        height: its lines: runs that do not fit are counted, those that move are shown first.
+    A terminal that is not wide gets two lines a run; of more runs than fit its `height` the rest is
+    counted, and those that move are shown first.
     """
     longest = max((len(s.name) for s in standings), default=0)
     wide = width >= _FIGURES_WIDE + longest

@@ -66,9 +66,8 @@ class _Shard:
 class Tally:
     """The state of one run as M×N arrays, brought up to date by `look`, `read_texts`, `judge`.
 
-    Args:
-        run: the run; its questions must be there.
-        judges: grades known in memory, shared by all runs that are looked at.
+    The questions of the run must be there; `judges` are grades known in memory, shared by all runs
+    that are looked at.
     """
 
     def __init__(self, run: Run, judges: Judges) -> None:

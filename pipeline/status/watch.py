@@ -119,9 +119,8 @@ def watch(
 ) -> None:
     """Show runs until nothing is owed and nobody is alive, or until Ctrl-C.
 
-    Args:
-        every: seconds between two blocks of plain text, where there is no terminal.
-        as_json_lines: print a JSON object a run instead, terminal or not.
+    Blocks of plain text come `every` so many seconds where there is no terminal; with
+    `as_json_lines` they are a JSON object a run, terminal or not. For `sources` see `Observer`.
 
     Raises UserError: as `Observer`.
     """

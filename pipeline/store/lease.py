@@ -40,10 +40,8 @@ class Taken(UserError):
 def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     """Hold the lease file `path` while the block runs.
 
-    Args:
-        path: the lease file; its folder exists.
-        work: what the holder does, for the message to whoever comes second.
-        wait: until the other holder is done, however long that takes.
+    `work` is what the holder does, for the message to whoever comes second; `wait` until the other
+    holder is done, however long that takes. The folder of the file exists.
 
     Raises Taken: when somebody else holds it. OSError: when the folder cannot be written.
     """

@@ -97,9 +97,7 @@ def read(run: Run, quiet: bool = False) -> Outcomes:
 def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     """Tokens of the attempts that are scored, and what all sessions of the run took.
 
-    Args:
-        run: of which the first `sampling.trials` trials of each question count.
-        question_ids: which questions; None: all of the run's.
+    Of the questions named, None for all of the run's, the first `sampling.trials` trials count.
     """
     ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
     names = ("prompt_tokens", "completion_tokens")

@@ -98,9 +98,8 @@ def streamed(
 ) -> pa.Table:
     """The key and some columns of a table of attempts, in memory.
 
-    Args:
-        table: one of `TABLES`.
-        damage: gets what could not be read; without it a warning says so, and what to run.
+    `table` is one of `TABLES`, and `damage` gets what could not be read; without it a warning says
+    so, and what to run.
     """
     (columns, verb), names = TABLES[table], [*KEY, *names]
     unreadable = shards.Damage() if damage is None else damage

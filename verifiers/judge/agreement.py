@@ -85,9 +85,8 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
 def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
     """The 2x3 table of grader against verifier, and Cohen's kappa of "correct" against "not".
 
-    Args:
-        correct: whether the grader finds the attempt correct, bool, shape (n,), n > 0.
-        labels: the verifier's label, 0, 1, 2 for A, B, C, shape (n,).
+    `correct`, bool, shape (n,), n > 0, says whether the grader finds the attempt correct, and
+    `labels`, likewise, the verifier's label, 0, 1, 2 for A, B, C.
 
     Raises ValueError: no attempt, a wrong shape, other values.
 
@@ -115,9 +114,8 @@ def disagreements(correct: npt.ArrayLike, prob: npt.ArrayLike) -> npt.NDArray[np
     verifier is surest that the grader errs: P(A) where the grader says "not correct", 1 - P(A)
     where it says "correct". Equal ones stay in the order of the attempts.
 
-    Args:
-        correct: whether the grader finds the attempt correct, bool, shape (n,).
-        prob: the verifier's probabilities, calibrated or not, shape (n, 3), n > 0.
+    `correct`, bool, shape (n,), is the grader's view, and `prob`, shape (n, 3), n > 0, the
+    verifier's probabilities, calibrated or not.
 
     Raises ValueError: a wrong shape, rows that are no distributions.
 

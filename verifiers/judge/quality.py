@@ -76,10 +76,8 @@ def brier(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Reliability:
     """Predictions against what happened, in bins of equal width.
 
-    Args:
-        prob: predicted probability of an event, shape (n,); n = 0 gives empty bins.
-        hit: whether it happened, bool, shape (n,).
-        bins: number of bins, at least one.
+    `prob`, shape (n,), is the predicted probability of an event (n = 0 gives empty bins), and
+    `hit`, bool, shape (n,), whether it happened; there is one of the `bins` at least.
 
     Source: Guo et al. 2017, arXiv 1706.04599, section 2.
 

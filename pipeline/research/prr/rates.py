@@ -53,13 +53,10 @@ def reversals(
 ) -> list[Reversals]:
     """All protocols that the trials allow, greedy first.
 
-    Args:
-        before: outcomes of L models, 1 correct and 0 not, masked where owed; shape (L, M, N).
-            With equal trials everywhere labels say how many, avg@16; else avg@N.
-        after: of the same models in the same order.
-        cfg: which metrics, and how the posterior is drawn. What needs more than the fewest trials
-            is left out.
-        greedy: the same of greedy decoding, where it was run.
+    `before` and `after` are outcomes of the same L models, 1 correct and 0 not, masked where owed,
+    of shape (L, M, N), and `greedy` those of greedy decoding, where it was run. With equal trials
+    everywhere labels say how many, avg@16; else avg@N. Metrics that need more than the fewest
+    trials are left out.
 
     Source: MaP (Wang et al., 2025), section 3.1; posteriors of arXiv 2510.04265.
     """

@@ -29,9 +29,8 @@ class Result:
 def run(name: str, plan: "StudyPlan", cohorts: "list[Cohort]") -> Result:
     """Make one study.
 
-    Args:
-        name: one of `settings.STUDIES`.
-        cohorts: one per data set; those of `settings.SIMULATED` look at none.
+    `name` is one of `settings.STUDIES`, and `cohorts` are one per data set; `settings.SIMULATED`
+    look at none.
 
     Raises UserError: the cohorts do not hold what the study needs.
     """

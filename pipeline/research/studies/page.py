@@ -87,9 +87,7 @@ _OF_ROWS = ("id", "printed", "ours", "spread", "other", "finding")
 def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> Table:
     """Every printed number with ours.
 
-    Args:
-        numbers: by id, as of `Result`.
-        skipped: studies that were left out.
+    `numbers` are by id, as of `Result`, and `skipped` the studies that were left out.
     """
     signs = {"near": "", "at_least": "≥ ", "at_most": "≤ "}
     rows = []

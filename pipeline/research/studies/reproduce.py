@@ -74,10 +74,8 @@ def reproduced(
 ) -> dict[str, float]:
     """Make studies of cohorts, and the page, in a folder: `reproduce` once runs are read.
 
-    Args:
-        cohorts: one per data set; none: only simulated studies.
-        folder: where files go.
-        left_out: what was left out before; studies that cannot be made are added.
+    Without `cohorts`, one per data set, only simulated studies are made. To `left_out`, what was
+    left out before, studies that cannot be made are added.
 
     Returns our numbers by their ids in configs/paper/printed.yaml. Raises UserError: no study at
     all can be made.

@@ -48,9 +48,8 @@ def work(plan: TrajectoryPlan) -> Work:
 def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     """Run what is owed, model by model; merged weights are made just before.
 
-    Args:
-        lacking: what runs lack; brought up to date.
-        keep: whether merged weights stay when the runs of their model are complete.
+    What runs lack, `lacking`, is brought up to date, and merged weights whose runs are complete are
+    deleted unless `keep` says otherwise.
 
     Raises Unfinished: some runs failed, or one was stopped.
     """

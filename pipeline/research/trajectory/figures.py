@@ -27,9 +27,7 @@ def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]
     `merge` and `side_by_side` (MaP's Figures 3 and 4) draw avg@N with its interval; Bayes@N, of the
     same order, is in the tables.
 
-    Args:
-        tables: rows of `curve`, `samples`, `ahead` and `variance`.
-        cfg: confidence, and the k of the variance.
+    `tables` are rows of `curve`, `samples`, `ahead` and `variance`.
     """
     curve, several = tables["curve"], varies(tables["curve"], "training")
     interval = f"{percent(cfg.confidence)} interval"

@@ -24,9 +24,7 @@ _ALIKE = (
 def tables(rows: Rows, gains: Rows) -> dict[str, Table]:
     """The tables that the rows of `stability` make, by the stem of their files.
 
-    Args:
-        rows: those of `stability`.
-        gains: merged against single over replicates, from `samples`.
+    `gains` are of merged against single over replicates, from `samples`.
     """
     common = where(rows, steps=COMMON)
     windows = sorted({row["window"] for row in common} - {1})

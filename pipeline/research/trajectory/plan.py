@@ -124,9 +124,8 @@ def make(settings: Settings) -> TrajectoryPlan:
 def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Training]:
     """The training runs that settings name, in the order named.
 
-    Args:
-        patterns: folders or globs of checkpoints by training run.
-        sizes: of the windows to be merged.
+    `patterns` are folders or globs of checkpoints by training run, `sizes` those of the windows to
+    be merged.
 
     Raises UserError: no checkpoint there, too few of them for a window, two of one name.
     """

@@ -15,11 +15,8 @@ _NAMED = 4  # protocols in a line
 def lines(stability: Rows, pairs: Rows, merges: Rows, cfg: TrajectoryConfig) -> list[str]:
     """Up to three lines for each training run and data set.
 
-    Args:
-        stability: rows of that table.
-        pairs: Bayes@n against other metrics, rows from `samples`.
-        merges: rows of the table in the form of MaP's Table 2; none where nothing was merged.
-        cfg: the confidence of intervals.
+    `stability` are rows of that table, `pairs` those of `samples` with Bayes@n against other
+    metrics, and `merges` those in the form of MaP's Table 2, none where nothing was merged.
     """
     common = where(stability, steps=COMMON)
     heads = [key for key in ("training", "dataset") if varies(common, key)]
