@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Request, Rows, pull, text_of
+from pipeline.engines.doubt import Doubt
 from pipeline.prepare import models, questions_table
 from pipeline.servers import probe, served
 from pipeline.servers.dialects import Answer, Ask
@@ -20,8 +22,6 @@ from pipeline.servers.pool import GaveUp, Pool, Server
 from pipeline.servers.served import ServedModel
 
 _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
-_ALIKE = 32  # attempts in a row with one text that are not believed,
-_QUESTIONS = 4  # where they are of so many questions
 
 Result = TypeVar("Result")
 
@@ -72,14 +72,8 @@ class OpenAIEngine:
         return model
 
     async def _served(self, server: Server, longest: int) -> ServedModel:
-        ids = None if self.chat else [0]
-        facts = await served.facts(self.pool, server, self.cfg, ids)
-        if self.chat != (facts.api == "chat"):
-            prompts = "chat turns" if self.chat else "token ids"
-            raise UserError(
-                f"{server.setting}: would be asked through its {facts.api} interface, and"
-                f" the prompts here are {prompts}; set engine.api, and a tag=NAME for a new run"
-            )
+        facts = await served.facts(self.pool, server, self.cfg)
+        facts = replace(facts, api="chat" if self.chat else served.of_tokens(facts))
         if facts.context is not None and facts.context < longest:
             raise UserError(
                 f"{server.setting}: has room for {facts.context} tokens, and {longest} are"
@@ -119,7 +113,7 @@ class OpenAIEngine:
         waiting, more = iter(requests), True
         tasks: set[asyncio.Task[None]] = set()
         ended: deque[Completion | BaseException] = deque()
-        rung, doubt = asyncio.Event(), _Doubt()
+        rung, doubt = asyncio.Event(), Doubt()
         try:
             while True:
                 room = int(self.pool.limit) - len(tasks)
@@ -264,40 +258,6 @@ class OpenAIEngine:
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self.loop.run_until_complete(work)
-
-
-class _Doubt:
-    """Holds back attempts while they all have the text of the one before, so that none is stored.
-
-    Raises:
-        UserError: from `hold`, when there are too many: a server that answers every question alike.
-    """
-
-    def __init__(self) -> None:
-        self.held: list[Completion] = []
-
-    def hold(self, completion: Completion) -> list[Completion]:
-        """The attempts that may go on."""
-        if completion.finish_reason not in ("stop", "length"):
-            return [completion]
-        if self.held and completion.text != self.held[-1].text:
-            released = self.release()
-            self.held = [completion]
-            return released
-        self.held.append(completion)
-        questions = {item.request.question_id for item in self.held}
-        if len(self.held) < _ALIKE or len(questions) < _QUESTIONS:
-            return []
-        text = completion.text[:60]
-        raise UserError(
-            f"the server answers everything alike: {len(self.held)} attempts in a row, of"
-            f" {len(questions)} questions, are {text!r}; they are not kept"
-        )
-
-    def release(self) -> list[Completion]:
-        """All of them."""
-        released, self.held = self.held, []
-        return released
 
 
 def _prompt(row: Mapping[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """A model that a server holds, before it is asked anything: through which interface, how long."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from pipeline.base.engines import kind
@@ -31,7 +32,8 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     if not kind(run.cfg.engine.name).served:
         return None
     if known := kept(run):
-        return known
+        asked = run.cfg.engine.api
+        return known if asked == "auto" else replace(known, api=asked)
     if tokenizer is None and run.cfg.engine.api in ("completions", "generate"):
         models.tokenizer(run.cfg.model)  # says why there is none
     ids = None if tokenizer is None else tokenizer("1 + 1 =", add_special_tokens=False)["input_ids"]
@@ -39,7 +41,8 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     async def ask() -> served.Facts:
         pool = Pool(run.cfg.engine)
         try:
-            return await served.facts(pool, pool.servers[0], run.cfg, ids)
+            known = await served.facts(pool, pool.servers[0], run.cfg)
+            return await served.choose(pool, pool.servers[0], known, ids)
         finally:
             await pool.close()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pipeline.base.console import warn
+from pipeline.base.console import clock, note, warn
 from pipeline.base.errors import TryAgain
 from pipeline.config.settings import EngineConfig
 from pipeline.servers import http
@@ -136,22 +136,28 @@ class Pool:
         finally:
             server.outstanding -= 1
 
-    async def get(self, server: Server, path: str) -> dict[str, Any]:
-        """What a server says of itself; it should do so at once.
+    async def get(self, server: Server, path: str, patience_s: float) -> dict[str, Any]:
+        """What a server says of itself; one that is still starting is waited for.
 
         Raises:
-            Refused: it does not.
+            Refused: it does not say it.
             TryAgain: it is not there.
         """
-        for tries in range(_LEAST_TRIES):
+        began = time.monotonic()
+        while True:
             try:
                 async with asyncio.timeout(http.CONNECT_S):
                     with server.lanes.one() as client:
                         return await http.ask(client, server.address(path))
             except (Later, TimeoutError) as error:
                 failure = str(error) or "no answer in time"
-            await asyncio.sleep(_FIRST_PAUSE_S * (tries + 1))
-        raise TryAgain(f"{server.setting}: {failure}; see whether a server runs there")
+            left = began + patience_s - time.monotonic()
+            if left <= 0:
+                raise TryAgain(f"{server.setting}: {failure}; see whether a server runs there")
+            if server.failures == 0:
+                note(f"{server.setting}: {failure}; waiting for it, at most {clock(left)} ...")
+            server.failures += 1
+            await asyncio.sleep(min(left, 2.0))
 
     async def _free(self) -> Server:
         """The server with the fewest requests of those that are not resting."""

@@ -33,21 +33,20 @@ class Facts:
     version: str = ""
 
 
-async def facts(pool: Pool, server: Server, cfg: RunConfig, token_ids: list[int] | None) -> Facts:
-    """Ask a server what it serves, and choose the interface.
+async def facts(pool: Pool, server: Server, cfg: RunConfig) -> Facts:
+    """Ask a server what it serves; the interface is what `engine.api` says, "auto" included.
 
     Args:
         pool: the servers.
         server: the one to ask.
-        cfg: the run's configuration, whose `engine.api` and `engine.served_name` decide.
-        token_ids: some tokens as the model's tokenizer makes them; None without a tokenizer.
+        cfg: the configuration, whose `engine.served_name` or `model.id` is looked for.
 
     Raises:
         UserError: it serves several models and none is named, or another one.
         TryAgain: it is not there.
     """
     try:
-        listed = (await pool.get(server, "/v1/models")).get("data")
+        listed = (await pool.get(server, "/v1/models", pool.patience_s)).get("data")
     except Refused as error:
         if error.status not in (404, 405):
             raise
@@ -62,10 +61,7 @@ async def facts(pool: Pool, server: Server, cfg: RunConfig, token_ids: list[int]
         context=context if type(context) is int and context > 0 else None,
         software=software if software in ("vllm", "sglang", "llamacpp") else "",
     )
-    known = replace(known, version=await _version(pool, server, known.software))
-    if known.api == "auto":
-        known = replace(known, api=await _choose(pool, server, known, token_ids))
-    return known
+    return replace(known, version=await _version(pool, server, known.software))
 
 
 def _name(cfg: RunConfig, server: Server, cards: Mapping[str, Any]) -> str:
@@ -90,32 +86,48 @@ async def _version(pool: Pool, server: Server, software: str) -> str:
     if software not in paths:
         return ""
     try:
-        said = await pool.get(server, paths[software])
+        said = await pool.get(server, paths[software], 0.0)
     except (UserError, TryAgain):
         return ""
     return str(said.get("version") or said.get("build_info") or "")[:100]
 
 
-async def _choose(pool: Pool, server: Server, known: Facts, token_ids: list[int] | None) -> str:
-    """Token ids where there are any and the server takes them; else the chat interface."""
+async def choose(pool: Pool, server: Server, known: Facts, token_ids: list[int] | None) -> Facts:
+    """With an interface where `engine.api` says "auto": token ids if the server takes them.
+
+    Args:
+        pool: the servers.
+        server: the one to ask, for one token.
+        known: what is known of it.
+        token_ids: some tokens as the model's tokenizer makes them; None without a tokenizer.
+    """
+    if known.api != "auto":
+        return known
     if token_ids is None:
-        return "chat"
-    if known.software == "sglang":  # its completions give no token ids back
-        return "generate"
+        return replace(known, api="chat")
+    tokens = replace(known, api=of_tokens(known))
+    if tokens.api != "completions":
+        return tokens
+    read = DIALECTS["completions"].read
     body = {"model": known.served_name, "prompt": token_ids, "max_tokens": 1, "stream": False}
     try:
         answer = await pool.ask(
-            "/v1/completions",
-            body,
-            lambda data, _: DIALECTS["completions"].read(data),
-            server=server,
+            DIALECTS["completions"].path, body, lambda data, _: read(data), server=server
         )
     except Refused as error:
         if error.status not in (400, 404, 405, 422):
             raise
-        return "chat"
+        return replace(known, api="chat")
     # A server that reads the ids as text counts other tokens.
-    return "completions" if answer.prompt_tokens in (None, len(token_ids)) else "chat"
+    counts = answer.prompt_tokens in (None, len(token_ids))
+    return tokens if counts else replace(known, api="chat")
+
+
+def of_tokens(known: Facts) -> str:
+    """The interface for token ids: of `engine.api`, or the one that says most."""
+    if known.api != "auto":
+        return known.api
+    return "generate" if known.software == "sglang" else "completions"
 
 
 class ServedModel:
