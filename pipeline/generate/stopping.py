@@ -77,6 +77,8 @@ def engine_errors(
     except Exception as error:  # engines raise whatever their parts raise
         if isinstance(error, OSError) and error.errno in _FOR_A_PERSON:
             raise  # of the folder of claims, say
+        if isinstance(error, UserError) and not excused(error):
+            raise
         if not excused(error):
             raise TryAgain(
                 f"engine={run.cfg.engine.name} failed while generating: {one_line(error)}."

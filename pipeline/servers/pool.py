@@ -195,8 +195,9 @@ class Pool:
     def _silence(self, server: Server, failure: Later) -> str:
         hosts = ", ".join(urlsplit(s.url).netloc for s in self.servers)
         return (
-            f"{server.setting}: {failure.reason}, and nothing was answered by {hosts} for"
-            f" {self.patience_s:g} s ({self.key}.patience_s); see whether it runs"
+            f"{server.setting}: {failure.reason}, and {hosts} answered nothing for"
+            f" {self.patience_s:g} s ({self.key}.patience_s). Finished attempts are kept; see"
+            " whether it runs, then the same command continues"
         )
 
     async def close(self) -> None:
