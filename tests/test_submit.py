@@ -76,6 +76,10 @@ def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
     plan.runs[1].cfg.verifier.engine.tensor_parallel_size = 2
     two = _directives(scripts.render(plan, "verify"))
     assert {"--gres=gpu:2", "--cpus-per-task=24"} <= set(two)
+    plan.runs[1].cfg.verifier.engine.replicas = 4
+    assert {"--gres=gpu:8", "--cpus-per-task=96"} <= set(
+        _directives(scripts.render(plan, "verify"))
+    )
     assert "--array=0-1" in _directives(texts["score"])
     assert not any("array" in line for line in _directives(texts["report"]))
     assert "srun --cpus-per-task=96 --time=1438 $LAUNCH" in texts["generate"]
@@ -201,6 +205,7 @@ def test_engines_fill_the_gpus_of_a_task(
             ["cluster.gpus=4", "verifier.engine.tensor_parallel_size=8"],
             "verifier.engine.tensor_parallel_size=8",
         ),
+        (["cluster.gpus=4", "verifier.engine.replicas=8"], "verifier.engine.replicas=8 take 8"),
         (["cluster=default,h200-8"], "cluster: must be the same"),
         (["sampling.trials=range(0,5000)"], "1000 runs"),
         (["dataset=demo,demo"], "tag="),

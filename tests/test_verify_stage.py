@@ -26,7 +26,7 @@ from pipeline.config.settings import VerifierConfig
 from pipeline.engines import labels
 from pipeline.grade import stage as grade
 from pipeline.prepare import models, questions, questions_table
-from pipeline.store import runfolder, shards
+from pipeline.store import heartbeat, runfolder, shards
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify import asker, stage, store, survey
@@ -80,7 +80,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         engine = real(*arguments)
         ask = engine.next_logprobs
         monkeypatch.setattr(
-            engine, "next_logprobs", lambda p, ids: (prompts.extend(p), ask(p, ids))[1]
+            engine, "next_logprobs", lambda p, *more: (prompts.extend(p), ask(p, *more))[1]
         )
         return engine
 
@@ -330,11 +330,11 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
     program = KILLED.replace("{folder}", str(run.path))
     assert forker.python(program, run.path.with_name("log")) == -signal.SIGKILL
     written = rows(run)
-    assert len(written) == 8
+    assert len(written) == 6 + 4  # with four texts each
     stage.verify(run)
     whole = rows(run)
     assert len(whole) == 12 and all(whole[key] == row for key, row in written.items())
-    assert len(asked) < 4 + 1  # what the lost batch had and no other
+    assert len(asked) == 2  # what the lost batch had and no other
     parts = sorted((run.path / "verdicts").glob("*.parquet"))
     assert len(parts) == 3
     parts[0].write_bytes(parts[0].read_bytes()[:-100])
@@ -345,6 +345,42 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
     for key, row in rows(run).items():
         assert row["label"] == whole[key]["label"]
         np.testing.assert_allclose(row["logprob_a"], whole[key]["logprob_a"], atol=1e-4)
+
+
+HANGING = """
+import time
+from pathlib import Path
+from pipeline.config import compose
+from pipeline.engines.transformers import TransformersEngine
+from pipeline.store import heartbeat, shards
+from pipeline.store.runfolder import Run
+from pipeline.verify import stage, survey
+
+survey._ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
+real = shards.write_part
+def write_part(path, table):
+    real(path, table)
+    heartbeat.HANG_S = 0.5
+    TransformersEngine.next_logprobs = lambda *_: time.sleep(3600)
+shards.write_part = write_part
+stage.verify(Run(compose.load_folder(Path("{folder}"), [])))
+"""
+
+
+def test_an_engine_that_does_not_answer_ends_the_process_and_nothing_is_lost(
+    run: Run, asked: list[list[int]], forker: Forker
+) -> None:
+    log = run.path.with_name("log")
+    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
+    said = log.read_text()
+    assert "verifier.engine=transformers hangs: it did not answer for 0.5 s" in said
+    assert "the same command continues" in said and "Traceback" not in said
+    written = rows(run)
+    assert len(written) == 6
+    stage.verify(run)
+    whole = rows(run)
+    assert len(whole) == 12 and all(whole[key] == row for key, row in written.items())
+    assert len(asked) == DISTINCT - 4
 
 
 # numba: vLLM alone cannot be loaded beside it.

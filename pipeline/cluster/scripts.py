@@ -89,7 +89,8 @@ def _resources(submission: Submission, kind: str) -> dict[str, Any]:
     cluster = submission.runs[0].cfg.cluster
     with_gpus = kind in ("generate", "verify")
     job = cluster if with_gpus else cluster.cpu_jobs
-    size = max((r.cfg.verifier.engine.tensor_parallel_size for r in submission.of(kind)), default=1)
+    judges = [run.cfg.verifier.engine for run in submission.of(kind)]
+    size = max((judge.replicas * judge.tensor_parallel_size for judge in judges), default=1)
     parts = max(1, cluster.gpus // size) if kind == "verify" else 1
     warn_s = cluster.warn_s if kind == "generate" else 0
     limit = settings.seconds(job.time or "") or 0

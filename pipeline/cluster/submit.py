@@ -108,11 +108,12 @@ def _place_engines(cfg: RunConfig, fixed: bool) -> None:
             f"cluster.gpus={gpus}: {cfg.model.name} with engine.tensor_parallel_size={size} and"
             f" engine.replicas={engine.replicas} takes {used}; change one of the three"
         )
-    judges = cfg.verifier.engine.tensor_parallel_size
-    if gpus and judges > gpus and cfg.verifier.id is not None:
+    judge = cfg.verifier.engine
+    size, used = judge.tensor_parallel_size, judge.replicas * judge.tensor_parallel_size
+    if gpus and used > gpus and cfg.verifier.id is not None:
         raise UserError(
-            f"cluster.gpus={gpus}: verifier.engine.tensor_parallel_size={judges} takes {judges};"
-            " change one of the two"
+            f"cluster.gpus={gpus}: verifier.engine.tensor_parallel_size={size} and"
+            f" verifier.engine.replicas={judge.replicas} take {used}; change one of the three"
         )
 
 

@@ -178,6 +178,8 @@ class EngineConfig:
             yield f"url={self.url}: is for engine=openai; {self.name} loads the model itself"
         for url in self.url:
             yield from _bad_address(url)
+        if self.replicas > 1 and served:
+            yield f"replicas={self.replicas}: one process asks a server as much as it can take"
         if self.tensor_parallel_size > 1 and not kind(self.name).tensor_parallel:
             able = " or ".join(name for name, known in KINDS.items() if known.tensor_parallel)
             yield f"tensor_parallel_size={self.tensor_parallel_size}: needs {self.key}={able}"
@@ -238,7 +240,8 @@ class VerifierEngineConfig:
     url: list[str] = field(default_factory=list)
     served_name: str | None = None
     key_env: str | None = None
-    tensor_parallel_size: int = limited(1, "[1, inf)")  # GPUs
+    replicas: int = limited(1, "[1, inf)")  # processes that judge at once, with GPUs of their own
+    tensor_parallel_size: int = limited(1, "[1, inf)")  # GPUs of one replica
     gpu_memory_utilization: float | None = limited(None, "(0, 1]")
     device: str | None = None
     args: dict[str, Any] = field(default_factory=dict)
@@ -318,6 +321,7 @@ def verifier_engine(cfg: RunConfig) -> VerifierEngine:
     return VerifierEngine(
         name=name,
         batch_size=cfg.verifier.batch_size,
+        replicas=own.replicas,
         tensor_parallel_size=own.tensor_parallel_size,
         gpu_memory_utilization=theirs.gpu_memory_utilization if used is None else used,
         batch_invariant=theirs.batch_invariant and kind(name).batch_invariant,

@@ -5,7 +5,7 @@ moment it is finished, in any order.
 """
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -81,11 +81,15 @@ class Engine(Protocol):
         """Per prompt of n tokens, n log-probs given the tokens before; NaN at position 0."""
 
     def next_logprobs(
-        self, prompts: Sequence[list[int]], token_ids: list[int]
+        self,
+        prompts: Sequence[list[int]],
+        token_ids: list[int],
+        got_on: Callable[[], None] = lambda: None,
     ) -> npt.NDArray[np.float32]:
         """Log-probs of some tokens as the next one of each prompt: float32 [prompts, tokens].
 
         Natural, under the full vocabulary, before any temperature; one prefill, nothing sampled.
+        `got_on` is called after every step, so that long work can be told from a hang.
         """
 
     def describe(self) -> dict[str, Any]:

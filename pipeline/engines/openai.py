@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -197,13 +197,16 @@ class OpenAIEngine:
         return [np.array(answer.prompt_logprobs, dtype=np.float32) for answer in answers]
 
     def next_logprobs(
-        self, prompts: Sequence[list[int]], token_ids: list[int]
+        self,
+        prompts: Sequence[list[int]],
+        token_ids: list[int],
+        got_on: Callable[[], None] = lambda: None,
     ) -> npt.NDArray[np.float32]:
         asks = [Ask(p, 1, None, self.cfg.sampling, labels=token_ids) for p in prompts]
         assert self.tokenizer is not None
         names = {token: self.tokenizer.decode([token]) for token in token_ids}
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
-        for row, answer in zip(values, self._run(self._all(asks)), strict=True):
+        for row, answer in zip(values, self._run(self._all(asks, got_on)), strict=True):
             if not answer.tops:
                 raise UserError(
                     f"{self.pool.servers[0].setting}: gives no log-probs of the next token,"
@@ -216,13 +219,17 @@ class OpenAIEngine:
                 self.bounded += known is None
         return values
 
-    async def _all(self, asks: Sequence[Ask]) -> list[Answer]:
+    async def _all(
+        self, asks: Sequence[Ask], got_on: Callable[[], None] = lambda: None
+    ) -> list[Answer]:
         """Answers in the order of the questions; the first error ends all."""
         free = asyncio.Semaphore(self.pool.most)
 
         async def one(ask: Ask) -> Answer:
             async with free:
-                return await self.model.ask(ask)
+                answer = await self.model.ask(ask)
+            got_on()
+            return answer
 
         try:
             async with asyncio.TaskGroup() as group:

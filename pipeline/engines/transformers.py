@@ -11,7 +11,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -139,7 +139,10 @@ class TransformersEngine:
         return values
 
     def next_logprobs(
-        self, prompts: Sequence[list[int]], token_ids: list[int]
+        self,
+        prompts: Sequence[list[int]],
+        token_ids: list[int],
+        got_on: Callable[[], None] = lambda: None,
     ) -> npt.NDArray[np.float32]:
         """In batches of similar length, left-padded: what comes next is at the last position."""
         # The logits of a whole prompt over a whole vocabulary would take most of the memory.
@@ -158,6 +161,7 @@ class TransformersEngine:
                 ).logits[:, -1]
                 logprobs = torch.log_softmax(logits.float(), dim=-1)
                 values[rows] = logprobs[:, token_ids].cpu().numpy()
+            got_on()
         return values
 
     def describe(self) -> dict[str, Any]:

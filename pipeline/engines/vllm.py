@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -189,22 +189,37 @@ class VllmEngine:
         return logprobs
 
     def next_logprobs(
-        self, prompts: Sequence[list[int]], token_ids: list[int]
+        self,
+        prompts: Sequence[list[int]],
+        token_ids: list[int],
+        got_on: Callable[[], None] = lambda: None,
     ) -> npt.NDArray[np.float32]:
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
-        outputs = self._prefill(prompts, logprob_token_ids=token_ids, detokenize=False)
+        outputs = self._prefill(prompts, got_on, logprob_token_ids=token_ids, detokenize=False)
         for row, output in zip(values, outputs, strict=True):
             [logprobs] = output.outputs[0].logprobs
             row[:] = [logprobs[token].logprob for token in token_ids]
         return values
 
-    def _prefill(self, prompts: Sequence[list[int]], **options: Any) -> Any:
+    def _prefill(
+        self,
+        prompts: Sequence[list[int]],
+        got_on: Callable[[], None] = lambda: None,
+        **options: Any,
+    ) -> list[Any]:
         """One greedy token after each prompt, and the log-probs that the options ask for."""
-        from vllm import SamplingParams, TokensPrompt
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
-        params = SamplingParams(temperature=0.0, max_tokens=1, **options)
-        inputs = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts]
-        return self.llm.generate(inputs, params, use_tqdm=False)
+        last = RequestOutputKind.FINAL_ONLY
+        params = SamplingParams(temperature=0.0, max_tokens=1, output_kind=last, **options)
+        for place, prompt in enumerate(prompts):
+            self.engine.add_request(str(place), {"prompt_token_ids": prompt}, params)
+        outputs: dict[str, Any] = {}
+        while self.engine.get_num_unfinished_requests():
+            outputs |= {output.request_id: output for output in self.engine.step()}
+            got_on()
+        return [outputs[str(place)] for place in range(len(prompts))]
 
     def describe(self) -> dict[str, Any]:
         return {"engine": "vllm", **self.settings, "variables": environment.variables("VLLM_")}

@@ -17,7 +17,7 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
     "vllm:SamplingParams": (),
     "vllm:TokensPrompt": (),
     "vllm:__version__": (),
-    "vllm.sampling_params:RequestOutputKind": ("DELTA",),
+    "vllm.sampling_params:RequestOutputKind": ("DELTA", "FINAL_ONLY"),
     "vllm.distributed:cleanup_dist_env_and_memory": (),
     "vllm.platforms:current_platform": (
         "is_cpu",

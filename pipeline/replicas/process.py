@@ -91,8 +91,9 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process if it is there."""
-        if self.process is not None:
-            self.process.send_signal(number)
+        process = self.process  # another thread may just find that it has ended
+        if process is not None:
+            process.send_signal(number)
 
     def kill(self, why: str) -> None:
         """End the process at once; its engine's processes end with it."""

@@ -24,42 +24,27 @@ SUFFIX = ".lease"
 FOLDER = "claims"  # in the run folder
 
 
-class Heartbeat:
-    """The file `claims/WORKER.lease`, there and fresh while the block runs.
+class Watch:
+    """A clock on what an engine is asked: a thread that looks every `HEARTBEAT_S`.
 
     Args:
-        run: the run folder.
-        worker: the worker's name.
-        hung: called by the thread that touches the file, with the seconds, when what `awaiting`
-            waits for did not come in time; the file is not touched any more.
+        hung: called by that thread, once, with the seconds, when what `awaiting` waits for did not
+            come in time.
     """
 
-    def __init__(self, run: Path, worker: str, hung: Callable[[float], None]) -> None:
-        self.path = run / FOLDER / f"{worker}{SUFFIX}"
-        self._token = lease.token(worker=worker)
+    def __init__(self, hung: Callable[[float], None]) -> None:
         self._hung = hung
         self._awaited: tuple[float, float] | None = None  # since when, and for how long at most
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="heartbeat", daemon=True)
-        self._ahead = 0.0  # of the file server's clock before this process's own
+        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
 
     def __enter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.appear()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        with suppress(OSError):
-            os.utime(self.path, (0, 0))  # whatever is linked to it is free at once, everywhere
-            self.path.unlink()
-
-    def appear(self) -> None:
-        """Make the file, complete from its first moment; also when somebody deleted it."""
-        lease.create(self.path, self._token)
-        self._touch()
 
     @contextmanager
     def awaiting(self, seconds: float | None = None) -> Iterator[None]:
@@ -85,17 +70,12 @@ class Heartbeat:
         finally:
             self._awaited = awaited and (time.monotonic(), awaited[1])
 
-    @property
-    def now(self) -> float:
-        """The file server's time."""
-        return time.monotonic() + self._ahead
+    def got_on(self) -> None:
+        """The engine that is awaited shows that it works: its time begins anew."""
+        with self.paused():
+            pass
 
-    def _touch(self) -> None:
-        os.utime(self.path)
-        touched = time.monotonic()
-        self._ahead = self.path.stat().st_mtime - touched
-
-    def _renew(self) -> None:
+    def _look(self) -> None:
         awake = excused = time.monotonic()
         while not self._stop.wait(HEARTBEAT_S):
             now = time.monotonic()
@@ -107,11 +87,59 @@ class Heartbeat:
             if awaited and now - max(awaited[0], excused) > awaited[1]:
                 self._hung(awaited[1])
                 return
-            with suppress(OSError):
-                if self.path.exists():
-                    self._touch()
-                else:  # thought dead, and cleared away
-                    self.appear()
+            self._beat()
+
+    def _beat(self) -> None:
+        """What is done at every look."""
+
+
+class Heartbeat(Watch):
+    """The file `claims/WORKER.lease`, there and fresh while the block runs.
+
+    Args:
+        run: the run folder.
+        worker: the worker's name.
+        hung: as of `Watch`; the file is not touched any more.
+    """
+
+    def __init__(self, run: Path, worker: str, hung: Callable[[float], None]) -> None:
+        super().__init__(hung)
+        self.path = run / FOLDER / f"{worker}{SUFFIX}"
+        self._token = lease.token(worker=worker)
+        self._ahead = 0.0  # of the file server's clock before this process's own
+
+    def __enter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.appear()
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        with suppress(OSError):
+            os.utime(self.path, (0, 0))  # whatever is linked to it is free at once, everywhere
+            self.path.unlink()
+
+    def appear(self) -> None:
+        """Make the file, complete from its first moment; also when somebody deleted it."""
+        lease.create(self.path, self._token)
+        self._touch()
+
+    @property
+    def now(self) -> float:
+        """The file server's time."""
+        return time.monotonic() + self._ahead
+
+    def _touch(self) -> None:
+        os.utime(self.path)
+        touched = time.monotonic()
+        self._ahead = self.path.stat().st_mtime - touched
+
+    def _beat(self) -> None:
+        with suppress(OSError):
+            if self.path.exists():
+                self._touch()
+            else:  # thought dead, and cleared away
+                self.appear()
 
 
 def is_dead(path: Path, now: float) -> bool:

@@ -1,21 +1,24 @@
-"""The verifier behind the verify stage: candidates in, log-probs of its labels out."""
+"""Asking the verifier: in this process, or in replicas; watched for a hang either way."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from pipeline.base.console import note, warn
-from pipeline.base.errors import TryAgain, UserError, one_line
+from pipeline.base.console import fail, note, warn
+from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig, VerifierModel, verifier_engine
-from pipeline.engines import labels
 from pipeline.prepare import models
+from pipeline.store import heartbeat
+from pipeline.store.heartbeat import Watch
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
-from pipeline.verify.prompts import Candidate, Prompts, fill
+from pipeline.verify.judge import Answer, Judge
+from pipeline.verify.prompts import Candidate, fill, read_template
+from pipeline.verify.replicas import Batch, Replicas
 
-_SLACK = 1024  # tokens that the longest prompt is rounded up by
+Key = TypeVar("Key")
 
 
 def as_model(cfg: RunConfig) -> RunConfig:
@@ -28,48 +31,82 @@ def as_model(cfg: RunConfig) -> RunConfig:
 
 
 class Asker:
-    """The loaded verifier; `longest` is the bytes of the longest response with its answer."""
+    """The verifier, loaded when it is first asked.
 
-    def __init__(self, run: Run, judge: RunConfig, longest: int) -> None:
-        self.run, self.kind, self.asked = run, judge.engine.name, 0
-        v = run.cfg.verifier
+    Args:
+        run: the run folder.
+        cfg: what `as_model` makes of its configuration.
+        longest: bytes of the longest response with its answer.
+
+    Raises:
+        UserError: when the stored verdicts are by other weights.
+    """
+
+    def __init__(self, run: Run, cfg: RunConfig, longest: int) -> None:
+        self.run, self.cfg, self.asked = run, cfg, 0
+        v, self.weights = cfg.verifier, models.fingerprint(cfg.model)
         if v.trust_remote_code:
             warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
-        context = models.context(judge.model)
-        self.prompts = Prompts(v, models.tokenizer(judge.model), context)
-        weights = models.fingerprint(judge.model)
         stored = store.remembered(run, "loaded")
-        if stored not in (None, weights):
+        if stored not in (None, self.weights):
             raise UserError(
-                f"verifier.id={v.id}: is {weights} now, but the verdicts in"
+                f"verifier.id={v.id}: is {self.weights} now, but the verdicts in"
                 f" {store.folder(run)} are by {stored}; set verifier.revision to one of them"
             )
-        note(f"loading verifier {v.name} with {self.kind} ...")
-        # No tokenizer makes more tokens than bytes. A smaller engine takes less memory.
+        template = read_template(v)
         empty = (Candidate("", row["problem"], row["gold"], "", "") for row in run.questions)
-        around = max(len(fill(self.prompts.template, turn)[0].encode()) for turn in empty)
-        tokens = longest + around + len(self.prompts.before) + len(self.prompts.after)
-        self.engine = labels.load(judge, min(context, -(-tokens // _SLACK) * _SLACK))
-        store.remember(run, loaded=weights, engine=self.engine.describe())
+        self.most = longest + max(len(fill(template, turn)[0].encode()) for turn in empty)
+        self.judge: Judge | None = None
+        self.replicas = Replicas(run, cfg, self.most) if cfg.engine.replicas > 1 else None
+        how_many = f", {cfg.engine.replicas} replicas" if self.replicas else ""
+        note(f"loading verifier {v.name} with {cfg.engine.name}{how_many} ...")
 
-    def ask(
-        self, candidates: Sequence[Candidate]
-    ) -> tuple[npt.NDArray[np.float32], list[int], list[bool]]:
-        """Log-probs of the labels (n, 3), and of each prompt its tokens and whether it was cut."""
-        prompts = self.prompts.build(candidates)
+    def answers(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
+        """The answer to every batch of candidates, with replicas in any order.
+
+        Raises:
+            UserError: as `Judge`.
+            TryAgain: as `Judge` or `Replicas`.
+        """
+        source = self._here(batches) if self.replicas is None else self.replicas.answers(batches)
+        for key, answer in source:
+            if not self.asked:
+                store.remember(self.run, loaded=self.weights, engine=self._describe())
+            self.asked += len(answer.tokens)
+            yield key, answer
+
+    def _describe(self) -> dict[str, Any]:
+        if self.replicas is not None:
+            return self.replicas.describe()
+        assert self.judge is not None
+        return self.judge.engine.describe()
+
+    def _here(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
+        """The answers of a verifier in this process, which ends if its engine hangs."""
+        with Watch(self._hung) as watch:
+            for key, candidates in batches:
+                if self.judge is None:
+                    with watch.awaiting(heartbeat.LOAD_S):
+                        self.judge = Judge(self.cfg, self.most)
+                with watch.awaiting():
+                    answer = self.judge.ask(candidates, watch.got_on)
+                yield key, answer
+
+    def _hung(self, seconds: float) -> None:
+        """Nothing but the end of the process frees its GPU."""
         try:
-            ids = [prompt.token_ids for prompt in prompts]
-            logprobs = self.engine.next_logprobs(ids, self.prompts.label_ids)
-        except Exception as error:  # engines raise whatever their parts raise
-            raise TryAgain(
-                f"verifier.engine={self.kind} failed while verifying: {one_line(error)}."
-                " Verdicts that were written are kept; the same command continues (out of memory:"
-                " lower verifier.batch_size, or verifier.context)"
-            ) from error
-        self.asked += len(prompts)
-        if not np.isfinite(logprobs).all():
-            raise UserError(
-                f"verifier.id={self.run.cfg.verifier.id}: gave log-probs that are no numbers; try"
-                " verifier.dtype=float32"
+            engine = self.cfg.engine
+            fail(
+                f"{engine.key}={engine.name} hangs: it did not answer for {seconds:g} s. Verdicts"
+                " that were written are kept; the same command continues"
             )
-        return logprobs, [len(p.token_ids) for p in prompts], [p.cut for p in prompts]
+        finally:
+            os._exit(heartbeat.HUNG)
+
+    def close(self) -> None:
+        """Free the memory of the verifier, and end replicas."""
+        if self.replicas is not None:
+            self.replicas.close()
+        if self.judge is not None:
+            with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
+                self.judge.engine.close()

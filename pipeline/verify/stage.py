@@ -4,7 +4,8 @@ One prefill an attempt, no text generated. What is stored is enough to calibrate
 model (`store.py`); what keeps a response from talking the verifier into a label is in `prompts.py`.
 """
 
-import contextlib
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -77,51 +78,63 @@ def _judge(run: Run, judge: RunConfig, work: Survey) -> None:
     asker = Asker(run, judge, work.longest)
     try:
         if missing:
-            questions = {row["question_id"]: row for row in run.questions}
-            logprobs, _, _ = asker.ask([_candidate(questions[q], t) for q, t in missing])
-            baselines |= dict(zip(missing, logprobs.tolist(), strict=True))
-            store.write_baselines(run, baselines)
+            _add_baselines(run, asker, baselines, missing)
         store.recalibrate(run, store.temperature(run))
         averaged = store.question_baselines(run.cfg, baselines)
         nothing = np.full(len(LABELS), np.nan)  # no attempt needs it
         bases = np.stack([averaged.get(q, nothing) for q in work.ids.to_pylist()])
         _judge_owed(run, asker, work, bases)
     finally:
-        with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
-            asker.engine.close()
+        asker.close()
+
+
+def _add_baselines(
+    run: Run, asker: Asker, baselines: store.Baselines, missing: list[tuple[str, str]]
+) -> None:
+    """Ask for the baselines of questions and content-free texts, and write them."""
+    questions = {row["question_id"]: row for row in run.questions}
+    size = -(-len(missing) // asker.cfg.engine.replicas)
+    parts = [missing[start : start + size] for start in range(0, len(missing), size)]
+    batches = ((part, [_candidate(questions[q], text) for q, text in part]) for part in parts)
+    for part, answer in asker.answers(batches):
+        baselines |= dict(zip(part, answer.logprobs.tolist(), strict=True))
+    store.write_baselines(run, baselines)
 
 
 def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats) -> None:
-    worker, temperature = workernames.worker_id(), store.temperature(run)
+    """Ask about every text that was not judged yet; a batch is written when it is answered."""
+    worker, temperature, number = workernames.worker_id(), store.temperature(run), itertools.count()
     total, done = work.keys.size, int(work.done.sum())
+
+    def keep() -> None:
+        rows = survey.answered(work)
+        if not rows.size:
+            return
+        work.done[rows] = True
+        check(run, work, bases)
+        logprobs, base = work.logprobs[work.slots[rows]], bases[work.questions[rows]]
+        table = _table(work, rows, store.columns(logprobs, base, temperature))
+        shards.write_part(store.folder(run) / f"{worker}-{next(number):05d}.parquet", table)
+        meter.advance(rows.size, lambda: f"{asker.asked} prompts")
+
     with Meter("verify", total, done=done) as meter:
-        for number, (rows, texts) in enumerate(survey.owed(run, work)):
-            _ask(run, asker, work, rows, texts)
-            work.done[rows] = True
-            check(run, work, bases)
-            logprobs, base = work.logprobs[work.slots[rows]], bases[work.questions[rows]]
-            table = _table(work, rows, store.columns(logprobs, base, temperature))
-            shards.write_part(store.folder(run) / f"{worker}-{number:05d}.parquet", table)
-            meter.advance(rows.size, lambda: f"{asker.asked} prompts")
+        keep()  # what is known of other attempts with the same text
+        for rows, answer in asker.answers(_batches(run, work, asker.cfg.engine.replicas)):
+            at = work.slots[rows]
+            work.logprobs[at], work.tokens[at], work.cut[at] = answer
+            keep()
     note(
         f"verify: {total - done} attempts judged with {asker.asked} prompts, content-free ones"
         " included"
     )
 
 
-def _ask(run: Run, asker: Asker, work: Survey, rows: Ints, texts: list[str]) -> None:
-    """Ask the model about the texts of some rows that it has not seen yet."""
-    slots = work.slots[rows]
-    unknown = np.isnan(work.logprobs[slots, 0])
-    fresh, first = np.unique(np.where(unknown, slots, -1), return_index=True)
-    first = np.sort(first[fresh >= 0])  # in the order of the rows
-    candidates = [
-        _candidate(run.questions[work.questions[row]], texts[i], work.answers[row].as_py() or "")
-        for i, row in zip(first, rows[first].tolist(), strict=True)
-    ]
-    if candidates:
-        at = slots[first]
-        work.logprobs[at], work.tokens[at], work.cut[at] = asker.ask(candidates)
+def _batches(run: Run, work: Survey, replicas: int) -> Iterator[tuple[Ints, list[Candidate]]]:
+    """Rows of the survey and what the verifier is to be asked about them."""
+    for rows, texts in survey.owed(run, work, replicas):
+        questions = [run.questions[place] for place in work.questions[rows]]
+        answers = work.answers.take(pa.array(rows)).fill_null("").to_pylist()
+        yield rows, list(map(_candidate, questions, texts, answers))
 
 
 def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:

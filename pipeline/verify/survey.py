@@ -22,7 +22,8 @@ from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from verifiers.judge.labels import LABELS
 
-_ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is written, and lost, together
+_ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
+_BATCHES = 4  # for each replica at least: the last ones to be busy are so for a short time
 _NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]
 
 
@@ -85,17 +86,27 @@ def survey(run: Run, with_answer: bool) -> Survey:
     return work
 
 
-def owed(run: Run, work: Survey) -> Iterator[tuple[Ints, list[str]]]:
-    """Rows of the survey without a verdict and their responses, in batches of bounded size."""
+def answered(work: Survey) -> Ints:
+    """Rows of the survey without a verdict whose text the verifier has judged."""
+    return np.flatnonzero(~work.done & ~np.isnan(work.logprobs[work.slots, 0]))
+
+
+def owed(run: Run, work: Survey, replicas: int) -> Iterator[tuple[Ints, list[str]]]:
+    """Rows of the survey whose texts are to be judged, each text once, in batches of bounded size.
+
+    So that all replicas have something to do, there are several batches for each.
+    """
     rows: list[int] = []
     texts: list[str] = []
     size = 0
-    unjudged = np.flatnonzero(~work.done)
-    for i, text in rowkeys.responses(run, work.keys[unjudged], shards.Damage()):
-        rows.append(int(unjudged[i]))
+    unknown = np.flatnonzero(np.isnan(work.logprobs[work.slots, 0]))
+    first = unknown[np.unique(work.slots[unknown], return_index=True)[1]]
+    most = _ROWS if replicas == 1 else min(_ROWS, -(-first.size // (_BATCHES * replicas)))
+    for i, text in rowkeys.responses(run, work.keys[first], shards.Damage()):
+        rows.append(int(first[i]))
         texts.append(text)
         size += len(text)
-        if len(rows) >= _ROWS or size >= _CHARACTERS:
+        if len(rows) >= most or size >= _CHARACTERS:
             yield _by_question(rows, texts)
             rows, texts, size = [], [], 0
     if rows:

@@ -1,0 +1,214 @@
+"""verifier.engine.replicas with real engines: the same verdicts, and replicas that are killed, hang
+or cannot start."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from helpers import make_run
+
+from pipeline.base.errors import TryAgain, UserError
+from pipeline.base.places import ROOT
+from pipeline.config import compose
+from pipeline.replicas import devices
+from pipeline.store import heartbeat, shards
+from pipeline.store.runfolder import Run
+from pipeline.verify import asker, replicas, stage
+
+TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
+MARKS = {"q1": "001000010000", "q2": "000010000100"}
+TWO = "verifier.engine.replicas=2"
+TOLERANCE = 0.25  # of a log-prob in bf16: tests/test_verify_stage.py
+
+
+def of_demo(folder: Path, model: Path, *more: str) -> Run:
+    template = folder.with_name("mine.txt")
+    template.write_text("Q: {question}\nGold: {gold}\n{response}\nA, B or C?\n")
+    return make_run(
+        folder,
+        MARKS,
+        "sampling.max_tokens=8",
+        f"verifier.id={model}",
+        f"verifier.prompt={template}",
+        "verifier.least_mass=0",
+        *more,
+        texts=TEXTS,
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny_model: Path) -> Run:
+    plain = ["engine=transformers", "engine.device=cpu", "verifier.dtype=float32"]
+    return of_demo(tmp_path / "run", tiny_model, *plain)
+
+
+def again(run: Run, *overrides: str) -> Run:
+    return Run(compose.load_folder(run.path, list(overrides)))
+
+
+def verdicts(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
+    """By question and trial; every attempt once."""
+    table = pq.read_table(run.path / "verdicts").to_pylist()
+    found = {(row["question_id"], row["trial"]): row for row in table}
+    assert len(table) == len(found) == 24
+    return found
+
+
+def assert_same(found: Run, expected: Run, tolerance: float) -> None:
+    ours, theirs = verdicts(found), verdicts(expected)
+    assert ours.keys() == theirs.keys()
+    for key, row in ours.items():
+        for name in ("logprob_a", "logprob_b", "logprob_c", "base_a", "base_b", "base_c"):
+            np.testing.assert_allclose(row[name], theirs[key][name], atol=tolerance)
+        assert (row["tokens"], row["judged"]) == (theirs[key]["tokens"], theirs[key]["judged"])
+
+
+def at_work(parent: int | None = None) -> list[psutil.Process]:
+    """The replicas of this process, or of another."""
+    found = []
+    for child in psutil.Process(parent).children():
+        try:
+            if "pipeline.verify.replica" in child.cmdline():
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def when_written(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
+    """Do something when the first verdicts are on the disk."""
+    write, written = shards.write_part, list[Path]()
+
+    def write_part(path: Path, table: Any) -> None:
+        write(path, table)
+        if path.parent.name == "verdicts":
+            written.append(path)
+            if len(written) == 1:
+                do()
+
+    monkeypatch.setattr(shards, "write_part", write_part)
+
+
+@pytest.fixture(autouse=True)
+def nobody_left() -> Iterator[None]:
+    yield
+    left = at_work()
+    for process in left:
+        process.kill()
+    assert not left
+
+
+def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
+    run: Run, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    when_written(monkeypatch, lambda: at_work()[0].kill())
+    stage.verify(again(run, TWO))
+    said = capsys.readouterr().err
+    assert "loading verifier" in said and "2 replicas" in said
+    assert "by SIGKILL" in said and said.count("starting it again") == 1
+    assert "24 attempts judged with 30 prompts" in said
+    record = json.loads((run.path / "verdicts/_verifier.json").read_text())
+    assert (record["engine"]["replicas"], record["engine"]["device"]) == (2, "cpu")
+    assert len(list((run.path / "verdicts").glob("*.parquet"))) == 8  # several for each
+    assert not list((run.path / "logs").glob("*-verify-*"))
+    one = of_demo(
+        tmp_path / "one",
+        tiny_model,
+        "engine=transformers",
+        "engine.device=cpu",
+        "verifier.dtype=float32",
+    )
+    stage.verify(one)
+    assert_same(run, one, 1e-4)
+    stage.verify(run)  # how many judged is no part of what verdicts are
+    assert "nothing owed" in capsys.readouterr().err
+
+
+@pytest.mark.soak
+def test_a_replica_that_hangs_is_replaced(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.5)
+    monkeypatch.setattr(heartbeat, "HANG_S", 20.0)
+    when_written(monkeypatch, lambda: at_work()[0].send_signal(signal.SIGSTOP))
+    stage.verify(again(run, TWO))
+    said = capsys.readouterr().err
+    assert "was killed: its engine did not answer for 20 s" in said
+    assert said.count("starting it again") == 1
+    assert len(verdicts(run)) == 24
+
+
+def test_replicas_that_die_at_once_are_given_up(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
+    monkeypatch.setattr(replicas, "PROGRAM", [sys.executable, "-c", dying])
+    with pytest.raises(TryAgain, match=r"2 of 2 replicas were given up.*same command continues"):
+        stage.verify(again(run, TWO))
+    said = capsys.readouterr().err
+    assert said.count("starting it again") == 2 * 2 and said.count("last words") == 2 * 2
+    assert "by SIGABRT" in said
+
+
+@pytest.mark.soak
+def test_replicas_that_can_never_start_are_one_error(run: Run, capsys: Any) -> None:
+    with pytest.raises(TryAgain) as caught:
+        stage.verify(again(run, TWO, "verifier.engine.args.nonsense=1"))
+    assert str(caught.value).count("verifier.engine=transformers: could not load") == 1
+    assert "starting it again" not in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"verifier\.labels\.correct=AB") as bad:
+        stage.verify(again(run, TWO, "verifier.labels.correct=AB"))
+    assert bad.value.exit_code == 2
+
+
+def command(folder: Path, *more: str) -> "subprocess.Popen[bytes]":
+    program = [sys.executable, "-m", "pipeline", "verify", str(folder), *more]
+    return subprocess.Popen(program, cwd=ROOT, start_new_session=True)
+
+
+@pytest.mark.soak
+def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: Run) -> None:
+    parent = command(run.path, TWO)
+    while not list((run.path / "verdicts").glob("*.parquet")):
+        assert parent.poll() is None
+        time.sleep(0.02)
+    family = at_work(parent.pid)
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    written = pq.read_table(run.path / "verdicts").to_pylist()
+    assert 0 < len(written) < 24
+    stage.verify(again(run, TWO))
+    found = verdicts(run)
+    assert all(found[row["question_id"], row["trial"]] == row for row in written)
+
+
+@pytest.mark.soak
+def test_two_replicas_of_vllm_give_the_same_verdicts(tmp_path: Path, tiny_model: Path) -> None:
+    both = [of_demo(tmp_path / name, tiny_model) for name in ("one", "two")]
+    for run, more in zip(both, ([], [TWO]), strict=True):
+        assert command(run.path, *more).wait() == 0
+    assert_same(both[1], both[0], TOLERANCE)
+
+
+def test_what_is_said_of_devices_names_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.environment, "version", lambda name: None)  # a build for GPUs
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+
+    def shares(*overrides: str) -> list[dict[str, str]]:
+        cfg = asker.as_model(compose.load(["engine.tensor_parallel_size=2", *overrides]))
+        return [share.environment for share in devices.shares(cfg)]
+
+    assert shares(TWO) == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "5"}]
+    with pytest.raises(UserError, match=r"set verifier\.engine\.replicas=2, or ask for 3 GPUs"):
+        shares("verifier.engine.replicas=3")
