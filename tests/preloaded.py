@@ -27,13 +27,13 @@ def lend(engines: list[Any]) -> None:
 
     load, kept = VllmEngine.__init__, []
 
-    def take_over(self: Any, cfg: Any, longest: int) -> None:
+    def take_over(self: Any, cfg: Any, longest: int, rows: Any = ()) -> None:
         self.cfg, (_, self.on_cpu) = cfg, vllm._import(cfg.engine.batch_invariant)
         for other in engines:
             if other._arguments(other.longest) == self._arguments(longest):
                 self.__dict__ |= other.__dict__ | {"cfg": cfg}
                 return
-        load(self, cfg, longest)
+        load(self, cfg, longest, rows)
         kept.append(self)
 
     VllmEngine.__init__ = take_over  # type: ignore[method-assign]
