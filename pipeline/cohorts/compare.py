@@ -119,8 +119,11 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
     return Table("ranks on several data sets", columns, list(rows.values()), notes)
 
 
-def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
-    """The tables of one data set, by the stem of their files."""
+def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
+    """The tables of one data set but for its rubrics, by the stem of their files.
+
+    Raises UserError: a question that some model has no graded trial of.
+    """
     board = leaderboard.leaderboard(cohort, cfg)
     tables = {"leaderboard": board}
     if (chosen := leaderboard.metrics(board, cfg)) is not None:
@@ -129,7 +132,12 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     if len(cohort.names) > 1:
         tables["neighbours"] = neighbours.order_of_neighbours(cohort, cfg)
         tables["posterior_ranks"] = neighbours.posterior_ranks(cohort, cfg)
-    else:
+    return tables
+
+
+def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
+    tables = tables_of(cohort, cfg)
+    if len(cohort.names) == 1:
         warn(f"{cohort.dataset}: one model only, {cohort.names[0]}; ranks need two")
     if any((member.run.path / "categories").is_dir() for member in cohort.members):
         try:
@@ -138,7 +146,9 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
             if cfg.rubric.names:
                 raise
             warn(f"{cohort.dataset}: rubrics are left out: {error}")
-    for line in leaderboard.moved_by_prior({r["model"]: r["shrinkage"] for r in board.rows}):
+    for line in leaderboard.moved_by_prior(
+        {r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}
+    ):
         warn(f"{cohort.dataset}: {line}")
     return tables
 

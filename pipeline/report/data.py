@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.cohorts import leaderboard, neighbours
+from pipeline.cohorts import compare
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
@@ -36,14 +36,8 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> list
     `labelled`: those of them that have categories, if any. Raises UserError: a question that some
     model has no graded trial of.
     """
-    board = leaderboard.leaderboard(cohort, cfg)
-    listed = [board, leaderboard.metrics(board, cfg), leaderboard.attempts(board)]
-    if len(cohort.names) > 1:
-        listed += [neighbours.order_of_neighbours(cohort, cfg)]
-        listed += [neighbours.posterior_ranks(cohort, cfg)]
-    if labelled is not None:
-        listed += [cohort_rubrics.scores(labelled, cfg)]
-    return [table for table in listed if table is not None]
+    rubrics = [] if labelled is None else [cohort_rubrics.scores(labelled, cfg)]
+    return [*compare.tables_of(cohort, cfg).values(), *rubrics]
 
 
 def summary(cohorts: Sequence[Cohort]) -> str:

@@ -248,10 +248,11 @@ def read(
         _raise_unless_damage(error)
         damage.add(path, f"{path.name}: unreadable ({first_line(error)})")
         return
+    kept = pa.schema([columns.field(name) for name in names])
     with file:
         for group in range(file.num_row_groups):
             try:
-                table = file.read_row_group(group, columns=names).cast(_subset(columns, names))
+                table = file.read_row_group(group, columns=names).cast(kept)
             except (pa.ArrowException, OSError, KeyError, ValueError) as error:
                 _raise_unless_damage(error)
                 rows = file.metadata.row_group(group).num_rows
@@ -264,10 +265,6 @@ def _raise_unless_damage(error: BaseException) -> None:
     """An error number comes from the system: the disk or the rights are at fault, not the data."""
     if isinstance(error, OSError) and error.errno is not None:
         raise error
-
-
-def _subset(columns: pa.Schema, names: list[str]) -> pa.Schema:
-    return pa.schema([columns.field(name) for name in names])
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:

@@ -81,6 +81,10 @@ def write_summary(run: Run) -> None:
     Raises UserError: when the manifest is damaged. OSError: when it cannot be written.
     """
     everyone = workers(run.path)
+    engines: list[dict[str, Any]] = []  # what they said of themselves, each different answer once
+    for record in sessions(run.path).values():
+        if record.get("engine") and record["engine"] not in engines:
+            engines.append(record["engine"])
     summary: dict[str, Any] = {
         "attempts": sum(w.attempts for w in everyone),
         "completion_tokens": sum(w.tokens for w in everyone),
@@ -90,7 +94,7 @@ def write_summary(run: Run) -> None:
         "gpu_hours": round(sum(w.gpu_s for w in everyone) / 3600, 4),
         "first": _iso(min((w.started for w in everyone if w.started), default=0.0)),
         "last": _iso(max((w.updated for w in everyone if w.updated), default=0.0)),
-        "engines": _engines(run),
+        "engines": engines,
     }
     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {"generated": summary})
 
@@ -125,15 +129,6 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         updated=updated or None,
         heard=max(updated, heartbeat.latest(folder, name)) or None,
     )
-
-
-def _engines(run: Run) -> list[dict[str, Any]]:
-    """What the engines of a run said of themselves, each different answer once."""
-    found: list[dict[str, Any]] = []
-    for record in sessions(run.path).values():
-        if record.get("engine") and record["engine"] not in found:
-            found.append(record["engine"])
-    return found
 
 
 def sessions(folder: Path) -> dict[str, dict[str, Any]]:

@@ -65,10 +65,6 @@ def _geom(k: int, a: float = 0.5, b: float = 0.5) -> Metric:
     return of_count(f"Geom@{k}", k, score, value)
 
 
-def _geom_ds(k: int, a: float = 0.5, b: float = 0.5) -> Metric:
-    return of_credit(f"Geom-DS@{k}", at_least(1, k), at_least(k, k), powers=_powers(a, b))
-
-
 def _geo_spectrum(k: int, lam: float = 0.5) -> Metric:
     powers = check_share(lam, "lambda"), 1 - lam
     return of_credit(f"GeoSpectrum@{k}", at_least(1, k), upper_half(k), powers=powers)
@@ -100,7 +96,9 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
     "naive-pass@": _naive,
     "spectrum@": lambda k, *w: of_credit(f"threshold spectrum@{k}", spectrum(w, k)),
     "geom@": _geom,
-    "geom-ds@": _geom_ds,
+    "geom-ds@": lambda k, a=0.5, b=0.5: of_credit(
+        f"Geom-DS@{k}", at_least(1, k), at_least(k, k), powers=_powers(a, b)
+    ),
     "geo-spectrum@": _geo_spectrum,
 }
 

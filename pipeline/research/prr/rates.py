@@ -10,7 +10,7 @@ import scoring
 from pipeline.config.prr import ReversalConfig
 from pipeline.research import protocols
 from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
-from scoring.metrics.table import Metric, Summary
+from scoring.metrics.table import Summary
 from scoring.ranking.ranks import ranks
 from scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
 
@@ -73,18 +73,12 @@ def reversals(
     for metric in [*[GREEDY] * (greedy is not None), *enough]:
         sides = greedy if greedy and metric is GREEDY else (before, after)
         first, second = (metric.summary(side, cfg.confidence) for side in sides)
-        takes = trials if metric.name in (AVG, BAYES) else metric.k
-        k = _attempts(metric)
-        drawn = None if k is None else posterior(k)
+        average = metric.name in (AVG, BAYES)  # whose posterior is that of Pass@1
+        takes = trials if average else metric.k
+        has_posterior = average or metric.name.startswith(PASS)
+        drawn = posterior(1 if average else metric.k) if has_posterior else None
         rates.append(Reversals(metric.name, metric.title(size), takes, first, second, drawn))
     return rates
-
-
-def _attempts(metric: Metric) -> int | None:
-    """The k of the Pass@k whose posterior is drawn; that of avg@N, Bayes@N and Pass@1 is one."""
-    if metric.name in (AVG, BAYES):
-        return 1
-    return metric.k if metric.name.startswith(PASS) else None
 
 
 def pair_counts(protocol: Reversals, confidence: float) -> PairCounts:

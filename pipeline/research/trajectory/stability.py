@@ -1,7 +1,6 @@
 """The curve of every protocol, and how steadily it follows training: rows and tables."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from pipeline.research.protocols import AVERAGES, AVG, BAYES, GREEDY
 from pipeline.research.tables import Row, Rows, columns, names, records, values, varies, where
 from pipeline.research.trajectory.steadiness import replicates, spread, steadiness
 from pipeline.research.trajectory.tracks import Track, common_steps, together
-from scoring.metrics.table import Metric, Summary
+from scoring.metrics.table import Summary
 
 ALL, COMMON = "all", "common"
 INDEPENDENT = (
@@ -39,11 +38,14 @@ def curve(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
     for track in tracks:
         for metric in track.metrics(cfg.metrics):
             scores = track.summary(metric, cfg.confidence)
+            moved = None  # there is no prior
+            if metric.name == BAYES:
+                moved = scoring.shrinkage(scores.value, scores.sigma, scoring.avg(track.R)[0])
             cells = {
                 "step": track.steps,
                 "name": track.names,
                 **scores._asdict(),
-                "shrinkage": _shrinkage(track, metric, scores),
+                "shrinkage": moved,
                 **changes(scores, cfg.confidence),
             }
             rows += records(cells, **track.place(metric))
@@ -72,13 +74,6 @@ def curve(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
         f"real: the {level} interval of the change from the step before leaves out 0",
     ]
     return Table("scores along training", heads, rows, notes)
-
-
-def _shrinkage(track: Track, metric: Metric, scores: Summary) -> Any:
-    """How far the prior moved each score, in σ; None where there is no prior."""
-    if metric.name != BAYES:
-        return None
-    return scoring.shrinkage(scores.value, scores.sigma, scoring.avg(track.R)[0])
 
 
 def _warn_strayed(rows: Rows) -> None:
