@@ -33,7 +33,16 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.load_profile("fixed")
 
 # Files of one group run one after the other in one process and share what is dear to make.
-ENGINE = ("crash", "faulty_proxy", "run", "servers", "verify_stage", "vllm_names", "workers")
+ENGINE = (
+    "crash",
+    "faulty_proxy",
+    "multiprocess",
+    "run",
+    "servers",
+    "verify_stage",
+    "vllm_names",
+    "workers",
+)
 TOGETHER = {f"tests/test_{name}.py": "engine" for name in ENGINE}
 
 BEGAN = time.monotonic()

@@ -79,7 +79,7 @@ class Command:
         forker: None starts the command as a person types it.
         arguments: settings, or flags.
         verb: what to do.
-        environment: for a forked child, on top of this process's.
+        environment: on top of this process's.
         before: for a forked child, Python that runs first.
         logs: where what it prints goes; none: beside the run folder.
     """
@@ -110,6 +110,7 @@ class Command:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=os.environ | (environment or {}),
             )
         self.pid = self.process.pid
 

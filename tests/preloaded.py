@@ -22,13 +22,13 @@ def lend(engines: list[Any]) -> None:
 
     Closing one takes down process groups whose threads stayed in the parent.
     """
-    from pipeline.engines import vllm
     from pipeline.engines.vllm import VllmEngine
+    from pipeline.engines.vllm_import import import_vllm
 
     load, kept = VllmEngine.__init__, []
 
     def take_over(self: Any, cfg: Any, longest: int, rows: Any = ()) -> None:
-        self.cfg, (_, self.on_cpu) = cfg, vllm._import(cfg.engine.batch_invariant)
+        self.cfg, (_, self.on_cpu) = cfg, import_vllm(cfg.engine.batch_invariant)
         for other in engines:
             if other._arguments(other.longest) == self._arguments(longest):
                 self.__dict__ |= other.__dict__ | {"cfg": cfg}
@@ -97,11 +97,11 @@ def wait(order: dict[str, Any]) -> int:
 def serve() -> None:
     from matplotlib.figure import Figure
 
-    from pipeline.engines import vllm as engine
+    from pipeline.engines.vllm_import import import_vllm
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    vllm, _ = engine._import()
+    vllm, _ = import_vllm()
     vllm.LLM  # noqa: B018  # imported on first use
     Figure.savefig = empty(Figure.savefig)  # type: ignore[method-assign]
     engines: list[Any] = []

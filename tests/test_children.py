@@ -5,9 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
+
+from pipeline.base import children
 
 FORK = """
 import os, sys, time
@@ -30,6 +33,24 @@ time.sleep(600)
 """
 
 
+TRACKER = """
+import multiprocessing, time
+from multiprocessing import resource_tracker
+from pipeline.base.children import tamed
+with tamed():
+    resource_tracker.ensure_running()
+print(resource_tracker._resource_tracker._pid, flush=True)
+time.sleep(600)
+"""
+FAMILY = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if child := os.fork():
+    print(child, flush=True)
+time.sleep(600)
+"""
+
+
 @pytest.mark.parametrize("program", [FORK, SPAWN], ids=["forked", "spawned"])
 def test_a_child_dies_with_its_parent_and_has_a_group_of_its_own(program: str) -> None:
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
@@ -42,8 +63,37 @@ def test_a_child_dies_with_its_parent_and_has_a_group_of_its_own(program: str) -
     assert own_group in ("True", "False") and os.getpgid(child.pid) == child.pid
     child.send_signal(signal.SIGUSR1)  # a scheduler's warning, which goes to everyone
     time.sleep(0.2)
-    assert child.is_running() and child.status() != psutil.STATUS_ZOMBIE
+    assert children.lives(child)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    psutil.wait_procs([child], timeout=30)
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert children.end([child], 30) == 0
+
+
+def test_the_resource_tracker_survives_a_schedulers_warning_to_everyone() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", TRACKER], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    tracker = psutil.Process(int(parent.stdout.readline()))
+    deadline = time.monotonic() + 30
+    while not _ignores(tracker.pid, signal.SIGUSR1) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    tracker.send_signal(signal.SIGUSR1)
+    assert children.lives(tracker)
+    parent.kill()
+    parent.wait()
+
+
+def test_a_family_is_waited_for_and_what_does_not_end_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    family = children.families([parent.pid, 1 << 30])  # there is none of that number
+    assert {process.pid for process in family} == {parent.pid, child}
+    parent.kill()
+    parent.wait()
+    assert children.end(family, 0.2) == 1 and not any(map(children.lives, family))
+    assert children.end(family, 0.2) == 0
+
+
+def _ignores(pid: int, number: int) -> bool:
+    [line] = [x for x in Path(f"/proc/{pid}/status").read_text().split("\n") if "SigIgn" in x]
+    return bool(int(line.split()[1], 16) >> number - 1 & 1)

@@ -11,9 +11,12 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing import util
 from typing import Any
+
+import psutil
 
 _PR_SET_PDEATHSIG = 1
 _taming = False
@@ -37,11 +40,14 @@ def tamed() -> Iterator[None]:
 
 def _spawn(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
     args = list(args)
-    if "--multiprocessing-fork" in args and sys.platform == "linux":
-        program = args.index("-c") + 1
+    program = args.index("-c") + 1
+    first = "import ctypes, os, signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN);"
+    if "--multiprocessing-fork" not in args:  # the resource tracker, which ends by itself
+        # It would tell of the shared memory of an engine that was killed.
+        args[program] = f"{first} import warnings; warnings.simplefilter('ignore'); {args[program]}"
+    elif sys.platform == "linux":
         args[program] = (
-            "import ctypes, os, signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN);"
-            f" ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)});"
+            f"{first} ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)});"
             f" os.getppid() == {os.getpid()} or os._exit(1); os.setpgrp(); {args[program]}"
         )
     return _spawn_untamed(path, args, passfds)
@@ -53,6 +59,44 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:  # it died before the signal was asked for
             os._exit(1)
+
+
+def families(pids: Iterable[int]) -> list[psutil.Process]:
+    """These children of this process that live, and all processes below them."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child = psutil.Process(pid)
+            found += [child, *child.children(recursive=True)]
+    return found
+
+
+def end(processes: Sequence[psutil.Process], seconds: float) -> int:
+    """Wait until processes have ended; kill what has not in time, and say how many these were."""
+    alive = _alive(processes, seconds)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    _alive(alive, seconds)
+    return len(alive)
+
+
+def _alive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Those that still live after so many seconds; a zombie holds nothing but its number."""
+    until = time.monotonic() + seconds
+    while alive := [process for process in processes if lives(process)]:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.05)
+    return alive
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether a process is there, and no zombie."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _before_fork() -> None:

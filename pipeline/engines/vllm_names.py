@@ -1,7 +1,7 @@
 """Every name of vLLM that this project uses, and which of them the installed version lacks.
 
 vLLM's step loop and its settings are no public interface and change between versions. Of the
-pipeline only `engines/vllm.py` and `engines/vllm_worker.py` touch them; `tests/test_vllm_names.py`
+pipeline only the other `engines/vllm*.py` touch them; `tests/test_vllm_names.py`
 reads this table against the installed version, and the project's files against this table.
 """
 
@@ -34,7 +34,10 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
         "engine_core",
     ),
     "vllm.v1.engine.output_processor:OutputProcessor": ("external_req_ids",),
-    "vllm.v1.engine.core_client:EngineCoreClient": ("shutdown",),
+    "vllm.v1.engine.core_client:EngineCoreClient": ("shutdown", "get_output"),
+    "vllm.v1.engine.core_client:SyncMPClient": ("resources", "outputs_queue", "utility_results"),
+    "vllm.v1.engine.core_client:BackgroundResources": ("engine_manager",),
+    "vllm.v1.engine.utils:CoreEngineProcManager": ("processes",),
     "vllm.outputs:RequestOutput": (
         "request_id",
         "outputs",
@@ -53,6 +56,7 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
     "vllm.v1.attention.backend:AttentionBackend": ("get_name",),
     # What only tests and benchmarks use.
     "vllm.v1.engine:utils": ("get_mp_context",),
+    "vllm.envs:disable_envs_cache": (),
     "vllm.sampling_params:RepetitionDetectionParams": (),
     "vllm.platforms:_current_platform": (),
     "vllm.platforms.interface:UnspecifiedPlatform": (),
@@ -102,6 +106,7 @@ PARAMETERS: dict[str, Sequence[str]] = {
     "vllm:LLM.collective_rpc": ("method",),
     "vllm.v1.engine.llm_engine:LLMEngine.add_request": ("request_id", "prompt", "params"),
     "vllm.v1.engine.llm_engine:LLMEngine.abort_request": ("request_ids",),
+    "vllm.v1.engine.core_client:EngineCoreClient.shutdown": ("timeout",),
 }
 
 VARIABLES = (

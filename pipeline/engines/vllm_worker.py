@@ -3,9 +3,17 @@
 Imported by vLLM in each of them, by name.
 """
 
+import multiprocessing
+import os
 from typing import Any
 
 import torch
+
+from pipeline.base.children import die_with
+
+# Of a core that was started afresh ("spawn") the workers, too, end with it, whatever they are at.
+if multiprocessing.parent_process() is not None:
+    die_with(os.getppid())
 
 # Linux gives a process AMX tiles only if it asks. oneDNN asks; vLLM 0.32's attention for CPUs with
 # AMX does not, and may come first: a worker process of its own then dies of an illegal instruction.

@@ -1,0 +1,81 @@
+"""vLLM's engine core: the part that schedules and computes, on GPUs a process of its own.
+
+vLLM 0.32 waits without end for an answer of a core that was killed; here it is an error that says
+how the core ended.
+"""
+
+import signal
+import threading
+import time
+from multiprocessing import connection
+from typing import Any
+
+from pipeline.base import children
+from pipeline.base.console import warn
+
+_CLOSE_S = 60.0  # for the processes of an engine to end by themselves
+
+
+class Core:
+    """The core of a loaded engine, in whichever process it is.
+
+    Args:
+        client: vLLM's `EngineCoreClient`.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        manager = getattr(getattr(client, "resources", None), "engine_manager", None)
+        self.processes: list[Any] = list(manager.processes) if manager else []
+        # Its workers are children of the core's, and nobody's once it is killed.
+        self.family = children.families([process.pid for process in self.processes])
+        self._answer = client.get_output
+        client.get_output = self._get_output
+        if self.processes:
+            threading.Thread(target=self._watch, name="engine-core", daemon=True).start()
+
+    def ended(self) -> str:
+        """How a process of the core ended that should have gone on; empty while all live."""
+        return next(filter(None, map(_how_it_ended, self.processes)), "")
+
+    def _get_output(self) -> Any:
+        try:
+            return self._answer()
+        except Exception as error:
+            if how := self.ended():
+                raise RuntimeError(how) from error
+            raise
+
+    def _watch(self) -> None:
+        """When the core ends, wake up whoever waits for its answer: vLLM does not."""
+        client, error = self.client, RuntimeError("its process ended")
+        connection.wait([process.sentinel for process in self.processes])
+        client.outputs_queue.put(error)
+        for waiting in list(client.utility_results.values()):
+            if not waiting.done():
+                waiting.set_exception(error)
+
+    def close(self) -> None:
+        """End it, and wait until its processes have: then their memory is free.
+
+        What has not ended after a minute is killed.
+        """
+        self.client.shutdown(timeout=_CLOSE_S)
+        for process in self.processes:
+            process.join(_CLOSE_S)
+        if killed := children.end(self.family, _CLOSE_S):
+            warn(f"{killed} processes of the engine did not end and were killed")
+
+
+def _how_it_ended(process: Any) -> str:
+    """Of a process of multiprocessing; empty if it lives."""
+    if not connection.wait([process.sentinel], timeout=0):
+        return ""
+    for _ in range(100):  # vLLM's thread asks, too, and only one of us is told at once
+        if process.exitcode is None:
+            time.sleep(0.05)
+    code = process.exitcode
+    if code is not None and code < 0:
+        killed = f"was killed by {signal.Signals(-code).name}"
+        return f"its process {killed}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
+    return f"its process ended with status {code}"
