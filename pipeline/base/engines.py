@@ -59,8 +59,7 @@ KINDS = {
 def kind(name: str) -> Kind:
     """The engine of a name.
 
-    Raises:
-        UserError: there is none of that name.
+    Raises UserError: there is none of that name.
 
     >>> kind("vllm").tensor_parallel
     True

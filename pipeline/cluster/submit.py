@@ -39,9 +39,8 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
             runs, and what to change in them.
         dry_run: print the scripts and write nothing.
 
-    Raises:
-        UserError: a setting or a run cannot work, or Slurm refused; what was submitted before that
-            is named.
+    Raises UserError: a setting or a run cannot work, or Slurm refused; what was submitted before
+    that is named.
     """
     if not dry_run and shutil.which("sbatch") is None:
         ask("sbatch")  # says so

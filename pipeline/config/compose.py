@@ -36,11 +36,8 @@ for _name, _resolver in {
 def load(settings: Sequence[str]) -> RunConfig:
     """Compose `configs/` into a checked, typed configuration.
 
-    Args:
-        settings: GROUP=CHOICE and KEY=VALUE, such as ``["model=qwen3-30b", "top_p=1"]``.
-
-    Raises:
-        UserError: for an unknown key or choice, a wrong type or an impossible combination.
+    `settings`: GROUP=CHOICE and KEY=VALUE, such as ``["model=qwen3-30b", "top_p=1"]``. Raises
+    UserError: for an unknown key or choice, a wrong type or an impossible combination.
 
     Example:
         >>> cfg = load(["model=qwen3-30b", "dataset=aime25", "sampling.trials=40"])
@@ -77,8 +74,7 @@ def _composed(configs: Path, chosen: tuple[str, ...]) -> tuple[DictConfig, dict[
 def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
     """Read the configuration a run folder was made with, and change single keys of it.
 
-    Raises:
-        UserError: when the folder holds no run, or a setting does not fit.
+    Raises UserError: when the folder holds no run, or a setting does not fit.
     """
     path = folder / "config.yaml"
     if not path.is_file():

@@ -14,8 +14,7 @@ def generate(run: Run) -> bool:
 
     Any number of processes may do so in one run folder, on any number of machines that share it.
 
-    Returns:
-        Whether nothing is owed any more; if not, other live workers are making the rest.
+    Returns whether nothing is owed any more; if not, other live workers are making the rest.
 
     Raises:
         UserError: when the folder was made with other settings, or the disk is full.

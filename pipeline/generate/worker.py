@@ -30,7 +30,6 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
     """Make attempts that the run owes until none is left that nobody else is at.
 
     Args:
-        run: a prepared run folder.
         stop: set by the caller when the worker is to stop; without it signals do that.
         replica: the number of this worker among those of one parent, which shows the progress.
 

@@ -47,8 +47,7 @@ class AttemptWriter:
     def put(self, row: dict[str, Any]) -> None:
         """Take one finished attempt; it is safe after the next `flush` or, soon, `tick`.
 
-        Raises:
-            OSError: as `flush`, which it calls when many attempts wait.
+        Raises OSError: as `flush`, which it calls when many attempts wait.
         """
         self._rows.append(row)
         if len(self._rows) >= _MOST_IN_FRAME:
@@ -61,8 +60,7 @@ class AttemptWriter:
     def tick(self) -> None:
         """Flush unless it was done within the last tenth of a second; call it often.
 
-        Raises:
-            OSError: as `flush`.
+        Raises OSError: as `flush`.
         """
         if time.monotonic() - self._flushed >= GATHER_S:
             self.flush()
@@ -70,8 +68,7 @@ class AttemptWriter:
     def flush(self) -> None:
         """Append what waits to the journal: from here on the death of this process cannot lose it.
 
-        Raises:
-            OSError: when something could not be written, now or since (a full disk, say).
+        Raises OSError: when something could not be written, now or since (a full disk, say).
         """
         rows, self._rows, self._flushed = self._rows, [], time.monotonic()
         if self.error is None and rows:
@@ -83,8 +80,7 @@ class AttemptWriter:
     def sync(self) -> None:
         """Flush, and wait for the disk.
 
-        Raises:
-            OSError: as `flush`.
+        Raises OSError: as `flush`.
         """
         self.flush()
         self._settle()
@@ -97,8 +93,7 @@ class AttemptWriter:
     def close(self) -> None:
         """Write what waits and seal the journal.
 
-        Raises:
-            OSError: when not everything could be written; what was written stays readable.
+        Raises OSError: when not everything could be written; what was written stays readable.
         """
         try:
             self.flush()

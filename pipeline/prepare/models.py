@@ -17,8 +17,7 @@ _SAMPLES, _SAMPLE_BYTES = 16, 64 << 10  # of each file, evenly spaced: training 
 def locate(cfg: ModelConfig) -> str:
     """The local folder, or the hub id, that the engine is to load.
 
-    Raises:
-        UserError: when `model.id` is a path and nothing is there, or the folder holds no model.
+    Raises UserError: when `model.id` is a path and nothing is there, or the folder holds no model.
     """
     local = find_local(cfg.id)
     if local is not None:
@@ -39,8 +38,7 @@ def locate(cfg: ModelConfig) -> str:
 def tokenizer(cfg: ModelConfig) -> Any:
     """The model's tokenizer, with its chat template.
 
-    Raises:
-        UserError: when it cannot be loaded, or its files are missing.
+    Raises UserError: when it cannot be loaded, or its files are missing.
     """
     from transformers import AutoTokenizer
 
@@ -65,8 +63,7 @@ def of_tokenizer(cfg: ModelConfig) -> ModelConfig:
 def context(cfg: ModelConfig) -> int:
     """The most tokens, prompt and completion together, that the model can hold.
 
-    Raises:
-        UserError: when neither `model.context` nor the model's own config says it.
+    Raises UserError: when neither `model.context` nor the model's own config says it.
     """
     config = _config(cfg).get_text_config()
     stated = (cfg.context, getattr(config, "max_position_embeddings", None))

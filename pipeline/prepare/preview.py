@@ -12,8 +12,7 @@ from pipeline.store.runfolder import Run
 def preview(run: Run) -> None:
     """Print the first prompt, what is owed, and what that may cost; writes nothing.
 
-    Raises:
-        UserError: whatever `prepare` would refuse.
+    Raises UserError: whatever `prepare` would refuse.
     """
     built = questions_table.build(run)
     rows = built.rows

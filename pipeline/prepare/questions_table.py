@@ -28,8 +28,7 @@ class Built(NamedTuple):
 def build(run: Run) -> Built:
     """The rows of the questions table, without writing anything.
 
-    Raises:
-        UserError: for a problem with the data set, the model, its server or a prompt.
+    Raises UserError: for a problem with the data set, the model, its server or a prompt.
     """
     cfg = run.cfg
     tokenizer = served.tokenizer(cfg)

@@ -19,15 +19,9 @@ KEY = "server"  # in the manifest
 def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     """What the run's server is, asked once: a prepared folder needs no server.
 
-    Args:
-        run: the run folder.
-        tokenizer: the model's, or None where there is none.
-
-    Returns:
-        None for engines that load the model themselves.
-
-    Raises:
-        UserError: the server does not have the model, or does not take what `engine.api` says.
+    `tokenizer`: the model's, or None where there is none. Returns None for engines that load the
+    model themselves. Raises UserError: the server does not have the model, or does not take what
+    `engine.api` says.
     """
     if not kind(run.cfg.engine.name).served:
         return None
@@ -58,8 +52,7 @@ def kept(run: Run) -> served.Facts | None:
 def tokenizer(cfg: RunConfig) -> Any | None:
     """The model's tokenizer; None where a server has the model and its tokenizer cannot be had.
 
-    Raises:
-        UserError: it cannot be loaded and is needed.
+    Raises UserError: it cannot be loaded and is needed.
     """
     local = not kind(cfg.engine.name).served
     if local or cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate"):

@@ -16,8 +16,7 @@ from pipeline.store.runfolder import Run
 def prepare(run: Run) -> None:
     """Make or check the run folder: `questions.parquet`, `config.yaml`, `manifest.json`.
 
-    Raises:
-        UserError: for whatever is wrong with the model, the data set or the folder.
+    Raises UserError: for whatever is wrong with the model, the data set or the folder.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     built = questions_table.build(run)

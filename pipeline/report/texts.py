@@ -77,17 +77,13 @@ def write_responses(
     """Write the responses of a run.
 
     Args:
-        run: the run folder.
         keys: its K attempts.
         answers: their K final answers, None without one.
         stem: the path of the side files, without their number and ending.
         trials: only the first so many of each question; None for all.
 
-    Returns:
-        For each of the K attempts the number of its file, or -1.
-
-    Raises:
-        OSError: the disk is full, or may not be written.
+    Returns for each of the K attempts the number of its file, or -1. Raises OSError: the disk is
+    full, or may not be written.
     """
     files, number = [-1] * keys.known.size, 0
     page, damage = Page(), shards.Damage()

@@ -27,9 +27,8 @@ FOLDER = "claims"  # in the run folder
 class Watch:
     """A clock on what an engine is asked: a thread that looks every `HEARTBEAT_S`.
 
-    Args:
-        hung: called by that thread, once, with the seconds, when what `awaiting` waits for did not
-            come in time.
+    `hung`: called by that thread, once, with the seconds, when what `awaiting` waits for did not
+    come in time.
     """
 
     def __init__(self, hung: Callable[[float], None]) -> None:
@@ -52,8 +51,7 @@ class Watch:
 
         Outside no time counts: a file system may stand still for as long as it likes.
 
-        Args:
-            seconds: the limit, `HANG_S` by default.
+        `seconds`: the limit, `HANG_S` by default.
         """
         self._awaited = time.monotonic(), HANG_S if seconds is None else seconds
         try:
@@ -96,10 +94,7 @@ class Watch:
 class Heartbeat(Watch):
     """The file `claims/WORKER.lease`, there and fresh while the block runs.
 
-    Args:
-        run: the run folder.
-        worker: the worker's name.
-        hung: as of `Watch`; the file is not touched any more.
+    `hung`: as of `Watch`; the file is not touched any more.
     """
 
     def __init__(self, run: Path, worker: str, hung: Callable[[float], None]) -> None:

@@ -99,8 +99,7 @@ def short_hash(text: str) -> str:
 def read_manifest(run: Run) -> dict[str, Any]:
     """The manifest, or an empty mapping before the first `prepare`.
 
-    Raises:
-        UserError: when it is there and damaged.
+    Raises UserError: when it is there and damaged.
     """
     try:
         manifest: dict[str, Any] = json.loads(run.manifest.read_text(encoding="utf-8"))
@@ -118,8 +117,7 @@ def check_same(run: Run, identity: dict[str, Any]) -> None:
     the keys that both sides have in common are compared, except that a question which the folder
     holds must still be there.
 
-    Raises:
-        UserError: naming the differences.
+    Raises UserError: naming the differences.
     """
     there = read_manifest(run).get("identity", {})
     differences = [
@@ -177,9 +175,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]:
     """The keys that the run has and the attempts table lacks, trial by trial.
 
-    Args:
-        run: the run folder.
-        damage: gets what could not be read, where somebody wants to know.
+    `damage`: gets what could not be read, where somebody wants to know.
     """
     unreadable = shards.Damage() if damage is None else damage
     done = shards.keys(run.attempts, ATTEMPTS, unreadable, verify=True)
@@ -196,8 +192,7 @@ def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
 def set_aside_attempts(run: Run, damage: shards.Damage) -> None:
     """Say what of the attempts could not be read; damaged parts are set aside, with all grades.
 
-    Raises:
-        DamagedData: when a part was damaged; its rows are owed again.
+    Raises DamagedData: when a part was damaged; its rows are owed again.
     """
     journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
     if journals:
