@@ -189,7 +189,7 @@ def test_batch_invariant_kernels_are_asked_for_before_vllm_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a GPU build, which no test machine has: the choice alone."""
-    from pipeline.engines import vllm as engine
+    from pipeline.engines import vllm_import as engine
 
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
