@@ -207,7 +207,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
         return float(lengths[place[request.question_id, request.trial]])
 
     engine = Sleeper(run.cfg.engine.batch_size, seconds, barrier.wait)
-    engines.load = lambda cfg, longest: engine
+    engines.load = lambda cfg, longest, rows: engine
     claims = _timed_claims()
     worker.work(run, replica=0)
     positions = [place[question, trial] for question, trial, _, _ in engine.log]

@@ -141,7 +141,7 @@ def handed(engine: Any) -> Iterator[Handed]:
     """Inside, the generate stage gets `engine` instead of loading one of its own."""
     wrapped, before = Handed(engine), engines.load
 
-    def load(cfg: RunConfig, longest: int) -> Any:
+    def load(cfg: RunConfig, longest: int, rows: Any = ()) -> Any:
         engine.cfg = cfg  # sampling switches are read for every request
         wrapped.cpu_s -= time.process_time()
         wrapped.started = time.perf_counter()
@@ -166,7 +166,7 @@ class Stage:
         longest = max(len(q["prompt_token_ids"]) + q["max_tokens"] for q in self.questions)
         out.print(f"loading {self.base.cfg.model.name} ...")
         began = time.perf_counter()
-        self.engine: Any = engines.load(self.base.cfg, longest)
+        self.engine: Any = engines.load(self.base.cfg, longest, self.questions)
         self.load_s = time.perf_counter() - began
 
     @property
