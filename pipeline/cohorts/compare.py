@@ -85,9 +85,7 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
     """Table 2's form: for each data set the ranks with `scoring.rule` ("w/ CI") and without.
 
     Models come in the order of the first data set. The last pair of columns is of the questions of
-    all of them together, the `stack`.
-
-    Source: arXiv 2510.04265, Table 2.
+    all of them together, the `stack`. Source: arXiv 2510.04265, Table 2.
     """
     rows: dict[str, dict[str, Any]] = {}
     columns = [Column("model", "model", align="left")]

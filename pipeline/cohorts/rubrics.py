@@ -38,7 +38,6 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
 
     `rubric` names rubrics (none: all of configs/rubric) and weights; `thresholds` says whose
     quantiles: of all models together (`scope` cohort), of each model alone (model), or a `file`'s.
-
     Returns per rubric name the rubric and the categories 0..C, int8, shape (L, M, N), with -1 where
     an attempt is owed, not graded or has no verdict. Rubrics that need what a run lacks are left
     out with a warning. Rubrics that were imported come first, where all runs have them with equal

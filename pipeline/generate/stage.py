@@ -13,7 +13,6 @@ def generate(run: Run) -> bool:
     """Sample what the run owes: every (question_id, trial) without a readable attempt.
 
     Any number of processes may do so in one run folder, on any number of machines that share it.
-
     Returns whether nothing is owed any more; if not, other live workers are making the rest.
 
     Raises:

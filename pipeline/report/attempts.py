@@ -57,10 +57,9 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     """What the reader lists and filters by, and all numbers of a run's attempts.
 
     `question_ids` are the M of the comparison, and `texts` says whether answers, which are written
-    by the model, may be in it.
-
-    Returns the K attempts, and columns of K values each: `q`, `t`, numbers with None where unknown,
-    texts as {values, codes} with -1 for none; `prompt_bits` (M), `notes` for the page.
+    by the model, may be in it. Returns the K attempts, and columns of K values each: `q`, `t`,
+    numbers with None where unknown, texts as {values, codes} with -1 for none; `prompt_bits` (M),
+    `notes` for the page.
     """
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]

@@ -45,9 +45,7 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
     gets it. What follows the last token must be white space.
 
     `text` has n characters, `token_ids` T tokens, at least one, and `decoder` is a
-    ``tokenizers.Tokenizer``.
-
-    Returns T lengths that add up to at most n.
+    ``tokenizers.Tokenizer``. Returns T lengths that add up to at most n.
     """
     known = list(set(token_ids))
     decoded = decoder.decode_batch([[token] for token in known], skip_special_tokens=True)

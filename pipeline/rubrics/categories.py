@@ -120,9 +120,8 @@ def rubric_scores(run: Run, mapped: Mapping[str, Recorded] | None = None) -> dic
     """Scores of rubrics (what :func:`current` returns); a missing trial counts as nothing.
 
     Returns per rubric name: title, weights, attempts, `bayes` (mu, sigma, low, high), the
-    thresholds, and `categories`: index, name, count, share and its mu, sigma, low, high.
-
-    Source: arXiv 2510.04265, equations 1 and 15, and appendix D.
+    thresholds, and `categories`: index, name, count, share and its mu, sigma, low, high. Source:
+    arXiv 2510.04265, equations 1 and 15, and appendix D.
     """
     mapped = current(run) if mapped is None else mapped
     return {name: _scores(run, categories) for name, categories in mapped.items()}

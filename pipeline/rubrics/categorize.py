@@ -113,9 +113,8 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
 def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
     """The thresholds to use, with what they were computed on.
 
-    Raises UserError: thresholds.file cannot be used for this run.
-
-    Source: arXiv 2510.04265, Table 4; the pooling of models is our reading (docs/rubrics.md).
+    Raises UserError: thresholds.file cannot be used for this run. Source: arXiv 2510.04265, Table
+    4; the pooling of models is our reading (docs/rubrics.md).
     """
     cfg = run.cfg.thresholds
     population = {

@@ -38,7 +38,6 @@ def signals(run: Run) -> None:
 
     Raises UserError: when nothing was generated or graded, or the folder was made with other
     settings. DamagedData: when stored attempts cannot be read; they are set aside and owed again.
-
     Source: arXiv 2510.04265, appendix D, base signals.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
@@ -67,10 +66,8 @@ def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Fl
     """Mean of -log2 p over the finite log-probs of each row.
 
     `logprobs` holds a list of natural log-probs per row, which may be null; `skip_first` leaves out
-    the first of each, which for a prompt has none.
-
-    Returns bits per token, float64, shape (rows,), NaN where no log-prob is finite; and how many of
-    all were left out because they are not.
+    the first of each, which for a prompt has none. Returns bits per token, float64, shape (rows,),
+    NaN where no log-prob is finite; and how many of all were left out because they are not.
 
     >>> bits, left_out = bits_per_token(pa.array([[math.log(0.5), math.log(0.25)], [], None,
     ...                                           [-math.inf, math.log(0.5)]]))

@@ -69,10 +69,9 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
     """The thresholds of a data set: quantiles of its attempts, by linear interpolation.
 
     `signals` are arrays of shape (n,) by name, of which C, prompt_bpt and completion_bpt may be
-    missing; `include_invalid` says whether invalid attempts enter the quantiles.
-
-    Returns per name of `THRESHOLDS` a number; None where no attempt of the kind has a value to
-    rank. Raises ValueError: arrays of different lengths.
+    missing; `include_invalid` says whether invalid attempts enter the quantiles. Returns per name
+    of `THRESHOLDS` a number; None where no attempt of the kind has a value to rank. Raises
+    ValueError: arrays of different lengths.
 
     >>> limits = thresholds({
     ...     "is_correct": [1, 1, 0, 0], "repeated_pattern": [0, 0, 0, 1],

@@ -31,9 +31,8 @@ def resample(
 
     R is what :func:`scoring.pass_at_k` takes, with a trial of each question, and ``trials`` those
     of every question in a replicate, ``None`` for as many as it has. Errors, a ValueError, come at
-    once. Counts are int64, shape (part, ..., M, 2); the parts add up to ``replicates``.
-
-    Source: Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
+    once. Counts are int64, shape (part, ..., M, 2); the parts add up to ``replicates``. Source:
+    Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
 
     >>> for part in resample([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]], replicates=2):
     ...     part.tolist()

@@ -177,9 +177,8 @@ def tau_curve(
 
     tau_b = (concordant - discordant) / sqrt(pairs not tied in one * pairs not tied in the other).
     Replicates in which it does not exist are counted apart, and enter no mean. Arguments, errors,
-    order and the replicates are those of :func:`convergence_at`.
-
-    Source: arXiv 2510.04265, sections 2.7 and 3.1, Figs. 2b, 2c and 4 (10^4 replicates).
+    order and the replicates are those of :func:`convergence_at`. Source: arXiv 2510.04265, sections
+    2.7 and 3.1, Figs. 2b, 2c and 4 (10^4 replicates).
 
     >>> from scoring.metrics.table import parse
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]

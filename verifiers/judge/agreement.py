@@ -51,10 +51,9 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
     Attempts at one question are alike, so the standard error is too small where there are many
     trials of few questions.
 
-    Raises ValueError: not square, empty, negative or broken counts.
-
-    Source: Cohen 1960, "A coefficient of agreement for nominal scales"; Fleiss, Cohen and Everitt
-    1969, "Large sample standard errors of kappa and weighted kappa".
+    Raises ValueError: not square, empty, negative or broken counts. Source: Cohen 1960, "A
+    coefficient of agreement for nominal scales"; Fleiss, Cohen and Everitt 1969, "Large sample
+    standard errors of kappa and weighted kappa".
 
     >>> cohen = cohen_kappa([[20, 5], [10, 15]])
     >>> round(cohen.kappa, 6), round(cohen.stderr, 4)

@@ -148,10 +148,8 @@ def fit_temperature(
         groups: integers, the question of each attempt, shape (n,), three at least; ``None`` for
             attempts that have nothing in common.
 
-    Raises ValueError: what is not as said here, or scores that are equal for all labels.
-
-    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599,
-    section 4.2.
+    Raises ValueError: what is not as said here, or scores that are equal for all labels. Source:
+    Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599, section 4.2.
 
     >>> import numpy as np
     >>> s = np.log([[0.98, 0.01, 0.01]] * 60 + [[0.01, 0.98, 0.01]] * 60)

@@ -48,9 +48,8 @@ class Reliability(NamedTuple):
 def nll(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """Mean negative log-likelihood, in nats: at least 0, and 1.0986 for one third everywhere.
 
-    A true label of probability 0 counts 708, so that the mean stays a number.
-
-    Source: Good 1952, "Rational Decisions" (the logarithmic score).
+    A true label of probability 0 counts 708, so that the mean stays a number. Source: Good 1952,
+    "Rational Decisions" (the logarithmic score).
 
     >>> round(nll([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [0, 0]), 4)
     1.0397
@@ -77,9 +76,8 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
     """Predictions against what happened, in bins of equal width.
 
     `prob`, shape (n,), is the predicted probability of an event (n = 0 gives empty bins), and
-    `hit`, bool, shape (n,), whether it happened; there is one of the `bins` at least.
-
-    Source: Guo et al. 2017, arXiv 1706.04599, section 2.
+    `hit`, bool, shape (n,), whether it happened; there is one of the `bins` at least. Source: Guo
+    et al. 2017, arXiv 1706.04599, section 2.
 
     >>> diagram = reliability([0.1, 0.2, 0.9, 1.0], [False, True, True, True], bins=2)
     >>> diagram.predicted.round(3).tolist(), diagram.observed.tolist(), diagram.counts.tolist()
@@ -104,9 +102,8 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
 def ece(prob: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
     """Expected calibration error of the largest probability (the first of equal ones), 0 to 1.
 
-    Few attempts in a bin bias it upwards: a perfectly calibrated verifier does not get 0.
-
-    Source: Guo et al. 2017, arXiv 1706.04599, equation 3; Naeini et al. 2015.
+    Few attempts in a bin bias it upwards: a perfectly calibrated verifier does not get 0. Source:
+    Guo et al. 2017, arXiv 1706.04599, equation 3; Naeini et al. 2015.
 
     >>> round(ece([[0.8, 0.1, 0.1]] * 4 + [[0.3, 0.6, 0.1]], [0, 0, 0, 1, 1]), 4)
     0.12
@@ -119,9 +116,8 @@ def ece(prob: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
 def auroc(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
     """How well P(A) tells correct attempts (label A) from all others, 0.5 for chance.
 
-    Ties count one half; ``None`` if all attempts are correct, or none.
-
-    Source: Hanley and McNeil 1982, "The meaning and use of the area under a ROC curve".
+    Ties count one half; ``None`` if all attempts are correct, or none. Source: Hanley and McNeil
+    1982, "The meaning and use of the area under a ROC curve".
 
     >>> auroc([[0.9, 0.1, 0.0], [0.4, 0.6, 0.0], [0.4, 0.0, 0.6]], [0, 0, 2])
     0.75
@@ -153,11 +149,10 @@ def report(
     """All measures before (softmax over the labels) and after calibration, ready for JSON.
 
     Label log-probs (n, 3), baselines and temperature are as for :func:`.calibration.calibrate`.
-    Where T was fitted, pass the attempts that were held out.
-
-    Returns attempts, temperature, and under before and after: accuracy, nll, brier, ece, auroc (or
-    None) and reliability, with one diagram for the largest probability (top) and one for P(A)
-    against "is correct" (a), each with predicted, observed (None in empty bins), counts.
+    Where T was fitted, pass the attempts that were held out. Returns attempts, temperature, and
+    under before and after: accuracy, nll, brier, ece, auroc (or None) and reliability, with one
+    diagram for the largest probability (top) and one for P(A) against "is correct" (a), each with
+    predicted, observed (None in empty bins), counts.
 
     >>> import numpy as np
     >>> table = report(np.log([[0.6, 0.3, 0.1], [0.8, 0.1, 0.1]]), np.log([0.8, 0.1, 0.1]), [1, 0])

@@ -75,10 +75,8 @@ def reproduced(
     """Make studies of cohorts, and the page, in a folder: `reproduce` once runs are read.
 
     Without `cohorts`, one per data set, only simulated studies are made. To `left_out`, what was
-    left out before, studies that cannot be made are added.
-
-    Returns our numbers by their ids in configs/paper/printed.yaml. Raises UserError: no study at
-    all can be made.
+    left out before, studies that cannot be made are added. Returns our numbers by their ids in
+    configs/paper/printed.yaml. Raises UserError: no study at all can be made.
     """
     folder = folder.expanduser()
     faults: dict[str, str] = {}

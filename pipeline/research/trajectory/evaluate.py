@@ -113,11 +113,9 @@ def _evaluate_model(
 def _child(command: Sequence[str]) -> int:
     """Run a command to its end; its tables are not printed, what it tells is.
 
-    A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for
-    it. What is sent to this process alone is passed on.
-
-    Returns its exit status; that of a stop where one was asked for, even if the child was just
-    done.
+    A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for it.
+    What is sent to this process alone is passed on. Returns its exit status; that of a stop where
+    one was asked for, even if the child was just done.
     """
     asked: list[int] = []
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:

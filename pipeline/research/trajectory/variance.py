@@ -80,10 +80,9 @@ def _three(n: int, correct: Any, k: int) -> Row:
 def along_p(n: int, ks: Sequence[int]) -> tuple[Floats, dict[str, Floats], dict[str, Floats]]:
     """Delta and expected posterior variance over the exact one by success rate, for k up to n.
 
-    Of one question with n trials. k = 1, where the delta method is exact, is left out.
-
-    Returns success rates (POINTS,); delta over exact by k ("k = 4"), and the posterior's variance,
-    averaged over what may be seen, over exact; (POINTS,) each, NaN at 0 and 1.
+    Of one question with n trials. k = 1, where the delta method is exact, is left out. Returns
+    success rates (POINTS,); delta over exact by k ("k = 4"), and the posterior's variance, averaged
+    over what may be seen, over exact; (POINTS,) each, NaN at 0 and 1.
     """
     p = np.linspace(0, 1, POINTS)
     seen = np.arange(n + 1)
