@@ -91,13 +91,9 @@ def fit(
 
     Muon trains the matrices, AdamW the rest, both with fresh state.
 
-    Args:
-        model: float32.
-        stream: what `batches` yields.
-        rate: the share of MUON_RATE and of `adam_rate` after so many steps of this call.
-        title: what its lines of progress begin with.
-        first: the number of the step that training starts from.
-        later: how many steps of other trainings follow; they count as time left.
+    `stream` is what `batches` yields, and `rate` the share of MUON_RATE and of `adam_rate` after so
+    many steps of this call. Lines of progress begin with `title` and count from step `first`; the
+    `later` steps of other trainings that follow count as time left. The model is in float32.
 
     Yields the number of the step just taken: first + 1, ..., first + steps. Save between two of
     them.

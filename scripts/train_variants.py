@@ -118,13 +118,9 @@ def make(
     A variant whose checkpoints are not all there, or were made otherwise, is trained anew from the
     trunk; its twin only if the last checkpoint then differs from the one that it was tuned from.
 
-    Args:
-        out: they go to ``out/variants``.
-        trunk: the checkpoint that all start from.
-        names: which of SCHEDULES.
-        steps: length of the variants' training.
-        tune_steps: length of the fine-tuning.
-        every: steps between two checkpoints of a variant.
+    They go to ``out/variants`` and start from the checkpoint `trunk`; `names` are of SCHEDULES,
+    `steps` and `tune_steps` the lengths of training and fine-tuning, and `every` those between two
+    checkpoints of a variant.
 
     Returns the last checkpoint and the twin of every variant of which anything was made.
     """

@@ -87,7 +87,6 @@ def from_arrays(
     """A cohort from a matrix of outcomes, without run folders.
 
     Outcomes are 1 correct, 0 not, -1 owed, of shape (L, M, N) for L models and M question ids.
-
     Raises ValueError: shapes that do not fit, a name twice, another number.
 
     >>> cohort = from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])
@@ -113,10 +112,8 @@ def from_arrays(
 def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     """All questions of several data sets as one stack, for the models that all of them hold.
 
-    Models are matched by name; questions are called DATASET/ID. There are no members, since a
-    model has a run for each data set.
-
-    Raises UserError: no model is in all of them.
+    Models are matched by name; questions are called DATASET/ID. There are no members, since a model
+    has a run for each data set. Raises UserError: no model is in all of them.
 
     >>> a = from_arrays("a", ["x", "y"], ["1"], [[[1, 0]], [[1, 1]]])
     >>> b = from_arrays("b", ["y", "z"], ["1"], [[[0]], [[1]]])

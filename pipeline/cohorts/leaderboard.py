@@ -69,9 +69,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """One row a model, best first: everything about it alone, and its ranks.
 
     CSV and JSON hold all columns; what a page has no room for is in :func:`metrics` and
-    :func:`attempts`.
-
-    Raises UserError: as for :func:`scores`.
+    :func:`attempts`. Raises UserError: as for :func:`scores`.
     """
     scored, matrix, level = scores(cohort, cfg), cohort.matrix(), f"{cfg.scoring.confidence:.0%}"
     places = ranks(scored, cfg)

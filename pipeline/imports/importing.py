@@ -21,11 +21,9 @@ _DONE = "_imports"  # folder of runs: one file for each import that was complete
 def import_records(cfg: RecordsConfig) -> None:
     """Import a source into run folders `runs/DATASET/MODEL[-TAG]`; the same again does nothing.
 
-    What is damaged or repeated is left out, counted and named. Folders appear complete, at the
-    end, or not at all.
-
-    Raises UserError: nothing there, nothing readable, or a run folder that something else made.
-    OSError: the disk is full, or fails; the same command begins again.
+    What is damaged or repeated is left out, counted and named. Folders appear complete, at the end,
+    or not at all. Raises UserError: nothing there, nothing readable, or a run folder that something
+    else made. OSError: the disk is full, or fails; the same command begins again.
     """
     root, source = Path(cfg.runs).expanduser(), locate(cfg)
     note(f"import: {source.path} taken for {source.kind} ({source.why})")

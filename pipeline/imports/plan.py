@@ -139,9 +139,8 @@ class Plan:
         """Give every record its trial; call it once, when all are noted.
 
         Duplicates, and records that lack a trial which others have, are named in the troubles.
-        `positions` says that trials count from 0; else they may count from 1.
-
-        Raises UserError: a matrix beyond all measure, such as one trial of number 10^5.
+        `positions` says that trials count from 0; else they may count from 1. Raises UserError: a
+        matrix beyond all measure, such as one trial of number 10^5.
         """
         keys = np.array(self._keys, np.int64).reshape(-1, 5)
         run, question, trial, seed, answer = keys.T.copy()

@@ -14,7 +14,6 @@ def prefetch(run: Run) -> None:
     """Download what a run needs into the Hugging Face cache; a second call finds it there.
 
     Compute nodes without a network then run with ``HF_HUB_OFFLINE=1`` and the same ``HF_HOME``.
-
     Raises UserError: when something cannot be had.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier

@@ -139,10 +139,9 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
 def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     """The category of every attempt: indices 0..C, int8, shape (n,).
 
-    `values` is what its conditions name: arrays of shape (n,), or numbers.
-
-    Raises Unsound: an attempt with no category, or with several that `order` does not settle.
-    ValueError: `values` lacks a name.
+    `values` is what its conditions name: arrays of shape (n,), or numbers. Raises Unsound: an
+    attempt with no category, or with several that `order` does not settle. ValueError: `values`
+    lacks a name.
 
     >>> rubric = parse({"name": "exact", "categories": [
     ...     {"index": 0, "name": "wrong", "when": "wrong", "weight": 0},

@@ -121,7 +121,6 @@ def watch(
 
     Blocks of plain text come `every` so many seconds where there is no terminal; with
     `as_json_lines` they are a JSON object a run, terminal or not. For `sources` see `Observer`.
-
     Raises UserError: as `Observer`.
     """
     observer, drawn = Observer(sources), results.is_terminal and not as_json_lines

@@ -15,10 +15,8 @@ def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
 
     Folders whose names start with "_" or "." hold what is made from runs, and are none.
 
-    A folder named outright that holds no sound run is left out with a warning.
-
-    Raises UserError: no such folder, or no run in it; nothing sound among the folders named
-    outright.
+    A folder named outright that holds no sound run is left out with a warning. Raises UserError: no
+    such folder, or no run in it; nothing sound among the folders named outright.
     """
     by_dataset: dict[str, list[Path]] = {}
     faults = []

@@ -41,9 +41,8 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     """Hold the lease file `path` while the block runs.
 
     `work` is what the holder does, for the message to whoever comes second; `wait` until the other
-    holder is done, however long that takes. The folder of the file exists.
-
-    Raises Taken: when somebody else holds it. OSError: when the folder cannot be written.
+    holder is done, however long that takes. The folder of the file exists. Raises Taken: when
+    somebody else holds it. OSError: when the folder cannot be written.
     """
     own, noted = token(), False
     while (other := _acquire(path, own)) is not None:

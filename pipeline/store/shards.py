@@ -43,9 +43,7 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
     """Write a Parquet file so that it is either there and complete, or not there.
 
     Larger groups of rows are for numbers that can be made again: much faster, but one flipped bit
-    costs a whole group.
-
-    Raises OSError: when the disk is full; a half-written file is removed.
+    costs a whole group. Raises OSError: when the disk is full; a half-written file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     names = set(table.column_names)

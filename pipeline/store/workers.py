@@ -76,9 +76,8 @@ def totals(run: Run) -> Totals:
 def write_summary(run: Run) -> None:
     """Put what generating took into manifest.json, under "generated"; all else in it stays.
 
-    Attempts and tokens are what the workers made: one that two of them made counts twice.
-
-    Raises UserError: when the manifest is damaged. OSError: when it cannot be written.
+    Attempts and tokens are what the workers made: one that two of them made counts twice. Raises
+    UserError: when the manifest is damaged. OSError: when it cannot be written.
     """
     everyone = workers(run.path)
     engines: list[dict[str, Any]] = []  # what they said of themselves, each different answer once

@@ -82,14 +82,10 @@ def reversal_rate_ci(
     With different N among the models of a side, the prior pulls those with fewer trials further to
     the middle (as in :func:`scoring.compare`): run the missing trials first.
 
-    Args:
-        before: outcomes 0 and 1 of L models, shape (L, M, N), possibly masked, or
-            :class:`scoring.Counts` of shape (L, M, 2), with at least k trials of each question.
-        after: the same models in the same order; questions and trials may differ.
-        k: attempts, at least 1; 1 is the average.
-        draws: from the posterior, at least 1.
-        seed: of the random numbers, at least 0.
-        confidence: posterior probability of the interval, in (0, 1).
+    ``before`` and ``after`` are outcomes 0 and 1 of the same L models in the same order, shape (L,
+    M, N), possibly masked, or :class:`scoring.Counts` of shape (L, M, 2), with at least k trials of
+    each question; questions and trials may differ. k, 1 for the average, and ``draws`` are at least
+    1, the seed at least 0, and ``confidence``, of the interval, lies in (0, 1).
 
     Returns a :class:`Reversal`: the rate of the unbiased :func:`scoring.pass_at_k`, the posterior
     mean, and quantiles of the posterior with equal tails. Ends are rates that occurred, and the

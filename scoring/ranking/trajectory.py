@@ -145,14 +145,11 @@ def stability(
     Beware of Pass@k with k near N: ties are discordant, so that its tau is far below that of the
     true scores; replicates tie less, and the interval may miss both.
 
-    Args:
-        R: as for :func:`scoring.pass_at_k`, of the n checkpoints of one training in their order,
-            n at least 2: shape (n, M, N), or counts; at least one trial of each question.
-        score: reduces counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``.
-        trials: as for :func:`resample`. What is not over replicates is of R itself.
-        replicates: how many, at least 1.
-        seed: of the random numbers, at least 0.
-        confidence: of the percentile intervals, whose ends are values that occurred, in (0, 1).
+    R, as for :func:`scoring.pass_at_k`, is of the n checkpoints of one training in their order, n
+    at least 2: shape (n, M, N), or counts, with at least one trial of each question. ``score``
+    reduces counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``. What is not over
+    replicates is of R itself. ``confidence``, in (0, 1), is that of the percentile intervals, whose
+    ends are values that occurred.
 
     Raises ValueError: an argument not as above; what ``score`` raises, such as a k above the
     trials.

@@ -123,15 +123,12 @@ def convergence_at(
     One for each metric, in their order. Fewer than two models, a metric that needs more than N
     trials, and an argument not as here are a ValueError.
 
-    Args:
-        stack: outcomes 0 and 1 without missing trials, shape (models, questions, trials).
-        metrics: of :func:`scoring.metrics.table.parse`, each with a k of at most N.
-        replicates: bootstrap replicates, shared by all metrics.
-        resample: "columns" draws N trials for all questions together, "rows" for each question
-            apart; in both, the same trials for all models.
-        seed: replicate r is the same for any number of replicates and threads, and for any
-            metrics and models (``stack[models]`` ranks some of them).
-        threads: None for one per processor.
+    `stack` holds outcomes 0 and 1 without missing trials, shape (models, questions, trials), and
+    metrics are those of :func:`scoring.metrics.table.parse`, each with a k of at most N. `resample`
+    "columns" draws N trials for all questions together, "rows" for each question apart; in both,
+    the same trials for all models. With a seed a replicate is the same for any number of replicates
+    and threads (``None``: one per processor), and for any metrics and models (``stack[models]``
+    ranks some of them).
 
     Source: arXiv 2510.04265, section 3.3, Figs. 1 and 6 (10^5 replicates).
 

@@ -72,15 +72,10 @@ def coverage(
     same seed gives the same counts, whichever methods are asked for. The standard error of a
     coverage of exactly 0 or 1 comes out as 0.
 
-    Args:
-        methods: names out of ``METHODS``.
-        p: success probabilities in [0, 1], shape (M,), or (replicates, M) for questions that
-            differ from replicate to replicate.
-        trials: N, at least 1.
-        replicates: how many simulated matrices.
-        confidence: nominal coverage, in (0, 1).
-        seed: of the random numbers.
-        target: the true value; ``None`` is the mean of p, in each replicate its own.
+    ``methods`` are names out of ``METHODS``; ``p`` are success probabilities in [0, 1], shape (M,),
+    or (replicates, M) for questions that differ from replicate to replicate; ``trials`` is N, at
+    least 1, and ``confidence`` the nominal coverage, in (0, 1). ``target`` is the true value;
+    ``None`` is the mean of p, in each replicate its own.
 
     Thirty easy questions, eighty trials: the prior of Bayes@N is in the way.
 

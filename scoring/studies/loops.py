@@ -96,12 +96,9 @@ def convergence_points(
 
     From n = N downwards until the ranking first differs.
 
-    Args:
-        index: the drawn trials, (replicates, N, 1) or (replicates, N, M).
-        source: outcomes of the models in the order of gold, as of ``bootstrap.rows``.
-        questions: M.
-        rank: the gold ranks (models,), ascending.
-        bank: a ``bootstrap.Bank``.
+    ``index`` are the drawn trials, (replicates, N, 1) or (replicates, N, M), ``source`` the
+    outcomes of the models in the order of gold, as of ``bootstrap.rows``, ``rank`` the gold ranks
+    (models,), ascending, and ``bank`` a ``bootstrap.Bank``.
 
     Returns points, int64, shape (metrics, replicates).
     """

@@ -103,13 +103,10 @@ def prior_study(
     original. Scaling a longer run down to D takes noise out of the prior, not that bias. Gains that
     50,000 replicates show are in ``docs/scoring.md``.
 
-    Args:
-        replicates: at least 2; streamed, memory does not grow with them.
-        trials: values of N, increasing.
-        strengths: values of D, increasing, in trials per question.
-        seed: a whole number, at least 0. Updates and their trials are the same for every ``run``.
-        run: ``None`` takes the prior from D trials; a number takes it from so many trials, whose
-            counts are scaled by D / run (one run serves all strengths of a replicate).
+    ``trials`` and ``strengths`` are values of N and of D (in trials per question), increasing.
+    There are 2 replicates at least; memory does not grow with them. Updates and their trials are
+    the same for every ``run``: ``None`` takes the prior from D trials, a number from so many
+    trials, whose counts are scaled by D / run (one run serves all strengths of a replicate).
 
     So few replicates that some N has less than two with a defined tau_b are an error. Source:
     section 2.8 and Fig. 2; the prior counts are those of appendix A.

@@ -120,11 +120,8 @@ def grade_answer(
 ) -> Grade:
     r"""Grade one answer; for many, `grade` is far faster.
 
-    Args:
-        gold: the gold answer.
-        answer: the candidate's answer, without the box. For a whole completion, `extract` it first.
-        conventions: what counts as the same where mathematics leaves it open.
-        limits: `timeout_s`, `memory_mb` of `grade`.
+    `answer` is the candidate's, without the box: for a whole completion, `extract` it first.
+    `limits` are `timeout_s` and `memory_mb` of `grade`.
 
     >>> grade_answer(r"\frac{1}{2}", "0.5")
     Grade(outcome='correct', layer='number', reason='the same number')

@@ -49,11 +49,9 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
                   - (p_o p_e - 2 p_e + p_o)^2 ] / ( n (1 - p_e)^4 )
 
     Attempts at one question are alike, so the standard error is too small where there are many
-    trials of few questions.
-
-    Raises ValueError: not square, empty, negative or broken counts. Source: Cohen 1960, "A
-    coefficient of agreement for nominal scales"; Fleiss, Cohen and Everitt 1969, "Large sample
-    standard errors of kappa and weighted kappa".
+    trials of few questions. Raises ValueError: not square, empty, negative or broken counts.
+    Source: Cohen 1960, "A coefficient of agreement for nominal scales"; Fleiss, Cohen and Everitt
+    1969, "Large sample standard errors of kappa and weighted kappa".
 
     >>> cohen = cohen_kappa([[20, 5], [10, 15]])
     >>> round(cohen.kappa, 6), round(cohen.stderr, 4)
@@ -85,9 +83,8 @@ def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
     """The 2x3 table of grader against verifier, and Cohen's kappa of "correct" against "not".
 
     `correct`, bool, shape (n,), n > 0, says whether the grader finds the attempt correct, and
-    `labels`, likewise, the verifier's label, 0, 1, 2 for A, B, C.
-
-    Raises ValueError: no attempt, a wrong shape, other values.
+    `labels`, likewise, the verifier's label, 0, 1, 2 for A, B, C. Raises ValueError: no attempt, a
+    wrong shape, other values.
 
     >>> both = agreement([True, True, True, False, False], [0, 0, 1, 1, 2])
     >>> both.table.tolist(), both.percent.round(1).tolist()
@@ -114,9 +111,8 @@ def disagreements(correct: npt.ArrayLike, prob: npt.ArrayLike) -> npt.NDArray[np
     where it says "correct". Equal ones stay in the order of the attempts.
 
     `correct`, bool, shape (n,), is the grader's view, and `prob`, shape (n, 3), n > 0, the
-    verifier's probabilities, calibrated or not.
-
-    Raises ValueError: a wrong shape, rows that are no distributions.
+    verifier's probabilities, calibrated or not. Raises ValueError: a wrong shape, rows that are no
+    distributions.
 
     >>> prob = [[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.99, 0.01, 0.0]]
     >>> disagreements([True, False, True, False], prob).tolist()

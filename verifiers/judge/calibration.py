@@ -62,12 +62,10 @@ def calibrate(
 ) -> Floats:
     """Contextually calibrated probabilities, softmax((s - b) / T), float64, shape (..., 3).
 
-    Args:
-        logprobs: label log-probs s, shape (..., 3).
-        baselines: content-free log-probs b of the attempt's question, as from :func:`baseline`;
-            they broadcast to ``logprobs``: (3,), or (M, 1, 3) for M questions of N trials.
-        temperature: T > 0, finite. Above 1 all distributions are flatter, below 1 sharper; which
-            label is the largest does not change.
+    ``logprobs`` s have shape (..., 3), and ``baselines`` b, content-free log-probs of the attempt's
+    question, as from :func:`baseline`, broadcast to them: (3,), or (M, 1, 3) for M questions of N
+    trials. T is finite and above 0: above 1 all distributions are flatter, below 1 sharper; which
+    label is the largest does not change.
 
     Source: arXiv 2510.04265, appendix D.
 

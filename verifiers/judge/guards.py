@@ -27,12 +27,11 @@ def check_verdicts(
 ) -> list[str]:
     """What shows that a verifier is broken, not merely bad: a sentence for each problem.
 
-    Args:
-        logprobs: label log-probs under the full vocabulary, shape (n, 3); no attempts, no problem.
-        baselines: as for :func:`calibrate`; ``None`` leaves the calibrated ones unchecked.
-        correct: the grader's view, bool, shape (n,); ``None`` leaves "one label for all" unchecked.
-        temperature: as for :func:`calibrate`.
-        mass_floor: below it the label mass P(A) + P(B) + P(C) of an attempt is low.
+    ``logprobs`` are under the full vocabulary, shape (n, 3); without attempts there is no problem.
+    ``baselines`` and ``temperature`` are as for :func:`calibrate`, and ``None`` leaves the
+    calibrated ones unchecked; ``correct``, bool, shape (n,), is the grader's view, and ``None``
+    leaves "one label for all" unchecked. A label mass P(A) + P(B) + P(C) below ``mass_floor`` is
+    low.
 
     Raises ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of
     range.

@@ -26,9 +26,8 @@ _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF
 def write(sources: Sequence[Weights], file: Path, out: Path) -> Iterator[int]:
     """Write the mean of checkpoints, oldest first, as it is in one `file` of the newest of them.
 
-    Its header is kept: dtypes, shapes, order of tensors. Yields the bytes of each block.
-
-    Raises UserError: whole numbers that differ, or a mean that is no number.
+    Its header is kept: dtypes, shapes, order of tensors. Yields the bytes of each block. Raises
+    UserError: whole numbers that differ, or a mean that is no number.
     """
     with file.open("rb") as newest, out.open("wb") as mean:
         mean.write(length := newest.read(8))

@@ -30,9 +30,7 @@ def run(name: str, plan: "StudyPlan", cohorts: "list[Cohort]") -> Result:
     """Make one study.
 
     `name` is one of `settings.STUDIES`, and `cohorts` are one per data set; `settings.SIMULATED`
-    look at none.
-
-    Raises UserError: the cohorts do not hold what the study needs.
+    look at none. Raises UserError: the cohorts do not hold what the study needs.
     """
     result: Result = import_module(f"pipeline.research.studies.{name}").study(plan, cohorts)
     return result

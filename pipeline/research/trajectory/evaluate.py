@@ -49,9 +49,7 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     """Run what is owed, model by model; merged weights are made just before.
 
     What runs lack, `lacking`, is brought up to date, and merged weights whose runs are complete are
-    deleted unless `keep` says otherwise.
-
-    Raises Unfinished: some runs failed, or one was stopped.
+    deleted unless `keep` says otherwise. Raises Unfinished: some runs failed, or one was stopped.
     """
 
     def owed_of(evaluations: Iterable[Evaluation]) -> list[Evaluation]:

@@ -125,9 +125,7 @@ def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Tr
     """The training runs that settings name, in the order named.
 
     `patterns` are folders or globs of checkpoints by training run, `sizes` those of the windows to
-    be merged.
-
-    Raises UserError: no checkpoint there, too few of them for a window, two of one name.
+    be merged. Raises UserError: no checkpoint there, too few of them for a window, two of one name.
     """
     trainings = []
     for name, of in patterns.items():

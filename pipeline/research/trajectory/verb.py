@@ -21,11 +21,9 @@ _PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # behind sta
 def run(asked: Settings, dry_run: bool = False) -> None:
     """Evaluate checkpoints and merged windows, and say how steadily scores follow training.
 
-    With `dry_run` show what would be evaluated, and write nothing.
-
-    Raises UserError: a setting, a checkpoint or a run folder cannot work; or runs were not
-    finished, with the exit status of the last of them. OSError: the folder of the results cannot be
-    made or written.
+    With `dry_run` show what would be evaluated, and write nothing. Raises UserError: a setting, a
+    checkpoint or a run folder cannot work; or runs were not finished, with the exit status of the
+    last of them. OSError: the folder of the results cannot be made or written.
     """
     with collected() as warnings:
         planned = plan.make(asked)
