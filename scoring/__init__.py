@@ -97,6 +97,8 @@ from scoring.ranking.compare import compare as compare
 from scoring.ranking.compare import compare_scores as compare_scores
 from scoring.ranking.compare import paired_questions as paired_questions
 from scoring.ranking.compare import pairwise_z as pairwise_z
+from scoring.ranking.equivalence import Equivalence as Equivalence
+from scoring.ranking.equivalence import equivalence as equivalence
 from scoring.ranking.planning import TrialPlan as TrialPlan
 from scoring.ranking.planning import trials_for_width as trials_for_width
 from scoring.ranking.planning import trials_to_separate as trials_to_separate

@@ -22,7 +22,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from pipeline.display import style
-from pipeline.plots import bars, calibration, convergence, leaderboard, trials
+from pipeline.plots import bars, calibration, convergence, equivalence, leaderboard, trials
 from pipeline.plots.lines import Curve
 
 HOSTILE = ["$x_1$", "a_b%", "_hidden", "<script>&", r"\frac{1}{2}", "line\nbreak"]
@@ -128,6 +128,14 @@ def some_categories(models: int, questions: int) -> Figure:
     return bars.category_shares("categories", parts, counts, range(8), ids)
 
 
+def two_runs(models: int, questions: int) -> Figure:
+    rng = np.random.default_rng(models)
+    a = rng.random(questions)
+    gaps = rng.standard_t(2, 4000) / 50 if models == 2 else None
+    ends = (-0.7, 1.2), (-0.9, 1.4)
+    return equivalence.equivalence(REAL, 0.3, *ends, 1.0, (a, 1 - a), gaps, "undecided: A and B")
+
+
 FIGURES: dict[str, Callable[[int, int], Figure]] = {
     "forest": a_forest,
     "rank_lines": some_rank_lines,
@@ -145,6 +153,7 @@ FIGURES: dict[str, Callable[[int, int], Figure]] = {
         "P(A) of CompassVerifier-3B on aime25", TABLE
     ),
     "categories": some_categories,
+    "equivalence": two_runs,
 }
 SETTLED = {5: np.array([3.0, 3, 10, 80]), 20: np.ma.array([50, 60, 70], mask=[0, 1, 1])}
 
@@ -209,6 +218,15 @@ def test_names_are_text_and_never_formulas(name: str) -> None:
 def test_legends_show_labels_that_begin_with_an_underscore() -> None:
     figure = convergence.tau_curves([1, 2], {"_a": [0.1, 0.2], "$b$": [0.2, 0.3]})
     assert {"_a", "$b$"} <= set(texts(figure).split("\n"))
+
+
+def test_two_runs_are_drawn_beside_the_margin_with_every_token() -> None:
+    difference, _, tokens = two_runs(2, 9).axes
+    (point,) = difference.lines[1].get_xdata()
+    assert point == 0.3 and difference.patches[0].get_width() == 2
+    outer, inner = ([*line.get_segments()[0][:, 0]] for line in difference.collections)
+    assert (outer, inner) == ([-0.9, 1.4], [-0.7, 1.2])
+    assert sum(bar.get_height() for bar in tokens.patches) == 4000  # those beyond the ends, too
 
 
 def test_forest_draws_means_and_intervals_best_first() -> None:

@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}\n\n{_metrics_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = command_line.add_subparsers(dest="verb", metavar="VERB SETTING", title="verbs")
+    verbs = command_line.add_subparsers(dest="verb", metavar="VERB SETTINGS", title="verbs")
     for name, verb in VERBS.items():
         sub = verbs.add_parser(
             name,

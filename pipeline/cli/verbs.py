@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config import analysis, imports, merge, prr, trajectory
+from pipeline.config import analysis, equivalence, imports, merge, prr, trajectory
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.imports import RecordsConfig
 from pipeline.config.settings import RunConfig
@@ -255,5 +255,23 @@ prices.*       per million tokens: a prompt the first time, the same prompt agai
 metrics        such as pass@8,maj@8; avg and bayes are always there
 draws, seed    posterior draws behind the intervals, of this confidence
 greedy scores come from runs named like each run with "-greedy", where all of them have one""",
+    ),
+    "equivalence": Verb(
+        "pipeline.cohorts.equivalence:run",
+        "whether two ways of sampling one model are the same: another engine, version, precision",
+        settings=(equivalence.EquivalenceConfig,),
+        load=equivalence.load,
+        examples="""\
+  python -m pipeline equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
+      equivalent, different or undecided: is the difference in accuracy within a point, and what
+      does the second run's engine make of the first one's tokens
+  python -m pipeline equivalence runs/demo/a runs/demo/b margin=2
+      within two points; where that is undecided it says how many trials would decide
+  python -m pipeline equivalence runs/demo/a runs/demo/b replay=0
+      without an engine: accuracy and stored tokens only
+A and B       two run folders of the same questions (by hash)
+margin        points of accuracy that make no difference to you; choose it before you look
+replay        attempts of A that B's engine, as in B's config.yaml, is given; it needs B's model
+out           a folder for tables, JSON and picture (default _equivalence/A-B beside A)""",
     ),
 }

@@ -6,4 +6,7 @@ leaderboard.py  scores and ranks
 neighbours.py   which orders are settled, and what would settle the others
 rubrics.py      categories of all of them with one set of thresholds
 compare.py      the verb
+pair.py         two runs, trial by trial
+replay.py       the tokens of one in the other's engine
+equivalence.py  the verb: are the two the same
 """

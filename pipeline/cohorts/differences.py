@@ -46,7 +46,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
         for name, run in runs.items()
         if len(run.questions) > shared
     ]
-    unlike += _unlike("trials", trials)
+    unlike += unequal("trials", trials)
     for (name, run), of_run in zip(runs.items(), codes, strict=True):
         asked = shared * trials[name]
         if owed := asked - int((of_run != OWED).sum()):
@@ -58,7 +58,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     settings = {name: protocol(run) | _grading(run) for name, run in runs.items()}
     for key in dict.fromkeys(key for of_run in settings.values() for key in of_run):
         known = [name for name in runs if name not in unknown or not key.startswith("sampling.")]
-        unlike += _unlike(key, {name: settings[name].get(key, "not known") for name in known})
+        unlike += unequal(key, {name: settings[name].get(key, "not known") for name in known})
     return [*unlike, *_twice(runs, codes)]
 
 
@@ -68,7 +68,12 @@ def _grading(run: Run) -> dict[str, Any]:
     return {f"grading.{key}": value for key, value in grader.items() if key != "reasoning_end"}
 
 
-def _unlike(key: str, values: Mapping[str, Any]) -> list[str]:
+def unequal(key: str, values: Mapping[str, Any]) -> list[str]:
+    """A line where the values of a key, by the name of the run, are not all the same; else none.
+
+    >>> unequal("dtype", {"a": "bfloat16", "b": "float32"}), unequal("dtype", {"a": 1, "b": 1})
+    (['dtype: b float32; all others bfloat16'], [])
+    """
     groups: dict[str, list[str]] = defaultdict(list)
     for name, value in values.items():
         groups[_short(value)].append(name)

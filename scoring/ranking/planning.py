@@ -59,7 +59,7 @@ def trials_for_width(R: Outcomes, width: float, w: Weights = None, confidence: f
     target = check_positive(width, "width") / (2 * normal_quantile(confidence))
     unit = float(np.ptp(weights)) or 1.0  # in this unit squares cannot overflow
     variance = _expected_variance(counts, weights / unit)
-    trials = _smallest(lambda N: np.sqrt(variance(N)) <= target / unit)
+    trials = fewest_trials(lambda N: np.sqrt(variance(N)) <= target / unit)
     if np.isinf(trials).any():
         raise ValueError(f"width is {width!r}: more than 2^52 trials are needed, pass a larger one")
     return int(trials) if trials.ndim == 0 else trials.astype(np.int64)
@@ -107,7 +107,7 @@ def trials_to_separate(
         # Written without a quotient, which would be 0/0 for weights that are all equal.
         return (pulled > 0) & (pulled >= z * np.sqrt(variance_a(N) + variance_b(N)))
 
-    return TrialPlan(*(result(part) for part in _smallest(reached)))
+    return TrialPlan(*(result(part) for part in fewest_trials(reached)))
 
 
 def _expected_variance(counts: Ints, weights: Floats) -> Callable[[Floats], Floats]:
@@ -132,7 +132,7 @@ def _expected_variance(counts: Ints, weights: Floats) -> Callable[[Floats], Floa
     return at
 
 
-def _smallest(reached: Callable[[Floats], Bools]) -> Floats:
+def fewest_trials(reached: Callable[[Floats], Bools]) -> Floats:
     """Return the N from which on ``reached`` holds, at least 1; inf above ``MOST_TRIALS``.
 
     The first trials may widen the interval, where a prior with many categories of one weight is
