@@ -130,7 +130,7 @@ class _Worker:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
                     prompts = [row["prompt_token_ids"] for row in rows]
-                    with self.beat.awaiting():
+                    with self.beat.awaiting(heartbeat.silence_s(run.cfg.engine)):
                         values = engine.prompt_logprobs(prompts)
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs

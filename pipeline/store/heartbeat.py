@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from pipeline.base import engines
+from pipeline.config.settings import EngineConfig
 from pipeline.store import lease
 
 HEARTBEAT_S = 10.0
@@ -22,6 +24,16 @@ HUNG = 86  # exit status of a process whose engine does not answer
 PATIENCE_S = 3600.0
 SUFFIX = ".lease"
 FOLDER = "claims"  # in the run folder
+
+
+def silence_s(engine: EngineConfig) -> float:
+    """The longest that an engine may be silent: a server is asked again for as long as it is given.
+
+    >>> silence_s(EngineConfig("vllm")) == HANG_S < silence_s(EngineConfig("openai"))
+    True
+    """
+    served = engines.kind(engine.name).served
+    return HANG_S + served * (engine.patience_s + engine.timeout_s)
 
 
 class Watch:

@@ -88,7 +88,7 @@ class Asker:
                 if self.judge is None:
                     with watch.awaiting(heartbeat.LOAD_S):
                         self.judge = Judge(self.cfg, self.most)
-                with watch.awaiting():
+                with watch.awaiting(heartbeat.silence_s(self.cfg.engine)):
                     answer = self.judge.ask(candidates, watch.got_on)
                 yield key, answer
 

@@ -20,7 +20,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.replicas import devices
 from pipeline.replicas.process import Process
 from pipeline.store import workernames
-from pipeline.store.heartbeat import LOAD_S, Watch
+from pipeline.store.heartbeat import LOAD_S, Watch, silence_s
 from pipeline.store.runfolder import Run
 from pipeline.verify.judge import Answer
 from pipeline.verify.prompts import Candidate
@@ -61,7 +61,7 @@ class Replica(Process):
                 if self.engine is None:
                     with watch.awaiting(LOAD_S):
                         self.engine = self._told()
-                with watch.awaiting():
+                with watch.awaiting(silence_s(cfg.engine)):
                     pickle.dump(candidates, self.process.stdin)
                     self.process.stdin.flush()
                     while (told := self._told()) is None:
