@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Outcome, check_golds, extract, grade
+from verifiers.answers import symbolic
 from verifiers.answers.compare import compare
 from verifiers.answers.latex import MAX_CHARS, clean
 
@@ -171,16 +173,23 @@ def test_a_long_answer_equal_letter_by_letter_is_correct() -> None:
 def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
     tower, fine = ("9x", r"9^{9^{9^9}}x"), ("x^2-1", "(x-1)(x+1)")
     start = time.monotonic()
-    outcomes = outcomes_of([tower, fine], workers=1, timeout_s=3)
+    outcomes = outcomes_of([tower, fine], workers=1, timeout_s=1)
     assert outcomes == {tower: "timeout", fine: "correct"}
     assert time.monotonic() - start < 60
 
 
-def test_memory_is_limited() -> None:
-    greedy, fine = ("5x", r"\binom{2^{40}}{2^{39}}x"), ("x^2-1", "(x-1)(x+1)")
-    outcomes = outcomes_of([greedy, fine], workers=1, timeout_s=3, memory_mb=800)
-    assert outcomes[greedy] in ("timeout", "unparsable")
-    assert outcomes[fine] == "correct"
+def _hungry(quarter: int) -> None:
+    bytearray(quarter)
+    symbolic.init_worker(memory_mb=800, plain=False)
+    with pytest.raises(MemoryError):
+        [bytearray(quarter) for _ in range(4)]
+
+
+def test_memory_of_a_worker_is_limited() -> None:
+    child = multiprocessing.get_context("fork").Process(target=_hungry, args=(2**28,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -239,21 +248,20 @@ def test_oracle_agreement() -> None:
     assert sum(right) >= 123  # plain math_verify 0.9.0 with antlr 4.13: 111
 
 
-def test_hostile_answers_are_all_answered() -> None:
+# Of processor time: some answers take all that they are given.
+@pytest.mark.parametrize("timeout_s", [0.5, pytest.param(2, marks=pytest.mark.soak)])
+def test_hostile_answers_are_all_answered(timeout_s: float) -> None:
     rows = read_examples("hostile_examples.jsonl.gz")
-    outcomes = outcome_of(rows, timeout_s=2)
-    false_accepts = [
+    equal = [row for row in rows if row["expected"]]
+    others = [row for row in rows if not row["expected"]]
+    missed = {
         row["name"]
-        for row, outcome in zip(rows, outcomes, strict=True)
-        if row["expected"] is False and outcome == "correct"
-    ]
-    assert false_accepts == []
-    missed = [
-        row["name"]
-        for row, outcome in zip(rows, outcomes, strict=True)
-        if row["expected"] and outcome != "correct"
-    ]
-    assert set(missed) <= {"fact_ratio"}  # needs a look at factorials before they are computed
+        for row, outcome in zip(equal, outcome_of(equal, timeout_s=2), strict=True)
+        if outcome != "correct"
+    }
+    assert missed <= {"fact_ratio"}  # needs a look at factorials before they are computed
+    for row, outcome in zip(others, outcome_of(others, timeout_s), strict=True):
+        assert not (row["expected"] is False and outcome == "correct"), row["name"]
 
 
 def test_contest_golds_can_be_graded() -> None:
