@@ -25,6 +25,7 @@ from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 from pipeline.generate.stage import generate
 from pipeline.prepare.stage import prepare
+from pipeline.replicas import sizing
 from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
 
@@ -163,6 +164,7 @@ class Stage:
         self.base = Run(run_config(self.args, folder / "prepared"))
         prepare(self.base)
         self.questions = self.base.questions
+        self.base = Run(sizing.alone(self.base.cfg, self.questions))
         longest = max(len(q["prompt_token_ids"]) + q["max_tokens"] for q in self.questions)
         out.print(f"loading {self.base.cfg.model.name} ...")
         began = time.perf_counter()

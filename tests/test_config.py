@@ -145,7 +145,7 @@ def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_argument
     on_gpus = ["model.engine_args.quantization=fp8", "engine.args.block_size=32"]
     on_gpus += ["engine.tensor_parallel_size=4", "engine.replicas=2", "engine.in_flight=9"]
     on_gpus += ["engine.gpu_memory_utilization=0.5", "verifier.batch_size=7"]
-    plain = EngineConfig("vllm", batch_size=7, gpu_memory_utilization=0.5)
+    plain = EngineConfig("vllm", batch_size=7, gpu_memory_utilization=0.5, replicas=1)
     assert asdict(verifier_engine(compose.load(on_gpus))) == asdict(plain)
     own = ["verifier.engine.tensor_parallel_size=2", "verifier.engine.args.quantization=fp8"]
     own += ["verifier.engine.gpu_memory_utilization=0.8"]
@@ -262,7 +262,10 @@ BAD = [
     ("sampling.top_p=0", ["sampling.top_p=0", "above 0 and at most 1"]),
     ("sampling.top_k=0", ["sampling.top_k=0", "at least 1", "null"]),
     ("sampling.logprobs=maybe", ["sampling.logprobs", "maybe", "bool"]),
-    ("engine.batch_size=0", ["engine.batch_size=0"]),
+    ("engine.batch_size=0", ["engine.batch_size=0", "at least 1, or auto"]),
+    ("engine.batch_size=2.5", ["engine.batch_size=2.5", "a whole number"]),
+    ("engine.replicas=all", ["engine.replicas=all", "at least 1, or auto"]),
+    ("engine.tensor_parallel_size=null", ["engine.tensor_parallel_size", "or auto"]),
     ("engine.gpu_memory_utilization=1.5", ["engine.gpu_memory_utilization=1.5"]),
     ("engine.device=cpu", ["engine.device=cpu", "engine=transformers"]),
     ("engine.name=sglang", ["engine.name=sglang", "vllm"]),

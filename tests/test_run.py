@@ -214,7 +214,7 @@ from pipeline.config import compose as config
 from pipeline.engines import Request
 
 if __name__ == "__main__":
-    cfg = config.load([])
+    cfg = config.load(["engine.batch_size=256"])
     requests = [Request("q", i, [5, 6, 7, 8], 20, i) for i in range(40)]
     for _ in range(2):
         engine = engines.load(cfg, longest=200)

@@ -181,6 +181,8 @@ def test_engines_fill_the_gpus_of_a_task(
         (["cluster.gpus=8", "engine.replicas=1"], 1),
         (["cluster.gpus=0", "engine.replicas=2"], 2),
         (["cluster.gpus=0"], 1),
+        (["cluster.gpus=8", "engine.tensor_parallel_size=auto"], "auto"),  # known in the task
+        (["cluster.gpus=8", "engine.tensor_parallel_size=auto", "engine.replicas=2"], 2),
     ):
         assert main(_demo(tmp_path, *settings, "--dry-run")) == 0
         assert f"\nreplicas=({engines}) #" in capsys.readouterr().out
@@ -273,7 +275,8 @@ def test_folders_of_runs_keep_their_settings(
         assert [cfg.run_dir for cfg in cfgs] == [f"{runs}/a", f"{runs}/b"]
         assert {(c.cluster.setup, c.cluster.gpus) for c in cfgs} == {("module load x", 8)}
     [cfg] = _configurations([f"{runs}/a", "cluster=default", "cluster.gpus=4"])
-    assert (cfg.cluster.setup, cfg.cluster.gpus, cfg.engine.replicas) == ("", 4, 4)
+    assert (cfg.cluster.setup, cfg.cluster.gpus, scripts.replicas(cfg)) == ("", 4, 4)
+    assert cfg.engine.replicas == "auto"  # in the folder: it may go on anywhere
     [cfg] = _configurations([f"{runs}/a", "cluster.gpus=2", "engine.replicas=1"])
     assert (cfg.cluster.setup, cfg.engine.replicas) == ("module load x", 1)
     assert main(["submit", str(runs / "_grading"), "--dry-run"]) == 2

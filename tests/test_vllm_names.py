@@ -55,7 +55,7 @@ def test_every_argument_of_the_engine_is_in_the_table(tiny_model: Path, on_cpu: 
     from pipeline.engines.vllm import VllmEngine
 
     engine: Any = VllmEngine.__new__(VllmEngine)
-    engine.cfg, engine.on_cpu = compose.load([]), on_cpu
+    engine.cfg, engine.on_cpu = compose.load(["engine.batch_size=8"]), on_cpu
     known = vllm_names.PARAMETERS["vllm.engine.arg_utils:EngineArgs"]
     assert set(engine._arguments(100)) <= {*known}
 

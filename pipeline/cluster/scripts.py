@@ -9,9 +9,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from pipeline.base import engines
 from pipeline.base.places import ROOT
 from pipeline.config import cluster as settings
 from pipeline.config import overrides
+from pipeline.config.checks import AUTO
+from pipeline.config.settings import RunConfig
 from pipeline.store.runfolder import Run
 
 TEMPLATE = ROOT / "slurm" / "array.sbatch"
@@ -71,7 +74,7 @@ def render(submission: Submission, kind: str) -> str:
         kind=kind,
         tasks=submission.tasks(kind),
         runs=[str(absolute(run)) for run in runs],
-        replicas=[run.cfg.engine.replicas for run in runs],
+        replicas=[replicas(run.cfg) for run in runs],
         stages=[stage for stage in _LATER if stage in submission.runs[0].cfg.stages],
         out=overrides.quoted(str(submission.out)),
         folder=str(submission.folder),
@@ -82,6 +85,20 @@ def render(submission: Submission, kind: str) -> str:
         starts=STARTS,
         **_resources(submission, kind),
     )
+
+
+def replicas(cfg: RunConfig) -> Any:
+    """`engine.replicas` of a task: as many as its GPUs have room for, unless there is a number.
+
+    AUTO where only the task can know, from its GPUs' memory, how many GPUs an engine needs.
+    """
+    engine = cfg.engine
+    if engine.replicas != AUTO:
+        return engine.replicas
+    if engines.kind(engine.name).served:
+        return 1
+    size = engine.tensor_parallel_size
+    return AUTO if size == AUTO else max(1, cfg.cluster.gpus // size)
 
 
 def _resources(submission: Submission, kind: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic
+from pipeline.base import atomic, engines
 from pipeline.base.console import note, results
 from pipeline.base.environment import describe
 from pipeline.base.errors import UserError
@@ -24,6 +24,7 @@ from pipeline.cluster import jobs, scripts
 from pipeline.cluster.client import ask
 from pipeline.cluster.scripts import Submission
 from pipeline.config import compose, overrides, sweep
+from pipeline.config.checks import AUTO
 from pipeline.config.settings import RunConfig
 from pipeline.display.table import Column, Table, show
 from pipeline.prepare import questions_table, stage
@@ -99,14 +100,15 @@ def _place_engines(cfg: RunConfig, fixed: bool) -> None:
     """As many engines as fill the GPUs of a task, unless the user said how many."""
     engine, gpus = cfg.engine, cfg.cluster.gpus
     size = engine.tensor_parallel_size
-    if not fixed:
-        engine.replicas = max(1, gpus // size)
-    used = engine.replicas * size
-    if gpus and (used > gpus or (used < gpus and not fixed)):
-        raise UserError(
-            f"cluster.gpus={gpus}: {cfg.model.name} with engine.tensor_parallel_size={size} and"
-            f" engine.replicas={engine.replicas} takes {used}; change one of the three"
-        )
+    if not fixed:  # a number in a folder is that of another machine
+        engine.replicas = AUTO
+    if size != AUTO and gpus and not engines.kind(engine.name).served:
+        used = scripts.replicas(cfg) * size
+        if used > gpus or (used < gpus and not fixed):
+            raise UserError(
+                f"cluster.gpus={gpus}: {cfg.model.name} with engine.tensor_parallel_size={size} and"
+                f" engine.replicas={scripts.replicas(cfg)} takes {used}; change one of the three"
+            )
     judge = cfg.verifier.engine
     size, used = judge.tensor_parallel_size, judge.replicas * judge.tensor_parallel_size
     if gpus and used > gpus and cfg.verifier.id is not None:

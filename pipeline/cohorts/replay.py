@@ -10,6 +10,7 @@ from pipeline import engines
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError, one_line
 from pipeline.cohorts.pair import Floats, Ints, Pair
+from pipeline.replicas import sizing
 from pipeline.store import rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
@@ -59,7 +60,8 @@ def replay(pair: Pair, most: int) -> Replay:
     name = run_b.cfg.engine.name
     note(f"loading {run_b.cfg.model.name} with {name} as in {run_b.path} ...")
     try:
-        engine = engines.load(run_b.cfg, room + 1, run_b.questions)
+        cfg = sizing.alone(run_b.cfg, run_b.questions)
+        engine = engines.load(cfg, room + 1, run_b.questions)
     except UserError as error:
         raise type(error)(f"{error}; {OUT}") from error
     described, seen = engine.describe(), []

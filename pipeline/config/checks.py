@@ -10,18 +10,24 @@ from omegaconf import MISSING
 from pipeline.base.errors import UserError
 
 Config = TypeVar("Config")
+Auto = Any  # of a field: a whole number, or AUTO until the machine and the model are known
+AUTO = "auto"
 
 
 def limited(
-    default: Any = MISSING, within: str = "", one_of: Sequence[str] = (), named: bool = False
+    default: Any = MISSING,
+    within: str = "",
+    one_of: Sequence[str] = (),
+    named: bool = False,
+    auto: bool = False,
 ) -> Any:
     """A field of a settings dataclass, as `dataclasses.field`; of a list every element counts.
 
     `within` is an interval such as "(0, 1]" or "[1, inf)", which None passes, and `one_of` are the
-    texts it may be; where it is `named` a blank text is none, as of a file's name. A `default` that
-    is a list is copied.
+    texts it may be; where it is `named` a blank text is none, as of a file's name; with `auto` it
+    is a whole number or AUTO. A `default` that is a list is copied.
     """
-    limits = {"within": within, "one_of": tuple(one_of), "named": named}
+    limits = {"within": within, "one_of": tuple(one_of), "named": named, "auto": auto}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=limits)
     return field(default=default, metadata=limits)
@@ -55,21 +61,33 @@ def _problems(cfg: Any, prefix: str = "") -> Iterator[str]:
             yield from _problems(value, f"{prefix}{f.name}.")
             continue
         for part in value if isinstance(value, list) else [value]:
-            if part is not None and (why := _outside(part, **f.metadata)):
+            typed = part is not None or f.metadata.get("auto")  # of any other, null has a type
+            if typed and (why := _outside(part, **f.metadata)):
                 or_null = ", or be null" if type(None) in get_args(f.type) else ""
                 yield f"{prefix}{f.name}={value}: {why}{or_null}"
     if hasattr(cfg, "problems"):
         yield from (f"{prefix}{line}" for line in cfg.problems())
 
 
-def _outside(value: Any, within: str = "", one_of: Sequence[str] = (), named: bool = False) -> str:
+def _outside(
+    value: Any,
+    within: str = "",
+    one_of: Sequence[str] = (),
+    named: bool = False,
+    auto: bool = False,
+) -> str:
     """Why a value is none; empty where it is one.
 
     >>> _outside(1.0, "(0, 1]"), _outside(0, "(0, 1]"), _outside(float("inf"), "[0, inf)")
     ('', 'must be above 0 and at most 1', 'must be at least 0')
     >>> _outside("vlm", one_of=("vllm", "transformers"))
     'must be vllm or transformers (did you mean vllm?)'
+    >>> _outside("auto", "[1, inf)", auto=True), _outside("all", "[1, inf)", auto=True)
+    ('', 'must be a whole number, at least 1, or auto')
     """
+    if auto and (value == AUTO or type(value) is not int or _outside(value, within)):
+        least = within[1:].split(", ")[0]
+        return "" if value == AUTO else f"must be a whole number, at least {least}, or auto"
     if one_of and value not in one_of:
         near = difflib.get_close_matches(str(value), one_of, n=1)
         return f"must be {' or '.join(one_of)}" + (f" (did you mean {near[0]}?)" if near else "")

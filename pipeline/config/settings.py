@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from omegaconf import MISSING
 
 from pipeline.base.engines import KINDS, kind
-from pipeline.config.checks import limited
+from pipeline.config.checks import AUTO, Auto, limited
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.scoring import PriorConfig, RubricConfig, ScoringConfig, ThresholdsConfig
 from verifiers import Conventions, Policy
@@ -144,12 +144,14 @@ class EngineConfig:
     key = "engine"  # where these settings stand, for messages
     lighter = "sampling.max_tokens or engine.batch_size"  # settings: lower, they take less memory
     name: str = limited(one_of=tuple(KINDS))
-    batch_size: int = limited(256, "[1, inf)")  # sequences that run at once
+    # Sequences that run at once; auto: 256, or as many as a GPU's cache has room for.
+    batch_size: Auto = limited(256, "[1, inf)", auto=True)
     # Requests with the engine; vLLM only, default three batches.
     in_flight: int | None = limited(None, "[1, inf)")
-    # Processes that share the run, each with GPUs of its own (data parallel).
-    replicas: int = limited(1, "[1, inf)")
-    tensor_parallel_size: int = limited(1, "[1, inf)")  # GPUs of one replica
+    # Processes that share the run, each with GPUs of its own (data parallel); auto: all GPUs work.
+    replicas: Auto = limited(AUTO, "[1, inf)", auto=True)
+    # GPUs of one replica; auto: as few as the model fits.
+    tensor_parallel_size: Auto = limited(1, "[1, inf)", auto=True)
     gpu_memory_utilization: float = limited(0.9, "(0, 1]")
     # vLLM's kernels whose results do not depend on the batch; GPUs only, and slower.
     batch_invariant: bool = False
@@ -178,9 +180,9 @@ class EngineConfig:
             yield f"url={self.url}: is for engine=openai; {self.name} loads the model itself"
         for url in self.url:
             yield from _bad_address(url)
-        if self.replicas > 1 and served:
+        if self.replicas not in (1, AUTO) and served:
             yield f"replicas={self.replicas}: one process asks a server as much as it can take"
-        if self.tensor_parallel_size > 1 and not kind(self.name).tensor_parallel:
+        if self.tensor_parallel_size not in (1, AUTO) and not kind(self.name).tensor_parallel:
             able = " or ".join(name for name, known in KINDS.items() if known.tensor_parallel)
             yield f"tensor_parallel_size={self.tensor_parallel_size}: needs {self.key}={able}"
         if self.device is not None and not kind(self.name).takes_device:

@@ -229,4 +229,4 @@ def _cache_bytes(cfg: RunConfig, longest: int) -> int:
     if per_token is None:
         return _GIB
     sequence = (-(-longest // _CPU_BLOCK) + 1) * _CPU_BLOCK * per_token
-    return max(sequence, min(2 * cfg.engine.batch_size * sequence, _GIB))
+    return max(sequence, min(2 * int(cfg.engine.batch_size) * sequence, _GIB))

@@ -5,6 +5,7 @@ from pipeline.base.errors import TryAgain
 from pipeline.generate.tidy import leave
 from pipeline.generate.worker import work
 from pipeline.prepare import served
+from pipeline.replicas import sizing
 from pipeline.store import heartbeat, runfolder, shards
 from pipeline.store.runfolder import Run
 
@@ -35,6 +36,7 @@ def generate(run: Run) -> bool:
         if (run.path / heartbeat.FOLDER).exists():
             leave(run)  # the last worker may have been killed
         return True
+    run = Run(sizing.settled(run.cfg, run.questions))
     if run.cfg.engine.replicas > 1:
         from pipeline.generate.supervise import supervise
 

@@ -65,7 +65,7 @@ def context(cfg: ModelConfig) -> int:
 
     Raises UserError: when neither `model.context` nor the model's own config says it.
     """
-    config = _config(cfg).get_text_config()
+    config = read_config(cfg).get_text_config()
     stated = (cfg.context, getattr(config, "max_position_embeddings", None))
     limits = [int(limit) for limit in stated if limit]
     if not limits:
@@ -77,7 +77,7 @@ def context(cfg: ModelConfig) -> int:
 
 def cache_bytes_per_token(cfg: ModelConfig) -> int | None:
     """Bytes of key-value cache that a token takes in 16 bits; None for what is no plain decoder."""
-    config = _config(cfg)
+    config = read_config(cfg)
     heads = getattr(config, "num_attention_heads", None)
     layers = getattr(config, "num_hidden_layers", None)
     if not heads or not layers:
@@ -96,7 +96,7 @@ def fingerprint(cfg: ModelConfig) -> str:
     """
     folder = Path(locate(cfg))
     if not folder.is_dir():
-        commit = getattr(_config(cfg), "_commit_hash", None)
+        commit = getattr(read_config(cfg), "_commit_hash", None)
         return f"{cfg.id}@{commit or cfg.revision or 'unknown'}"
     files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".json"))
     small = sum(p.stat().st_size for p in files) <= _HASH_WHOLE_UP_TO
@@ -113,7 +113,8 @@ def fingerprint(cfg: ModelConfig) -> str:
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
-def _config(cfg: ModelConfig) -> Any:
+def read_config(cfg: ModelConfig) -> Any:
+    """The model's own configuration, as transformers reads it."""
     return _read_config(cfg.key, cfg.id, cfg.revision, cfg.trust_remote_code)
 
 

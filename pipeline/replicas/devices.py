@@ -101,6 +101,39 @@ def visible_gpus(setting: str | None = None, listing: str | None = None) -> list
     return gpus
 
 
+def memory(gpus: Sequence[str], table: str | None = None, listing: str | None = None) -> int | None:
+    """Bytes of the smallest of some GPUs, named as by `visible_gpus`; None where one is not known.
+
+    Of parts of a GPU the listing names gigabytes, as in `1g.10gb`.
+
+    Args:
+        gpus: their names.
+        table: number, UUID and MiB of each, as nvidia-smi prints them; it is asked by default.
+        listing: as of `visible_gpus`.
+
+    >>> table = "0, GPU-5c9f, 143771\\n1, GPU-77aa, 81559\\n"
+    >>> [memory(gpus, table, "") for gpus in (["0"], ["0", "GPU-77"], ["2"], [])]
+    [150754820096, 85520809984, None, None]
+    >>> memory(["MIG-cc"], "", "  MIG 1g.10gb     Device  0: (UUID: MIG-cc)")
+    10000000000
+    """
+    query = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
+    table = _nvidia_smi(*query) if table is None else table
+    listing = _nvidia_smi() if listing is None else listing
+    known: dict[str, int] = {}
+    for number, uuid, mebibytes in re.findall(r"^(\d+), (\S+), (\d+)$", table, re.M):
+        known |= dict.fromkeys((number, uuid), int(mebibytes) << 20)
+    for gigabytes, uuid in re.findall(r"MIG \S*?(\d+)gb.*?\(UUID: (MIG-[^)]+)", listing):
+        known[uuid] = int(gigabytes) * 10**9
+    found = [[known[full] for full in known if _names(name, full)] for name in gpus]
+    return min((sizes[0] for sizes in found), default=None) if all(found) else None
+
+
+def _names(name: str, full: str) -> bool:
+    """Whether CUDA takes a name for this GPU: its number, or the beginning of its UUID."""
+    return name == full if name.isdigit() else full.startswith(name)
+
+
 def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
     """Split cores evenly, neighbours together; replicas beyond the cores share them.
 
@@ -151,9 +184,10 @@ def _place(core: int) -> list[int]:
     return place
 
 
-def _nvidia_smi() -> str:
+def _nvidia_smi(*options: str) -> str:
+    command = ["nvidia-smi", *(options or ["-L"])]
     try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout if done.returncode == 0 else ""

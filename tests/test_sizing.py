@@ -1,0 +1,184 @@
+"""What `auto` becomes on given GPUs: a program named nvidia-smi prints what the real one would."""
+
+import json
+import stat
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+
+from pipeline.base.errors import UserError
+from pipeline.config import compose
+from pipeline.config.settings import EngineConfig, ModelConfig, RunConfig
+from pipeline.prepare import models, sizes
+from pipeline.replicas import devices, sizing
+
+H200, H100 = 143771, 81559  # MiB
+# As Qwen's 32B: 64 layers with 8 key heads of 128, 61.0 GiB in 16 bits.
+LARGE: dict[str, Any] = {
+    "model_type": "qwen2",
+    "hidden_size": 5120,
+    "intermediate_size": 27648,
+    "num_attention_heads": 40,
+    "num_hidden_layers": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 40960,
+    "torch_dtype": "bfloat16",
+}
+ROWS = [{"prompt_token_ids": [0] * 200, "max_tokens": 32768}] * 2
+
+
+def machine(folder: Path, monkeypatch: pytest.MonkeyPatch, *mebibytes: int) -> None:
+    """GPUs of these sizes, and a vLLM that is built for them."""
+    listing = "".join(f"GPU {i}: NVIDIA (UUID: GPU-{i}a)\n" for i in range(len(mebibytes)))
+    table = "".join(f"{i}, GPU-{i}a, {size}\n" for i, size in enumerate(mebibytes))
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncase $1 in -L) echo '{listing}';; *) echo '{table}';; esac\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices.environment, "version", lambda name: None)
+
+
+def large(folder: Path, *settings: str, weights: int = 65_527_752_704, **more: Any) -> RunConfig:
+    """A folder with everything of a model but its weights, as `auto` in all places."""
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text(json.dumps(LARGE | more))
+    index = {"metadata": {"total_size": weights}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    auto = ["engine.tensor_parallel_size=auto", "engine.batch_size=auto", "engine.replicas=auto"]
+    return compose.load(["model=custom", f"model.id={model}", *auto, *settings])
+
+
+def numbers(engine: EngineConfig) -> tuple[Any, Any, Any]:
+    return engine.tensor_parallel_size, engine.batch_size, engine.replicas
+
+
+def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine(tmp_path, monkeypatch, H200)
+    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (1, 22, 1)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB of weights" in said
+    assert "62.3 GiB for the cache / 2.7 GiB an attempt (11,123 tokens" in said
+    assert "1 GPU, 1 worker" in said
+    machine(tmp_path, monkeypatch, *[H100] * 8)
+    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (2, 28, 4)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "engine.tensor_parallel_size=auto: 2, 2 × (79.6 GiB × 0.9 − 3 GiB)" in said
+    assert "8 GPUs, 4 workers of 2 GPUs each" in said
+
+
+def test_the_smallest_of_the_visible_gpus_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(tmp_path, monkeypatch, H200, H100, H200)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,2")
+    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (1, 22, 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (2, 28, 1)
+
+
+def test_what_is_given_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine(tmp_path, monkeypatch, *[H100] * 8)
+    given = ["engine.tensor_parallel_size=4", "engine.batch_size=7", "engine.replicas=1"]
+    assert numbers(sizing.settled(large(tmp_path, *given), ROWS).engine) == (4, 7, 1)
+    assert capsys.readouterr().err == ""
+    cfg = large(tmp_path, "engine.tensor_parallel_size=1")
+    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 2, 8)  # as it was asked for
+
+
+def test_a_small_model_runs_as_many_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(tmp_path, monkeypatch, *[H200] * 8)
+    cfg = large(tmp_path, weights=3 << 30, num_hidden_layers=28, num_key_value_heads=2)
+    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 256, 8)
+
+
+def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(tmp_path, monkeypatch, H100, H100)
+    with pytest.raises(UserError, match=r"does not fit 2 GPUs: 2 × \(79\.6 GiB.*372\.5 GiB of wei"):
+        sizing.settled(large(tmp_path, weights=400 * 10**9), ROWS)
+
+
+def test_where_something_is_not_known_nothing_is_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine(tmp_path, monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # and nvidia-smi knows neither
+    with pytest.raises(UserError, match="of the GPUs' memory is not known; give a number"):
+        sizing.settled(large(tmp_path), ROWS)
+    cfg = large(tmp_path, "engine.tensor_parallel_size=1")
+    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 256, 2)
+    assert "256, since the GPUs' memory is not known" in capsys.readouterr().err
+
+
+def test_on_a_cpu_and_with_a_server_there_is_one_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cfg = large(tmp_path, "engine=transformers", "engine.device=cpu", "engine.batch_size=64")
+    cfg.engine.tensor_parallel_size = 1
+    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 64, 1)
+    machine(tmp_path, monkeypatch, H200, H200)
+    served = ["engine=openai", "engine.url=http://host/v1", "engine.tensor_parallel_size=1"]
+    assert numbers(sizing.settled(compose.load(served), ROWS).engine) == (1, 256, 1)
+    named = ["engine=transformers", "engine.device=cuda:1"]
+    assert sizing.settled(compose.load(named), ROWS).engine.replicas == 1
+    assert "2 GPUs, 1 worker" in capsys.readouterr().err
+
+
+def test_the_demo_on_a_cpu_is_as_ever(tiny_model: Path) -> None:
+    cfg = sizing.settled(compose.load([]), ROWS)
+    assert devices.on_gpus(cfg) or numbers(cfg.engine) == (1, 256, 1)
+
+
+def test_weights_are_what_an_engine_holds(tmp_path: Path, tiny_model: Path) -> None:
+    stored = sum(path.stat().st_size for path in tiny_model.glob("*.safetensors"))
+    assert sizes.weights(compose.load([]).model) == stored
+    cfg = large(tmp_path, weights=1000, torch_dtype="float32").model
+    assert sizes.weights(cfg) == 500  # float32 on the disk, 16 bits in memory
+
+
+def test_where_only_the_hub_has_the_weights_its_list_of_files_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"a-1.safetensors": 600, "a-2.safetensors": 400, "original/a.bin": 7, "a.bin": 1000}
+    files = [{"rfilename": name, "size": size} for name, size in names.items()]
+    answer = json.dumps({"id": "a/b", "siblings": files}).encode()
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever).start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        cfg = ModelConfig(name="b", id="a/b")
+        assert sizes._largest(sizes._listed(cfg)) == 1000
+        server.shutdown()
+    assert sizes._listed(cfg) == {}  # no network
+
+
+def test_layers_with_a_window_hold_no_more_than_that(tmp_path: Path) -> None:
+    kinds = ["full_attention", "sliding_attention"] * 2
+    small = {"num_hidden_layers": 4, "layer_types": kinds, "sliding_window": 100}
+    cfg = large(tmp_path, **small, use_sliding_window=True).model
+    assert models.cache_bytes_per_token(cfg) == 4 * 4096
+    assert sizes.cache(cfg, 1000) == 4096 * (2 * 1000 + 2 * 100)
+    assert sizes.cache(cfg, 50) == 4096 * 4 * 50
