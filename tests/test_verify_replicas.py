@@ -19,7 +19,7 @@ from helpers import make_run
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.base.places import ROOT
 from pipeline.config import compose
-from pipeline.replicas import devices
+from pipeline.replicas import devices, sizing
 from pipeline.store import heartbeat, shards
 from pipeline.store.runfolder import Run
 from pipeline.verify import asker, replicas, stage
@@ -207,8 +207,11 @@ def test_what_is_said_of_devices_names_the_verifier(monkeypatch: pytest.MonkeyPa
 
     def shares(*overrides: str) -> list[dict[str, str]]:
         cfg = asker.as_model(compose.load(["engine.tensor_parallel_size=2", *overrides]))
+        cfg = sizing.settled(cfg, ())
         return [share.environment for share in devices.shares(cfg)]
 
-    assert shares(TWO) == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "5"}]
+    both = [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "5"}]
+    assert shares() == shares(TWO) == both
+    assert shares("verifier.engine.tensor_parallel_size=2") == [{"CUDA_VISIBLE_DEVICES": "4,5"}]
     with pytest.raises(UserError, match=r"set verifier\.engine\.replicas=2, or ask for 3 GPUs"):
         shares("verifier.engine.replicas=3")

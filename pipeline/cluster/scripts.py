@@ -101,13 +101,18 @@ def replicas(cfg: RunConfig) -> Any:
     return AUTO if size == AUTO else max(1, cfg.cluster.gpus // size)
 
 
+def judging(cfg: RunConfig) -> int:
+    """GPUs of a verify task: of one verifier, unless there is a number of them."""
+    judge = cfg.verifier.engine
+    return int(judge.tensor_parallel_size * (1 if judge.replicas == AUTO else judge.replicas))
+
+
 def _resources(submission: Submission, kind: str) -> dict[str, Any]:
     """What a job asks for; a verifier needs its GPUs, mostly one, and their part of the rest."""
     cluster = submission.runs[0].cfg.cluster
     with_gpus = kind in ("generate", "verify")
     job = cluster if with_gpus else cluster.cpu_jobs
-    judges = [run.cfg.verifier.engine for run in submission.of(kind)]
-    size = max((judge.replicas * judge.tensor_parallel_size for judge in judges), default=1)
+    size = max((judging(run.cfg) for run in submission.of(kind)), default=1)
     parts = max(1, cluster.gpus // size) if kind == "verify" else 1
     warn_s = cluster.warn_s if kind == "generate" else 0
     limit = settings.seconds(job.time or "") or 0

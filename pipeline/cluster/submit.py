@@ -110,7 +110,7 @@ def _place_engines(cfg: RunConfig, fixed: bool) -> None:
                 f" engine.replicas={scripts.replicas(cfg)} takes {used}; change one of the three"
             )
     judge = cfg.verifier.engine
-    size, used = judge.tensor_parallel_size, judge.replicas * judge.tensor_parallel_size
+    size, used = judge.tensor_parallel_size, scripts.judging(cfg)
     if gpus and used > gpus and cfg.verifier.id is not None:
         raise UserError(
             f"cluster.gpus={gpus}: verifier.engine.tensor_parallel_size={size} and"

@@ -242,7 +242,8 @@ class VerifierEngineConfig:
     url: list[str] = field(default_factory=list)
     served_name: str | None = None
     key_env: str | None = None
-    replicas: int = limited(1, "[1, inf)")  # processes that judge at once, with GPUs of their own
+    # Processes that judge at once, each with GPUs of its own; auto: all GPUs work.
+    replicas: Auto = limited(AUTO, "[1, inf)", auto=True)
     tensor_parallel_size: int = limited(1, "[1, inf)")  # GPUs of one replica
     gpu_memory_utilization: float | None = limited(None, "(0, 1]")
     device: str | None = None

@@ -10,6 +10,7 @@ from pipeline.base.console import fail, note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig, VerifierModel, verifier_engine
 from pipeline.prepare import models
+from pipeline.replicas import sizing
 from pipeline.store import heartbeat
 from pipeline.store.heartbeat import Watch
 from pipeline.store.runfolder import Run
@@ -43,7 +44,7 @@ class Asker:
     """
 
     def __init__(self, run: Run, cfg: RunConfig, longest: int) -> None:
-        self.run, self.cfg, self.asked = run, cfg, 0
+        self.run, self.cfg, self.asked = run, sizing.settled(cfg, ()), 0
         v, self.weights = cfg.verifier, models.fingerprint(cfg.model)
         if v.trust_remote_code:
             warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
@@ -57,8 +58,9 @@ class Asker:
         empty = (Candidate("", row["problem"], row["gold"], "", "") for row in run.questions)
         self.most = longest + max(len(fill(template, turn)[0].encode()) for turn in empty)
         self.judge: Judge | None = None
-        self.replicas = Replicas(run, cfg, self.most) if cfg.engine.replicas > 1 else None
-        how_many = f", {cfg.engine.replicas} replicas" if self.replicas else ""
+        n = self.cfg.engine.replicas
+        self.replicas = Replicas(run, self.cfg, self.most) if n > 1 else None
+        how_many = f", {n} replicas" if n > 1 else ""
         note(f"loading verifier {v.name} with {cfg.engine.name}{how_many} ...")
 
     def answers(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
