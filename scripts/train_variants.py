@@ -18,6 +18,7 @@ import hashlib
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,31 +127,16 @@ def make(
     """
     first = int(trunk.name.split("-")[-1])
     marks = [first + mark for mark in (*range(every, steps, every), steps)]
+    all_sorts, clean = partial(examples, SEED + 2), partial(clean_examples, SEED + 3)
     due: dict[str, list[Training]] = {}
     for name in dict.fromkeys(names):
         home, twin = out / "variants" / name, out / "variants" / f"{name}-tuned"
         checkpoints = {mark: home / f"step-{mark:04d}" for mark in marks}
-        variant = Training(
-            name,
-            trunk,
-            first,
-            SCHEDULES[name],
-            lambda: examples(SEED + 2),
-            steps,
-            every,
-            checkpoints,
-            home,
-        )
+        rate, falling = SCHEDULES[name], lambda t: 0.2 * (1 - t)
+        last = checkpoints[marks[-1]]
+        variant = Training(name, trunk, first, rate, all_sorts, steps, every, checkpoints, home)
         tuning = Training(
-            twin.name,
-            checkpoints[marks[-1]],
-            0,
-            lambda t: 0.2 * (1 - t),
-            lambda: clean_examples(SEED + 3),
-            tune_steps,
-            tune_steps,
-            {tune_steps: twin},
-            twin,
+            twin.name, last, 0, falling, clean, tune_steps, tune_steps, {tune_steps: twin}, twin
         )
         if not variant.complete():
             due[name] = [variant, tuning]

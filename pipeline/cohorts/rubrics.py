@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import scoring
 from pipeline.base.console import warn
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.scoring import RubricConfig
@@ -24,7 +24,7 @@ from pipeline.rubrics import categories as rubrics
 from pipeline.rubrics import categorize, variables
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics.rubric import Rubric, Unsound
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import rowkeys, runfolder
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 
@@ -205,7 +205,7 @@ def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
             if name in chosen.weights:
                 rubric = rubric_of.with_weights(rubric, chosen.weights[name])
         except ValueError as error:
-            raise UserError(f"rubric {name}, imported: {shards.first_line(error)}") from error
+            raise UserError(f"rubric {name}, imported: {one_line(error)}") from error
         codes = np.full(cohort.outcomes.shape, -1, np.int8)
         for i, (member, labels) in enumerate(zip(cohort.members, of_runs, strict=True)):
             table = labels[name].table

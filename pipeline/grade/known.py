@@ -18,7 +18,7 @@ import pyarrow as pa
 import verifiers
 from pipeline.base import environment
 from pipeline.base.console import warn
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.config.settings import RunConfig
 from pipeline.store import runfolder, shards, workernames
 from pipeline.store.columns import KNOWN_GRADES
@@ -161,7 +161,7 @@ def _load(folder: Path) -> dict[Pair, Grade]:
         try:
             rows = shards.read_table(path, KNOWN_GRADES)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            warn(f"{path}: unreadable, its grades are made again ({shards.first_line(error)})")
+            warn(f"{path}: unreadable, its grades are made again ({one_line(error)})")
             continue
         for row in rows:
             if row["outcome"] in _OUTCOMES and None not in row.values():

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.base.console import warn
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.imports import row as rows
 from pipeline.imports.plan import MOST_RECORDS
 from pipeline.imports.source import Records, Source, Troubles
-from pipeline.store import shards
 
 _NEAR = 32 << 20  # bytes of rows that are read together
 _MOST_ROWS = 2048
@@ -58,7 +57,7 @@ def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, pa.Sche
             with pq.ParquetFile(path) as file:
                 sound.append((path, file.schema_arrow, file.metadata.num_rows))
         except (pa.ArrowException, OSError, ValueError) as error:
-            why = f"{path.name} ({shards.first_line(error)})"
+            why = f"{path.name} ({one_line(error)})"
             troubles.add("damaged files skipped", why)
     if not sound:
         raise UserError(f"{source.path}: no Parquet file can be read: {why}; fetch it again")
@@ -96,7 +95,7 @@ def _batches(
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # a failing disk is no damage of the file
-                why = shards.first_line(error)
+                why = one_line(error)
                 place = f"{path.name}, {left} rows of group {group} ({why})"
                 troubles.add("damaged rows skipped", place, left)
                 yield left, None

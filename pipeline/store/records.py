@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.base.console import note, warn
+from pipeline.base.errors import one_line
 from pipeline.store import runfolder, shards
 
 _ROWS_PER_GROUP = 1 << 16  # of tables that are made again in seconds
@@ -43,7 +44,7 @@ def read(path: Path, columns: pa.Schema, key: str, verb: str) -> Recorded | None
     except FileNotFoundError:
         return None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        why = shards.first_line(error)
+        why = one_line(error)
         warn(f"{path}: unreadable, so not there; run `python -m pipeline {verb}` ({why})")
         return None
 

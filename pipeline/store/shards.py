@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.base import atomic, journal
+from pipeline.base.errors import one_line
 from pipeline.store import workernames
 from pipeline.store.columns import KEY
 
@@ -244,7 +245,7 @@ def read(
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         _raise_unless_damage(error)
-        damage.add(path, f"{path.name}: unreadable ({first_line(error)})")
+        damage.add(path, f"{path.name}: unreadable ({one_line(error)})")
         return
     kept = pa.schema([columns.field(name) for name in names])
     with file:
@@ -254,7 +255,7 @@ def read(
             except (pa.ArrowException, OSError, KeyError, ValueError) as error:
                 _raise_unless_damage(error)
                 rows = file.metadata.row_group(group).num_rows
-                damage.add(path, f"{path.name}: {rows} damaged rows ({first_line(error)})")
+                damage.add(path, f"{path.name}: {rows} damaged rows ({one_line(error)})")
                 continue
             yield from table.combine_chunks().to_batches()
 
@@ -272,11 +273,6 @@ def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBat
             seen.add(key)
             fresh.append(i)
     return batch if len(fresh) == batch.num_rows else batch.take(pa.array(fresh, pa.int64()))
-
-
-def first_line(error: BaseException) -> str:
-    """What went wrong, for a message of one line."""
-    return str(error).strip().split("\n")[0][:120]
 
 
 def read_table(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
