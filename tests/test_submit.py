@@ -80,6 +80,11 @@ def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
     assert {"--gres=gpu:8", "--cpus-per-task=96"} <= set(
         _directives(scripts.render(plan, "verify"))
     )
+    for run in plan.runs:
+        run.cfg.engine.name = "openai"  # a server has the model, and the verifier runs here
+    served = _directives(scripts.render(plan, "generate"))
+    assert "--partition=cpu" in served and not any("gpu" in line for line in served)
+    assert "--partition=gpu" in _directives(scripts.render(plan, "verify"))
     assert "--array=0-1" in _directives(texts["score"])
     assert not any("array" in line for line in _directives(texts["report"]))
     assert "srun --cpus-per-task=96 --time=1438 $LAUNCH" in texts["generate"]

@@ -14,7 +14,7 @@ from pipeline.base.places import ROOT
 from pipeline.config import cluster as settings
 from pipeline.config import overrides
 from pipeline.config.checks import AUTO
-from pipeline.config.settings import RunConfig
+from pipeline.config.settings import RunConfig, verifier_engine
 from pipeline.store.runfolder import Run
 
 TEMPLATE = ROOT / "slurm" / "array.sbatch"
@@ -107,13 +107,22 @@ def judging(cfg: RunConfig) -> int:
     return int(judge.tensor_parallel_size * (1 if judge.replicas == AUTO else judge.replicas))
 
 
+def _on_gpus(cfg: RunConfig, kind: str) -> bool:
+    """Whether a job runs a model, and not only asks a server for one."""
+    engine = {"generate": cfg.engine, "verify": verifier_engine(cfg)}.get(kind)
+    return engine is not None and not engines.kind(engine.name).served
+
+
 def _resources(submission: Submission, kind: str) -> dict[str, Any]:
-    """What a job asks for; a verifier needs its GPUs, mostly one, and their part of the rest."""
+    """What a job asks for; a verifier needs its GPUs, mostly one, and their part of the rest.
+
+    Where a server has the model a job is one of those without GPUs.
+    """
     cluster = submission.runs[0].cfg.cluster
-    with_gpus = kind in ("generate", "verify")
+    with_gpus = any(_on_gpus(run.cfg, kind) for run in submission.of(kind))
     job = cluster if with_gpus else cluster.cpu_jobs
     size = max((judging(run.cfg) for run in submission.of(kind)), default=1)
-    parts = max(1, cluster.gpus // size) if kind == "verify" else 1
+    parts = max(1, cluster.gpus // size) if kind == "verify" and with_gpus else 1
     warn_s = cluster.warn_s if kind == "generate" else 0
     limit = settings.seconds(job.time or "") or 0
     hung = min(_HUNG_S, warn_s // 2) or _HUNG_S
