@@ -62,11 +62,9 @@ def render(
 ) -> Rendered:
     """Render a chat with the tokenizer's own chat template, up to where the answer begins.
 
-    Args:
-        tokenizer: a Hugging Face tokenizer.
-        chat: turns as `turns` makes them.
-        template_kwargs: options of the template, such as ``{"enable_thinking": True}``.
-        date: an ISO date for templates that print today's, so that a prompt stays the same.
+    `chat` are turns as `turns` makes them, `template_kwargs` options of the template, such as
+    ``{"enable_thinking": True}``, and `date` is an ISO date for templates that print today's, so
+    that a prompt stays the same.
 
     Raises PromptError: when there is no chat template, or it refuses these turns.
     """

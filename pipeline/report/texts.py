@@ -76,11 +76,9 @@ def write_responses(
 ) -> list[int]:
     """Write the responses of a run.
 
-    Args:
-        keys: its K attempts.
-        answers: their K final answers, None without one.
-        stem: the path of the side files, without their number and ending.
-        trials: only the first so many of each question; None for all.
+    `answers` are the final ones of the K attempts, None without one, `stem` is the path of the side
+    files, without their number and ending, and of each question only the first so many `trials` are
+    written; None for all.
 
     Returns for each of the K attempts the number of its file, or -1. Raises OSError: the disk is
     full, or may not be written.

@@ -57,11 +57,9 @@ def settings(path: Path) -> dict[str, Any]:
 def begin(path: Path, record: dict[str, Any], aside: Callable[[dict[str, Any]], Path]) -> None:
     """Make a folder one of rows with these settings, which may be taken back, or are owed.
 
-    Args:
-        path: the record, in the table's folder.
-        record: its settings, or a mapping that has them under "settings".
-        aside: the folder in which rows of some settings are put aside. Where there is one already,
-            the rows in its way are the rest of a change that was interrupted, and dropped.
+    `record` are its settings, or a mapping that has them under "settings", and `aside` is the
+    folder in which rows of some settings are put aside. Where there is one already, the rows in its
+    way are the rest of a change that was interrupted, and dropped.
     """
     folder, asked, stored = path.parent, _settings(record), settings(path)
     if stored == asked:

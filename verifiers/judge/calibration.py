@@ -85,10 +85,9 @@ def baseline(
 ) -> Floats:
     """One baseline, log scale, not normalised, float64 (..., 3), from several content-free strings.
 
-    Args:
-        logprobs: log-probs under the full vocabulary, shape (strings, ..., 3), one string at least.
-        average: "probability" (of the strings, not normalised first) or "logit" (of log-probs);
-            docs/verifier.md says what speaks for each.
+    ``logprobs`` are under the full vocabulary, shape (strings, ..., 3), one string at least; the
+    ``average`` is of their probabilities, not normalised first, or of the log-probs ("logit"):
+    docs/verifier.md says what speaks for each.
 
     Source: arXiv 2102.09690, section 5.
 
