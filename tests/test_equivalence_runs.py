@@ -12,6 +12,7 @@ import pytest
 from forked import BATCH, TRIALS, Command, Forker
 from helpers import run_of
 
+from benchmarks.servers import Server
 from pipeline.base.errors import UserError
 from pipeline.cli import main
 from pipeline.cohorts import equivalence as verb
@@ -263,6 +264,17 @@ def test_replay_gives_the_log_probs_of_the_other_engine(whole_run: tuple[Path, s
     assert table[0]["mean"] == pytest.approx((found.logprobs_a - found.logprobs_b).mean())
     assert table[1]["mean"] == pytest.approx(kl_terms(found.logprobs_a, found.logprobs_b).mean())
     assert 0 < table[1]["mean"] < 0.01
+
+
+def test_a_server_replays_as_the_engine_in_this_process(
+    whole_run: tuple[Path, str], server: Server
+) -> None:
+    run = whole_run[0]
+    served = sibling(run, "served", "engine.name=openai", f"engine.url={server.url}")
+    found = verb.replay.replay(pair.load([str(run), str(served)]), 20)
+    assert found.engine["engine"] == "openai" and len(found.logprobs_a) > 200
+    np.testing.assert_allclose(found.logprobs_a, found.logprobs_b, atol=0.1)
+    assert kl_terms(found.logprobs_a, found.logprobs_b).mean() < 1e-4
 
 
 def int8(folder: Path, of: Path) -> Path:
