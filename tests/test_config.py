@@ -145,13 +145,13 @@ def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_argument
     on_gpus = ["model.engine_args.quantization=fp8", "engine.args.block_size=32"]
     on_gpus += ["engine.tensor_parallel_size=4", "engine.replicas=2", "engine.in_flight=9"]
     on_gpus += ["engine.gpu_memory_utilization=0.5", "verifier.batch_size=7"]
-    plain = EngineConfig("vllm", batch_size=7, gpu_memory_utilization=0.5, replicas=1)
+    plain = EngineConfig("vllm", batch_size=7, gpu_memory_utilization=0.5)
     assert asdict(verifier_engine(compose.load(on_gpus))) == asdict(plain)
     own = ["verifier.engine.tensor_parallel_size=2", "verifier.engine.args.quantization=fp8"]
     own += ["verifier.engine.gpu_memory_utilization=0.8"]
     found = verifier_engine(compose.load([*on_gpus, *own]))
     assert (found.tensor_parallel_size, found.gpu_memory_utilization) == (2, 0.8)
-    assert found.args == {"quantization": "fp8"} and found.replicas == 1
+    assert found.args == {"quantization": "fp8"} and found.replicas == "auto"
     # vLLM chooses its kernels once a process, in which both engines run.
     both = ["engine.batch_invariant=true"]
     assert verifier_engine(compose.load(both)).batch_invariant
