@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import subprocess
@@ -121,9 +122,21 @@ def reference_ranks(
     found: list[list[int] | None] = []
     with mpmath.workdps(DIGITS):
         for n in range(1, stack.shape[-1] + 1):
-            counts = stack[..., :n].sum(axis=-1).tolist()
-            found.append(None if n < first else ranks_of([score(cs, n) for cs in counts]))
+            counts = tuple(map(tuple, stack[..., :n].sum(axis=-1).tolist()))
+            found.append(None if n < first else ranks_at(score, counts, n))
     return found
+
+
+@functools.cache  # few counts, in many replicates
+def ranks_at(
+    score: Callable[[list[int], int], Any], counts: tuple[tuple[int, ...], ...], n: int
+) -> list[int]:
+    return ranks_of([score([*cs], n) for cs in counts])
+
+
+@functools.cache
+def tau_b(ranks: tuple[int, ...], gold: tuple[int, ...]) -> float:
+    return float(scipy.stats.kendalltau(ranks, gold, variant="b").statistic)
 
 
 def reference_point(trajectory: list[list[int] | None], gold: list[int]) -> int | None:
@@ -204,7 +217,7 @@ def assert_taus(
         for trajectory in ranks:
             at_n = trajectory[n]
             if at_n is not None:
-                taus.append(scipy.stats.kendalltau(at_n, gold, variant="b").statistic)
+                taus.append(tau_b(tuple(at_n), tuple(gold)))
         known = [tau for tau in taus if not math.isnan(tau)]
         assert curve.defined[n] == len(known)
         assert curve.undefined[n] == len(taus) - len(known)
