@@ -113,21 +113,31 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture
-def page(browser: Any, index_html: Path) -> Iterator[Any]:
-    """A page that fails the test on a console error, an exception or a request that is no file."""
-    context = browser.new_context(viewport={"width": 1200, "height": 800})
-    opened = context.new_page()
+@pytest.fixture(scope="module")
+def watched(browser: Any) -> tuple[Any, list[str]]:
+    """A page, and what is wrong in it: console errors, exceptions, requests that are no file."""
+    opened = browser.new_page()
     wrong: list[str] = []
     opened.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("request", lambda r: None if r.url.startswith("file:") else wrong.append(r.url))
+    return opened, wrong
+
+
+@pytest.fixture
+def page(watched: tuple[Any, list[str]], index_html: Path) -> Iterator[Any]:
+    """The report as in a new window, where nothing may go wrong."""
+    opened, wrong = watched
+    opened.set_viewport_size({"width": 1200, "height": 800})
+    opened.emulate_media(color_scheme="light")
+    opened.goto(index_html.as_uri())
+    opened.evaluate("localStorage.clear()")
+    opened.goto("about:blank")
+    wrong.clear()
     opened.goto(index_html.as_uri())
     yield opened
-    owned = opened.evaluate("window.owned")
-    context.close()
     assert not wrong
-    assert owned is None
+    assert opened.evaluate("window.owned") is None
 
 
 def go(page: Any, *parts: str | int) -> None:
@@ -539,27 +549,28 @@ def test_after_a_broken_address_everything_still_works(page: Any, index_html: Pa
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("value", ["{}", "null", "[]", '{"q":[0],"t":[0]}', None])
 def test_a_damaged_side_file_leaves_nothing_of_another(
-    browser: Any, index_html: Path, tmp_path: Path, value: str | None
+    browser: Any, index_html: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(index_html.parent, tmp_path / "out")
-    for ending in ("0-1", "0-0-0"):
-        [path] = (tmp_path / "out").glob(f"attempts/*/{ending}.js")
-        path.write_text("" if value is None else f'bayesReport("{ending}",{value});\n')
     page = browser.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
-    page.wait_for_selector("#attempt [role=alert]:has-text('0-0-0.js is damaged')")
-    assert page.locator("#list a").count() > 0
-    page.keyboard.press("m")
-    page.wait_for_selector("#attempt [role=alert]:has-text('0-1.js is damaged')")
-    assert page.locator("#list a").count() == 0
-    page.click("#filters button[type=reset]")
-    page.keyboard.press("j")
-    page.wait_for_selector("#pick-model option:nth-child(2):checked", state="attached")
-    assert not wrong
+    for value in ("{}", "null", "[]", '{"q":[0],"t":[0]}', None):
+        for ending in ("0-1", "0-0-0"):
+            [path] = (tmp_path / "out").glob(f"attempts/*/{ending}.js")
+            path.write_text("" if value is None else f'bayesReport("{ending}",{value});\n')
+        page.goto("about:blank")
+        page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
+        page.wait_for_selector("#attempt [role=alert]:has-text('0-0-0.js is damaged')")
+        assert page.locator("#list a").count() > 0
+        page.keyboard.press("m")
+        page.wait_for_selector("#attempt [role=alert]:has-text('0-1.js is damaged')")
+        assert page.locator("#list a").count() == 0
+        page.click("#filters button[type=reset]")
+        page.keyboard.press("j")
+        page.wait_for_selector("#pick-model option:nth-child(2):checked", state="attached")
+        assert not wrong, value
     page.close()
 
 
