@@ -987,14 +987,17 @@ def test_the_demo_from_checkpoints_to_a_page(
 
 
 def test_two_checkpoints_for_real(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The same with the engine that starts faster, and without merged weights."""
-    settings = [
-        "trajectory", "model=demo", "dataset=demo", "dataset.limit=2", "sampling.trials=4",
-        "sampling.max_tokens=8", "replicates=100", "verifier=none", "engine=transformers",
-        f"checkpoints={DEMO}/step-3[89]00", "merge=[]", "greedy=false",
+    """The same with the engine that starts faster, and without merged weights; one is there."""
+    run = [
+        "model=demo", "dataset=demo", "dataset.limit=2", "sampling.trials=4",
+        "sampling.max_tokens=8", "verifier=none", "engine=transformers",
     ]  # fmt: skip
-    assert main.main(settings) == 0
-    assert "evaluating 2 of 2: demo-step-3900, about" in capfd.readouterr().err
+    own = [f"checkpoints={DEMO}/step-3[89]00", "merge=[]", "greedy=false", "replicates=100"]
+    assert main.main(["run", *run, "model.checkpoint=step-3800", "rubric=exact-match"]) == 0
+    assert main.main(["trajectory", *run, *own]) == 0
+    told = capfd.readouterr().err
+    assert "2 runs in runs/demo, 1 finished, 1 owed" in told
+    assert "evaluating 2 of 2: demo-step-3900\n" in told
     saved = json.loads((place / "runs/demo/_trajectory/demo/trajectory.json").read_text())
     curve = one_of(saved["tables"]["curve"], metric="avg", step=3900)
     scores = json.loads((place / "runs/demo/demo-step-3900/scores.json").read_text())
