@@ -255,10 +255,8 @@ def _differences(both: Pair) -> list[str]:
         values = {name: getattr(of.cfg.model, key) for name, of in by_name.items()}
         lines += differences.unequal(f"model.{key}", values)
     made = {name: _made_by(both.runs[i]) for i, name in enumerate(both.names)}
-    for key in sorted({key for of in made.values() for key in of}):
-        lines += differences.unequal(
-            key, {name: of.get(key, "not known") for name, of in made.items()}
-        )
+    for key in sorted(set.intersection(*map(set, made.values()))):  # of one kind of engine: all
+        lines += differences.unequal(key, {name: of[key] for name, of in made.items()})
     return lines
 
 
