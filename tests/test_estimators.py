@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -239,9 +240,13 @@ def test_best_of_k_is_exact(data: st.DataObject) -> None:
         """Over all k and 2k categories of new attempts, with their Polya urn chances."""
         draws = range(len(nu))
 
+        @functools.cache
+        def of_counts(counts: tuple[int, ...]) -> Fraction:
+            ways = [rising(Fraction(n), count) for n, count in zip(nu, counts, strict=True)]
+            return math.prod(ways, start=Fraction(1)) / rising(Fraction(sum(nu)), sum(counts))
+
         def chance(attempts: tuple[int, ...]) -> Fraction:
-            ways = [rising(Fraction(nu[i]), attempts.count(i)) for i in draws]
-            return math.prod(ways, start=Fraction(1)) / rising(Fraction(sum(nu)), len(attempts))
+            return of_counts(tuple(map(attempts.count, draws)))
 
         first = second = Fraction(0)
         for attempts in itertools.product(draws, repeat=k):

@@ -30,6 +30,7 @@ from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from pipeline.store.runfolder import Run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 ROOT = Path(__file__).resolve().parent.parent
 QWEN, OSS = "Qwen/Qwen3-4B-Thinking-2507", "openai/gpt-oss-20b"
 

@@ -31,8 +31,8 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
-    install = ["--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), *install], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
     # Path files below a path file are not read: an editable install of this checkout stays out.
     lines = "\n".join(site.getsitepackages())
@@ -62,24 +62,33 @@ def test_the_wheel_installs_four_packages_and_nothing_else_at_top_level(wheel: P
         assert (f"pipeline/_files/{path}" if path.startswith("configs") else path) in names
 
 
+# Importing takes longer than any of the commands; prints their exit statuses.
+IN_ONE_PROCESS = """
+import sys
+from pipeline.cli.main import main
+print(*[main(line.split()) for line in sys.argv[1:]])
+"""
+
+
 def test_an_installed_command_works_from_any_folder(program: Path, tmp_path: Path) -> None:
     run_of(tmp_path / "runs", "tiny")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [program, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+    def command(*line: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
-    assert "qwen3-30b" in command("--help").stdout
-    preview = command("run", "model=demo", "dataset=demo", "--dry-run")
-    assert "questions: 30" in preview.stdout, preview.stderr
-    missing = command("run", "model.checkpoint=step-0300", "--dry-run")  # only four models travel
-    assert missing.returncode == 2
-    assert "step-0300" in missing.stderr and "step-3900" in missing.stderr
-    assert command("score", "runs/sums/tiny").returncode == 0
+    assert "qwen3-30b" in command(program, "--help").stdout
+    lines = [
+        "run model=demo dataset=demo --dry-run",
+        "run model.checkpoint=step-0300 --dry-run",  # only four models travel
+        "score runs/sums/tiny",
+        "report runs/sums/tiny",
+    ]
+    done = command(program.with_name("python"), "-c", IN_ONE_PROCESS, *lines)
+    assert done.stdout.splitlines()[-1] == "0 2 0 0", done.stderr
+    assert "questions: 30" in done.stdout
+    assert "step-0300" in done.stderr and "step-3900" in done.stderr
     assert json.loads((tmp_path / "runs/sums/tiny/scores.json").read_text())["attempts"] == 12
-    assert command("report", "runs/sums/tiny").returncode == 0
     assert (tmp_path / "runs/_report/index.html").is_file()
 
 

@@ -15,6 +15,7 @@ from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.quality import calibrated
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
 OUTCOME = {0: "1", 1: "0", 2: "-"}
 
@@ -55,7 +56,7 @@ def stored(run: Run, *columns: str) -> np.ndarray:
 
 
 def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
-    tmp_path: Path,
+    tmp_path: Path, drawn: None
 ) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
     calibrated(run)

@@ -33,6 +33,7 @@ from pipeline.verify import asker, stage, store, survey
 from pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from verifiers.judge.agreement import agreement
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 TEMPLATE = "Q: {question}\nGold: {gold}\n<Begin>\n{response}\n<The End>\nA, B or C?"
 TEXTS = {
     "q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}", "no box", r"\boxed{2}"],
