@@ -131,6 +131,9 @@ class Sleeper:
             yield None
         self.ended = time.monotonic()
 
+    def usage(self) -> dict[str, Any]:
+        return {}
+
     def describe(self) -> dict[str, Any]:
         """As :class:`pipeline.engines.Engine`."""
         return {"device": "cpu"}

@@ -92,6 +92,13 @@ class Engine(Protocol):
         `got_on` is called after every step, so that long work can be told from a hang.
         """
 
+    def usage(self) -> dict[str, Any]:
+        """What its scheduler says now; empty where there is none.
+
+        `running` and `waiting` sequences; shares of the key-value `cache` in use, and at most
+        (`cache_peak`); `preemptions`: sequences thrown out of the cache so far, computed again.
+        """
+
     def describe(self) -> dict[str, Any]:
         """Version, device and effective settings, for the record."""
 

@@ -241,6 +241,9 @@ class OpenAIEngine:
             raise first from None
         return [task.result() for task in tasks]
 
+    def usage(self) -> dict[str, Any]:
+        return {}
+
     def describe(self) -> dict[str, Any]:
         servers = [{k: v for k, v in found.items() if k != "reading"} for found in self.found]
         return {

@@ -164,6 +164,9 @@ class TransformersEngine:
             got_on()
         return values
 
+    def usage(self) -> dict[str, Any]:
+        return {}
+
     def describe(self) -> dict[str, Any]:
         return {
             "engine": "transformers",

@@ -41,7 +41,7 @@ class VllmEngine:
         with load_errors(cfg), tamed(), without("llvmlite.binding.ffi"):
             self.llm = vllm.LLM(**args)
         self.engine, self.tokenizer = self.llm.llm_engine, self.llm.get_tokenizer()
-        self.core = Core(self.engine.engine_core)
+        self.core = Core(self.engine)
         self.settings = {"vllm": vllm.__version__, "device": "cpu" if self.on_cpu else "gpu"}
         self.settings["batch_invariant"] = os.environ.get(BATCH_INVARIANT) == "1"
         self.settings |= {k: v for k, v in args.items() if isinstance(v, str | int | float | bool)}
@@ -66,7 +66,7 @@ class VllmEngine:
             "gpu_memory_utilization": cfg.engine.gpu_memory_utilization,
             "generation_config": "vllm",  # the model's own top_k and the like must not slip in
             "logprobs_mode": "raw_logprobs",
-            "disable_log_stats": True,  # statistics cost a CPU engine a tenth of its speed
+            "disable_log_stats": False,  # the scheduler's; see `vllm_core.Core`
             "stream_interval": _FIRST_AND_REST,
             "use_tqdm_on_load": False,
             "seed": 0,
@@ -206,6 +206,9 @@ class VllmEngine:
             outputs |= {output.request_id: output for output in self.engine.step()}
             got_on()
         return [outputs[str(place)] for place in range(len(prompts))]
+
+    def usage(self) -> dict[str, Any]:
+        return self.core.usage
 
     def describe(self) -> dict[str, Any]:
         return {"engine": "vllm", **self.settings, "variables": environment.variables("VLLM_")}

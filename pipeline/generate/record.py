@@ -83,9 +83,9 @@ class Session:
         where = {"question": request.question_id, "trial": request.trial}
         self.log("unfinished", **where, reason=reason, times=times)
 
-    def tick(self, state: str, in_flight: int, left: int) -> None:
+    def tick(self, state: str, in_flight: int, left: int, usage: dict[str, Any]) -> None:
         """Save the record every few seconds; call it often."""
-        self.record |= {"in_flight": in_flight, "left": left}
+        self.record |= {"in_flight": in_flight, "left": left, "usage": usage}
         if time.time() - self._saved > SAVE_S:
             self.save(state)
 

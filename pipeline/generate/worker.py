@@ -166,7 +166,7 @@ class _Worker:
             if self.stop.signal_number:
                 return
             state = "sampling" if self.flying else "waiting"
-            self.session.tick(state, len(self.flying), self.claims.left)
+            self.session.tick(state, len(self.flying), self.claims.left, engine.usage())
             self._show(meter)
 
     def _completions(self, engine: engines.Engine) -> Iterator[engines.Completion | None]:

@@ -97,7 +97,7 @@ def workers_table(workers: Sequence[Worker], wide: bool, most: int | None = None
     grid = Table(box=None, pad_edge=False)
     for name in ("worker on", "state"):
         grid.add_column(name, overflow="fold")
-    for name in ("attempts", "in flight", "tokens/s", "heard of"):
+    for name in ("attempts", "in flight", "cache", "tokens/s", "heard of"):
         grid.add_column(name, justify="right", overflow="fold")
     for worker in ordered[:most]:
         grid.add_row(
@@ -105,6 +105,7 @@ def workers_table(workers: Sequence[Worker], wide: bool, most: int | None = None
             Text(worker.state, style="red" if worker.state in ("dead", "failed") else ""),
             str(worker.attempts),
             str(worker.in_flight) if worker.alive else "",
+            _cache(worker),
             count(worker.tokens_per_s),
             f"{clock(max(0.0, now - worker.heard))} ago" if worker.heard else _UNKNOWN,
         )
@@ -112,6 +113,12 @@ def workers_table(workers: Sequence[Worker], wide: bool, most: int | None = None
     for state, number in rest.items():
         grid.add_row(Text(f"and {number} more"), Text(state))
     return grid
+
+
+def _cache(worker: Worker) -> str:
+    """How full the cache of a worker's engine is, and what did not fit into it."""
+    full = "" if worker.cache is None else f"{worker.cache:.0%}"
+    return f"{full}, {worker.preemptions} preempted" if full and worker.preemptions else full
 
 
 def _place(worker: Worker, wide: bool) -> str:
@@ -180,6 +187,11 @@ def _remarks(standings: Sequence[RunStanding]) -> list[str]:
         remarks.append(f"scores: the answers of {unread} attempts are still to be read")
     elif scored:
         remarks.append("scores are of the attempts that are done: short ones are done first")
+    if again := sum(worker.preemptions for s in standings for worker in s.alive):
+        remarks.append(
+            f"{again} preemptions: sequences thrown out of a full cache, to be computed again; a"
+            " smaller engine.batch_size avoids them"
+        )
     if jobs := by_state(standings):
         remarks.append(f"Slurm: {jobs}")
     return remarks

@@ -30,6 +30,8 @@ class Worker:
     attempts: int
     tokens: int
     tokens_per_s: float  # over its last minute while it lives, else over its life
+    cache: float | None  # share of the key-value cache in use; None unless its engine says so
+    preemptions: int  # sequences thrown out of the cache, and computed again
     in_flight: int  # attempts begun and not finished; 0 unless it is alive
     gpus: int
     gpu_s: float
@@ -88,6 +90,7 @@ def write_summary(run: Run) -> None:
         "attempts": sum(w.attempts for w in everyone),
         "completion_tokens": sum(w.tokens for w in everyone),
         "workers": len(everyone),
+        "preemptions": sum(w.preemptions for w in everyone),
         "workers_killed": sum(w.state == "dead" for w in everyone),
         "wall_s": round(sum(w.wall_s for w in everyone), 3),
         "gpu_hours": round(sum(w.gpu_s for w in everyone) / 3600, 4),
@@ -104,7 +107,7 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
     tokens, wall_s = record.get("completion_tokens", 0), record.get("wall_s", 0.0)
     rate = record.get("tokens_per_s") if alive else None
     updated = record.get("updated", 0.0)
-    slurm = record.get("slurm") or {}
+    slurm, usage = record.get("slurm") or {}, record.get("usage") or {}
     task = [str(slurm[key]) for key in ("job", "task") if slurm.get(key) is not None]
     state = record.get("state", "loading")
     if not alive and (state in _LIVING or not ended):
@@ -120,6 +123,8 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         attempts=record.get("attempts", 0),
         tokens=tokens,
         tokens_per_s=tokens / wall_s if rate is None and wall_s else rate or 0.0,
+        cache=usage.get("cache") if alive else None,
+        preemptions=usage.get("preemptions", 0),
         in_flight=record.get("in_flight", 0) if alive else 0,
         gpus=record.get("gpus", 0),
         gpu_s=record.get("gpu_s", 0.0),
