@@ -165,9 +165,9 @@ def _failure(url: str, response: httpx.Response, data: bytes, key: str) -> Excep
     status = response.status_code
     if status in _PASSING or status >= 500:
         return Later(f"HTTP {status}", _wait(response.headers.get("Retry-After")), status == 429)
-    words = _words(data) or response.reason_phrase
     if secret := key.removeprefix("Bearer "):
-        words = words.replace(secret, "[key]")
+        data = data.replace(secret.encode(), b"[key]")
+    words = _words(data).rstrip(".") or response.reason_phrase
     if status < 400:
         words = f"it is at {response.headers.get('Location', 'another place')[:_WORDS]}; use that"
     return Refused(f"{url}: HTTP {status}: {words}{_remedy(status)}", status, words)

@@ -11,13 +11,15 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pipeline.base.console import clock, note, warn
-from pipeline.base.errors import TryAgain
+from pipeline.base.errors import TryAgain, UserError
 from pipeline.config.settings import EngineConfig
 from pipeline.servers import http
 from pipeline.servers.http import Later
 
 LONGEST_PAUSE_S = 30.0  # between two tries, unless the server asks for a longer one
 _FIRST_PAUSE_S = 0.5
+_STEP_S = 0.1  # between two looks whether a server is ready
+_TRIAL_S = 5.0  # after a rest
 _LEAST_TRIES = 3
 _TELL_S = 60.0  # between two warnings of one reason
 
@@ -36,7 +38,8 @@ class Server:
         self.root = self.url.removesuffix("/v1")
         self.lanes = http.Lanes(url, key)
         self.outstanding = 0
-        self.failures = 0  # in a row
+        self.failures = 0  # in a row; what was under way at one of them failed with it
+        self.failed_at = 0.0  # monotonic
         self.rest_until = 0.0  # monotonic; before it nobody asks
 
     def address(self, path: str) -> str:
@@ -53,6 +56,13 @@ class Server:
         return self.root + path
 
 
+def _secret(variable: str) -> str | None:
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):  # httpx would show it with its complaint
+        raise UserError(f"{variable}: has characters that no key has")
+    return key or None
+
+
 class Pool:
     """Every server of `engine.url`, with at most `limit` requests under way in all.
 
@@ -63,7 +73,7 @@ class Pool:
 
     def __init__(self, cfg: EngineConfig) -> None:
         self.key = cfg.key  # of the settings
-        secret = os.environ.get(cfg.key_env) or None
+        secret = _secret(cfg.key_env)
         self.servers = [Server(url, secret, cfg.key) for url in cfg.url]
         self.patience_s, self.timeout_s = cfg.patience_s, cfg.timeout_s
         self.most = cfg.in_flight or cfg.batch_size
@@ -111,9 +121,10 @@ class Pool:
                     if self._answered < first:
                         raise TryAgain(self._silence(chosen, failure)) from error
                     raise GaveUp(failure.reason) from error
-                pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 10))
-                await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
-                continue
+                if server or len(self.servers) == 1 or failure.crowded:
+                    pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 10))
+                    await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
+                continue  # of several servers the one that failed rests, and another is asked
             self._succeeded(chosen)
             return answer
 
@@ -160,13 +171,22 @@ class Pool:
             await asyncio.sleep(min(left, 2.0))
 
     async def _free(self) -> Server:
-        """The server with the fewest requests of those that are not resting."""
+        """The server with the fewest requests of those that are not resting.
+
+        One that has failed gets one request after its rest, and others when that is answered or has
+        not failed for a while: an answer may take long, a failure comes soon.
+        """
         while True:
             now = time.monotonic()
-            awake = [s for s in self.servers if s.rest_until <= now]
-            if awake:
-                return min(awake, key=lambda s: s.outstanding)
-            await asyncio.sleep(min(s.rest_until for s in self.servers) - now)
+            ready = [s for s in self.servers if s.rest_until <= now]
+            if len(self.servers) > 1:
+                trial = now - _TRIAL_S
+                ready = [
+                    s for s in ready if not (s.failures and s.outstanding and s.rest_until > trial)
+                ]
+            if ready:
+                return min(ready, key=lambda s: s.outstanding)
+            await asyncio.sleep(_STEP_S)
 
     def _failed(self, server: Server, failure: Later, began: float) -> float:
         """Take note of a failure; the seconds that the server asks the request to wait."""
@@ -176,8 +196,8 @@ class Pool:
         if failure.crowded:
             if began >= self._narrowed:  # one reply to a crowd of 429s
                 self.limit, self._narrowed = max(1.0, self.limit / 2), now
-        else:
-            server.failures += 1
+        elif began >= server.failed_at:
+            server.failures, server.failed_at = server.failures + 1, now
         rest = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(server.failures - 1, 10))
         if len(self.servers) > 1 and server.failures:  # meanwhile the others are asked
             server.rest_until = now + max(rest, wait)
