@@ -175,5 +175,6 @@ def reference(whole_run: tuple[Path, str]) -> tuple[Path, Attempts]:
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """vLLM's own server with the embedded model; many at a time, as the engine of `reference`."""
     log = tmp_path_factory.mktemp("server") / "log"
-    with serving(tiny_model, log, "--max-num-seqs", BATCH.partition("=")[2]) as started:
+    many = ["--max-num-seqs", BATCH.partition("=")[2]]
+    with serving(tiny_model, log, *many, "--enable-scale-out") as started:
         yield started

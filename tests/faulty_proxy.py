@@ -50,11 +50,11 @@ def often(faults: Iterable[str], share: float, seed: int = 0) -> Plan:
     return plan
 
 
-def spread(faults: Iterable[str], times: int = 1, every: int = 2, seed: int = 0) -> Plan:
-    """Every fault so many times, in an order of chance, one at every so many requests."""
+def spread(faults: Iterable[str], times: int = 1, every: float = 2, seed: int = 0) -> Plan:
+    """Every fault so many times, in an order of chance, one for every so many requests."""
     order = [fault for fault in faults for _ in range(times)]
     random.Random(seed).shuffle(order)
-    return {number * every: fault for number, fault in enumerate(order)}.get
+    return {int(number * every): fault for number, fault in enumerate(order)}.get
 
 
 @dataclass
@@ -85,6 +85,7 @@ class Proxy:
     in_flight: int = 0  # forwarded, and not answered yet
     dropped: int = 0  # closed by the client before the end of the answer
     endless_bytes: int = 0
+    keys: set[str] = field(default_factory=set)  # that clients have sent
     hits: collections.Counter[str] = field(default_factory=collections.Counter)
     first: Answer | None = None
     latest: Answer | None = None
@@ -93,6 +94,14 @@ class Proxy:
     def url(self) -> str:
         """What `engine.url` takes."""
         return f"{self.address}/v1"
+
+    def reset(self, plan: Plan | None = None) -> None:
+        """Count from 0 again; without a plan nothing goes wrong."""
+        self.plan = plan or always(None)
+        self.posts = self.forwarded = self.dropped = self.endless_bytes = 0
+        self.first = self.latest = None
+        self.hits.clear()
+        self.keys.clear()
 
     def close(self) -> None:
         """Refuse connections and reset those that there are, until `open`."""
@@ -140,6 +149,7 @@ class Proxy:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
+        self.keys.add(request.headers.get("Authorization", ""))
         fault = None
         if request.method == "POST":
             self.posts += 1
@@ -231,6 +241,11 @@ def _status(code: int, retry_after: Callable[[], str] | None = None) -> Fault:
     return fault
 
 
+async def _quoting(exchange: Exchange) -> web.StreamResponse:
+    key = exchange.request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return web.json_response({"error": {"message": f"Incorrect API key: {key}"}}, status=401)
+
+
 def _ask(edit: Callable[[Body], Any]) -> Fault:
     """The answer to another question than the one that was asked."""
 
@@ -304,6 +319,12 @@ async def _drip(exchange: Exchange) -> web.StreamResponse:
         await head.write(answer.body[i : i + 64])
         await asyncio.sleep(0.001)
     return head
+
+
+async def _gone(exchange: Exchange) -> web.StreamResponse:
+    """The server is gone, until somebody opens it again."""
+    await exchange.proxy._close(everything=True)
+    return web.Response()
 
 
 async def _same(exchange: Exchange) -> web.StreamResponse:
@@ -384,9 +405,11 @@ PASSING: dict[str, Fault] = {
 FAULTS: dict[str, Fault] = {
     **ERRORS,
     **PASSING,
+    "401 with the key": _quoting,
     # Only a client that bounds time and memory comes back from these.
     "hang": _hang,
     "endless": _endless,
+    "gone": _gone,
     # These look like answers.
     "drip": _drip,  # and this one is
     "same": _same,

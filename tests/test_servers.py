@@ -1,18 +1,31 @@
 """A real server of OpenAI's protocol, and what is asked of it."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
+from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, spread
+from forked import BATCH, TRIALS, Attempts, Command, Forker, assert_whole, stored
 from helpers import ROOT
 
 from benchmarks.servers import Server, serving
+from pipeline.base.errors import TryAgain, UserError
+from pipeline.config import compose
+from pipeline.engines import Request
+from pipeline.engines.openai import OpenAIEngine
 
+ROUNDING = 0.05  # nats: bfloat16, in batches of other sizes
+QUICK = "from pipeline.servers import pool; pool._FIRST_PAUSE_S = 0.02"
 OWNER = """
 import sys, time
 from pathlib import Path
@@ -55,3 +68,368 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
 def test_the_server_is_the_one_that_was_asked_for(server: Server, tiny_model: Path) -> None:
     assert server.name in server.get("/v1/models") and str(tiny_model) in server.get("/v1/models")
     assert server.requests() == 0 and len(server.processes()) >= 2
+
+
+def command(
+    folder: Path,
+    forker: Forker,
+    url: str,
+    *more: str,
+    trials: int = TRIALS,
+    before: str = "",
+    **variables: str,
+) -> Command:
+    """Sampling from a server, with as many requests at a time as it has room for."""
+    settings = ["engine=openai", f"engine.url={url}", "engine.in_flight=32", "verifier=none"]
+    settings += [f"sampling.trials={trials}", "stages=[prepare,generate]", *more]
+    return Command(folder, forker, *settings, environment=variables, before=before)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(folder / "attempts").to_pylist()
+    return sorted(found, key=lambda row: (row["question_id"], row["trial"]))
+
+
+def assert_same_logprobs(here: Path, there: Path) -> None:
+    for a, b in zip(rows(here), rows(there), strict=True):
+        assert a["logprobs"] == pytest.approx(b["logprobs"], abs=ROUNDING)
+
+
+def findings(folder: Path) -> dict[str, Any]:
+    """What the probe found, as the manifest has it."""
+    [engine] = json.loads((folder / "manifest.json").read_text())["generated"]["engines"]
+    [found] = engine["servers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def until(condition: Callable[[], bool], running: Command) -> None:
+    while not condition():
+        assert running.alive(), running.text()[-3000:]
+        time.sleep(0.01)
+
+
+def silent(proxy: Proxy, server: Server) -> None:
+    """Returns when no request is left, neither on the way nor on the server."""
+    while proxy.in_flight or server.requests():
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def proxy(server: Server) -> Iterator[Proxy]:
+    with faulty(server.address) as made:
+        yield made
+
+
+@pytest.fixture
+def plain(proxy: Proxy) -> Proxy:
+    """The proxy with its counts at zero and no fault."""
+    proxy.reset()
+    return proxy
+
+
+@pytest.fixture(scope="module")
+def served(
+    server: Server, forker: Forker, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """A run on the server that nothing disturbed, and what it printed."""
+    folder = tmp_path_factory.mktemp("served") / "run"
+    return folder, command(folder, forker, server.url).finish()
+
+
+def test_token_ids_are_those_of_the_engine_in_this_process(
+    served: tuple[Path, str], reference: tuple[Path, Attempts]
+) -> None:
+    assert_whole(served[0], reference[1])
+    assert_same_logprobs(reference[0], served[0])
+    for a, b in zip(rows(reference[0]), rows(served[0]), strict=True):
+        assert (a["finish_reason"], a["prompt_tokens"]) == (b["finish_reason"], b["prompt_tokens"])
+        assert b["first_token"] is None and a["completion_tokens"] == b["completion_tokens"]
+    questions = [
+        pq.read_table(folder / "questions.parquet") for folder in (reference[0], served[0])
+    ]
+    for a, b in zip(*(table.to_pylist() for table in questions), strict=True):
+        assert a["prompt_token_ids"] == b["prompt_token_ids"]
+        assert a["prompt_logprobs"][1:] == pytest.approx(b["prompt_logprobs"][1:], abs=ROUNDING)
+
+
+@pytest.mark.soak
+def test_all_attempts_of_the_demo_are_the_same(
+    server: Server, forker: Forker, tmp_path: Path
+) -> None:
+    here = [BATCH, "sampling.trials=80", "stages=[prepare,generate]", "verifier=none"]
+    Command(tmp_path / "here", forker, *here).finish()
+    command(tmp_path / "there", forker, server.url, trials=80).finish()
+    expected = stored(tmp_path / "here")
+    assert len(expected) == 2400
+    assert_whole(tmp_path / "there", expected)
+
+
+def test_what_the_probe_found_is_recorded(served: tuple[Path, str], server: Server) -> None:
+    found = findings(served[0])
+    assert found["served_name"] == server.name and found["software"] == "vllm"
+    assert found["version"] in server.get("/version") and found["context"] == 8192
+    assert found["seeds"] and found["token_ids"] and found["logprobs"] and found["prompt_logprobs"]
+    assert found["named"] and found["not_taken"] == [] and found["replay"] < 0.05
+    assert "warning" not in served[1]
+
+
+# A fault of these is seen by the client whatever it is; others are only seen by a probe.
+SEEN = [*PASSING, "endless", "drip", "same", "swapped", "empty", "no token ids", "no log-probs"]
+
+
+def test_a_hundred_faults_lose_nothing_and_double_nothing(
+    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    times = -(-100 // len(SEEN))
+    plan = spread(SEEN, times, every=1.5)
+    plain.plan = lambda number: plan(number - 20)  # the probe has been before
+    run = command(tmp_path / "run", forker, plain.url, before=QUICK)
+    if run.wait() == 1:  # an attempt that has met three bad ends is left to the next command
+        assert "owed" in run.text()
+        run = command(tmp_path / "run", forker, plain.url)
+    run.finish()
+    assert plain.hits == {fault: times for fault in SEEN}
+    assert_whole(tmp_path / "run", reference[1])
+    assert_same_logprobs(reference[0], tmp_path / "run")
+    assert plain.endless_bytes < 64 << 20
+    silent(plain, server)
+
+
+@pytest.mark.parametrize("fault", [*list(ERRORS)[:2], pytest.param(None, marks=pytest.mark.soak)])
+def test_what_a_server_will_never_take_stops_the_run_with_its_words(
+    plain: Proxy,
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    tmp_path: Path,
+    fault: str | None,
+) -> None:
+    folder = tmp_path / "run"
+    for code in [fault] if fault else list(ERRORS):
+        plain.reset(at({55: code}))
+        stopped = command(folder, forker, plain.url)
+        assert stopped.wait() == 2, stopped.text()
+        assert f"HTTP {code}: the proxy says {code}" in stopped.text()
+        assert "Traceback" not in stopped.text()
+        kept = stored(folder)
+        assert kept.items() <= reference[1].items()
+        if len(kept) > 70:
+            shutil.rmtree(folder)
+    command(folder, forker, plain.url).finish()
+    assert_whole(folder, reference[1])
+
+
+@pytest.mark.soak
+def test_a_server_that_hangs_is_asked_again(
+    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    plain.plan = spread(["hang"], times=20, every=7)
+    command(tmp_path / "run", forker, plain.url, "engine.timeout_s=5").finish()
+    assert plain.hits["hang"] > 10
+    assert_whole(tmp_path / "run", reference[1])
+    silent(plain, server)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_leaves_no_request_on_the_server(
+    plain: Proxy, server: Server, forker: Forker, tmp_path: Path, number: int
+) -> None:
+    """Requests of 8,000 tokens, which nobody waits for."""
+    long = ["engine.args.ignore_eos=true", "sampling.max_tokens=8000"]
+    run = command(tmp_path / "run", forker, plain.url, *long)
+    until(lambda: server.requests() == 32, run)
+    run.signal(number)
+    assert run.wait() == (-number if number == signal.SIGKILL else 128 + number), run.text()
+    silent(plain, server)
+    assert plain.dropped == 32 and not stored(tmp_path / "run")
+    assert "Traceback" not in run.text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_goes_on(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int
+) -> None:
+    plain.plan = lambda posts: "hang" if posts >= 80 else None
+    run = command(tmp_path / "run", forker, plain.url)
+    until(lambda: plain.hits["hang"] > 0 and len(stored(tmp_path / "run")) > 0, run)
+    run.signal(number)
+    run.wait()
+    kept = stored(tmp_path / "run")
+    assert kept and kept.items() <= reference[1].items()
+    plain.plan = always(None)
+    command(tmp_path / "run", forker, plain.url).finish()
+    assert_whole(tmp_path / "run", reference[1])
+
+
+def test_the_key_is_nowhere(plain: Proxy, forker: Forker, tmp_path: Path) -> None:
+    key, folder = "sesame-3141592653589793", tmp_path / "run"
+    plain.plan = at({45: "401 with the key"})
+    settings = ["dataset.limit=20", "engine.key_env=MY_KEY"]
+    stopped = command(folder, forker, plain.url, *settings, MY_KEY=key)
+    assert stopped.wait() == 2 and "Incorrect API key: [key]" in stopped.text()
+    plain.plan = spread(["500", "cut", "abort"], times=5)
+    done = command(folder, forker, plain.url, *settings, MY_KEY=key)
+    done.finish()
+    assert plain.keys == {f"Bearer {key}"}
+    assert not [text for text in (stopped.text(), done.text()) if "sesame" in text]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert not [path for path in files if b"sesame" in path.read_bytes()]
+    for path in folder.rglob("*.parquet"):
+        assert "sesame" not in str(pq.read_table(path).to_pylist())
+
+
+@pytest.mark.soak
+def test_a_server_that_asks_for_a_key(
+    tiny_model: Path, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    with serving(tiny_model, tmp_path / "log", key="sesame") as locked:
+        for given in ({}, {"OPENAI_API_KEY": "open"}):
+            refused = command(tmp_path / "run", forker, locked.url, **given)
+            assert refused.wait() == 2 and "HTTP 401" in refused.text()
+            assert "Unauthorized" in refused.text() and "key_env" in refused.text()
+        command(tmp_path / "run", forker, locked.url, OPENAI_API_KEY="sesame").finish()
+    assert_whole(tmp_path / "run", reference[1])
+
+
+def test_a_wrong_name_is_said_with_the_names_there_are(
+    server: Server, forker: Forker, tmp_path: Path
+) -> None:
+    wrong = command(tmp_path / "run", forker, server.url, "engine.served_name=surved")
+    assert wrong.wait() == 2
+    assert "engine.served_name=surved" in wrong.text() and server.name in wrong.text()
+
+
+def test_of_two_servers_one_dies_and_comes_back(
+    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    with faulty(server.address, at({50: "gone"})) as other:
+        plain.plan = at({30: "gone"})
+        run = command(tmp_path / "run", forker, f"[{plain.url},{other.url}]")
+        until(lambda: other.hits["gone"] > 0, run)  # now neither answers
+        posts = plain.posts
+        plain.open()
+        run.finish()
+        assert plain.hits["gone"] == 1 and plain.posts > posts
+    assert_whole(tmp_path / "run", reference[1])
+
+
+def engine(folder: Path, url: str, *more: str) -> OpenAIEngine:
+    """The client by itself, on the questions of a run; not probed."""
+    settings = ["engine=openai", f"engine.url=[{url}]", "engine.in_flight=32", *more]
+    return OpenAIEngine(compose.load([*settings, f"run_dir={folder}"]), 200, ())
+
+
+def requests(folder: Path, trials: int) -> list[Request]:
+    questions = pq.read_table(folder / "questions.parquet").to_pylist()
+    return [
+        Request(q["question_id"], t, q["prompt_token_ids"], q["max_tokens"], 1234 + t)
+        for t in range(trials)
+        for q in questions
+    ]
+
+
+def test_too_many_requests_lower_their_number(
+    plain: Proxy, reference: tuple[Path, Attempts]
+) -> None:
+    asking = engine(reference[0], plain.url)
+    start = plain.posts
+    plain.plan = lambda number: "429" if number < start + 3 else None
+    limits = []
+    for completion in asking.generate(requests(reference[0], 2)):
+        limits.append(asking.pool.limit)
+        assert completion is None or completion.finish_reason in ("stop", "length")
+    assert min(limits) <= 17 and limits[-1] > min(limits) and asking.pool.again == {"HTTP 429": 3}
+    asking.close()
+
+
+def test_a_server_says_how_long_to_wait(plain: Proxy, reference: tuple[Path, Attempts]) -> None:
+    asking = engine(reference[0], plain.url)
+    for fault in ("429 with seconds", "429 with a date"):
+        plain.reset(at({0: fault}))
+        [answer] = filter(None, asking.generate(requests(reference[0], 1)[:1]))
+        assert answer.finish_reason == "stop" and plain.posts == 2
+        if fault == "429 with seconds":  # a date may be less than a second away
+            assert answer.finished - answer.started >= RETRY_S
+    asking.close()
+
+
+def test_a_key_that_cannot_be_sent_is_not_shown(
+    reference: tuple[Path, Attempts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("sesame\nopen", "sesame-\N{LATIN SMALL LETTER E WITH ACUTE}"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        with pytest.raises(UserError, match="OPENAI_API_KEY: has characters") as error:
+            engine(reference[0], "http://127.0.0.1:9/v1")
+        assert "sesame" not in str(error.value)
+
+
+def test_a_server_that_answers_everything_alike_is_not_believed(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    plain.plan = always("same")
+    refused = command(tmp_path / "alike", forker, plain.url)
+    assert refused.wait() == 2 and "answers the same to 4 different seeds" in refused.text()
+    assert not stored(tmp_path / "alike")
+    asking = engine(reference[0], plain.url)  # and if it does so only after the probe
+    with pytest.raises(UserError, match="answers everything alike"):
+        list(asking.generate(requests(reference[0], 3)))
+    asking.close()
+    plain.plan = always("empty")
+    asking = engine(reference[0], plain.url, "engine.patience_s=0")
+    with pytest.raises(TryAgain, match="answer with nothing in it"):
+        list(asking.generate(requests(reference[0], 1)))
+    asking.close()
+
+
+LACKING = [
+    ("no seed", "ignores seeds: attempts are samples but cannot be repeated", "seeds"),
+    ("no token ids", "gives no token ids", "token_ids"),
+]
+
+
+@pytest.mark.parametrize(("fault", "words", "name"), LACKING)
+def test_what_a_server_lacks_is_said_and_recorded(
+    plain: Proxy,
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    tmp_path: Path,
+    fault: str,
+    words: str,
+    name: str,
+) -> None:
+    plain.plan = always(fault)
+    said = command(tmp_path / "run", forker, plain.url, trials=1).finish()
+    assert words in said and findings(tmp_path / "run")[name] is False
+    found = rows(tmp_path / "run")
+    texts = {key: row["text"] for key, row in reference[1].items()}
+    same = [row["text"] == texts[row["question_id"], row["trial"]] for row in found]
+    assert len(found) == 30
+    assert (name == "token_ids" and all(same)) or (name == "seeds" and not all(same))
+
+
+def test_log_probs_that_are_lacking_have_to_be_done_without_on_purpose(
+    plain: Proxy, forker: Forker, tmp_path: Path
+) -> None:
+    plain.plan = always("no log-probs")
+    refused = command(tmp_path / "run", forker, plain.url, trials=1)
+    assert refused.wait() == 2 and "engine.allow_missing=[logprobs]" in refused.text()
+    allowed = "engine.allow_missing=[logprobs]"
+    command(tmp_path / "run", forker, plain.url, allowed, trials=1).finish()
+    assert all(row["logprobs"] is None and row["token_ids"] for row in rows(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("api", ["chat", "generate"])
+def test_other_interfaces_give_the_same_texts(
+    server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, api: str
+) -> None:
+    more = ["dataset.limit=5", f"engine.api={api}"]
+    more += ["engine.allow_missing=[prompt_logprobs]"] if api == "chat" else []
+    command(tmp_path / "run", forker, server.url, *more).finish()
+    found = stored(tmp_path / "run")
+    assert len(found) == 5 * TRIALS
+    for key, row in found.items():
+        assert (row["text"], row["token_ids"]) == (
+            reference[1][key]["text"],
+            reference[1][key]["token_ids"],
+        )
