@@ -152,6 +152,19 @@ def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
 
 
 @pytest.mark.soak
+def test_a_replica_whose_core_is_killed_is_started_again(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 30)
+    command = Command(folder, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    number, pid = command.until(lambda: list(command.replicas().items())[:1])[0]
+    core = next(p for p in psutil.Process(pid).children() if os.getpgid(p.pid) == p.pid)
+    core.kill()
+    said = command.ends(0)
+    assert f"replica {number} ended with status 1: engine=vllm failed while generating" in said
+    assert "its process was killed by SIGKILL" in said and said.count("starting it again") == 1
+    assert_whole(folder, 30)
+
+
+@pytest.mark.soak
 def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> None:
     """Processes of an engine die with their replica: tests/test_children.py."""
     folder = prepared(tmp_path / "run", 8, "engine=transformers")
