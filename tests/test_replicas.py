@@ -37,6 +37,22 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
+# vLLM forgets what is aborted: one question's attempts always, all others' once.
+ABORTING = """
+from pipeline.engines.vllm_import import import_vllm
+import_vllm()
+from vllm.v1.engine.llm_engine import LLMEngine
+step, seen = LLMEngine.step, set()
+def aborting(self):
+    for name in list(self.output_processor.external_req_ids):
+        if "/" in name and (name.startswith("demo-05/") or name not in seen):
+            seen.add(name)
+            self.abort_request([name])
+    return step(self) if self.get_num_unfinished_requests() else []
+LLMEngine.step = aborting
+"""
+
+
 class Command:
     """`generate` with two replicas, in a process group of its own as under a shell."""
 
@@ -149,6 +165,22 @@ def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
     parts = [path.name for path in (folder / "attempts").glob("*.parquet")]
     at_work = {s["replica"] for s in made if any(p.startswith(s["worker"]) for p in parts)}
     assert at_work == {0, 1}
+
+
+@pytest.mark.soak
+def test_what_engines_abort_is_made_by_any_replica_or_owed(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = prepared(tmp_path / "run", 3)
+    replica = REPLICA.replace("from pipeline.generate", f"{ABORTING}\nfrom pipeline.generate")
+    said = Command(folder, program=PARENT.replace(repr(REPLICA), repr(replica))).ends(1)
+    found = rows(folder)
+    assert len(found) == len(set(found)) == (QUESTIONS - 1) * 3
+    assert not any(question == "demo-05" for question, _ in found)
+    assert "3 of 90 attempts are still owed" in said and "abort" in said
+    assert sum(s["unfinished"].get("abort", 0) for s in sessions(folder)) >= len(found)
+    Command(folder).ends(0)
+    assert_whole(folder, 3)
 
 
 @pytest.mark.soak
