@@ -124,15 +124,22 @@ def serving(
         variables |= {"VLLM_API_KEY": key} if key else {}
         variables["PYTHONPATH"] = str(ROOT)
         command = [sys.executable, "-m", "benchmarks.servers", str(os.getpid()), *line]
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                command, cwd=ROOT, env=variables, stdout=file, stderr=file, start_new_session=True
-            )
-        try:
-            _wait(process, f"http://127.0.0.1:{number}/health", log)
-            yield Server(f"http://127.0.0.1:{number}", name, process.pid, log, key)
-        finally:
-            _stop(process)
+        with started(command, variables, f"http://127.0.0.1:{number}/health", log) as pid:
+            yield Server(f"http://127.0.0.1:{number}", name, pid, log, key)
+
+
+@contextlib.contextmanager
+def started(command: list[str], variables: dict[str, str], health: str, log: Path) -> Iterator[int]:
+    """Any program that serves, once `health` is answered; its process id."""
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=variables, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        _wait(process, health, log)
+        yield process.pid
+    finally:
+        _stop(process)
 
 
 def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
