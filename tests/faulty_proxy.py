@@ -196,6 +196,7 @@ class Exchange:
         """The head of an answer whose body follows piece by piece; None: of unknown length."""
         head = web.StreamResponse(headers={"Content-Type": "application/json"})
         head.content_length = length
+        head.force_close()
         await head.prepare(self.request)
         return head
 
@@ -217,9 +218,12 @@ def _reset(transport: asyncio.BaseTransport) -> None:
 
 
 def _response(answer: Answer) -> web.Response:
-    return web.Response(
+    response = web.Response(
         status=answer.status, body=answer.body, headers={"Content-Type": "application/json"}
     )
+    # While `refused` closes the port, aiohttp may leave what a kept connection brings unread.
+    response.force_close()
+    return response
 
 
 async def _pass_on(exchange: Exchange) -> web.StreamResponse:

@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.base.errors import UserError
 from pipeline.config import compose
 from pipeline.config.settings import SamplingConfig
+from pipeline.engines import Completion, Request
+from pipeline.engines.doubt import Doubt
 from pipeline.servers.dialects import DIALECTS, Answer, Ask
 from pipeline.servers.http import Later
 from pipeline.servers.probe import differs, missing, remarks
+from pipeline.store.runfolder import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)
 ASK = Ask([5, 6, 7], 100, 1234, SAMPLING, logprobs=True)
@@ -54,8 +58,10 @@ def test_the_tokens_of_vllm() -> None:
 def test_llama_cpp_says_token_ids_beside_log_probs() -> None:
     content = [{"id": 8, "token": "a", "logprob": -0.5, "top_logprobs": []}]
     choice = {"text": "a", "finish_reason": "length", "logprobs": {"content": content}}
-    answer = read("completions", {"choices": [choice], "usage": USAGE})
+    answer = read("completions", {"choices": [choice]})
     assert (answer.token_ids, answer.logprobs) == ([8], [-0.5])
+    less = read("completions", {"choices": [choice], "usage": USAGE})  # it counts two
+    assert less.token_ids is None
 
 
 def test_reasoning_and_answer_are_both_kept() -> None:
@@ -151,3 +157,46 @@ def test_what_a_run_misses_is_said_and_named() -> None:
     [line] = remarks(good | {"seeds": False}, cfg)
     assert line == "ignores seeds: attempts are samples but cannot be repeated"
     assert differs([None, -1.0], [math.nan, -1.0]) == 0.0
+
+
+def served(*settings: str) -> Any:
+    return compose.load(["engine=openai", "engine.url=http://h/v1", *settings])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["engine.url=http://user:sesame@h/v1"], "a key goes into the environment variable"),
+        (["engine.url=user:sesame@h:8000/v1"], "a key goes into the environment variable"),
+        (["engine.url='http://h/v1?key=sesame'"], "a key goes into the environment variable"),
+        (["engine.url=http://h:99999/v1"], "no address of a server"),
+        (["engine.url=h/v1"], "no address of a server"),
+        (["engine.args.temperature=1"], "engine.args.temperature"),
+    ],
+)
+def test_addresses_and_fields_that_cannot_be_meant(settings: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=words) as refused:
+        served(*settings)
+    assert "sesame" not in str(refused.value)
+
+
+def test_fields_of_requests_are_part_of_what_a_run_is() -> None:
+    plain, more = served(), served("engine.args.presence_penalty=1")
+    assert identity(plain) != identity(more)
+    local = [compose.load(["engine=vllm", *of]) for of in ([], ["engine.args.block_size=32"])]
+    assert identity(local[0]) == identity(local[1])
+
+
+def test_answers_that_are_all_alike_are_held_and_then_refused() -> None:
+    def answer(question: int, text: str) -> Completion:
+        request = Request(f"q{question % 5}", question, [1], 9, 1)
+        return Completion(request, text, "stop", None, None, 0.0, None, 1.0)
+
+    doubt = Doubt()
+    assert [len(doubt.hold(answer(i, f"{i}"))) for i in range(3)] == [1, 1, 1]
+    assert doubt.hold(answer(3, "2")) == [] == doubt.hold(answer(4, "2"))
+    assert [item.text for item in doubt.hold(answer(5, "3"))] == ["2", "2", "3"]
+    with pytest.raises(UserError, match="everything alike: 32 attempts in a row, of 5 questions"):
+        for i in range(40):
+            doubt.hold(answer(i, "3"))
+            doubt.release()

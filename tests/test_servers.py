@@ -82,7 +82,8 @@ def command(
 ) -> Command:
     """Sampling from a server, with as many requests at a time as it has room for."""
     settings = ["engine=openai", f"engine.url={url}", "engine.in_flight=32", "verifier=none"]
-    settings += [f"sampling.trials={trials}", "stages=[prepare,generate]", *more]
+    settings += ["engine.timeout_s=60", f"sampling.trials={trials}", "stages=[prepare,generate]"]
+    settings += more
     return Command(folder, forker, *settings, environment=variables, before=before)
 
 
@@ -313,6 +314,22 @@ def test_of_two_servers_one_dies_and_comes_back(
         plain.open()
         run.finish()
         assert plain.hits["gone"] == 1 and plain.posts > posts
+    assert_whole(tmp_path / "run", reference[1])
+
+
+def test_a_server_that_is_not_there_joins_when_it_is(
+    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    with faulty(server.address, always(None)) as other:
+        other.close()
+        plain.plan = lambda number: None if number < 30 or other.posts else "503"
+        before = f"{QUICK}; from pipeline.servers import meeting; meeting.LONGEST_PAUSE_S = 0.05"
+        urls = f"[{other.url},{plain.url}]"
+        run = command(tmp_path / "run", forker, urls, before=before)
+        until(lambda: plain.hits["503"] > 0, run)
+        other.open()
+        text = run.finish()
+        assert "it is used when it is there" in text and other.posts > 0
     assert_whole(tmp_path / "run", reference[1])
 
 

@@ -46,7 +46,7 @@ def replay(pair: Pair, most: int) -> Replay:
     ]
     prompts, others = ([row["prompt_token_ids"] for row in of_run] for of_run in rows)
     for row, prompt, other in zip(rows[1], prompts, others, strict=True):
-        if prompt != other:
+        if prompt is None or prompt != other:
             raise UserError(
                 f"{run_b.path / 'questions.parquet'}: prompt_token_ids: those of question"
                 f" {row['question_id']} are not those in {run_a.path}; give both runs one"

@@ -180,6 +180,8 @@ class EngineConfig:
             yield f"url={self.url}: is for engine=openai; {self.name} loads the model itself"
         for url in self.url:
             yield from _bad_address(url)
+        if served and (said := sorted(_SAID & set(self.args))):
+            yield f"args.{said[0]}: is not for engine.args; sampling.* and others say it"
         if self.replicas not in (1, AUTO) and served:
             yield f"replicas={self.replicas}: one process asks a server as much as it can take"
         if self.tensor_parallel_size not in (1, AUTO) and not kind(self.name).tensor_parallel:
@@ -203,13 +205,22 @@ class VerifierEngine(EngineConfig):
     lighter = "verifier.context or verifier.batch_size"
 
 
+# Of a request, what other settings say.
+_SAID = {"model", "prompt", "messages", "token_ids", "input_ids", "sampling_params", "n", "stream"}
+_SAID |= {"temperature", "top_p", "top_k", "seed", "max_tokens", "logprobs", "prompt_logprobs"}
+
+
 def _bad_address(url: str) -> Iterator[str]:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        yield f"url={url}: no address of a server; write http://HOST:8000/v1"
-    elif parts.username or parts.password or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none
+        whole = False
+    if {"@", "?", "#"} & set(url):
         # Not shown again: it may hold a key.
         yield "url: only the address; a key goes into the environment variable of engine.key_env"
+    elif not whole:
+        yield f"url={url}: no address of a server; write http://HOST:8000/v1"
 
 
 @dataclass

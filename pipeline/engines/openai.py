@@ -4,22 +4,20 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError
+from pipeline.base.errors import TryAgain, UserError
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Request, Rows, pull, text_of
 from pipeline.engines.doubt import Doubt
 from pipeline.prepare import models, questions_table
-from pipeline.servers import probe, served
 from pipeline.servers.dialects import Answer, Ask
-from pipeline.servers.pool import GaveUp, Pool, Server
-from pipeline.servers.served import ServedModel
+from pipeline.servers.meeting import Meeting
+from pipeline.servers.pool import GaveUp, Pool
 
 _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
 
@@ -37,13 +35,15 @@ class OpenAIEngine:
         self.cfg = cfg
         self.chat = bool(rows) and rows[0]["prompt_token_ids"] is None
         self.tokenizer = None if self.chat else models.tokenizer(cfg.model)
-        self.found: list[probe.Findings] = []
-        self.lacking: set[str] = set()
         self.bounded = 0  # log-probs of labels of which only a bound is known
         self.loop = asyncio.new_event_loop()
         self.pool = Pool(cfg.engine)
+        tried = [(_prompt(row), row["max_tokens"]) for row in (*rows[:1], *rows[-1:])]
+        reading = rows[-1]["prompt_logprobs"] if rows else None
+        decode = None if self.chat else self._text
+        self.meeting = Meeting(self.pool, cfg, longest, self.chat, tried, reading, decode)
         try:
-            self.model = self._run(self._meet(longest, rows))
+            self.model = self._run(self.meeting.all())
         except BaseException:
             self.close()
             raise
@@ -53,67 +53,12 @@ class OpenAIEngine:
         """None: how a server is run is not said here."""
         return {}
 
-    async def _meet(self, longest: int, rows: Rows) -> ServedModel:
-        """Ask every server what it is, and try each on the run's first and last question."""
-        models_there = [await self._served(server, longest) for server in self.pool.servers]
-        model = models_there[0]
-        if {m.facts.served_name for m in models_there} != {model.facts.served_name}:
-            names = ", ".join(m.facts.served_name for m in models_there)
-            raise UserError(f"{self.pool.key}.url: these servers serve different models ({names})")
-        if rows:
-            for server in self.pool.servers:
-                tried = [(_prompt(row), row["max_tokens"]) for row in (rows[0], rows[-1])]
-                self._judge(await probe.probe(model, server, self.cfg, tried), server, rows[-1])
-            model.gives = frozenset(
-                what
-                for what in ("token_ids", "logprobs", "named")
-                if all(found[what] for found in self.found)
-            )
-        return model
-
-    async def _served(self, server: Server, longest: int) -> ServedModel:
-        facts = await served.facts(self.pool, server, self.cfg)
-        facts = replace(facts, api="chat" if self.chat else served.of_tokens(facts))
-        if facts.context is not None and facts.context < longest:
-            raise UserError(
-                f"{server.setting}: has room for {facts.context} tokens, and {longest} are"
-                " needed; serve it with more (vLLM: --max-model-len), or lower sampling.max_tokens"
-            )
-        extra = dict(self.cfg.engine.args)
-        if self.chat and self.cfg.model.chat_template_kwargs:
-            extra["chat_template_kwargs"] = dict(self.cfg.model.chat_template_kwargs)
-        if not self.cfg.model.skip_special_tokens:
-            extra["skip_special_tokens"] = False
-        return ServedModel(self.pool, facts, extra)
-
-    def _judge(self, found: probe.Findings, server: Server, last: Mapping[str, Any]) -> None:
-        """Say what a server lacks; refuse it where the run needs that, or it is another model."""
-        lacks = probe.missing(found, self.cfg)
-        for line in [*(why for _, why in lacks), *probe.remarks(found, self.cfg)]:
-            warn(f"{server.url} {line}")
-        refused = [name for name, _ in lacks if name not in self.cfg.engine.allow_missing]
-        if refused:
-            without = " ".join(f"sampling.{name}=false" for name in refused)
-            raise UserError(
-                f"{server.setting}: lacks what this run asks for ({', '.join(refused)}); to go on"
-                f" without: engine.allow_missing=[{','.join(refused)}], or {without} with a"
-                " tag=NAME"
-            )
-        others = self.found[0].get("reading") if self.found else last["prompt_logprobs"]
-        if probe.another(found, others):
-            whose = f"the one at {self.found[0]['url']}" if self.found else "this run's attempts"
-            raise UserError(
-                f"{server.setting}: reads a question of this run as another model than {whose};"
-                " serve the same one, or give a new run a tag=NAME"
-            )
-        self.lacking |= {name for name, _ in lacks}
-        self.found.append(found)
-
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
         tasks: set[asyncio.Task[None]] = set()
         ended: deque[Completion | BaseException] = deque()
         rung, doubt = asyncio.Event(), Doubt()
+        joining = self.loop.create_task(self.meeting.late(self.model))
         try:
             while True:
                 room = int(self.pool.limit) - len(tasks)
@@ -139,7 +84,8 @@ class OpenAIEngine:
         finally:
             for task in tasks:
                 task.cancel()  # its connection is closed, and the server stops
-            self._run(_gather(tasks))
+            joining.cancel()
+            self._run(_gather([*tasks, joining]))
 
     async def _into(
         self,
@@ -156,7 +102,7 @@ class OpenAIEngine:
     async def _attempt(self, request: Request) -> Completion:
         s, started = self.cfg.sampling, time.time()
         prompt = request.messages or request.prompt_token_ids or []
-        wanted = s.logprobs and "logprobs" not in self.lacking
+        wanted = s.logprobs and "logprobs" not in self.meeting.lacking
         try:
             answer = await self.model.ask(
                 Ask(prompt, request.max_tokens, request.seed, s, logprobs=wanted)
@@ -231,26 +177,32 @@ class OpenAIEngine:
             got_on()
             return answer
 
+        joining = self.loop.create_task(self.meeting.late(self.model))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(ask)) for ask in asks]
-        except* Exception as errors:
-            first: BaseException = errors
-            while isinstance(first, BaseExceptionGroup):
-                first = first.exceptions[0]
+        except BaseExceptionGroup as errors:
+            first = errors.exceptions[0]
+            if isinstance(first, GaveUp):
+                raise TryAgain(f"{self.pool.key}.url: {first}, again and again") from None
             raise first from None
+        finally:
+            joining.cancel()
+            await _gather([joining])
         return [task.result() for task in tasks]
 
     def usage(self) -> dict[str, Any]:
         return {}
 
     def describe(self) -> dict[str, Any]:
-        servers = [{k: v for k, v in found.items() if k != "reading"} for found in self.found]
+        servers = [
+            {k: v for k, v in found.items() if k != "reading"} for found in self.meeting.found
+        ]
         return {
             "engine": "openai",
             "servers": servers or [{"url": server.url} for server in self.pool.servers],
             "in_flight": self.pool.most,
-            "lacking": sorted(self.lacking),
+            "lacking": sorted(self.meeting.lacking),
             "args": dict(self.cfg.engine.args),
         }
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from pipeline.base.console import note
 from pipeline.base.engines import kind
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
@@ -26,6 +27,8 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     if not kind(run.cfg.engine.name).served:
         return None
     if known := kept(run):
+        if known.api != "chat" and tokenizer is None:
+            models.tokenizer(run.cfg.model)  # says why it cannot be loaded any more
         asked = run.cfg.engine.api
         return known if asked == "auto" else replace(known, api=asked)
     if tokenizer is None and run.cfg.engine.api in ("completions", "generate"):
@@ -35,8 +38,8 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     async def ask() -> served.Facts:
         pool = Pool(run.cfg.engine)
         try:
-            known = await served.facts(pool, pool.servers[0], run.cfg)
-            return await served.choose(pool, pool.servers[0], known, ids)
+            server, known = await served.any_facts(pool, run.cfg)
+            return await served.choose(pool, server, known, ids)
         finally:
             await pool.close()
 
@@ -59,7 +62,8 @@ def tokenizer(cfg: RunConfig) -> Any | None:
         return models.tokenizer(cfg.model)
     try:
         return models.tokenizer(cfg.model)
-    except UserError:  # a hosted model's name
+    except UserError as error:  # a hosted model's name; or a network that is down
+        note(f"no tokenizer here, so chat turns are sent ({error})")
         return None
 
 

@@ -64,7 +64,7 @@ class _Room:
         self.weights = sizes.weights(cfg.model) if memory else None
         # If lengths are anything up to the limit alike, a running attempt holds a third of it in
         # the mean: the long ones run longer.
-        prompts = sum(len(row["prompt_token_ids"]) for row in rows) / max(1, len(rows))
+        prompts = sum(len(row["prompt_token_ids"] or ()) for row in rows) / max(1, len(rows))
         limit = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
         self.tokens = round(prompts + limit / 3)
         self.attempt = sizes.cache(cfg.model, self.tokens)

@@ -161,7 +161,7 @@ def _read_sglang(data: Mapping[str, Any]) -> Answer:
     first = _triples(looked_up[0]) if isinstance(looked_up, list) and looked_up else []
     return Answer(
         text=_text(data.get("text")),
-        finish_reason=str(reason.get("type") if isinstance(reason, Mapping) else reason),
+        finish_reason=_reason(reason.get("type") if isinstance(reason, Mapping) else reason),
         name=str(meta.get("id", "")),
         token_ids=_ids(data.get("output_ids")),
         logprobs=None if sampled is None else _numbers([v for v, _ in _triples(sampled)]),
@@ -193,7 +193,7 @@ def _usage(data: Mapping[str, Any], choice: Mapping[str, Any]) -> Answer:
     usage = usage if isinstance(usage, Mapping) else {}
     return Answer(
         text=None,
-        finish_reason=str(choice.get("finish_reason")),
+        finish_reason=_reason(choice.get("finish_reason")),
         name=str(data.get("id", "")),
         fingerprint=str(data.get("system_fingerprint") or "")[:100],
         token_ids=_ids(choice.get("token_ids")),
@@ -209,7 +209,9 @@ def _contents(answer: Answer, logprobs: Any) -> Answer:
         return answer
     entries = [_mapping(entry, "log-prob") for entry in contents]
     ids = answer.token_ids
-    if ids is None and entries and all("id" in entry for entry in entries):  # llama.cpp
+    # llama.cpp; where a letter is cut in two it leaves tokens out.
+    whole = answer.completion_tokens in (None, len(entries))
+    if ids is None and entries and whole and all("id" in entry for entry in entries):
         ids = _ids([entry["id"] for entry in entries])
     tops = None
     if entries and isinstance(entries[0].get("top_logprobs"), list):
@@ -236,7 +238,7 @@ def _triples(value: Any) -> list[tuple[float | None, int]]:
         raise Later("answer with log-probs that are no list")
     try:
         return [(None if v is None else float(v), int(token)) for v, token, *_ in value]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Later("answer with log-probs that are no numbers") from error
 
 
@@ -264,7 +266,15 @@ def _text(value: Any) -> str:
         return ""
     if not isinstance(value, str):
         raise Later("answer whose text is no text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # half of a pair
+        raise Later("answer whose text is no text") from error
     return value
+
+
+def _reason(value: Any) -> str:
+    return ascii(value)[1:-1][:40] if isinstance(value, str) else str(value)[:40]
 
 
 def _ids(value: Any) -> list[int] | None:
@@ -279,11 +289,14 @@ def _numbers(value: Any) -> list[float] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(
-        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value
+        isinstance(v, int | float) and not isinstance(v, bool) and abs(v) < math.inf for v in value
     ):
         raise Later("answer with log-probs that are no numbers")
-    return [float(v) for v in value]
+    try:
+        return [float(v) for v in value]
+    except OverflowError as error:
+        raise Later("answer with log-probs that are no numbers") from error
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value < _MOST_ID else None

@@ -112,7 +112,7 @@ def _client(url: str, key: str | None, trusted: ssl.SSLContext) -> httpx.AsyncCl
 
 
 def _proxied(url: str) -> bool:
-    return urlsplit(url).scheme in urllib.request.getproxies()
+    return not {urlsplit(url).scheme, "all"}.isdisjoint(urllib.request.getproxies())
 
 
 def _keep_alive() -> list[tuple[int, int, int]]:
@@ -141,11 +141,13 @@ async def ask(
             "GET" if body is None else "POST", url, json=body, headers=headers
         ) as response:
             data = bytearray()
-            async for piece in response.aiter_bytes():
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise Later("answer that is packed")  # unasked; a little may hold a lot
+            async for piece in response.aiter_raw():
                 data += piece
                 if len(data) > most_bytes:
                     raise Later(f"answer of more than {most_bytes >> 20} MiB")
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OverflowError) as error:
         for kind, cause in _CAUSES.items():
             if isinstance(error, kind):
                 raise Later(cause) from error
@@ -165,11 +167,13 @@ def _failure(url: str, response: httpx.Response, data: bytes, key: str) -> Excep
     status = response.status_code
     if status in _PASSING or status >= 500:
         return Later(f"HTTP {status}", _wait(response.headers.get("Retry-After")), status == 429)
-    if secret := key.removeprefix("Bearer "):
-        data = data.replace(secret.encode(), b"[key]")
+    place = response.headers.get("Location", "another place")
+    secret = key.removeprefix("Bearer ")
+    if secret:
+        data, place = data.replace(secret.encode(), b"[key]"), place.replace(secret, "[key]")
     words = _words(data).rstrip(".") or response.reason_phrase
     if status < 400:
-        words = f"it is at {response.headers.get('Location', 'another place')[:_WORDS]}; use that"
+        words = f"it is at {place[:_WORDS]}; use that"
     return Refused(f"{url}: HTTP {status}: {words}{_remedy(status)}", status, words)
 
 

@@ -21,6 +21,8 @@ _FIRST_PAUSE_S = 0.5
 _STEP_S = 0.1  # between two looks whether a server is ready
 _TRIAL_S = 5.0  # after a rest
 _LEAST_TRIES = 3
+_PROBE_S = 300.0  # the longest that one request of a probe may take
+_CATALOGUE = 16 << 20  # bytes
 _TELL_S = 60.0  # between two warnings of one reason
 
 Read = TypeVar("Read")
@@ -37,6 +39,7 @@ class Server:
         self.url, self.setting = url.rstrip("/"), f"{group}.url={url}"
         self.root = self.url.removesuffix("/v1")
         self.lanes = http.Lanes(url, key)
+        self.met = False  # whether it is known to have the model; before that nobody asks
         self.outstanding = 0
         self.failures = 0  # in a row; what was under way at one of them failed with it
         self.failed_at = 0.0  # monotonic
@@ -78,6 +81,7 @@ class Pool:
         self.patience_s, self.timeout_s = cfg.patience_s, cfg.timeout_s
         self.most = cfg.in_flight or cfg.batch_size
         self.limit: float = self.most
+        self.sent = 0  # and not answered yet
         self.again: Counter[str] = Counter()
         self._told: dict[tuple[str, str], float] = {}
         self._answered = time.monotonic()  # when anything was last answered
@@ -111,17 +115,19 @@ class Pool:
             chosen = server or await self._free()
             began = time.monotonic()
             try:
-                answer = await self._send(chosen, path, body, read, most_bytes)
+                limit_s = self.timeout_s if server is None else min(self.timeout_s, _PROBE_S)
+                answer = await self._send(chosen, path, body, read, most_bytes, limit_s)
             except (Later, TimeoutError) as error:
                 failure = error if isinstance(error, Later) else Later("no answer in time")
                 wait = self._failed(chosen, failure, began)
                 now = time.monotonic()
-                first, tries = first or now, tries + 1
-                if now - first >= self.patience_s and tries >= _LEAST_TRIES:
-                    if self._answered < first:
+                first, tries = first or began, tries + 1
+                enough = tries >= _LEAST_TRIES or now - first >= self.timeout_s
+                if now - first >= self.patience_s and enough:
+                    if self._answered < first or server is not None:
                         raise TryAgain(self._silence(chosen, failure)) from error
                     raise GaveUp(failure.reason) from error
-                if server or len(self.servers) == 1 or failure.crowded:
+                if server or len(self.servers) == 1 or failure.crowded or tries >= _LEAST_TRIES:
                     pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 10))
                     await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
                 continue  # of several servers the one that failed rests, and another is asked
@@ -135,17 +141,18 @@ class Pool:
         body: Mapping[str, Any],
         read: Callable[[Mapping[str, Any], str], Read],
         most_bytes: int,
+        limit_s: float,
     ) -> Read:
         """One try; the request gets a name, which a server may give back."""
         name = secrets.token_hex(8)
-        server.outstanding += 1
+        server.outstanding, self.sent = server.outstanding + 1, self.sent + 1
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with asyncio.timeout(limit_s):
                 headers, url = {"X-Request-Id": name}, server.address(path)
                 with server.lanes.one() as client:
                     return read(await http.ask(client, url, body, headers, most_bytes), name)
         finally:
-            server.outstanding -= 1
+            server.outstanding, self.sent = server.outstanding - 1, self.sent - 1
 
     async def get(self, server: Server, path: str, patience_s: float) -> dict[str, Any]:
         """What a server says of itself; one that is still starting is waited for.
@@ -159,7 +166,7 @@ class Pool:
             try:
                 async with asyncio.timeout(http.CONNECT_S):
                     with server.lanes.one() as client:
-                        return await http.ask(client, server.address(path))
+                        return await http.ask(client, server.address(path), most_bytes=_CATALOGUE)
             except (Later, TimeoutError) as error:
                 failure = str(error) or "no answer in time"
             left = began + patience_s - time.monotonic()
@@ -178,13 +185,13 @@ class Pool:
         """
         while True:
             now = time.monotonic()
-            ready = [s for s in self.servers if s.rest_until <= now]
+            ready = [s for s in self.servers if s.met and s.rest_until <= now]
             if len(self.servers) > 1:
                 trial = now - _TRIAL_S
                 ready = [
                     s for s in ready if not (s.failures and s.outstanding and s.rest_until > trial)
                 ]
-            if ready:
+            if ready and self.sent < max(1, int(self.limit)):  # those that are sent again, too
                 return min(ready, key=lambda s: s.outstanding)
             await asyncio.sleep(_STEP_S)
 

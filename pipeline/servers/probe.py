@@ -4,7 +4,8 @@ What is found is shown, recorded and held against what the run needs, before it 
 """
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,10 +25,11 @@ _REPEATS = 2
 # temperature and top-p. Rounding to bfloat16 makes one to two hundredths.
 _NATS = 0.05
 # What may be left to a server that does not take it, for the value that is sent means "nothing".
-_NEUTRAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "n")
+_NEUTRAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _EXTRAS = ("return_token_ids", "prompt_logprobs", "logprobs", "seed", "return_tokens_as_token_ids")
 
 Findings = dict[str, Any]
+Decode = Callable[[Answer], str]
 Tried = Sequence[tuple[Any, int]]  # prompts as an `Ask` has them, and how long an answer may be
 
 
@@ -36,6 +38,7 @@ async def probe(
     server: Server,
     cfg: RunConfig,
     tried: Tried,
+    decode: Decode | None,
 ) -> Findings:
     """What one server does with the run's first questions.
 
@@ -44,6 +47,7 @@ async def probe(
         server: the one of its pool to ask.
         cfg: the run's configuration.
         tried: questions of the run, at least one.
+        decode: text of an answer's token ids; None without a tokenizer.
 
     Raises:
         UserError: it refuses what the run cannot do without, or answers all seeds alike.
@@ -60,17 +64,21 @@ async def probe(
         for p, most in tried
     ]
     answers = [await asyncio.gather(*(model.ask(a, server) for a in some)) for some in asks]
-    if all(_same(some[0], other) for some in answers for other in some):
-        what = "nothing at all" if not sample.text and not sample.token_ids else "the same"
+    if decode is not None and sample.token_ids is not None:
+        await _same_words(model, server, [a for some in asks for a in some], decode, cfg)
+    # Of a model that hides its reasoning so short samples show nothing.
+    blank = not any(a.text or a.reasoning or a.token_ids for some in answers for a in some)
+    if not blank and all(_same(some[0], other) for some in answers for other in some):
         raise UserError(
-            f"{server.setting}: answers {what} to {_SEEDS} different seeds at temperature 1,"
+            f"{server.setting}: answers the same to {_SEEDS} different seeds at temperature 1,"
             " so its attempts are no independent samples; is there a cache in front of it?"
         )
-    alike = await _repeats(model, server, asks, answers)
+    alike = not blank and await _repeats(model, server, asks, answers)
     found: Findings = asdict(model.facts) | {
         "url": server.url,
         "fingerprint": sample.fingerprint,
-        "seeds": None if seed is None or "seed" in model.dropped else alike,
+        "seeds": None if blank or seed is None or "seed" in model.dropped else alike,
+        "blank": blank,
         "token_ids": sample.token_ids is not None,
         "logprobs": sample.logprobs is not None,
         "prompt_token_ids": sample.prompt_token_ids is not None,
@@ -80,6 +88,29 @@ async def probe(
     if model.dialect.tokens:
         found |= await _log_probs(model, server, s, tried)
     return found
+
+
+async def _same_words(
+    model: ServedModel, server: Server, asks: Sequence[Ask], decode: Decode, cfg: RunConfig
+) -> None:
+    """Refuse a server whose tokens are other words to the tokenizer here.
+
+    The end may be a letter cut in two, and one answer may hold a token that is shown otherwise.
+    """
+    answers = await asyncio.gather(*(model.ask(ask, server, with_text=True) for ask in asks))
+    texts = [(_plain(answer.text), _plain(decode(answer))) for answer in answers if answer.text]
+    unlike = [(a, b) for a, b in texts if not (a.startswith(b) or b.startswith(a))]
+    if len(unlike) > 1 or len(unlike) == len(texts) == 1:
+        there, here = unlike[0]
+        raise UserError(
+            f"{server.setting}: gives tokens that it reads as {there[:40]!r} and the tokenizer of"
+            f" {cfg.model.tokenizer or cfg.model.id} as {here[:40]!r}; set model.tokenizer, or"
+            " serve the model that is meant"
+        )
+
+
+def _plain(text: str) -> str:
+    return text.replace("\ufffd", "").strip()
 
 
 async def _fitting(model: ServedModel, server: Server, ask: Ask, s: SamplingConfig) -> Answer:
@@ -100,7 +131,7 @@ def _leave_out(model: ServedModel, words: str, s: SamplingConfig) -> bool:
     if "max_completion_tokens" in words and not model.renamed:
         model.renamed["max_tokens"] = "max_completion_tokens"
         return True
-    named = {f for f in (*_NEUTRAL, *_EXTRAS) if f in words} - model.dropped
+    named = {*_NEUTRAL, *_EXTRAS} & set(re.findall(r"\w+", words)) - model.dropped
     if s.top_k is not None:
         named.discard("top_k")
     model.dropped |= named
@@ -170,7 +201,9 @@ def missing(found: Findings, cfg: RunConfig) -> list[tuple[str, str]]:
 def remarks(found: Findings, cfg: RunConfig) -> list[str]:
     """What a reader of the results should know of a server."""
     lines = []
-    if found["seeds"] is None and cfg.sampling.seed is not None:
+    if found.get("blank"):
+        lines.append("shows nothing of short samples: whether it heeds seeds was not tried")
+    elif found["seeds"] is None and cfg.sampling.seed is not None:
         lines.append("takes no seeds: attempts are samples but cannot be repeated")
     elif found["seeds"] is False:
         lines.append("ignores seeds: attempts are samples but cannot be repeated")

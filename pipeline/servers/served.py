@@ -1,5 +1,6 @@
 """A model on a server: under which name, through which interface, and what it answers."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,25 +34,27 @@ class Facts:
     version: str = ""
 
 
-async def facts(pool: Pool, server: Server, cfg: RunConfig) -> Facts:
+async def facts(pool: Pool, server: Server, cfg: RunConfig, patience_s: float) -> Facts:
     """Ask a server what it serves; the interface is what `engine.api` says, "auto" included.
 
     Args:
         pool: the servers.
         server: the one to ask.
         cfg: the configuration, whose `engine.served_name` or `model.id` is looked for.
+        patience_s: for how long it is waited for.
 
     Raises:
         UserError: it serves several models and none is named, or another one.
         TryAgain: it is not there.
     """
     try:
-        listed = (await pool.get(server, "/v1/models", pool.patience_s)).get("data")
+        listed = (await pool.get(server, "/v1/models", patience_s)).get("data")
     except Refused as error:
         if error.status not in (404, 405):
             raise
         listed = None
-    cards = {str(c.get("id")): c for c in listed or () if isinstance(c, Mapping)}
+    listed = listed if isinstance(listed, list) else []
+    cards = {str(c.get("id")): c for c in listed if isinstance(c, Mapping)}
     name = _name(cfg, server, cards)
     card = cards.get(name, {})
     context, software = card.get("max_model_len"), str(card.get("owned_by", ""))
@@ -62,6 +65,14 @@ async def facts(pool: Pool, server: Server, cfg: RunConfig) -> Facts:
         software=software if software in ("vllm", "sglang", "llamacpp") else "",
     )
     return replace(known, version=await _version(pool, server, known.software))
+
+
+async def any_facts(pool: Pool, cfg: RunConfig) -> tuple[Server, Facts]:
+    """The first server that is there, and what it serves; raises as `facts`."""
+    for server in pool.servers[:-1]:
+        with contextlib.suppress(TryAgain):
+            return server, await facts(pool, server, cfg, 0.0)
+    return pool.servers[-1], await facts(pool, pool.servers[-1], cfg, pool.patience_s)
 
 
 def _name(cfg: RunConfig, server: Server, cards: Mapping[str, Any]) -> str:
@@ -104,7 +115,7 @@ async def choose(pool: Pool, server: Server, known: Facts, token_ids: list[int] 
     if known.api != "auto":
         return known
     if token_ids is None:
-        return replace(known, api="chat")
+        return await _chat(pool, server, known)
     tokens = replace(known, api=of_tokens(known))
     if tokens.api != "completions":
         return tokens
@@ -117,15 +128,27 @@ async def choose(pool: Pool, server: Server, known: Facts, token_ids: list[int] 
     except Refused as error:
         if error.status not in (400, 404, 405, 422):
             raise
-        return replace(known, api="chat")
+        return await _chat(pool, server, known)
     # A server that reads the ids as text counts other tokens.
     counts = answer.prompt_tokens in (None, len(token_ids))
-    return tokens if counts else replace(known, api="chat")
+    return tokens if counts else await _chat(pool, server, known)
+
+
+async def _chat(pool: Pool, server: Server, known: Facts) -> Facts:
+    """With the chat interface, if there is one: else the address may be wrong."""
+    turn = {"role": "user", "content": "1 + 1 ="}
+    body = {"model": known.served_name, "messages": [turn], "max_tokens": 1, "stream": False}
+    try:
+        await pool.ask(DIALECTS["chat"].path, body, lambda data, _: data, server=server)
+    except Refused as error:
+        if error.status not in (400, 422):  # of fields, which a probe will settle
+            raise
+    return replace(known, api="chat")
 
 
 def of_tokens(known: Facts) -> str:
     """The interface for token ids: of `engine.api`, or the one that says most."""
-    if known.api != "auto":
+    if known.api in ("completions", "generate"):
         return known.api
     return "generate" if known.software == "sglang" else "completions"
 
@@ -150,10 +173,10 @@ class ServedModel:
         self.zero_is_none = False
         self.gives: frozenset[str] = frozenset()
 
-    async def ask(self, ask: Ask, server: Server | None = None) -> Answer:
+    async def ask(self, ask: Ask, server: Server | None = None, with_text: bool = False) -> Answer:
         """One answer that fits the question; see `Pool.ask` for what is raised."""
         dialect = self.dialect
-        if dialect is DIALECTS["vllm"] and (ask.labels or ask.prompt_logprobs):
+        if dialect is DIALECTS["vllm"] and (ask.labels or ask.prompt_logprobs or with_text):
             dialect = DIALECTS["completions"]  # which says more of them
         body = dialect.write(self.facts.served_name, ask) | self.extra
         body = {self.renamed.get(k, k): v for k, v in body.items() if k not in self.dropped}
@@ -187,8 +210,10 @@ def _mismatch(ask: Ask, answer: Answer, tokens: bool) -> str:
     count = answer.completion_tokens if ids is None else len(ids)
     if not count and not answer.text and not answer.reasoning:
         return "with nothing in it"
-    if ids is not None and len(ids) > ask.max_tokens:
+    if (count or 0) > ask.max_tokens:
         return "longer than was asked for"
+    if ids is not None and answer.completion_tokens not in (None, len(ids)):
+        return "with more or fewer token ids than it counts"
     if ids is not None and logprobs is not None and len(ids) != len(logprobs):
         return "with more or fewer log-probs than tokens"
     if tokens and answer.prompt_token_ids not in (None, ask.prompt):

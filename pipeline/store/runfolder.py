@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.base import atomic
 from pipeline.base.console import warn
+from pipeline.base.engines import kind
 from pipeline.base.errors import DamagedData, UserError
 from pipeline.config.compose import dump, load_folder
 from pipeline.config.settings import RunConfig
@@ -80,8 +81,11 @@ def identity(cfg: RunConfig) -> dict[str, Any]:
 
     Resources (batch sizes, GPUs, extra engine arguments) and the number of trials do not count.
     """
+    # Of a server they are fields of requests.
+    fields = {"engine.args": dict(cfg.engine.args)} if kind(cfg.engine.name).served else {}
     sampling = {k: v for k, v in asdict(cfg.sampling).items() if k not in ("trials", "name")}
     return {
+        **fields,
         **{f"sampling.{k}": v for k, v in sampling.items()},
         **{f"model.{k}": getattr(cfg.model, k) for k in _MODEL_KEYS},
         "prompt.template": cfg.prompt.template,
