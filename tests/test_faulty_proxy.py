@@ -137,16 +137,16 @@ def give_up(proxy: Proxy, when: Callable[[], bool], **fields: Any) -> None:
 
 
 def test_what_never_ends_ends_with_the_client(proxy: Proxy, server: Server) -> None:
-    proxy.plan, before = always("endless"), proxy.dropped
+    proxy.plan, before = always("endless"), proxy.dropped  # a drip before may count late
     with httpx.stream("POST", f"{proxy.url}/completions", json=ASKED) as answer:
         assert next(answer.iter_bytes()).strip() == b""
-    until(lambda: proxy.dropped == before + 1)
+    until(lambda: proxy.dropped >= before + 1)
     proxy.plan, posts = always("hang"), proxy.posts
     give_up(proxy, lambda: proxy.posts > posts)
-    until(lambda: proxy.dropped == before + 2)
+    until(lambda: proxy.dropped >= before + 2)
     proxy.plan = always(None)
     give_up(proxy, lambda: server.requests() == 1, max_tokens=8000, ignore_eos=True)
-    until(lambda: proxy.dropped == before + 3 and proxy.in_flight == 0)
+    until(lambda: proxy.dropped >= before + 3 and proxy.in_flight == 0)
     until(lambda: server.requests() == 0)
 
 
