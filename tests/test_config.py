@@ -12,12 +12,8 @@ from pipeline import engines
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.config import compose
-from pipeline.config.settings import (
-    EngineConfig,
-    RunConfig,
-    VerifierEngineConfig,
-    verifier_engine,
-)
+from pipeline.config.engine import EngineConfig, VerifierEngineConfig
+from pipeline.config.settings import RunConfig, verifier_engine
 from pipeline.engines import labels
 from pipeline.replicas import devices
 

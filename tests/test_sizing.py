@@ -12,7 +12,8 @@ from huggingface_hub import constants
 
 from pipeline.base.errors import UserError
 from pipeline.config import compose
-from pipeline.config.settings import EngineConfig, ModelConfig, RunConfig
+from pipeline.config.engine import EngineConfig
+from pipeline.config.settings import ModelConfig, RunConfig
 from pipeline.prepare import models, sizes
 from pipeline.replicas import devices, sizing
 

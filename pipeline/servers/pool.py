@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pipeline.base.console import clock, note, warn
 from pipeline.base.errors import TryAgain, UserError
-from pipeline.config.settings import EngineConfig
+from pipeline.config.engine import EngineConfig
 from pipeline.servers import http
 from pipeline.servers.http import Later
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from pipeline.base import engines
-from pipeline.config.settings import EngineConfig
+from pipeline.config.engine import EngineConfig
 from pipeline.store import lease
 
 HEARTBEAT_S = 10.0

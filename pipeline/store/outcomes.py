@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.base.errors import UserError
-from pipeline.config.settings import EngineConfig
+from pipeline.config.engine import EngineConfig
 from pipeline.store import rowkeys, shards, workers
 from pipeline.store.runfolder import Run
 
