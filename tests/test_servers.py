@@ -468,7 +468,7 @@ def test_a_server_of_another_maker(tiny_model: Path, forker: Forker, tmp_path: P
             url = f"http://127.0.0.1:{number}/v1"
             lacks = "engine.allow_missing=[logprobs,prompt_logprobs]"
             more = [lacks, "dataset.limit=5", "engine.in_flight=4"]
-            refused = command(tmp_path / "run", forker, url, *more)
+            refused = command(tmp_path / "greedy", forker, url, *more)
             assert refused.wait() == 2
             assert "answers the same to 4 different seeds" in refused.text()
             sampling = 'engine.args.generation_config="{\\"do_sample\\": true, \\"top_k\\": 0}"'
