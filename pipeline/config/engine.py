@@ -57,17 +57,16 @@ class EngineConfig:
         if self.replicas not in (1, AUTO) and served:
             yield f"replicas={self.replicas}: one process asks a server as much as it can take"
         if self.tensor_parallel_size not in (1, AUTO) and not kind(self.name).tensor_parallel:
-            able = " or ".join(name for name, known in KINDS.items() if known.tensor_parallel)
+            able = _able("tensor_parallel")
             yield f"tensor_parallel_size={self.tensor_parallel_size}: needs {self.key}={able}"
         if self.device is not None and not kind(self.name).takes_device:
-            able = " or ".join(name for name, known in KINDS.items() if known.takes_device)
+            able = _able("takes_device")
             yield (
                 f"device={self.device}: is for {self.key}={able}; {self.name} takes what it finds"
                 " (CUDA_VISIBLE_DEVICES)"
             )
         if self.batch_invariant and not kind(self.name).batch_invariant:
-            able = " or ".join(name for name, known in KINDS.items() if known.batch_invariant)
-            yield f"batch_invariant=true: needs {self.key}={able}, on a GPU"
+            yield f"batch_invariant=true: needs {self.key}={_able('batch_invariant')}, on a GPU"
 
 
 class VerifierEngine(EngineConfig):
@@ -80,6 +79,11 @@ class VerifierEngine(EngineConfig):
 # Of a request, what other settings say.
 _SAID = {"model", "prompt", "messages", "token_ids", "input_ids", "sampling_params", "n", "stream"}
 _SAID |= {"temperature", "top_p", "top_k", "seed", "max_tokens", "logprobs", "prompt_logprobs"}
+
+
+def _able(what: str) -> str:
+    """The engines of which a field of `Kind` is true."""
+    return " or ".join(name for name, known in KINDS.items() if getattr(known, what))
 
 
 def _bad_address(url: str) -> Iterator[str]:

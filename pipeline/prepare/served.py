@@ -31,8 +31,6 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
             models.tokenizer(run.cfg.model)  # says why it cannot be loaded any more
         asked = run.cfg.engine.api
         return known if asked == "auto" else replace(known, api=asked)
-    if tokenizer is None and run.cfg.engine.api in ("completions", "generate"):
-        models.tokenizer(run.cfg.model)  # says why there is none
     ids = None if tokenizer is None else tokenizer("1 + 1 =", add_special_tokens=False)["input_ids"]
 
     async def ask() -> served.Facts:

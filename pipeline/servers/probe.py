@@ -65,7 +65,11 @@ async def probe(
     ]
     answers = [await asyncio.gather(*(model.ask(a, server) for a in some)) for some in asks]
     if decode is not None and sample.token_ids is not None:
-        await _same_words(model, server, [a for some in asks for a in some], decode, cfg)
+        said = [answer for some in answers for answer in some]
+        if sample.text is None:  # of tokens in and tokens out
+            again = (model.ask(ask, server, with_text=True) for some in asks for ask in some)
+            said = await asyncio.gather(*again)
+        _same_words(server, said, decode, cfg)
     # Of a model that hides its reasoning so short samples show nothing.
     blank = not any(a.text or a.reasoning or a.token_ids for some in answers for a in some)
     if not blank and all(_same(some[0], other) for some in answers for other in some):
@@ -73,11 +77,11 @@ async def probe(
             f"{server.setting}: answers the same to {_SEEDS} different seeds at temperature 1,"
             " so its attempts are no independent samples; is there a cache in front of it?"
         )
-    alike = not blank and await _repeats(model, server, asks, answers)
+    seeded = not blank and seed is not None and "seed" not in model.dropped
     found: Findings = asdict(model.facts) | {
         "url": server.url,
         "fingerprint": sample.fingerprint,
-        "seeds": None if blank or seed is None or "seed" in model.dropped else alike,
+        "seeds": await _repeats(model, server, asks, answers) if seeded else None,
         "blank": blank,
         "token_ids": sample.token_ids is not None,
         "logprobs": sample.logprobs is not None,
@@ -90,14 +94,11 @@ async def probe(
     return found
 
 
-async def _same_words(
-    model: ServedModel, server: Server, asks: Sequence[Ask], decode: Decode, cfg: RunConfig
-) -> None:
+def _same_words(server: Server, answers: Sequence[Answer], decode: Decode, cfg: RunConfig) -> None:
     """Refuse a server whose tokens are other words to the tokenizer here.
 
     The end may be a letter cut in two, and one answer may hold a token that is shown otherwise.
     """
-    answers = await asyncio.gather(*(model.ask(ask, server, with_text=True) for ask in asks))
     texts = [(_plain(answer.text), _plain(decode(answer))) for answer in answers if answer.text]
     unlike = [(a, b) for a, b in texts if not (a.startswith(b) or b.startswith(a))]
     if len(unlike) > 1 or len(unlike) == len(texts) == 1:
@@ -179,8 +180,7 @@ async def _log_probs(
     found: Findings = {"prompt_logprobs": True, "replay": None, "reading": values[: len(prompt)]}
     replayed = values[len(prompt) :]
     if sample.logprobs and replayed:
-        both = np.array([sample.logprobs[: len(replayed)], replayed], dtype=float)
-        found["replay"] = float(np.nanmean(np.abs(both[0] - both[1])))
+        found["replay"] = differs(sample.logprobs[: len(replayed)], replayed)
     return found
 
 
@@ -218,7 +218,7 @@ def remarks(found: Findings, cfg: RunConfig) -> list[str]:
 
 
 def differs(reading: Sequence[float | None], stored: Any) -> float:
-    """Mean absolute difference of two lists of log-probs of one prompt, in nats a token.
+    """Mean absolute difference of two lists of log-probs of the same tokens, in nats a token.
 
     >>> round(differs([None, -1.0, -2.0], [float("nan"), -1.5, -2.0]), 2)
     0.25
