@@ -53,6 +53,26 @@ LLMEngine.step = aborting
 """
 
 
+# The first replica's core is killed in the middle of sampling, however fast the machine is.
+KILLING = """
+import os, signal
+from pathlib import Path
+from pipeline.engines.vllm_import import import_vllm
+import_vllm()
+from vllm.v1.engine.llm_engine import LLMEngine
+step, steps = LLMEngine.step, 0
+def killing(self):
+    global steps
+    steps += 1
+    if steps == 20 and not Path(MARK).exists():
+        Path(MARK).touch()
+        [core] = self.engine_core.resources.engine_manager.processes
+        os.kill(core.pid, signal.SIGKILL)
+    return step(self)
+LLMEngine.step = killing
+"""
+
+
 class Command:
     """`generate` with two replicas, in a process group of its own as under a shell."""
 
@@ -186,12 +206,11 @@ def test_what_engines_abort_is_made_by_any_replica_or_owed(
 @pytest.mark.soak
 def test_a_replica_whose_core_is_killed_is_started_again(tiny_model: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "run", 30)
-    command = Command(folder, VLLM_ENABLE_V1_MULTIPROCESSING="1")
-    number, pid = command.until(lambda: list(command.replicas().items())[:1])[0]
-    core = next(p for p in psutil.Process(pid).children() if os.getpgid(p.pid) == p.pid)
-    core.kill()
-    said = command.ends(0)
-    assert f"replica {number} ended with status 1: engine=vllm failed while generating" in said
+    killing = KILLING.replace("MARK", repr(str(tmp_path / "killed")))
+    replica = REPLICA.replace("from pipeline.generate", f"{killing}\nfrom pipeline.generate")
+    program = PARENT.replace(repr(REPLICA), repr(replica))
+    said = Command(folder, program=program, VLLM_ENABLE_V1_MULTIPROCESSING="1").ends(0)
+    assert " ended with status 1: engine=vllm failed while generating" in said
     assert "its process was killed by SIGKILL" in said and said.count("starting it again") == 1
     assert_whole(folder, 30)
 
