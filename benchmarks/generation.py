@@ -3,7 +3,7 @@
     python -m benchmarks.generation                           the demo on this machine
     python -m benchmarks.generation --model FOLDER --max-tokens 2048 --rounds 3     on a GPU
 
-One process, one engine, the same requests (every trial of every question, seed 1234 + trial,
+One process, one engine, the same requests (every trial of every question, the same seeds,
 chosen-token log-probs), in alternating order:
 
   bare                    LLM.generate on the ready list of requests; nothing is written
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import common
+from pipeline.config.seeds import attempt_seed
 
 MOST, LEAST = 1.05, 15.0  # the targets: stage / bare, one at a time / stage
 
@@ -88,7 +89,7 @@ def requests(
                 "temperature": s.temperature,
                 "top_p": s.top_p,
                 "top_k": s.top_k or 0,
-                "seed": None if s.seed is None else s.seed + trial,
+                "seed": attempt_seed(stage.base.cfg, question["question_id"], trial),
                 "max_tokens": question["max_tokens"],
                 "logprobs": 0,
                 "flat_logprobs": True,

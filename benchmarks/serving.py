@@ -33,6 +33,7 @@ from typing import Any
 from benchmarks import common, memory
 from benchmarks.servers import Server, serving
 from pipeline.base.places import ROOT
+from pipeline.config.seeds import attempt_seed
 from pipeline.servers.dialects import DIALECTS, Ask
 
 LEAST, MOST = 0.9, 1.1  # the targets: stage / vllm bench serve; peak at most N / at least N
@@ -102,7 +103,7 @@ def _bodies(stage: common.Stage, server: Server) -> Iterator[dict[str, Any]]:
     s = stage.base.cfg.sampling
     for trial in range(stage.trials):
         for question in stage.questions:
-            seed = None if s.seed is None else s.seed + trial
+            seed = attempt_seed(stage.base.cfg, question["question_id"], trial)
             prompt = question["prompt_token_ids"]
             ask = Ask(prompt, question["max_tokens"], seed, s, logprobs=s.logprobs)
             yield DIALECTS["completions"].write(server.name, ask)

@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.base.places import ROOT
+from pipeline.config import compose
+from pipeline.config.seeds import attempt_seed
 from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS
 
@@ -186,7 +188,8 @@ def assert_whole(folder: Path, expected: Attempts, twice: bool = False) -> None:
     found = stored(folder)
     assert found == expected
     assert rows(folder) == len(expected) or (twice and rows(folder) > len(expected))
-    assert all(row["seed"] == 1234 + row["trial"] for row in found.values())
+    cfg = compose.load_folder(folder, [])
+    assert all(row["seed"] == attempt_seed(cfg, *key) for key, row in found.items())
     attempts = folder / "attempts"
     assert not list(attempts.glob("*.journal")) and not list(attempts.glob(".*"))
     assert not (folder / "claims").exists() and not list(folder.glob("*.lease"))

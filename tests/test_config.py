@@ -13,9 +13,12 @@ from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.config import compose
 from pipeline.config.engine import EngineConfig, VerifierEngineConfig
+from pipeline.config.seeds import attempt_seed
 from pipeline.config.settings import RunConfig, verifier_engine
 from pipeline.engines import labels
 from pipeline.replicas import devices
+
+PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991]
 
 # Table 6 of arXiv 2510.04265 (20-model version), with the hub ids of the models.
 TABLE_6 = {
@@ -97,7 +100,21 @@ def test_the_paper_protocol() -> None:
     assert (s.trials, s.temperature, s.top_p, s.top_k, s.max_tokens, s.seed) == (
         (80, 0.6, 0.95, None, 32768, 1234)
     )
-    assert s.logprobs and s.prompt_logprobs
+    assert s.logprobs and s.prompt_logprobs and s.seeds == "shared"
+
+
+def test_seeds_of_attempts_are_the_same_for_ever() -> None:
+    def seeds(*settings: str) -> list[int | None]:
+        cfg = compose.load([*settings])
+        return [attempt_seed(cfg, qid, trial) for qid in ("demo-01", "é/2") for trial in (0, 79)]
+
+    assert seeds("sampling=paper") == [1234, 1313, 1234, 1313]
+    assert seeds("sampling.seed=null") == [None] * 4
+    assert seeds() == PINNED
+    others = ("model.name=x", "dataset.name=x", "sampling.seed=1235")
+    found = [seed for setting in others for seed in seeds(setting)]
+    assert len({*PINNED, *found}) == 16 and max(*PINNED, *found) < 2**53
+    assert seeds("tag=again", "engine=transformers", "sampling.temperature=1") == PINNED
 
 
 def test_a_model_may_choose_the_sampling_and_the_command_line_wins() -> None:

@@ -114,6 +114,16 @@ def test_trials_with_one_seed_are_pairs_and_incomplete_ones_are_left_out(
     assert first.tolist() == [3, 4, 5, 6, 7, 0, 1, 2] and second.tolist() == list(range(8))
     expected = equivalence(np.array(matrix(A))[:, first], matrix(B))
     assert verb.decide(both, 0.01)[0] == pytest.approx(expected)
+    independent = np.arange(24).reshape(3, 8)
+    rewrite(folders[0], seed=independent.ravel().tolist())
+    assert pair.load(folders).shared == 0
+    # Of the third trial one question has another seed.
+    swapped = independent[:, [1, 0, *range(2, 8)]] + 100 * (np.arange(24).reshape(3, 8) == 2)
+    rewrite(folders[1], seed=swapped.ravel().tolist())
+    both = pair.load(folders)
+    assert both.shared == 7 and pair.first_differences(both)[1].size == 3 * 7
+    pairs = set(zip(*(of.tolist() for of in both.trials), strict=True))
+    assert pairs == {(0, 1), (1, 0), *((t, t) for t in range(2, 8))}
     rewrite(folders[1], seed=[None] * 24)
     assert pair.load(folders).shared == 0
     late = run_of(tmp_path, "late", {"a": "111+.", "b": "10101", "c": "1.101"})

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -121,6 +121,7 @@ def test_a_torn_manifest_is_refused(setup: Setup) -> None:
     [
         (["sampling.temperature=1.0"], ["sampling.temperature", "0.6", "1.0"]),
         (["sampling.seed=null"], ["sampling.seed", "1234", "None"]),
+        (["sampling.seeds=independent"], ["sampling.seeds is 'shared'", "'independent' here"]),
         (["sampling.max_tokens=11"], ["sampling.max_tokens", "10", "11"]),
         (["sampling.top_k=20"], ["sampling.top_k", "None", "20"]),
         (["prompt=plain"], ["prompt.template is"]),
@@ -139,6 +140,22 @@ def test_other_settings_are_refused(setup: Setup, overrides: list[str], named: l
     message = setup.refused(*overrides)
     for word in [str(setup.folder), "tag=NAME", *named]:
         assert word in message
+
+
+def test_a_folder_from_before_there_was_a_choice_of_seeds_is_of_shared_ones(setup: Setup) -> None:
+    def as_it_was(setting: str) -> None:
+        stage.prepare(setup.run(setting))
+        path = setup.folder / "manifest.json"
+        manifest = json.loads(path.read_text())
+        del manifest["identity"]["sampling.seeds"]
+        path.write_text(json.dumps(manifest))
+
+    as_it_was("sampling.seeds=shared")
+    assert "sampling.seeds is 'shared' there" in setup.refused("sampling.seeds=independent")
+    stage.prepare(setup.run())
+    rmtree(setup.folder)
+    as_it_was("sampling.seed=null")  # such as greedy ones: nothing tells the two apart
+    stage.prepare(setup.run("sampling.seed=null", "sampling.seeds=independent"))
 
 
 def test_resources_and_trials_may_change(setup: Setup) -> None:

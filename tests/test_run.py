@@ -17,6 +17,7 @@ from helpers import ROOT
 import scoring
 from pipeline.base.errors import UserError
 from pipeline.config import compose
+from pipeline.config.seeds import attempt_seed
 
 CONTEST = ROOT.parent / "shared" / "data" / "contests" / "hmmt_feb_2025.jsonl"
 SAMPLED = "stages=[prepare,generate]"
@@ -38,7 +39,9 @@ def test_every_attempt_is_there_once_with_its_seed(run: tuple[Path, str]) -> Non
     keys = [(a["question_id"], a["trial"]) for a in attempts]
     wanted = {(q["question_id"], t) for q in questions for t in range(TRIALS)}
     assert len(questions) == 30 and len(keys) == len(set(keys)) and set(keys) == wanted
-    assert all(a["seed"] == 1234 + a["trial"] for a in attempts)
+    cfg = compose.load(["run_dir=x"])
+    assert all(a["seed"] == attempt_seed(cfg, a["question_id"], a["trial"]) for a in attempts)
+    assert len({a["seed"] for a in attempts}) == len(attempts)
     for a in attempts:
         assert len(a["token_ids"]) == len(a["logprobs"]) == a["completion_tokens"] <= 96
         assert a["finish_reason"] == ("length" if a["completion_tokens"] == 96 else "stop") or (

@@ -72,14 +72,14 @@ def aborting(self):
     return outputs
 LLMEngine.step = aborting
 """
-# vLLM's own detector, on texts that repeat the last token twice.
+# vLLM's own detector, on texts that repeat the last token once.
 REPETITION = """
 from vllm.sampling_params import RepetitionDetectionParams
 from pipeline.engines.vllm import VllmEngine
 plain = VllmEngine._sampling_params
 def detecting(self):
     params = plain(self)
-    params.repetition_detection = RepetitionDetectionParams(max_pattern_size=1, min_count=3)
+    params.repetition_detection = RepetitionDetectionParams(max_pattern_size=1, min_count=2)
     return params
 VllmEngine._sampling_params = detecting
 """
@@ -318,7 +318,7 @@ def test_a_text_that_goes_round_in_circles_is_finished_and_cut_off(
         key = (row["question_id"], row["trial"])
         ids, whole = found[key]["token_ids"], reference[1][key]["token_ids"]
         assert ids == whole[: len(ids)] and len(row["logprobs"]) == len(ids)
-        circles = [n for n in range(3, len(whole) + 1) if len(set(whole[n - 3 : n])) == 1]
+        circles = [n for n in range(2, len(whole) + 1) if whole[n - 1] == whole[n - 2]]
         if row["finish_reason"] == "repetition":
             cut.add(key)
             assert len(ids) == circles[0] and boxes[key] == "truncated"

@@ -1,5 +1,6 @@
 """Two runs of the same questions: which of their trials belong together, what attempts hold."""
 
+import hashlib
 import math
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,7 @@ class Attempts(NamedTuple):
 
     lengths: Floats  # (M, T) tokens of the completion; NaN where no record says it
     logprobs: Floats  # (M, T) their mean log-prob, natural; NaN likewise
-    seeds: Ints  # (T,) of each trial, -1 where it has none, or not one
+    seeds: Ints  # (T,) one number for those of a trial's questions, -1 where one has none
     rows: Ints  # (M, T) where in `token_ids` its tokens are; -1: nowhere
     token_ids: pa.ListArray
 
@@ -47,7 +48,7 @@ class Pair(NamedTuple):
     codes: Codes  # (2, M, most trials) of all attempts, see pipeline.store.outcomes
     attempts: list[Attempts]
     trials: list[Ints]  # (N,) of each
-    shared: int  # the first so many have the same seed in both runs
+    shared: int  # the first so many have the same seeds in both runs
 
     def correct(self) -> Floats:
         """1 correct, 0 not, of the trials that belong together: (2, M, N)."""
@@ -60,8 +61,8 @@ class Pair(NamedTuple):
 def load(folders: list[str]) -> Pair:
     """The runs in two folders, side by side.
 
-    Trials that have one seed in both runs are a pair; what is left over is paired in its order.
-    Only trials count that are graded for every question.
+    Trials whose questions have the same seeds in both runs are a pair; what is left over is paired
+    in its order. Only trials count that are graded for every question.
 
     Raises UserError: one folder twice, no run in it, other questions, no trial that is complete.
     """
@@ -99,7 +100,7 @@ def load(folders: list[str]) -> Pair:
 
 
 def paired(first: Ints, second: Ints) -> tuple[Ints, Ints, int]:
-    """Which trials belong together, by their seeds: positions in both, (N,); the first share one.
+    """Which trials belong together, by their seeds: positions in both, (N,); the first share them.
 
     No seed is then in two pairs, so that pairs are independent draws.
 
@@ -107,7 +108,8 @@ def paired(first: Ints, second: Ints) -> tuple[Ints, Ints, int]:
     (array([1, 2, 0]), array([0, 1, 2]), 2)
     """
     shared, a, b = np.intersect1d(first, second, return_indices=True)
-    a, b = a[shared != _UNKNOWN], b[shared != _UNKNOWN]
+    known = shared != _UNKNOWN
+    a, b = np.stack([a[known], b[known]])[:, np.argsort(a[known])]
     rest = [np.setdiff1d(np.arange(of.size), at) for of, at in ((first, a), (second, b))]
     n = min(len(places) for places in rest)
     return np.append(a, rest[0][:n]), np.append(b, rest[1][:n]), a.size
@@ -137,10 +139,15 @@ def _attempts(run: Run, questions: list[int]) -> Attempts:
         number += int(there.sum())
     if damage.lines:
         warn(f"{run.path}: attempts: {damage}; they do not count; run `generate` to make them")
-    alike = (seeds == seeds[:1]).all(axis=0)
-    return Attempts(
-        lengths, logprobs, np.where(alike, seeds[0], _UNKNOWN), rows, pa.concat_arrays(parts)
-    )
+    return Attempts(lengths, logprobs, _as_one(seeds), rows, pa.concat_arrays(parts))
+
+
+def _as_one(seeds: Ints) -> Ints:
+    """One number for each column of seeds (M, T): the same where all of them are; -1 with a -1."""
+    columns = np.ascontiguousarray(seeds.T)
+    digests = (hashlib.blake2b(column, digest_size=8).digest() for column in columns)
+    numbers = np.array([int.from_bytes(digest) >> 1 for digest in digests], np.int64)
+    return np.where((seeds == _UNKNOWN).any(axis=0), _UNKNOWN, numbers)
 
 
 def first_differences(pair: Pair) -> tuple[Ints, Ints]:

@@ -120,7 +120,7 @@ class PromptConfig:
 
 @dataclass
 class SamplingConfig:
-    """The sampling protocol; trial i uses seed `seed + i`."""
+    """The sampling protocol."""
 
     name: str = MISSING
     trials: int = limited(80, "[1, 1000000]")  # more is a slip of the finger, not a protocol
@@ -129,6 +129,8 @@ class SamplingConfig:
     top_k: int | None = limited(None, "[1, inf)")  # null: no limit
     max_tokens: int = limited(32768, "[1, inf)")
     seed: int | None = limited(1234, "[0, 4611686018427387904)")  # null: none; of 62 bits
+    # Of an attempt, see `config/seeds.py`; run folders that do not say it are `shared`.
+    seeds: str = limited("shared", one_of=("shared", "independent"))
     logprobs: bool = True
     prompt_logprobs: bool = True
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pipeline import engines
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import Interrupted, TryAgain
+from pipeline.config.seeds import attempt_seed
 from pipeline.generate import stopping
 from pipeline.generate.claims import Claims
 from pipeline.generate.record import Session
@@ -201,7 +202,7 @@ class _Worker:
     def _request(self, position: int) -> engines.Request:
         self.flying.add(position)
         self.busy = time.monotonic()
-        (question_id, trial), seed = self.keys[position], self.run.cfg.sampling.seed
+        question_id, trial = self.keys[position]
         row = self.rows[question_id]
         return engines.Request(
             question_id=question_id,
@@ -209,7 +210,7 @@ class _Worker:
             prompt_token_ids=row["prompt_token_ids"],
             messages=questions_table.messages(row),
             max_tokens=row["max_tokens"],
-            seed=None if seed is None else seed + trial,
+            seed=attempt_seed(self.run.cfg, question_id, trial),
         )
 
     def _nothing_left(self) -> bool:

@@ -84,6 +84,7 @@ def identity(cfg: RunConfig) -> dict[str, Any]:
     # Of a server they are fields of requests.
     fields = {"engine.args": dict(cfg.engine.args)} if kind(cfg.engine.name).served else {}
     sampling = {k: v for k, v in asdict(cfg.sampling).items() if k not in ("trials", "name")}
+    sampling["seeds"] = None if cfg.sampling.seed is None else cfg.sampling.seeds
     return {
         **fields,
         **{f"sampling.{k}": v for k, v in sampling.items()},
@@ -124,6 +125,8 @@ def check_same(run: Run, identity: dict[str, Any]) -> None:
     Raises UserError: naming the differences.
     """
     there = read_manifest(run).get("identity", {})
+    if there.get("sampling.seed") is not None:
+        there.setdefault("sampling.seeds", "shared")  # all were, before there was a choice
     differences = [
         f"{key} is {there[key]!r} there and {identity[key]!r} here"
         for key in sorted({*there, *identity} - {"questions", "prompts"})

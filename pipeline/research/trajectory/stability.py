@@ -16,12 +16,12 @@ from scoring.metrics.table import Summary
 
 ALL, COMMON = "all", "common"
 INDEPENDENT = (
-    "intervals of scores take trials as independent; seeds are shared across questions, which"
-    " correlates trials of one index, so that they may be too narrow"
+    "intervals of scores take attempts as independent; with sampling.seeds=shared trials of one"
+    " index are correlated across questions, so that they may be too narrow"
 )
 DRAWN = (
     "replicates draw whole trials, one index for all questions, checkpoints and windows, as trials"
-    " of one index share their seed"
+    " of one index may share their seed"
 )
 TIES = (
     "fewer trials mean more ties, which lower MaP's τ and down alike: few trials and greedy are not"

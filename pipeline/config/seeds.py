@@ -1,0 +1,34 @@
+"""Which seed an attempt is sampled with."""
+
+import hashlib
+import json
+
+from pipeline.config.settings import RunConfig
+
+_BITS = 53  # whole numbers that every reader of JSON takes exactly (RFC 8259, section 6)
+
+
+def attempt_seed(cfg: RunConfig, question_id: str, trial: int) -> int | None:
+    """The seed of one attempt; None where `sampling.seed` is null.
+
+    With `sampling.seeds=shared` it is `sampling.seed` + trial for every question and model, the
+    protocol of arXiv 2510.04265, appendix F.3. With `independent` it is a hash: of the ASCII JSON
+    array [seed, dataset.name, question_id, model.name, trial] without spaces the first 8 bytes of
+    BLAKE2b (RFC 7693, 8 bytes long), big-endian, of which the upper 53 bits count. Stored runs rely
+    on it, so it never changes. Torch takes the lower 32 bits of a seed on a CPU; these are as good.
+
+    >>> from pipeline.config.settings import DatasetConfig, ModelConfig, SamplingConfig
+    >>> sums, tiny = DatasetConfig(name="sums"), ModelConfig(name="tiny")
+    >>> cfg = RunConfig(tiny, sums, sampling=SamplingConfig(seed=1234, seeds="shared"))
+    >>> attempt_seed(cfg, "q1", 17)
+    1251
+    >>> cfg.sampling.seeds = "independent"
+    >>> attempt_seed(cfg, "q1", 17)
+    3151302375135660
+    """
+    s = cfg.sampling
+    if s.seed is None or s.seeds == "shared":
+        return None if s.seed is None else s.seed + trial
+    parts = [s.seed, cfg.dataset.name, question_id, cfg.model.name, trial]
+    digest = hashlib.blake2b(json.dumps(parts, separators=(",", ":")).encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "big") >> (64 - _BITS)
