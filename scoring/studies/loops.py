@@ -6,33 +6,22 @@ grow by adding rows. Models are the innermost axis, so that one question of all 
 up at once, and are in the order of the gold ranking, best first.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from scoring.numerics.compiled import compiled
 from scoring.numerics.inputs import Ints
 from scoring.studies.bootstrap import BLEND_UNITS
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Unsigned = npt.NDArray[Any]
 # A NamedTuple of `bootstrap.py` as a plain tuple: a compilation on the disk that names a class
 # cannot be loaded, nor replaced, once that class has another name.
 Plain = tuple[npt.NDArray[Any], ...]
 
 
-def _compiled(function: Function) -> Function:
-    """Compile on first use, without the interpreter lock, and keep the result on the disk."""
-    try:
-        compiled: Function = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        compiled = numba.njit(nogil=True)(function)
-    return compiled
-
-
-@_compiled
+@compiled
 def _resample(source: Unsigned, index: Unsigned, models: int, replicate: Unsigned) -> None:
     """Write the trials of one replicate; index (N, 1) is shared by the questions, (N, M) is not.
 
@@ -51,7 +40,7 @@ def _resample(source: Unsigned, index: Unsigned, models: int, replicate: Unsigne
                     replicate[n, i] = source[drawn, i]
 
 
-@_compiled
+@compiled
 def _look_up(table: Ints, counts: Unsigned, questions: int, sums: Ints) -> None:
     """Sum over questions, for all models."""
     models = sums.size
@@ -61,7 +50,7 @@ def _look_up(table: Ints, counts: Unsigned, questions: int, sums: Ints) -> None:
             sums[k] += table[counts[m * models + k]]
 
 
-@_compiled
+@compiled
 def _score(
     bank: Plain, e: int, n: int, counts: Unsigned, questions: int, scores: Ints, other: Ints
 ) -> None:
@@ -75,7 +64,7 @@ def _score(
             scores[k] = int(x ** powers[e, 0] * y ** powers[e, 1] * BLEND_UNITS)
 
 
-@_compiled
+@compiled
 def _agrees(scores: Ints, rank: Ints, tolerance: int) -> bool:
     """Whether models rank as in gold: neighbours there are tied, or in that order, here, too."""
     for k in range(scores.size - 1):
@@ -88,7 +77,7 @@ def _agrees(scores: Ints, rank: Ints, tolerance: int) -> bool:
     return True
 
 
-@_compiled
+@compiled
 def convergence_points(
     index: Unsigned, source: Unsigned, questions: int, rank: Ints, bank: Plain
 ) -> Ints:
@@ -128,7 +117,7 @@ def convergence_points(
     return points
 
 
-@_compiled
+@compiled
 def add_taus(
     sums: Plain, index: Unsigned, source: Unsigned, questions: int, rank: Ints, bank: Plain
 ) -> None:
@@ -164,7 +153,7 @@ def add_taus(
                 squares[e, n] += step * (tau - mean[e, n])
 
 
-@_compiled
+@compiled
 def _pairs(scores: Ints, rank: Ints, tolerance: int) -> tuple[int, int]:
     """Concordant minus discordant pairs of models sorted by gold, and pairs not tied in score."""
     agree, untied = 0, 0

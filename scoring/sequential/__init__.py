@@ -1,0 +1,26 @@
+"""Sampling until something is settled: claims whose error holds however often one looks.
+
+:class:`Race` is for several models, :class:`MeanSequence` for one; :func:`simulate` says what to
+expect and :func:`neyman` shares attempts among questions. docs/adaptive.md has the guarantee, its
+proof, and which method when.
+
+>>> import numpy as np
+>>> from scoring.sequential import Race, Target
+>>> race, rng = Race(models=3, questions=30, target=Target("best")), np.random.default_rng(1)
+>>> look = race.look()
+>>> while not look.settled:
+...     attempts = np.repeat(look.open[:, None].astype(int), 30, axis=1)
+...     race.add(rng.binomial(attempts, [[0.8], [0.6], [0.3]]), attempts)
+...     look = race.look()
+>>> look.groups, look.rounds.tolist()
+([[0], [1, 2]], [3, 3, 2])
+"""
+
+from scoring.sequential.decisions import Target as Target
+from scoring.sequential.planning import Simulated as Simulated
+from scoring.sequential.planning import neyman as neyman
+from scoring.sequential.planning import simulate as simulate
+from scoring.sequential.race import LOOKS as LOOKS
+from scoring.sequential.race import Look as Look
+from scoring.sequential.race import MeanSequence as MeanSequence
+from scoring.sequential.race import Race as Race

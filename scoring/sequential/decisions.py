@@ -1,0 +1,119 @@
+"""From claims on pairs to decisions: which models are placed, and which still matter.
+
+All functions take and return arrays with a leading axis of runs: claims (R, K, K), models (R, K).
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from scoring.numerics.checks import check_whole
+from scoring.numerics.inputs import Bools
+
+Kind = Literal["best", "top", "order", "above"]
+KINDS = ("best", "top", "order", "above")
+# Share of the error that goes to calling survivors of `best` and `top` tied.
+TIED_SHARE = 0.2
+
+
+class Target(NamedTuple):
+    """What is to be settled: the best model, the best k, the order of all, who beats a baseline."""
+
+    kind: Kind
+    k: int = 1
+    baseline: int | None = None
+
+
+class Needed(NamedTuple):
+    """Wealth at which something is claimed; see :func:`needed`."""
+
+    better: float
+    tied: float
+
+
+def check_target(target: Target, models: int) -> None:
+    """Raise ValueError unless the target makes sense for so many models."""
+    if target.kind not in KINDS:
+        raise ValueError(f"target is {target.kind!r}: pass one of {', '.join(KINDS)}")
+    if target.kind == "top" and check_whole(target.k, "k", least=1) >= models:
+        raise ValueError(
+            f"k is {target.k}: of {models} models, at most {models - 1} can be the top"
+        )
+    if target.kind == "above":
+        baseline = check_whole(target.baseline, "baseline", least=0)
+        if baseline >= models:
+            raise ValueError(f"baseline is {baseline}: pass an index below {models}")
+
+
+def needed(target: Target, models: int, error: float, pairs: bool) -> Needed:
+    """The wealth that a claim needs for all claims to be true with a chance of 1 - error.
+
+    The number of claims that could be wrong, over the error; which these are is proved in
+    docs/adaptive.md. ``pairs``: the best is found by pairs, not by a bet against all rivals.
+    """
+    if target.kind == "order":
+        return Needed(models * (models - 1) / error, models * (models - 1) / error)
+    if target.kind == "above":
+        return Needed(2 * (models - 1) / error, 2 * (models - 1) / error)
+    k = target.k if target.kind == "top" else 1
+    claims = k * (models - k) + models - 1 if pairs or target.kind == "top" else 2
+    main = (1 - TIED_SHARE) * error
+    return Needed(claims / main, models * (models - 1) / (TIED_SHARE * error))
+
+
+def implied(better: Bools) -> Bools:
+    """Claims and what follows from them: A over B and B over C is A over C."""
+    closed = better.copy()
+    for k in range(better.shape[-1]):
+        closed |= closed[..., :, k, None] & closed[..., None, k, :]
+    return closed
+
+
+def place_top(better: Bools, placed: Bools, out: Bools, k: int) -> tuple[Bools, Bools]:
+    """Who is in the best k and who is not, from who was (R, K) and claims on pairs.
+
+    With k' places left, an open model that beats all but k' - 1 of the other open ones is in,
+    and one that k' of them beat is out; then those are fewer, and it is asked again.
+    """
+    placed, out = placed.copy(), out.copy()
+    while True:
+        open_ = ~placed & ~out
+        left = k - placed.sum(axis=-1, keepdims=True)
+        among = better & open_[..., :, None] & open_[..., None, :]
+        others = open_.sum(axis=-1, keepdims=True)
+        enters = open_ & ((among.sum(axis=-1) >= others - left) | (others <= left))
+        leaves = open_ & ~enters & ((among.sum(axis=-2) >= left) | (left <= 0))
+        # Contradicting claims, which are wrong ones, fill no more places than there are.
+        enters &= np.cumsum(enters, axis=-1) <= left
+        if not (enters | leaves).any():
+            return placed, out
+        placed |= enters
+        out |= leaves
+
+
+def all_tied(tied: Bools, models: Bools) -> Bools:
+    """Whether each two of the models (R, K) are tied: (R,)."""
+    both = models[..., :, None] & models[..., None, :]
+    same = np.eye(models.shape[-1], dtype=bool)
+    return np.asarray((tied | same | ~both).all(axis=(-1, -2)))
+
+
+def undecided(better: Bools, tied: Bools, target: Target) -> Bools:
+    """Models of `order` and `above` with a pair that is open: (R, K)."""
+    pairs = ~(better | better.swapaxes(-1, -2) | tied | np.eye(better.shape[-1], dtype=bool))
+    if target.kind == "above":
+        asked = np.zeros(better.shape[-2:], dtype=bool)
+        asked[target.baseline] = asked[:, target.baseline] = True
+        pairs &= asked
+    found: Bools = pairs.any(axis=-1)
+    return found
+
+
+def ordered_groups(order: list[int], better: Bools) -> list[list[int]]:
+    """Cut an order of models where all above are better than all below, by claims (K, K)."""
+    groups: list[list[int]] = [[]]
+    for i, model in enumerate(order):
+        if groups[-1] and better[np.ix_(order[:i], order[i:])].all():
+            groups.append([])
+        groups[-1].append(model)
+    return groups

@@ -1,0 +1,175 @@
+"""What to expect of a race before it is run, and how to share attempts among questions."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.arrays import bounded_array, check_probabilities, number_array
+from scoring.numerics.checks import check_confidence, check_positive, check_whole
+from scoring.numerics.inputs import Floats, Ints
+from scoring.sequential import decisions, wealth
+from scoring.sequential.batch import Batch
+from scoring.sequential.decisions import Target
+from scoring.sequential.race import LOOKS, Method, _planned
+
+CHUNK = 100  # runs side by side: what fits into a processor's cache
+
+
+def neyman(p: npt.ArrayLike, cost: npt.ArrayLike, total: int, floor: int = 1) -> Ints:
+    """Attempts for each of M questions, about ``total`` in all, that make the mean most exact.
+
+    In proportion to sqrt(p (1 - p) / cost), p and cost (M,) (Neyman 1934), at least ``floor``
+    each, rounded so that the sum is ``total`` or, if that is more, ``floor * M``.
+
+    >>> neyman([0.5, 0.5, 0.02, 1.0], [1.0, 4.0, 1.0, 1.0], total=20).tolist()
+    [11, 5, 3, 1]
+    """
+    chance = check_probabilities(p, "p")
+    price = bounded_array(cost, "cost", 1e-300, 1e300, "costs are positive")
+    check_whole(total, "total", 1)
+    check_whole(floor, "floor", 0)
+    share = np.sqrt(chance * (1 - chance) / np.broadcast_to(price, chance.shape))
+    least = np.full(chance.size, floor)
+    left = total - int(least.sum())
+    if left <= 0 or share.sum() == 0:
+        return least
+    # Questions whose share is below the floor keep it; the others divide the rest.
+    kept = np.zeros(chance.size, bool)
+    while True:
+        free = total - floor * kept.sum()
+        wanted = np.where(kept, floor, free * share / max(share[~kept].sum(), 1e-300))
+        low = ~kept & (wanted < floor)
+        if not low.any():
+            break
+        kept |= low
+    found: Ints = np.floor(wanted).astype(np.int64)
+    order = np.argsort(found - wanted, kind="stable")
+    found[order[: total - int(found.sum())]] += 1
+    return np.asarray(found)
+
+
+class Simulated(NamedTuple):
+    """What :func:`simulate` finds; averages over runs."""
+
+    settled: float  # share of runs that were settled within the trials
+    right: float  # of all runs, those whose decision is settled and true
+    wrong: float  # of all runs, those with any final claim that is false
+    best: Floats  # share of runs that name each model the best (K,)
+    rounds: Floats  # of each model (K,)
+    attempts: Floats  # of each model (K,)
+    cost: Floats  # of each model, in units of `cost` (K,); attempts without
+    mean: Floats  # of the estimates (K,): averages of round means
+    longest: Ints  # rounds of the last model in each run (runs,)
+
+
+def simulate(
+    p: npt.ArrayLike,
+    target: Target,
+    *,
+    trials: int = 80,
+    block: int = 1,
+    runs: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+    tie: float = 0.01,
+    method: Method = "anytime",
+    cost: npt.ArrayLike | None = None,
+    allocate: bool = False,
+) -> Simulated:
+    """Race models with known chances p (K, M) of solving each question, many times.
+
+    Up to ``trials`` rounds each; models leave after whole blocks of rounds. ``cost`` (M,) or
+    (K, M) is that of one attempt. ``allocate`` makes of every block but the first a single round
+    of as many attempts, shared among questions by :func:`neyman`. Run r of a seed is the same
+    whatever the number of runs.
+
+    >>> found = simulate([[0.9] * 8, [0.2] * 8], Target("best"), runs=50, seed=1)
+    >>> found.settled, found.right, found.best.tolist(), bool(found.rounds.max() < 10)
+    (1.0, 1.0, [1.0, 0.0], True)
+    """
+    chance = check_probabilities(p, "p")
+    if chance.ndim != 2 or chance.shape[0] < 2:
+        raise ValueError(f"p has shape {chance.shape}: pass (models, questions), of two or more")
+    decisions.check_target(target, chance.shape[0])
+    error = 1 - check_confidence(confidence)
+    check_positive(tie, "tie", most=1.0)
+    for name, value in (("trials", trials), ("block", block), ("runs", runs)):
+        check_whole(value, name, 1)
+    price = np.broadcast_to(number_array(1.0 if cost is None else cost, "cost"), chance.shape)
+    planned = _planned(method, LOOKS)
+    parts = []
+    for start in range(0, runs, CHUNK):
+        batch = Batch((CHUNK, *chance.shape), target, error, tie, planned)
+        rng = np.random.default_rng([seed, start])
+        _run(batch, chance, rng, trials, block, price if allocate else None)
+        parts.append(_summary(batch, chance, price, tie))
+    joined = [np.concatenate(column)[:runs] for column in zip(*parts, strict=True)]
+    settled, right, wrong = (float(column.mean()) for column in joined[:3])
+    best, rounds, attempts, spent, mean = (column.mean(axis=0) for column in joined[3:])
+    longest = joined[4].max(axis=-1).astype(np.int64)
+    return Simulated(settled, right, wrong, best, rounds, attempts, spent, mean, longest)
+
+
+def _run(
+    batch: Batch,
+    chance: Floats,
+    rng: np.random.Generator,
+    trials: int,
+    block: int,
+    price: Floats | None,
+) -> None:
+    """Sample until all runs are settled."""
+    shape = batch.attempts.shape
+    spent = 0
+    while spent < trials and batch.open.any():
+        sampled = np.broadcast_to(batch.open[..., None], shape).astype(np.int64)
+        length = min(block, trials - spent)
+        if price is not None and spent > 0:
+            sampled = sampled * _allocated(batch, price, length)
+            batch.add(rng.binomial(sampled, chance), sampled)
+        else:
+            for _ in range(length):
+                batch.add((rng.random(shape) < chance) * sampled, sampled)
+        spent += length
+
+
+def _allocated(batch: Batch, price: Floats, length: int) -> Ints:
+    """Attempts (R, K, M) of one round in place of ``length`` rounds."""
+    guessed = wealth.guess(batch.successes, batch.attempts)
+    runs, models, questions = guessed.mean.shape
+    found = np.empty(guessed.mean.shape, np.int64)
+    for r in range(runs):
+        for k in range(models):
+            # 1 - sqrt(1 - 4 v) over 2 is the p whose p (1 - p) is v, which is never 0 here.
+            p = (1 - np.sqrt(np.maximum(1 - 4 * guessed.within[r, k], 0))) / 2
+            found[r, k] = neyman(p, price[k], length * questions)
+    return found
+
+
+def _summary(batch: Batch, chance: Floats, price: Floats, tie: float) -> tuple[Floats, ...]:
+    """Columns of :class:`Simulated`, a row for each run."""
+    truth = chance.mean(axis=-1)
+    gap = truth[:, None] - truth
+    false = (batch.better & (gap <= 1e-12)) | (batch.tied & (np.abs(gap) >= tie))
+    kind = batch.target.kind
+    if kind in ("best", "top"):
+        # Those in the best must be better than those that are out; ties of survivors hold as pairs.
+        k = batch.target.k if kind == "top" else 1
+        cross = batch.placed[:, :, None] & batch.out[:, None] & (gap <= 1e-12)
+        named = batch.placed.sum(axis=-1) == k
+        wrong = (cross.any(axis=(-1, -2)) & named) | (batch.tied & (np.abs(gap) >= tie)).any(
+            axis=(-1, -2)
+        )
+        least = np.sort(truth)[-k]
+        wrong |= (batch.out & (truth > least + 1e-12)).any(axis=-1)
+        if (truth == least).sum() == 1:
+            wrong |= batch.out[:, truth == least].any(axis=-1)
+    else:
+        wrong = false.any(axis=(-1, -2))
+    best = np.arange(chance.shape[0]) == batch.best[:, None]
+    attempts = batch.attempts.sum(axis=-1)
+    spent = (batch.attempts * price).sum(axis=-1)
+    right = batch.settled & ~wrong
+    columns = (batch.settled, right, wrong, best, batch.rounds, attempts, spent, batch.mean)
+    return tuple(np.asarray(column, dtype=np.float64) for column in columns)

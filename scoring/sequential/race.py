@@ -1,0 +1,257 @@
+"""Races between models, and the mean of one, looked at as often as one likes."""
+
+import itertools
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.arrays import number_array
+from scoring.numerics.checks import check_confidence, check_positive, check_whole
+from scoring.numerics.inputs import Bools, Floats, Ints
+from scoring.sequential import decisions, wealth
+from scoring.sequential.batch import Batch
+from scoring.sequential.decisions import Target
+
+Method = Literal["anytime", "looks"]
+LOOKS = (8, 16, 24, 32, 48, 64, 80)
+
+
+class Look(NamedTuple):
+    """What is known after a round, of K models in the order in which they were given."""
+
+    round: int
+    rounds: Ints  # of each model, (K,)
+    mean: Floats  # averages of round means (K,)
+    low: Floats  # of each model's mean, at the confidence for each alone (K,)
+    high: Floats
+    log_e: Floats  # log e-value of "row is better than column" (K, K)
+    log_out: Floats  # log e-value of "not the best", of until=best with anytime; else zeros (K,)
+    log_needed: float  # what these must reach for a claim
+    difference_low: Floats  # of mean of row - mean of column, for all pairs at once (K, K)
+    difference_high: Floats
+    better: Bools  # claimed: row is better than column (K, K)
+    tied: Bools  # claimed: they differ by less than `tie` (K, K)
+    open: Bools  # models that still matter (K,)
+    groups: list[list[int]]  # best first; what is not told apart shares a group
+    best: int | None
+    settled: bool
+
+
+class Race:
+    """A race between models on the same questions, until something is settled.
+
+    Models are sampled in rounds, at least one attempt at every question each; :meth:`add` takes a
+    round and :meth:`look` says what is known. With ``method="anytime"`` all claims of all looks
+    are true with a chance of at least ``confidence``, however often one looks and whatever decides
+    about going on; no sample is too small for that. With ``method="looks"`` claims are made after
+    the rounds of ``looks`` only, by z-scores at boundaries of Lan and DeMets: sooner between
+    close models, but ASYMPTOTIC, true as far as means of so many attempts are normal.
+    Both need attempts that are independent of each other, given the questions.
+
+    ``tie``: two models that are shown to differ by less than this are called tied. What is shown
+    to be worse, or tied, need not be sampled on: :attr:`Look.open`. For the proof see
+    docs/adaptive.md.
+
+    Raises ValueError for what cannot be raced.
+
+    >>> race = Race(models=2, questions=3, target=Target("best"))
+    >>> while not race.look().settled:
+    ...     race.add([[1, 1, 1], [0, 1, 0]], [[1, 1, 1], [1, 1, 1]])
+    >>> look = race.look()
+    >>> look.round, look.best, look.groups, look.mean.round(2).tolist()
+    (3, 0, [[0], [1]], [1.0, 0.33])
+    """
+
+    def __init__(
+        self,
+        models: int,
+        questions: int,
+        target: Target,
+        confidence: float = 0.95,
+        tie: float = 0.01,
+        method: Method = "anytime",
+        looks: tuple[int, ...] = LOOKS,
+    ) -> None:
+        self._shape = (check_whole(models, "models", 2), check_whole(questions, "questions", 1))
+        decisions.check_target(target, models)
+        self._error = 1 - check_confidence(confidence)
+        check_positive(tie, "tie", most=1.0)
+        planned = _planned(method, looks)
+        self._batch = Batch((1, *self._shape), target, self._error, tie, planned)
+        self._low, self._high = np.zeros(models), np.ones(models)
+        self._difference_low = np.full((models, models), -1.0)
+
+    def add(self, successes: npt.ArrayLike, attempts: npt.ArrayLike) -> None:
+        """Add one round: counts (K, M) of successes, and of attempts, 0 for a model left out.
+
+        A model that is sampled has at least one attempt at every question. How many may depend on
+        earlier rounds, but not on this one.
+        """
+        right, tried = _counts(successes, attempts, self._shape)
+        sampled = (tried > 0).any(axis=-1)
+        short = sampled & (tried == 0).any(axis=-1)
+        if short.any():
+            model = int(np.argmax(short))
+            question = int(np.argmin(tried[model]))
+            raise ValueError(
+                f"attempts[{model}, {question}] is 0: a model that is sampled in a round needs at "
+                "least one attempt at every question"
+            )
+        batch = self._batch
+        batch.add(right[None], tried[None])
+        if batch.looks is None:
+            self._narrow(np.log(1 / self._error) + np.log(2), np.log(batch.needed.tied))
+        elif batch.round in batch.looks:
+            self._narrow_at_look()
+
+    def _narrow(self, own: float, family: float) -> None:
+        """Intersect the intervals with those of this round."""
+        b = self._batch
+        low = wealth.bound(b.up[0], b.own_slopes[0], own, 0.0, 1.0)
+        high = -wealth.bound(b.down[0], b.own_slopes[0], own, -1.0, 0.0)
+        self._low, self._high = _intersect(self._low, self._high, low, high)
+        apart = wealth.bound(b.pairs[0], b.slopes[0], family, -1.0, 1.0)
+        self._difference_low, _ = _intersect(
+            self._difference_low, -self._difference_low.T, apart, -apart.T
+        )
+
+    def _narrow_at_look(self) -> None:
+        b = self._batch
+        limits = b.boundaries.at(b.round)
+        difference, error, current = (part[0] for part in b.differences())
+        apart = np.maximum(difference - limits.tied * error, -1.0)
+        self._difference_low = np.where(current, apart, self._difference_low)
+        now = np.diag(current)
+        half = limits.own * np.diag(error) / np.sqrt(2)  # of a pair with itself
+        self._low = np.where(now, np.maximum(b.mean[0] - half, 0.0), self._low)
+        self._high = np.where(now, np.minimum(b.mean[0] + half, 1.0), self._high)
+
+    def look(self) -> Look:
+        """What is known now. Looking changes nothing."""
+        b = self._batch
+        rivals = b.target.kind == "best" and b.looks is None
+        return Look(
+            round=b.round,
+            rounds=b.rounds[0].copy(),
+            mean=b.mean[0],
+            low=self._low.copy(),
+            high=self._high.copy(),
+            log_e=wealth.log_wealth(b.pairs[0]),
+            log_out=wealth.log_wealth(b.leaving[0]) if rivals else np.zeros(self._shape[0]),
+            log_needed=float(np.log(b.needed.better)),
+            difference_low=self._difference_low.copy(),
+            difference_high=-self._difference_low.T,
+            better=b.better[0].copy(),
+            tied=b.tied[0].copy(),
+            open=b.open[0].copy(),
+            groups=self._groups(),
+            best=None if b.best[0] < 0 else int(b.best[0]),
+            settled=bool(b.settled[0]),
+        )
+
+    def _groups(self) -> list[list[int]]:
+        b = self._batch
+        order = [int(k) for k in np.argsort(-b.mean[0], kind="stable")]
+        if b.target.kind == "order":
+            return decisions.ordered_groups(order, b.better[0])
+        if b.target.kind == "above":
+            placed, out = b.better[0][:, b.target.baseline], b.better[0][b.target.baseline]
+        else:
+            placed, out = b.placed[0], b.out[0]
+        parts = (placed, ~placed & ~out, out)
+        groups = [[k for k in order if part[k]] for part in parts]
+        return [group for group in groups if group]
+
+
+class MeanSequence:
+    """A confidence sequence for one model's mean over M questions, as narrow as wanted.
+
+    :meth:`interval` holds the mean at all times together with a chance of at least
+    ``confidence``, so that sampling may end when it is narrow enough.
+
+    >>> sequence = MeanSequence(questions=4)
+    >>> for _ in range(50):
+    ...     sequence.add([1, 1, 0, 1], [1, 1, 1, 1])
+    >>> sequence.mean, [round(end, 2) for end in sequence.interval()]
+    (0.75, [0.73, 0.77])
+    """
+
+    def __init__(self, questions: int, confidence: float = 0.95) -> None:
+        self._shape = (1, check_whole(questions, "questions", 1))
+        self._needed = np.log(2 / (1 - check_confidence(confidence)))
+        self._successes, self._attempts = np.zeros((2, 1, *self._shape), np.int64)
+        self._up, self._down, self._slope = np.zeros((3, 1, 1, wealth.EFFECTS.size))
+        self._sum, self._rounds = 0.0, 0
+        self._low, self._high = np.zeros(1), np.ones(1)
+
+    def add(self, successes: npt.ArrayLike, attempts: npt.ArrayLike) -> None:
+        """Add one round: counts (M,) of successes, and of attempts, at least 1 each."""
+        right, tried = _counts(np.atleast_2d(successes), np.atleast_2d(attempts), self._shape)
+        if (tried == 0).any():
+            raise ValueError(f"attempts[{int(np.argmin(tried))}] is 0: pass at least 1 of each")
+        guessed = wealth.guess(self._successes, self._attempts)
+        stake = wealth.stakes(guessed, tried[None])
+        up, down = np.empty((2, *self._up.shape))
+        wealth.gains(right[None], tried[None], guessed.mean, stake, up, down)
+        self._up += up
+        self._down += down
+        self._slope += stake * tried.shape[-1]
+        self._successes += right
+        self._attempts += tried
+        self._sum += float((right / tried).mean())
+        self._rounds += 1
+        low = wealth.bound(self._up[0], self._slope[0], self._needed, 0.0, 1.0)
+        high = -wealth.bound(self._down[0], self._slope[0], self._needed, -1.0, 0.0)
+        self._low, self._high = _intersect(self._low, self._high, low, high)
+
+    @property
+    def mean(self) -> float:
+        """The average of round means."""
+        return self._sum / max(self._rounds, 1)
+
+    def interval(self) -> tuple[float, float]:
+        """The interval of all rounds so far; it never grows."""
+        return float(self._low[0]), float(self._high[0])
+
+
+def _planned(method: str, looks: tuple[int, ...]) -> tuple[int, ...] | None:
+    if method not in ("anytime", "looks"):
+        raise ValueError(f"method is {method!r}: pass 'anytime' or 'looks'")
+    if method == "anytime":
+        return None
+    rounds = tuple(check_whole(look, "looks", least=1) for look in looks)
+    if not rounds or any(b <= a for a, b in itertools.pairwise(rounds)):
+        raise ValueError(f"looks is {looks!r}: pass rounds, each above the one before")
+    return rounds
+
+
+def _counts(
+    successes: npt.ArrayLike, attempts: npt.ArrayLike, shape: tuple[int, int]
+) -> tuple[Ints, Ints]:
+    """Counts of one round as int64, checked."""
+    found = []
+    for name, values in (("successes", successes), ("attempts", attempts)):
+        array = number_array(values, name)
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}: pass (models, questions) {shape}")
+        if (array < 0).any() or (array != np.trunc(array)).any():
+            raise ValueError(f"{name} holds a count that is no whole number of at least 0")
+        found.append(array.astype(np.int64))
+    right, tried = found
+    if (right > tried).any():
+        at = tuple(int(i) for i in np.argwhere(right > tried)[0])
+        raise ValueError(f"successes{list(at)} is {right[at]}, of {tried[at]} attempts")
+    return right, tried
+
+
+def _intersect(
+    low: Floats, high: Floats, new_low: Floats, new_high: Floats
+) -> tuple[Floats, Floats]:
+    """The narrower interval, and the old one where the two have nothing in common.
+
+    That happens with a chance of at most the error, and then one of them is wrong.
+    """
+    lower, upper = np.maximum(low, new_low), np.minimum(high, new_high)
+    fits = lower <= upper
+    return np.where(fits, lower, low), np.where(fits, upper, high)

@@ -1,0 +1,143 @@
+"""Wealth of bets on outcomes, from which every claim of this room is made.
+
+One bet says of a model that its mean over M questions, m, is above (or below) what somebody
+claims. A round brings n_q attempts at question q, their outcomes A; before the round anybody may
+fix a guess a_q in [0, 1] and a stake 0 < l < 1. Then
+
+    up   = sum over q and attempts of log(1 + l / n_q * (A - a_q)) + l * sum of a_q
+    down = sum over q and attempts of log(1 - l / n_q * (A - a_q)) - l * sum of a_q
+
+are such that exp(up - l M m) and exp(down + l M m) have an expectation of at most 1, whatever the
+guesses, because 1 + x <= exp(x). So have their products over rounds (each given its past), their
+products over models that are sampled independently, and their averages over stakes. A product
+is the wealth of somebody who began with 1, and by Ville's inequality it ever reaches c with a
+chance of at most 1 / c. Of two models, up of A and down of B bet on m_A - m_B > D with the slope
+l M for every D at once: log wealth falls linearly in D, so the sequence of intervals for the
+difference costs no more than a test.
+
+(The products are Waudby-Smith and Ramdas, "Estimating means of bounded random variables by
+betting", 2024, with a guess for each question, so that differences between questions cost nothing.)
+All arrays have leading axes of runs: (R, K, M) for K models; a stake's index comes last.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from scoring.numerics.compiled import compiled
+from scoring.numerics.inputs import Floats, Ints
+
+# Stakes are sizes of an effect: a difference of means over its standard deviation in one round.
+# Most weight is where 8 to 80 rounds decide.
+EFFECTS: Floats = np.array([0.2, 0.3, 0.42, 0.6, 0.85, 1.2, 1.7, 2.4])
+LOG_WEIGHTS: Floats = np.log(np.full(EFFECTS.size, 1 / EFFECTS.size))
+LARGEST_STAKE = 0.95
+# Before there are data: share of the variance of outcomes that lies between questions, and how
+# many pairs of attempts, weighted by their variance, that opinion is worth.
+BETWEEN, OPINION = 0.5, 5.0
+TINY, HUGE = 1e-200, 1e200
+
+
+class Guess(NamedTuple):
+    """What :func:`guess` finds; arrays (R, K, M)."""
+
+    mean: Floats  # of the next outcome
+    within: Floats  # expected p (1 - p): what remains when p is known; never 0
+
+
+def guess(successes: Ints, attempts: Ints) -> Guess:
+    """Guess the outcomes of the next round from those of the past, both counts (R, K, M).
+
+    A question's share of successes is drawn to what its difficulty among all models and the
+    model's mean make likely, the more so the less questions were found to differ from that. Any
+    guess would be valid; a good one makes claims come sooner.
+    """
+    tried = attempts.sum(axis=-1, keepdims=True)
+    own = (successes.sum(axis=-1, keepdims=True) + 1) / (tried + 2)
+    everyone = attempts.sum(axis=-2, keepdims=True)
+    overall = (successes.sum(axis=(-1, -2), keepdims=True) + 1) / (
+        tried.sum(axis=-2, keepdims=True) + 2
+    )
+    shared = (successes.sum(axis=-2, keepdims=True) + overall) / (everyone + 1)
+    harder = shared * (own / overall)
+    easier = 1 - (1 - shared) * ((1 - own) / (1 - overall))
+    prior = np.where(own > overall, easier, harder)
+    prior = np.clip(prior, 0.01, 0.99)
+    noise = prior * (1 - prior)
+    pairs = attempts * (attempts - 1)
+    excess = ((successes - attempts * prior) ** 2 - attempts * noise).sum(axis=-1, keepdims=True)
+    weight = (pairs * noise).sum(axis=-1, keepdims=True) + OPINION
+    between = np.clip((excess + OPINION * BETWEEN) / weight, 0.02, 0.9)
+    strength = 1 / between - 1
+    total = attempts + strength
+    mean = (successes + strength * prior) / total
+    return Guess(mean, mean * (1 - mean) * total / (total + 1))
+
+
+def stakes(guessed: Guess, attempts: Ints) -> Floats:
+    """Stakes (R, L) of a round with these attempts (R, K, M): one ladder for a run's models.
+
+    The best stake on a difference of d questions is d / variance. Steps of the ladder are d in
+    standard deviations, so that one ladder serves easy and hard, few and many questions.
+    """
+    sampled = attempts > 0
+    share = np.where(sampled, 1 / np.maximum(attempts, 1), 0.0)
+    models = np.maximum(sampled[..., 0].sum(axis=-1), 1)
+    coming = 2 * (guessed.mean * (1 - guessed.mean) * share).sum(axis=(-1, -2)) / models
+    known = 2 * (guessed.within * share).sum(axis=(-1, -2)) / models
+    scale = np.sqrt(known) / np.maximum(coming, 1e-12)
+    found: Floats = np.minimum(EFFECTS * scale[:, None], LARGEST_STAKE)
+    return found
+
+
+@compiled
+def gains(
+    successes: Ints, attempts: Ints, mean: Floats, stake: Floats, up: Floats, down: Floats
+) -> None:
+    """Write a round's log wealth, ``up`` and ``down`` of this module's head, (R, K, L).
+
+    Counts and guesses are (R, K, M), ``stake`` (R, L). A model without attempts gains nothing.
+    Factors are multiplied, and a logarithm taken only where the product leaves the range.
+    """
+    runs, models, questions = mean.shape
+    for r in range(runs):
+        for k in range(models):
+            for i in range(stake.shape[1]):
+                above, below, one, two, level = 0.0, 0.0, 1.0, 1.0, 0.0
+                for q in range(questions):
+                    n = attempts[r, k, q]
+                    if n == 0:
+                        continue
+                    bet, a = stake[r, i] / n, mean[r, k, q]
+                    level += a
+                    for t in range(n):
+                        x = bet * ((1.0 if t < successes[r, k, q] else 0.0) - a)
+                        one *= 1.0 + x
+                        two *= 1.0 - x
+                    if not (TINY < one < HUGE and TINY < two < HUGE):
+                        above += np.log(one)
+                        below += np.log(two)
+                        one, two = 1.0, 1.0
+                up[r, k, i] = above + np.log(one) + stake[r, i] * level
+                down[r, k, i] = below + np.log(two) - stake[r, i] * level
+
+
+def log_wealth(gained: Floats) -> Floats:
+    """Log of the average wealth over the ladder of stakes, whose index is the last axis."""
+    found: Floats = np.logaddexp.reduce(gained + LOG_WEIGHTS, axis=-1)
+    return found
+
+
+def bound(gained: Floats, slope: Floats, needed: float, low: float, high: float) -> Floats:
+    """The largest D from ``low`` to ``high`` that wealth has refuted: (...,) of (..., L).
+
+    Log wealth against D is that of ``gained - slope * D``, refuted where it is at least
+    ``needed``; ``low`` where nothing is.
+    """
+    left = np.full(gained.shape[:-1], low)
+    right = np.full(gained.shape[:-1], high)
+    for _ in range(30):
+        middle = (left + right) / 2
+        beyond = log_wealth(gained - slope * middle[..., None]) >= needed
+        left, right = np.where(beyond, middle, left), np.where(beyond, right, middle)
+    return left
