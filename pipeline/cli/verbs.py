@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config import analysis, equivalence, imports, merge, prr, trajectory
+from pipeline.config import analysis, equivalence, imports, merge, prr, settle, trajectory
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.imports import RecordsConfig
 from pipeline.config.settings import RunConfig
@@ -255,6 +255,26 @@ prices.*       per million tokens: a prompt the first time, the same prompt agai
 metrics        such as pass@8,maj@8; avg and bayes are always there
 draws, seed    posterior draws behind the intervals, of this confidence
 greedy scores come from runs named like each run with "-greedy", where all of them have one""",
+    ),
+    "settle": Verb(
+        "pipeline.settle.verb:run",
+        "sample until it is decided which model is best: no more attempts than that takes",
+        settings=(settle.SettleConfig, RunConfig),
+        load=settle.load,
+        flags=(_flag("--json", "one JSON object instead of the table"),),
+        examples="""\
+  python -m pipeline settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
+      rounds of eight trials; a model that cannot be the best any more is sampled no further
+  python -m pipeline settle model=a,b dataset=aime25,hmmt25 until=order confidence=0.99
+      the mean over all questions of both data sets
+  python -m pipeline settle replay=runs/aime25 until=top:3 --json
+      what complete runs would have taken, trial by trial; nothing is written
+until          best, top:K, order, above:MODEL, or width:W of each model's interval
+margin         points of accuracy that make no difference: models closer than that are tied
+method         anytime: the error holds however often one looks; looks: planned looks, asymptotic
+block          trials between two looks (8; of a replay 1); the most trials are sampling.trials
+permutations   of a replay: also so many random orders of the trials
+out            a folder for looks and results (default _settle/UNTIL beside the runs)""",
     ),
     "equivalence": Verb(
         "pipeline.cohorts.equivalence:run",

@@ -169,6 +169,24 @@ def unknown(key: str, *kinds: Any) -> UserError:
     return UserError(f"{key}: no such key ({hint})")
 
 
+def parted(arguments: Sequence[str], own: Any, others: Any) -> tuple[list[str], list[str]]:
+    """The arguments that are a verb's own, folders among them, and those of the other settings.
+
+    Raises UserError: one is neither's.
+    """
+    mine, theirs = [], []
+    for argument in arguments:
+        key = split(argument)[0] if "=" in argument or "folders" not in keys(own) else "folders"
+        head = re.split(r"[.@/]", key)[0]
+        if head in keys(own) or full_key(own, key):
+            mine.append(argument)
+        elif head in keys(others) or full_key(others, key):
+            theirs.append(argument)
+        else:
+            raise unknown(key, own, others)
+    return mine, theirs
+
+
 def apply(node: DictConfig, settings: Sequence[str]) -> None:
     """Set the values of KEY=VALUE settings; UserError where a key or a value cannot be."""
     kind = OmegaConf.get_type(node)

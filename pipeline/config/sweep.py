@@ -5,11 +5,15 @@ is free before the next one loads, and one that fails does not stop the others.
 """
 
 import itertools
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import Any
 
+from pipeline.base import interrupts
 from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError
+from pipeline.base.errors import AGAIN, UserError
 from pipeline.config import overrides
 from pipeline.config.settings import RunConfig
 
@@ -67,4 +71,26 @@ def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
             failed.append(name)
     if failed:
         warn(f"{len(failed)} of {len(combinations)} failed: {'; '.join(failed)}")
+    return status
+
+
+def child(command: Sequence[str]) -> int:
+    """Run a command to its end; its tables are not printed, what it tells is.
+
+    A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for it.
+    What is sent to this process alone is passed on. Returns its exit status; that of a stop where
+    one was asked for, even if the child was just done.
+    """
+    asked: list[int] = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+
+        def heard(number: int, _: Any) -> None:
+            asked.append(number)
+            if number != signal.SIGINT:
+                child.send_signal(number)
+
+        with interrupts.handled_by(heard):
+            status = child.wait()
+    if asked and status not in STOPPED and status != AGAIN:
+        return AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
     return status

@@ -86,18 +86,9 @@ def load(arguments: Sequence[str]) -> Settings:
     >>> asked.cfg.checkpoints, asked.cfg.merge.windows, asked.run, asked.datasets
     ({'': ['a', 'b']}, [4, 8], ['model=demo'], [['dataset=x'], ['dataset=y']])
     """
-    named, mine, others = [], [], []
-    for argument in arguments:
-        key, _ = overrides.split(argument)
-        head = re.split(r"[.@/]", key)[0]
-        if head == "checkpoints":
-            named.append(argument)
-        elif head in overrides.keys(TrajectoryConfig) or overrides.full_key(TrajectoryConfig, key):
-            mine.append(argument)
-        elif head in overrides.keys(RunConfig) or overrides.full_key(RunConfig, key):
-            others.append(argument)
-        else:
-            raise overrides.unknown(key, TrajectoryConfig, RunConfig)
+    named = [a for a in arguments if re.split(r"[.@/=]", a)[0] == "checkpoints"]
+    rest = [argument for argument in arguments if argument not in named]
+    mine, others = overrides.parted(rest, TrajectoryConfig, RunConfig)
     cfg = overrides.load(TrajectoryConfig, mine)
     cfg.checkpoints = _checkpoints(named)
     return Settings(cfg, *_of_runs(others))

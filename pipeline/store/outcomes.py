@@ -111,6 +111,20 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     return Usage(table.num_rows, sums[0], sums[1], known[0], known[1], spent, paid)
 
 
+def tokens(run: Run, question_ids: Sequence[str] | None = None) -> npt.NDArray[np.int32]:
+    """Sampled tokens of every attempt: (M, N), -1 where it is owed or does not say.
+
+    Of the questions named, in their order, None for all of the run's.
+    """
+    ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
+    lengths = np.full((len(ids), run.cfg.sampling.trials), -1, np.int32)
+    table = rowkeys.streamed(run, "attempts", ["completion_tokens"])
+    rows, cell = rowkeys.cells(rowkeys.encode(table, ids), lengths.shape[1])
+    said = pc.fill_null(table["completion_tokens"], -1).to_numpy()
+    lengths[cell] = said[rows]
+    return lengths
+
+
 def price(engine: EngineConfig, prompt_tokens: float, completion_tokens: float) -> float | None:
     """What tokens cost at the engine's prices for a million of them; None where none is set.
 

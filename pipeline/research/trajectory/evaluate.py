@@ -5,16 +5,12 @@ As in `config.sweep` one that fails does not stop the others, and one that was s
 
 import functools
 import itertools
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
-from pipeline.base import interrupts
 from pipeline.base.console import clock, fail, note
 from pipeline.base.errors import AGAIN, UserError
 from pipeline.config import sweep
@@ -95,7 +91,7 @@ def _evaluate_model(
     failed = {}
     for evaluation in owed:
         path, began = evaluation.run.path, time.monotonic()
-        status = _child([sys.executable, "-m", "pipeline", "run", *evaluation.settings])
+        status = sweep.child([sys.executable, "-m", "pipeline", "run", *evaluation.settings])
         if status in sweep.STOPPED or status == AGAIN:
             raise Unfinished(
                 f"stopped at {path}; what is finished is kept, the same command continues",
@@ -106,28 +102,6 @@ def _evaluate_model(
         else:
             seconds[evaluation.greedy].append(time.monotonic() - began)
     return failed
-
-
-def _child(command: Sequence[str]) -> int:
-    """Run a command to its end; its tables are not printed, what it tells is.
-
-    A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for it.
-    What is sent to this process alone is passed on. Returns its exit status; that of a stop where
-    one was asked for, even if the child was just done.
-    """
-    asked: list[int] = []
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
-
-        def heard(number: int, _: Any) -> None:
-            asked.append(number)
-            if number != signal.SIGINT:
-                child.send_signal(number)
-
-        with interrupts.handled_by(heard):
-            status = child.wait()
-    if asked and status not in sweep.STOPPED and status != AGAIN:
-        return AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
-    return status
 
 
 def _time_left(owed: Iterable[Evaluation], seconds: Mapping[bool, list[float]]) -> str:

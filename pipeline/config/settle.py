@@ -1,0 +1,121 @@
+"""The settings of `settle`: what is to be decided, how surely, and between which runs."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pipeline.base.errors import UserError
+from pipeline.config import overrides, sweep
+from pipeline.config.checks import limited
+from pipeline.config.settings import RunConfig
+
+UNTIL = "best, top:K, order, above:MODEL or width:W"
+BLOCK = 8  # trials between two looks, so that loading a model pays
+# What the verb says itself about each of its runs.
+_OWN = {
+    "run_dir": "there are several runs, in runs/DATASET/MODEL; tag=NAME tells several kinds apart",
+    "stages": "every model is prepared, sampled and graded; `run` makes the rest",
+}
+
+
+class Until(NamedTuple):
+    """What sampling goes on until."""
+
+    kind: str  # best, top, order, above or width
+    k: int = 1  # of top
+    model: str = ""  # of above: the baseline
+    width: float = 0.0  # of width: of each model's interval, as a share
+
+
+def until(text: str) -> Until:
+    """What `until=` asks for.
+
+    Raises UserError: it is none of those there are.
+
+    >>> until("top:3"), until("width:0.02").width
+    (Until(kind='top', k=3, model='', width=0.0), 0.02)
+    """
+    kind, _, rest = text.partition(":")
+    if kind in ("best", "order") and not rest:
+        return Until(kind)
+    if kind == "top" and re.fullmatch(r"[1-9]\d*", rest):
+        return Until(kind, k=int(rest))
+    if kind == "above" and rest:
+        return Until(kind, model=rest)
+    if kind == "width" and re.fullmatch(r"0?\.\d+", rest) and float(rest) > 0:
+        return Until(kind, width=float(rest))
+    raise UserError(f"until={text}: must be {UNTIL}, such as top:3, above:qwen3-4b, width:0.02")
+
+
+@dataclass
+class SettleConfig:
+    """What is to be decided, and when sampling stops.
+
+    Without `out` results and the table of looks go to runs/DATASET/_settle/UNTIL; of several data
+    sets to runs/_settle/UNTIL.
+    """
+
+    folders: list[str] = field(default_factory=list)  # a folder of `settle`, to go on with
+    until: str = limited("best", named=True)
+    confidence: float = limited(0.95, "(0.5, 1)")  # of everything that is decided, together
+    margin: float = limited(1.0, "(0, 100)")  # points of accuracy that make no difference
+    # anytime: the error holds however often one looks; looks: planned looks, asymptotic
+    method: str = limited("anytime", one_of=("anytime", "looks"))
+    block: int | None = limited(None, "[1, inf)")  # trials between two looks; default 8, replay 1
+    replay: list[str] = field(default_factory=list)  # folders of complete runs, as if sampled now
+    permutations: int = limited(0, "[0, 1000000]")  # of a replay: orders of trials to try, too
+    seed: int = limited(0, "[0, inf)")  # of permutations and simulations
+    out: str | None = limited(None, named=True)
+
+    def problems(self) -> Iterator[str]:
+        """What is decided, and what only a replay has."""
+        try:
+            until(self.until)
+        except UserError as error:
+            yield str(error)
+        if self.permutations and not self.replay:
+            yield f"permutations={self.permutations}: of replay=FOLDER only"
+        if self.replay and self.folders:
+            yield f"{' '.join(self.folders)}: write replay={','.join(self.folders)}"
+        if len(self.folders) > 1:
+            yield f"{' '.join(self.folders)}: name one folder that `settle` made"
+
+
+class Asked(NamedTuple):
+    """What was asked for."""
+
+    cfg: SettleConfig
+    contenders: list[list[str]]  # the settings that choose each model, and all others of its runs
+    datasets: list[list[str]]  # the settings that choose each data set
+    arguments: list[str]  # as given
+
+
+def load(arguments: Sequence[str]) -> Asked:
+    """Settings from the command line.
+
+    `arguments`: KEY=VALUE; own keys, and any key of `run`, where model=a,b are two models and
+    dataset=x,y two data sets. Raises UserError: an unknown key or a value that cannot work.
+
+    >>> asked = load(["model=a,b", "dataset=x,y", "until=order"])
+    >>> asked.contenders, asked.datasets
+    ([['model=a'], ['model=b']], [['dataset=x'], ['dataset=y']])
+    """
+    mine, others = overrides.parted(arguments, SettleConfig, RunConfig)
+    cfg = overrides.load(SettleConfig, mine)
+    if cfg.replay or cfg.folders:
+        if others:
+            where = "replay=" if cfg.replay else "a folder of `settle`"
+            raise UserError(f"{' '.join(others)}: not with {where}, whose runs are there")
+        return Asked(cfg, [], [], list(arguments))
+    for argument in others:
+        key, _ = overrides.split(argument)
+        if why := _OWN.get(overrides.full_key(RunConfig, key) or key):
+            raise UserError(f"{argument}: leave it out; {why}")
+    chosen = [a for a in others if re.match(r"dataset\b", a)]
+    return Asked(
+        cfg,
+        sweep.expand([a for a in others if a not in chosen]),
+        sweep.expand(chosen),
+        list(arguments),
+    )

@@ -1,0 +1,1 @@
+"""settle: sampling that stops when the decision is made."""

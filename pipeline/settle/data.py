@@ -1,0 +1,101 @@
+"""What a race is decided from: outcomes and tokens, of the runs of a plan or of complete ones."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.base.console import note, warn
+from pipeline.base.errors import UserError
+from pipeline.cohorts import cohort
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.settle.plan import Contender, of_folders
+from pipeline.store import outcomes
+from pipeline.store.outcomes import Codes
+from pipeline.store.runfolder import Run
+
+
+class Outcomes(NamedTuple):
+    """K models, the M questions of all data sets, N trials."""
+
+    names: list[str]
+    codes: Codes  # (K, M, N) 1 correct, 0 not, -1 owed
+    tokens: npt.NDArray[np.int64]  # (K, N) sampled for a trial of all questions; 0 where not known
+    shared_seeds: bool  # some run's attempts share random numbers
+
+    def spent(self, trials: Sequence[int]) -> list[int]:
+        """Tokens of the first so many trials of each model."""
+        return [int(of[:n].sum()) for of, n in zip(self.tokens, trials, strict=True)]
+
+
+def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
+    """What the runs of a plan hold by now, up to so many trials; nothing where none is prepared.
+
+    Raises UserError: two models have other questions.
+    """
+    known: dict[int, list[str]] = {}
+    codes, tokens = [], []
+    for contender in contenders:
+        of_runs = [_of_run(run, trials) for run in contender.runs]
+        for place, (run, (hashes, _, _)) in enumerate(zip(contender.runs, of_runs, strict=True)):
+            if hashes and known.setdefault(place, hashes) != hashes:
+                raise UserError(
+                    f"{run.path}: has other questions than {contenders[0].runs[place].path}"
+                )
+        codes.append([part for _, part, _ in of_runs])
+        tokens.append(sum(part for _, _, part in of_runs))
+    sizes = [len(known.get(place, ())) for place in range(len(contenders[0].runs))]
+    blank = [np.full((size, trials), -1, np.int8) for size in sizes]
+    rows = [
+        np.concatenate(
+            [part if len(part) else empty for part, empty in zip(of, blank, strict=True)]
+        )
+        for of in codes
+    ]
+    return Outcomes([c.name for c in contenders], np.stack(rows), np.stack(tokens), False)
+
+
+def _of_run(run: Run, trials: int) -> tuple[list[str], Codes, npt.NDArray[np.int64]]:
+    """Hashes of questions, outcomes, and tokens by trial; nothing of a run that is not prepared."""
+    run.cfg.sampling.trials = trials
+    if not (run.path / "questions.parquet").exists():
+        return [], np.empty((0, trials), np.int8), np.zeros(trials, np.int64)
+    run = Run(run.cfg)
+    graded = outcomes.read(run, quiet=True)
+    return graded.hashes, outcomes.correct(graded.codes).filled(-1), _tokens(run)
+
+
+def _tokens(run: Run, ids: list[str] | None = None) -> npt.NDArray[np.int64]:
+    by_trial: npt.NDArray[np.int64] = np.maximum(outcomes.tokens(run, ids), 0).sum(axis=0)
+    return by_trial.astype(np.int64)
+
+
+def of_complete(folders: Sequence[str]) -> Outcomes:
+    """Complete runs of the same questions; of several data sets, of all their questions together.
+
+    Raises UserError: folders that hold no runs that can be compared.
+    """
+    cohorts = cohort.load(AnalysisConfig(folders=of_folders(folders)))
+    whole = cohorts[0] if len(cohorts) == 1 else cohort.pooled(cohorts)
+    for line in [line for one in cohorts for line in one.warnings]:
+        note(line)
+    codes = whole.matrix().filled(-1)
+    full = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1)  # (K,) trials without a gap
+    trials = int(full.min())
+    if not trials:
+        short = ", ".join(whole.names[k] for k in np.flatnonzero(full == 0))
+        raise UserError(f"{short}: the first trial of some question is not graded; replay needs it")
+    if (full > trials).any():
+        warn(f"only the first {trials} trials count, which all models have of every question")
+    tokens = np.zeros((len(whole.names), trials), np.int64)
+    shared = False
+    for one in cohorts:
+        for member in one.members:
+            if member.name not in whole.names:
+                continue
+            of_run = _tokens(member.run, member.question_ids)[:trials]
+            tokens[whole.names.index(member.name), : len(of_run)] += of_run
+            sampling = member.run.cfg.sampling
+            shared |= sampling.seeds == "shared" and sampling.seed is not None
+    return Outcomes(list(whole.names), codes[:, :, :trials], tokens, shared)

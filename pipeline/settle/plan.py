@@ -1,0 +1,165 @@
+"""What is settled: the models, their runs on every data set, and when one looks."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline.base.errors import UserError
+from pipeline.config import compose
+from pipeline.config.settings import RunConfig
+from pipeline.config.settle import BLOCK, Asked, SettleConfig, Until, load, until
+from pipeline.store import find, runfolder
+from pipeline.store.runfolder import Run
+
+LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
+RECORD = "plan.json"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be decided between models, and how surely."""
+
+    cfg: SettleConfig
+    names: list[str]  # K, of the models
+    trials: int  # of a question, the most
+    block: int
+
+    @cached_property
+    def until(self) -> Until:
+        return until(self.cfg.until)
+
+    @property
+    def margin(self) -> float:
+        """Differences that make none, as a share."""
+        return self.cfg.margin / 100
+
+    @property
+    def baseline(self) -> int | None:
+        """Where the model of until=above:MODEL is among the names."""
+        return self.names.index(self.until.model) if self.until.kind == "above" else None
+
+    @property
+    def looks(self) -> list[int]:
+        """Trials of a question after which one looks; the last is the most there are."""
+        if self.cfg.method == "looks":
+            looks = sorted({max(1, round(look * self.trials / LOOKS[-1])) for look in LOOKS})
+        else:
+            looks = [*range(self.block, self.trials, self.block)]
+        return [*(look for look in looks if look < self.trials), self.trials]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One model: a run on each data set, and the settings that make it."""
+
+    name: str
+    runs: list[Run]
+    settings: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of a `settle`: what is decided, the runs, and where looks and results go."""
+
+    goal: Goal
+    contenders: list[Contender]
+    folder: Path
+    arguments: list[str]
+
+
+def goal(cfg: SettleConfig, names: Sequence[str], trials: int, block: int = BLOCK) -> Goal:
+    """What is to be decided between models.
+
+    Raises UserError: not with these models.
+    """
+    asked = until(cfg.until)
+    least = 1 if asked.kind == "width" else 2
+    if len(names) < least:
+        raise UserError(f"until={cfg.until}: is between models; name two or more, model=a,b")
+    if asked.kind == "top" and asked.k >= len(names):
+        raise UserError(f"until={cfg.until}: of {len(names)} models; name fewer, or more models")
+    if asked.kind == "above" and asked.model not in names:
+        raise UserError(f"until={cfg.until}: no such model; there are {', '.join(names)}")
+    return Goal(cfg, list(names), trials, cfg.block or block)
+
+
+def make(asked: Asked) -> Plan:
+    """The plan of what was asked for.
+
+    Raises UserError: a setting cannot work, two models have one folder, or seeds are shared.
+    """
+    if asked.cfg.folders:
+        return _again(asked)
+    contenders = [_contender(settings, asked.datasets) for settings in asked.contenders]
+    runs = [run for contender in contenders for run in contender.runs]
+    names, paths = [c.name for c in contenders], [run.path for run in runs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{twice[0]}: two of these models have this name; tell them apart by tag=")
+    cfg, first = asked.cfg, runs[0].cfg
+    for run in runs:
+        _check_seeds(run.cfg)
+    label = cfg.until.replace(":", "-")
+    place = paths[0].parent if len(asked.datasets) == 1 else paths[0].parent.parent
+    folder = Path(cfg.out).expanduser() if cfg.out else place / "_settle" / label
+    return Plan(goal(cfg, names, first.sampling.trials), contenders, folder, asked.arguments)
+
+
+def _contender(settings: list[str], datasets: Sequence[list[str]]) -> Contender:
+    """A model's run on each data set, with seeds that no two attempts share."""
+    if not any(setting.split("=")[0] in ("seeds", "sampling.seeds") for setting in settings):
+        settings = [*settings, "sampling.seeds=independent"]
+    combined = [[*settings, *chosen] for chosen in datasets]
+    runs = [Run(compose.load(one)) for one in combined]
+    return Contender(runs[0].path.name, runs, combined)
+
+
+def _check_seeds(cfg: RunConfig) -> None:
+    """Attempts must be independent; of shared seeds they are not."""
+    if cfg.sampling.seeds != "independent" and cfg.sampling.seed is not None:
+        raise UserError(
+            f"sampling.seeds={cfg.sampling.seeds}: attempts that share seeds are not independent,"
+            " and nothing is guaranteed; leave it out"
+        )
+
+
+def _again(asked: Asked) -> Plan:
+    """The plan that a folder holds.
+
+    Raises UserError: there is none, or other settings are given with it.
+    """
+    folder = Path(asked.cfg.folders[0]).expanduser()
+    record = runfolder.read_json(folder / RECORD)
+    if "arguments" not in record:
+        raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
+    if len(asked.arguments) > 1:
+        raise UserError(f"{' '.join(asked.arguments)}: a folder alone; it holds the settings")
+    here, there = os.path.abspath(folder), make(load(record["arguments"]))
+    if os.path.abspath(there.folder) != here:
+        raise UserError(f"{folder}: was made from {record.get('cwd')}; go there")
+    return there
+
+
+def record_of(plan: Plan) -> dict[str, Any]:
+    """What a folder holds of its plan; it never changes."""
+    return {
+        "arguments": plan.arguments,
+        "cwd": os.getcwd(),
+        "until": plan.goal.cfg.until,
+        "confidence": plan.goal.cfg.confidence,
+        "margin": plan.goal.cfg.margin,
+        "method": plan.goal.cfg.method,
+        "models": plan.goal.names,
+        "runs": [[str(run.path) for run in contender.runs] for contender in plan.contenders],
+        "looks": plan.goal.looks,
+    }
+
+
+def of_folders(texts: Sequence[str]) -> list[str]:
+    """Run folders that folders hold, or are.
+
+    Raises UserError: one holds none.
+    """
+    return [str(run) for text in texts for run in find.within(Path(text).expanduser())]

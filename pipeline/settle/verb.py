@@ -1,0 +1,112 @@
+"""settle: plan, sample until it is decided, say what was found."""
+
+import json as jsons
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.base.console import Meter, note, percent, results, warn
+from pipeline.config.settle import Asked
+from pipeline.display import table as display
+from pipeline.settle import data, live, plan, tables
+from pipeline.settle.data import Outcomes
+from pipeline.settle.plan import Goal
+from pipeline.settle.race import State, states
+
+
+def run(asked: Asked, json: bool = False) -> None:
+    """Decide between models with no more attempts than that takes.
+
+    Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
+    with its exit status. OSError: a folder cannot be written.
+    """
+    if asked.cfg.replay:
+        replay(asked, json)
+        return
+    planned = plan.make(asked)
+    seen, known = live.settle(planned)
+    written = tables.write(planned.folder, seen, known, planned.goal)
+    live.warn_unsettled(seen[-1], planned)
+    _tell(tables.record(seen, known, planned.goal), seen[-1], planned.goal, json)
+    note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
+
+
+def replay(asked: Asked, json: bool) -> None:
+    """Decide from complete runs as if they were being sampled; nothing is written but into `out`.
+
+    Raises UserError: folders that hold no runs that can be compared.
+    """
+    known = data.of_complete(asked.cfg.replay)
+    goal = plan.goal(asked.cfg, known.names, known.codes.shape[2], block=1)
+    seen = [*states(known.codes, goal)]
+    record = tables.record(seen, known, goal)
+    if asked.cfg.permutations:
+        record["permutations"] = _permuted(known, goal)
+    elif known.shared_seeds:
+        warn(
+            "these attempts share seeds: they are not independent, and nothing is guaranteed;"
+            " permutations=1000 tells what other orders of the trials decide"
+        )
+    if asked.cfg.out:
+        folder = Path(asked.cfg.out).expanduser()
+        note(f"saved {tables.write(folder, seen, known, goal)[-1]}")
+    _tell(record, seen[-1], goal, json)
+
+
+def _permuted(known: Outcomes, goal: Goal) -> dict[str, Any]:
+    """How often other orders of the trials of each question decide what, and with how many."""
+    rng, number = np.random.default_rng(goal.cfg.seed), goal.cfg.permutations
+    decided: Counter[str] = Counter()
+    shares = []
+    with Meter("permutations", number) as meter:
+        for _ in range(number):
+            *_, last = states(rng.permuted(known.codes, axis=2), goal)
+            decided[_decision(last, goal)] += 1
+            shares.append(last.spent.sum() / (len(goal.names) * goal.trials))
+            meter.advance(1)
+    return {
+        "number": number,
+        "decided": dict(decided.most_common()),
+        "attempts": float(np.mean(shares)),
+        "attempts_quantiles": np.quantile(shares, [0.05, 0.5, 0.95]).tolist(),
+    }
+
+
+def _decision(state: State, goal: Goal) -> str:
+    """What is decided, short enough to be counted."""
+    if not state.known.settled:
+        return "not settled"
+    names = goal.names
+    if goal.until.kind == "best":
+        best = state.known.best
+        return "tied" if best is None else names[best]
+    groups: Sequence[Sequence[int]] = state.known.groups
+    if goal.until.kind == "top":
+        groups = groups[:1]
+    if goal.until.kind == "width":
+        return "settled"
+    return " > ".join(" = ".join(sorted(names[k] for k in group)) for group in groups)
+
+
+def _tell(record: dict[str, Any], state: State, goal: Goal, json: bool) -> None:
+    """The result as one JSON object, or as a table and three sentences."""
+    if json:
+        results.print(jsons.dumps(display.plain(record), ensure_ascii=False), markup=False)
+        return
+    tokens = [model["tokens"] for model in record["models"]]
+    display.show(tables.leaderboard(state, tokens, goal))
+    results.print(tables.verdict(state, goal))
+    results.print(f"spent {tables.spent_line(record)}")
+    if permuted := record.get("permutations"):
+        orders = ", ".join(
+            f"{name} {share / permuted['number']:.1%}"
+            for name, share in [*permuted["decided"].items()][:5]
+        )
+        results.print(
+            f"in {permuted['number']} orders of the trials: {orders}; with"
+            f" {permuted['attempts']:.1%} of the attempts, {percent(0.9)} of them between"
+            f" {permuted['attempts_quantiles'][0]:.1%} and {permuted['attempts_quantiles'][2]:.1%}"
+        )

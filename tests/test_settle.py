@@ -1,0 +1,136 @@
+"""settle: what is decided from complete runs, and what is on record of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import run_of
+
+from pipeline.base.errors import UserError
+from pipeline.cli import main
+from pipeline.config import settle
+from pipeline.config.settle import SettleConfig
+from pipeline.settle import looks, plan
+from pipeline.settle.plan import Goal
+from pipeline.settle.race import states
+from scoring.sequential import Race, Target
+
+QUESTIONS, TRIALS = 20, 40
+
+
+def coins(*accuracies: float, trials: int = TRIALS) -> Any:
+    """Outcomes (K, M, N) of models that are right so often at every question."""
+    rng, shape = np.random.default_rng(7), (len(accuracies), QUESTIONS, trials)
+    return (rng.random(shape) < np.array(accuracies)[:, None, None]).astype(np.int8)
+
+
+def folders(root: Path, outcomes: Any, names: str = "abcdef") -> Path:
+    """Complete runs that hold outcomes."""
+    for name, of_model in zip(names, outcomes, strict=False):
+        lines = {f"q{q:02d}": "".join(map(str, line)) for q, line in enumerate(of_model)}
+        run_of(root, name, lines, "sampling.seeds=independent")
+    return root / "sums"
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main.main(["settle", *arguments, "--json"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_a_replay_decides_as_a_race_fed_by_hand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = coins(0.9, 0.6, 0.55, 0.1)
+    place = folders(tmp_path, outcomes)
+    found = told(capsys, f"replay={place}", "until=best")
+    race, attempts = Race(4, QUESTIONS, Target("best")), 0
+    while not race.look().settled:
+        sampled = np.repeat(race.look().open[:, None].astype(int), QUESTIONS, axis=1)
+        race.add(outcomes[:, :, race.look().round] * sampled, sampled)
+        attempts += int(sampled.sum())
+    assert found["settled"] and found["best"] == "a" and found["order"][0] == ["a"]
+    assert sorted(found["order"][1]) == ["b", "c", "d"]
+    assert found["attempts"] == attempts < found["fixed"] == 4 * QUESTIONS * TRIALS
+    assert found["tokens"] == 5 * attempts
+    assert [m["mean"] for m in found["models"]] == pytest.approx(race.look().mean.tolist())
+    assert not [path for path in place.iterdir() if path.name.startswith("_")]
+
+
+def test_every_target_in_words_and_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: None
+) -> None:
+    place = folders(tmp_path, coins(0.95, 0.6, 0.2))
+    found = told(capsys, f"replay={place}", "until=order")
+    assert found["order"] == [["a"], ["b"], ["c"]] and found["best"] == "a"
+    assert told(capsys, f"replay={place}", "until=top:2")["order"] == [["a", "b"], ["c"]]
+    assert told(capsys, f"replay={place}", "until=above:b")["order"] == [["a"], ["b"], ["c"]]
+    wide = told(capsys, f"replay={place}", "until=width:0.3")
+    assert wide["settled"] and all(m["high"] - m["low"] <= 0.3 for m in wide["models"])
+    assert not told(capsys, f"replay={place}", "until=width:0.001")["settled"]
+    planned = told(capsys, f"replay={place}", "until=best", "method=looks")
+    assert planned["best"] == "a" and planned["trials"] in (4, 8, 12, 16)  # of 40
+    out, orders = tmp_path / "out", ["permutations=5", f"out={tmp_path / 'out'}"]
+    assert main.main(["settle", f"replay={place}", *orders]) == 0
+    shown = capsys.readouterr().out
+    assert "a is the best" in shown and "in 5 orders of the trials: a 100.0%" in shown
+    saved = json.loads((out / "settle.json").read_text())
+    assert saved["files"] == [
+        *(f"leaderboard.{end}" for end in ("csv", "json", "md", "tex")),
+        "race.pdf",
+        "race.png",
+    ]
+
+
+def test_seeds_that_are_shared_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, mark in (("a", "1"), ("b", "0")):
+        run_of(tmp_path, name, {f"q{q}": mark * 10 for q in range(9)}, "sampling.seeds=shared")
+    assert told(capsys, f"replay={tmp_path / 'sums'}")["shared_seeds"]
+    assert main.main(["settle", f"replay={tmp_path / 'sums'}"]) == 0
+    assert "share seeds" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["until=first"], "until=first"),
+        (["until=top:0"], "top:0"),
+        (["until=width:2"], "width:2"),
+        (["model=demo,qwen3-4b", "until=top:2"], "of 2 models"),
+        (["model=demo,qwen3-4b", "until=above:x"], "no such model"),
+        (["model=demo"], "two or more"),
+        (["model=demo,qwen3-4b", "sampling.seeds=shared"], "not independent"),
+        (["model=demo,demo"], "tag="),
+        (["model=demo,qwen3-4b", "run_dir=x"], "leave it out"),
+        (["permutations=3"], "replay"),
+        (["replay=x", "model=demo"], "model=demo"),
+        (["modle=demo"], "model"),
+    ],
+)
+def test_what_cannot_be(arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        plan.make(settle.load(arguments))
+
+
+def test_looks_stay_on_record(tmp_path: Path) -> None:
+    goal = Goal(SettleConfig(), ["a", "b"], TRIALS, block=4)
+    outcomes = coins(0.6, 0.5)
+    seen = [(state, [state.trials, 0]) for state in states(outcomes, goal)]
+    assert len(seen) > 2
+    looks.record(tmp_path, seen[:2], goal)
+    before = (tmp_path / looks.FILE).read_bytes()
+    with (tmp_path / looks.FILE).open("ab") as file:
+        file.write(b'{"look": 3, "tri')  # a crash in the middle of a line
+    assert len(looks.read(tmp_path)) == 2
+    rows = looks.record(tmp_path, seen, goal)
+    assert (tmp_path / looks.FILE).read_bytes().startswith(before)
+    assert [row["look"] for row in rows] == [state.look for state, _ in seen]
+    assert rows[0]["models"][0]["tokens"] == 4
+    other = [(state, [0, 0]) for state in states(coins(0.0, 1.0), goal)]
+    with pytest.raises(UserError, match="on record"):
+        looks.record(tmp_path, other, goal)
