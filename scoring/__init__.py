@@ -45,6 +45,9 @@ from scoring.intervals.empirical import empirical_bayes_ci as empirical_bayes_ci
 from scoring.intervals.empirical import fit_prior as fit_prior
 from scoring.intervals.exact import bayes_exact_ci as bayes_exact_ci
 from scoring.intervals.exact import posterior_cdf as posterior_cdf
+from scoring.intervals.inflation import INFLATION_LEVEL as INFLATION_LEVEL
+from scoring.intervals.inflation import Inflation as Inflation
+from scoring.intervals.inflation import inflation as inflation
 from scoring.intervals.uncertainty import Uncertainty as Uncertainty
 from scoring.intervals.uncertainty import uncertainty as uncertainty
 from scoring.metrics.bayes import SHRINKAGE_LIMIT as SHRINKAGE_LIMIT

@@ -17,8 +17,9 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
+from pipeline.score.luck import shared_luck
 from pipeline.store.outcomes import NO_ANSWER, OWED, UNDECIDED
-from scoring import SHRINKAGE_LIMIT
+from scoring import SHRINKAGE_LIMIT, Inflation
 from scoring.metrics.table import Metric, Summary, parse, parse_all
 from scoring.ranking.ranks import Rule
 
@@ -33,6 +34,7 @@ class ModelScores(NamedTuple):
     bayes: Summary  # under the uniform prior
     avg: Summary
     shrinkage: npt.NDArray[np.float64]  # (bayes - avg) / sigma of bayes
+    inflation: Inflation  # of the variance of trials
     order: npt.NDArray[np.intp]  # positions in the order of avg, best first
 
 
@@ -49,7 +51,8 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
     bayes, avg = (parse(name).summary(matrix, level) for name in ("bayes", "avg"))
     # Equal averages in the order of their sigmas, as ranks_with_uncertainty has them.
     order = np.lexsort((avg.sigma, -avg.value))
-    return ModelScores(bayes, avg, scoring.shrinkage(bayes.value, bayes.sigma, avg.value), order)
+    moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
+    return ModelScores(bayes, avg, moved, scoring.inflation(matrix, confidence=level), order)
 
 
 def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, npt.NDArray[np.int64]]:
@@ -96,6 +99,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("stderr_questions", "s.e. over questions", None, _FOUR, short="s.e. q"): (
             scoring.question_stderr(matrix) if several else np.full(len(mu), np.nan)
         ),
+        **inflation_columns(scored.inflation),
     }
     heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
     for metric in _others(cfg):
@@ -183,7 +187,16 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
     if (most != most[0]).any():
         notes.append("numbers of trials differ: ranks and orders rest on avg, which no prior pulls")
     notes += moved_by_prior(dict(zip(cohort.names, scored.shrinkage, strict=True)))
+    avgs = [f"avg of {name}" for name in cohort.names]
+    notes += shared_luck(avgs, scored.inflation, scored.avg.sigma, s.confidence)
     return notes + [f"not alike: {line}" for line in cohort.differences]
+
+
+def inflation_columns(found: Inflation) -> dict[Column, npt.ArrayLike]:
+    """How much more trials vary than independent attempts would, with its interval; not shown."""
+    keys = ("inflation", "inflation_low", "inflation_high")
+    parts = zip(keys, found, strict=False)
+    return {Column(key, key.replace("_", " "), None, "{:.2f}", wide=True): of for key, of in parts}
 
 
 def moved_by_prior(shrinkage: Mapping[str, float]) -> list[str]:

@@ -3,15 +3,18 @@
 All of it is made from avg and its sigma, as the ranks of :mod:`pipeline.cohorts.leaderboard` are.
 """
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
 import scoring
 from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.leaderboard import scores, title
+from pipeline.cohorts.leaderboard import inflation_columns, scores, title
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
+from pipeline.score.luck import shared_luck
 
 
 def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
@@ -22,6 +25,7 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     order, matrix = scores(cohort, cfg).order, cohort.matrix()
     names, upper, lower = np.array(cohort.names)[order], matrix[order[:-1]], matrix[order[1:]]
     comparison = scoring.compare(upper, lower, confidence=cfg.scoring.confidence)
+    luck = scoring.inflation(upper, lower, confidence=cfg.scoring.confidence)
     plan = scoring.trials_to_separate(upper, lower, confidence=float(ndtr(cfg.scoring.z)))
     other_questions = np.full(len(upper), np.nan)
     if matrix.shape[1] > 1:
@@ -43,11 +47,18 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("trials", "trials to settle", None, "{:.0f}", short="trials"): plan.trials,
         Column("trials_fewest", "fewest", None, "{:.0f}"): plan.fewest,
         Column("trials_most", "most", None, "{:.0f}"): plan.most,
+        **inflation_columns(luck),
     }
     notes = [
         "P: the upper model is better on these questions; P other: on a pool they are a sample of",
         f"trials of each model at which z is expected to reach {cfg.scoring.z:g}, with the range"
         " that this run leaves open",
+        *shared_luck(
+            [f"{a} minus {b}" for a, b in itertools.pairwise(names)],
+            luck,
+            comparison.sigma,
+            cfg.scoring.confidence,
+        ),
     ]
     return of_columns(title("order of neighbours", cohort), columns, notes)
 

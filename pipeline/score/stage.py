@@ -14,6 +14,7 @@ from pipeline.config.compose import load_folder
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
+from pipeline.score.luck import shared_luck
 from pipeline.store import outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from pipeline.store.records import Recorded
@@ -107,6 +108,9 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
         return scores
     avg = summaries.get("avg") or parse("avg").summary(matrix, level)
     scores["avg"] = _posterior(avg, "mean")
+    found = scoring.inflation(matrix, confidence=level)
+    if found.low > 0:  # else nothing is known
+        scores["avg"]["inflation"] = found._asdict() | {"sigma": avg.sigma * found.value**0.5}
     bayes["shrinkage"] = scoring.shrinkage(bayes["mu"], bayes["sigma"], avg.value)
     if len(matrix) > 1:
         spread = scoring.uncertainty(matrix)
@@ -196,6 +200,11 @@ def _show(scores: Parts, metrics: list[Metric]) -> None:
     results.print(
         f"{count(cost['completion_tokens'])} tokens sampled in {clock(cost['wall_s'])}{rate}{paid}"
     )
+    if luck := uniform.get("avg", {}).get("inflation"):
+        found, name = [luck[key] for key in scoring.Inflation._fields], f"avg@{scores['trials']}"
+        sigma = uniform["avg"]["sigma"]
+        for line in shared_luck([name], scoring.Inflation(*found), sigma, scores["confidence"]):
+            warn(line)
     if abs(uniform["bayes"].get("shrinkage", 0)) > scoring.SHRINKAGE_LIMIT:
         warn(
             f"the uniform prior moved μ by {uniform['bayes']['shrinkage']:+.2f} σ from avg@N: with"

@@ -1,0 +1,97 @@
+"""Do attempts share luck? What trials vary by, against what independent attempts would vary by.
+
+Every sigma of this package takes attempts as independent given their questions. Questions of one
+trial that share a seed, or two models that do, need not be.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammainc, gammaincc, gammaincinv
+
+from scoring.numerics.arrays import with_masks
+from scoring.numerics.checks import check_confidence
+from scoring.numerics.inputs import Counts, Outcomes, Weights, check_weights, weighted_counts
+from scoring.numerics.results import result
+
+INFLATION_LEVEL = 0.01
+"""The p, over the number of tests, under which attempts are said to share luck."""
+_MOST = 1e9  # degrees of freedom, where one question alone varies
+
+
+class Inflation(NamedTuple):
+    """How often as large a variance is as of independent attempts; arrays (...) for stacks."""
+
+    value: Any  # 1 for independent attempts; sigma * value**0.5 allows for what is found
+    low: Any  # ends of its interval
+    high: Any
+    p: Any  # two-sided, that independent attempts come so far from 1
+
+
+def inflation(
+    R: Outcomes, other: Outcomes | None = None, w: Weights = None, confidence: float = 0.95
+) -> Inflation:
+    """The variance of the average of a trial over what independent attempts would give it.
+
+    Of a matrix (..., M, N) with y_t the mean over questions of trial t and s_a^2 the variance of
+    question a over its N trials::
+
+        value = var_t(y_t) / (1/M^2 sum_a s_a^2)
+
+    With ``other``, outcomes of another model of the same shape, it is that of the difference of
+    both, trial by trial: 2 M rows, those of the other one negative. Trials of all models that have
+    one seed may go up and down together, and then it is below 1.
+
+    Where attempts are independent, the outcomes of every question may be permuted over the trials.
+    Over all these permutations the mean of the value is 1 and its variance, exactly,
+    2 (1 - sum s_a^4 / (sum s_a^2)^2) / (N - 1). p and the interval are those of a variance with as
+    many degrees of freedom, chi-square over 2 / that variance.
+
+    Only trials count that every question has. Where fewer than two do, or nothing varies, nothing
+    is known: 1, from 0 to infinity, p 1. Counts have no trials and are a ValueError, as what
+    :func:`scoring.avg` refuses. Source: Pitman (1937) for tests by permutation; Kish (1965) for the
+    ratio, his design effect.
+
+    >>> rng = np.random.default_rng(0)
+    >>> luck, own = rng.random((80,)), rng.random((2, 30, 80))
+    >>> [round(x, 3) for x in inflation(own[0] < 0.5)]
+    [1.033, 0.778, 1.441, 0.792]
+    >>> a, b = 0.7 * own + 0.3 * luck < 0.5
+    >>> round(inflation(a).value, 2), round(inflation(a, b).value, 2)
+    (2.73, 1.11)
+    """
+    tail = (1 - check_confidence(confidence)) / 2
+    sides = [_weighted(of, w) for of in (R, other) if of is not None]
+    if len({side.shape for side in sides}) > 1:
+        raise ValueError(f"R has shape {sides[0].shape} and other {sides[1].shape}: pass one shape")
+    x = np.ma.concatenate([sides[0], *(-side for side in sides[1:])], axis=-2)  # type: ignore[no-untyped-call]
+    whole = ~np.ma.getmaskarray(x).any(axis=-2, keepdims=True)  # type: ignore[no-untyped-call]
+    n = whole.sum(axis=(-2, -1))
+    kept = np.where(whole, x.data, 0.0)
+    means = kept.sum(axis=-1, keepdims=True) / np.maximum(n, 1)[..., None, None]
+    off = np.where(whole, kept - means, 0.0)
+    squares = (off**2).sum(axis=-1)  # (..., rows), N - 1 times the variance
+    total = squares.sum(axis=-1)
+    known = total > 0
+    total = np.where(known, total, 1.0)
+    value = np.where(known, (off.sum(axis=-2) ** 2).sum(axis=-1) / total, 1.0)
+    apart = np.maximum(1 - (squares**2).sum(axis=-1) / total**2, 1 / _MOST)
+    half = np.where(known, np.maximum(n - 1, 1) / apart, 1.0) / 2  # of the degrees of freedom
+    below, above = gammainc(half, half * value), gammaincc(half, half * value)
+    ends = [half * value / gammaincinv(half, level) for level in (1 - tail, tail)]
+    numbers = value, *ends, np.minimum(2 * np.minimum(below, above), 1.0)
+    unknown = 1.0, 0.0, np.inf, 1.0
+    found = (np.where(known, a, b) for a, b in zip(numbers, unknown, strict=True))
+    return Inflation(*map(result, found))
+
+
+def _weighted(R: Outcomes, w: Weights) -> Any:
+    """The weights of outcomes, from 0 to 1, (..., M, N); masked where they are missing."""
+    if isinstance(R, Counts):
+        raise ValueError("Counts do not say which trial an outcome is of: pass outcomes")
+    weighted_counts(R, w)  # checks both
+    weights, data = check_weights(w), with_masks(R)
+    scaled = (weights - weights.min()) / (np.ptp(weights) or 1.0)
+    data = data[None, :] if data.ndim == 1 else data
+    missing = np.ma.getmaskarray(data)  # type: ignore[no-untyped-call]
+    return np.ma.array(scaled[np.where(missing, 0, data.data).astype(int)], mask=missing)  # type: ignore[no-untyped-call]

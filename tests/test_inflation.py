@@ -1,0 +1,159 @@
+"""Do attempts share luck? Against all permutations, and simulation with known truth."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import run_of
+from scipy.special import ndtr, ndtri
+from scipy.stats import chi2
+
+import scoring
+from pipeline.cohorts import cohort, compare
+from pipeline.config import analysis
+from pipeline.config.compose import load_folder
+from pipeline.score.stage import score
+from pipeline.store.runfolder import Run
+from scoring import INFLATION_LEVEL, Counts, inflation
+
+
+def test_mean_and_variance_over_all_permutations_are_exact() -> None:
+    rows = [(1, 1, 0, 0), (1, 0, 0, 0), (2, 1, 1, 0)]
+    orders = (set(itertools.permutations(row)) for row in rows)
+    every = np.array([*itertools.product(*orders)])
+    assert len(every) == 6 * 4 * 12
+    found = inflation(every, w=[0, 1, 2])
+    s2 = np.var(rows, axis=1, ddof=1)
+    variance = 2 / 3 * (1 - (s2**2).sum() / s2.sum() ** 2)
+    assert found.value.mean() == pytest.approx(1)
+    assert found.value.var() == pytest.approx(variance)
+    of_trials = np.var(every.sum(axis=1), axis=1, ddof=1) / s2.sum()
+    np.testing.assert_allclose(found.value, of_trials)
+    nu = 2 / variance
+    tails = np.minimum(chi2.cdf(nu * of_trials, nu), chi2.sf(nu * of_trials, nu))
+    np.testing.assert_allclose(found.p, np.minimum(2 * tails, 1))
+    np.testing.assert_allclose(found.low, nu * of_trials / chi2.ppf(0.975, nu))
+    np.testing.assert_allclose(found.high, nu * of_trials / chi2.ppf(0.025, nu))
+
+
+def luck(p: Any, rho: float, shape: tuple[int, int], rng: np.random.Generator) -> tuple[Any, float]:
+    """Outcomes (replicates, M, N) whose questions share luck within a trial; the true inflation."""
+    replicates, trials = shape
+    z, cut = rng.standard_normal((replicates, 1, trials)), ndtri(p)[:, None]
+    own = rng.standard_normal((replicates, len(p), trials))
+    R = np.sqrt(rho) * z + np.sqrt(1 - rho) * own < cut
+    grid = ndtri((np.arange(4000) + 0.5) / 4000)
+    chance = ndtr((cut - np.sqrt(rho) * grid) / np.sqrt(1 - rho))
+    shared = chance.sum(axis=0).var() - chance.var(axis=1).sum()
+    return R.astype(np.int8), float(1 + shared / (p * (1 - p)).sum())
+
+
+@pytest.mark.parametrize(
+    ("questions", "trials", "rho", "least"),
+    [
+        (10, 8, 0.0, 0),
+        (30, 20, 0.0, 0),
+        (30, 80, 0.05, 0.6),
+        (30, 20, 0.3, 0.8),
+        (10, 40, 0.2, 0.45),
+    ],
+)
+def test_simulated_luck_is_found_and_its_absence_too(
+    questions: int, trials: int, rho: float, least: float
+) -> None:
+    rng, n = np.random.default_rng(5), 400
+    R, truth = luck(rng.beta(1, 1, questions), rho, (n, trials), rng)
+    found = inflation(R)
+    held = ((found.low <= truth) & (truth <= found.high)).mean()
+    assert held > 0.95 - 4 * np.sqrt(0.05 * 0.95 / n)
+    said = (found.p < INFLATION_LEVEL).mean()
+    if rho == 0:
+        assert truth == pytest.approx(1) and found.value.mean() == pytest.approx(1, abs=0.05)
+        assert said < INFLATION_LEVEL + 4 * np.sqrt(INFLATION_LEVEL / n)
+    else:
+        assert np.median(found.value) == pytest.approx(truth, rel=0.12) and said > least
+
+
+def test_luck_that_two_models_share_cancels_in_their_difference() -> None:
+    rng = np.random.default_rng(2)
+    both, _ = luck(np.full(60, 0.5), 0.3, (300, 40), rng)
+    a, b = both[:, :30], both[:, 30:]
+    assert np.median(inflation(a).value) > 4
+    correlation = 2 / np.pi * np.arcsin(0.3)  # of two attempts of one trial
+    assert inflation(a, b).value.mean() == pytest.approx(1 - correlation, abs=0.05)
+    assert inflation(a, a).value.max() < 1e-20  # one luck for every attempt
+    apart = inflation(a, b[::-1]).value
+    np.testing.assert_allclose(np.median(apart), np.median(inflation(a).value), rtol=0.1)
+
+
+def test_only_whole_trials_count_and_stacks_are_one_call_each() -> None:
+    rng = np.random.default_rng(3)
+    R = np.ma.array(rng.integers(0, 3, (2, 5, 9)), mask=False)
+    R[0, 2, 4] = R[1, 0, :3] = np.ma.masked
+    w = [-1e150, 0.5e150, 1e150]
+    stacked = inflation(R, w=w)
+    alone = [inflation(np.delete(R[0].data, 4, axis=1), w=w), inflation(R[1][:, 3:].data, w=w)]
+    for key in range(4):
+        assert [stacked[key][i] for i in (0, 1)] == pytest.approx([one[key] for one in alone])
+    np.testing.assert_allclose(inflation(R, w=[0, 1.5, 2]), stacked)
+
+
+@pytest.mark.parametrize("R", [[[1], [0]], [[1, 1], [0, 0]], [[1, 1]]])
+def test_where_nothing_varies_nothing_is_known(R: Any) -> None:
+    assert inflation(R) == (1, 0, np.inf, 1)
+
+
+def test_one_question_alone_is_independent() -> None:
+    assert inflation([0, 1, 1, 0]) == pytest.approx((1, 1, 1, 1), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: inflation(Counts([[1, 2]])), "which trial"),
+        (lambda: inflation([[0, 1]], [[0, 1, 1]]), "one shape"),
+        (lambda: inflation([[0, 2]]), "only 0 and 1"),
+        (lambda: inflation([[0, 1]], confidence=95), "confidence"),
+    ],
+)
+def test_what_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_score_and_compare_say_it_where_it_matters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(4)
+    shared = luck(np.full(12, 0.5), 0.4, (1, 40), rng)[0][0]
+    own = luck(np.full(12, 0.3), 0.0, (1, 40), rng)[0][0]
+
+    def run(name: str, R: Any) -> Run:
+        return run_of(tmp_path, name, {f"q{i:02d}": "".join(map(str, r)) for i, r in enumerate(R)})
+
+    said, sigma = [], {}
+    for name, R in (("shared", shared), ("own", own)):
+        made = run(name, R)
+        score(Run(load_folder(made.path, [])))
+        avg = json.loads((made.path / "scores.json").read_text())["uniform_prior"]["avg"]
+        found = inflation(R)
+        sigma[name] = scoring.avg(R)[1] * found.value**0.5
+        assert avg["inflation"] == pytest.approx(found._asdict() | {"sigma": sigma[name]})
+        said.append(" ".join(capsys.readouterr().err.split()))
+    assert f"avg@40 varies {inflation(shared).value:.2f} times" in said[0]
+    assert f"σ is rather {sigma['shared']:.4f} than" in said[0]
+    assert "varies" not in said[1]
+    cfg = analysis.load([f"runs={tmp_path}", "dataset=sums"])
+    tables = compare.tables_of(cohort.load(cfg)[0], cfg)
+    board, pairs = tables["leaderboard"], tables["neighbours"]
+    by_name = {row["model"]: row for row in board.rows}
+    assert by_name["own"]["inflation"] == pytest.approx(inflation(own).value)
+    assert by_name["shared"]["inflation_high"] == pytest.approx(inflation(shared).high)
+    assert pairs.rows[0]["inflation"] == pytest.approx(inflation(shared, own).value)
+    [of_board] = [line for line in board.notes if "from trial to trial" in line]
+    assert of_board.startswith("avg of shared varies") and "own" not in of_board
+    [of_pairs] = [line for line in pairs.notes if "from trial to trial" in line]
+    assert of_pairs.startswith("shared minus own varies")
