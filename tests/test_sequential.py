@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from scoring.sequential import wealth
+from scoring.sequential import MeanSequence, Race, decisions, neyman, simulate, wealth
 from scoring.sequential.batch import Batch
 from scoring.sequential.boundaries import boundaries
 from scoring.sequential.decisions import Target
@@ -124,7 +124,7 @@ def test_expected_wealth_under_the_null(p: list[list[Fraction]], plan: Any, stak
 
 
 def test_expected_wealth_of_leaving_with_rivals_that_change() -> None:
-    """Of three models the first is among the best; its rivals follow the outcomes."""
+    """Of three models the first is among the best; its rival follows the outcomes."""
     p = [[HALF, NINE], [NINE, HALF], [Fraction(1, 4), NINE]]
     total, seen = 0.0, set()
     for weight, past in leaves(p, same_each_round([[1, 1]] * 3, 2)):
@@ -135,7 +135,219 @@ def test_expected_wealth_of_leaving_with_rivals_that_change() -> None:
     assert len(seen) > 100
 
 
+def played(race: Race, p: Any, rounds: int, seed: int = 0) -> Race:
+    """A race after rounds of models with these chances, all of them sampled."""
+    rng = np.random.default_rng(seed)
+    for _ in range(rounds):
+        race.add(rng.random(np.shape(p)) < p, np.ones(np.shape(p), int))
+    return race
+
+
+P = np.random.default_rng(5).beta(1, 1, (4, 12)) * 0.5 + [[0.5], [0.3], [0.1], [0.0]]
+
+
+@pytest.mark.parametrize("method", ["anytime", "looks"])
+@pytest.mark.parametrize(
+    "target", [Target("best"), Target("top", k=2), Target("order"), Target("above", baseline=2)]
+)
+def test_the_order_of_models_changes_nothing(target: Target, method: Any) -> None:
+    turn = [2, 0, 3, 1]
+    turned = target._replace(baseline=turn.index(2)) if target.kind == "above" else target
+    one = Race(4, 12, target, method=method, looks=(3, 6))
+    two = Race(4, 12, turned, method=method, looks=(3, 6))
+    rng = np.random.default_rng(3)
+    for _ in range(6):
+        outcomes = (rng.random(P.shape) < P).astype(int)
+        one.add(outcomes, np.ones(P.shape, int))
+        two.add(outcomes[turn], np.ones(P.shape, int))
+    a, b = one.look(), two.look()
+    for name in ("mean", "low", "high", "open", "rounds", "log_out"):
+        np.testing.assert_allclose(getattr(a, name)[turn], getattr(b, name), atol=1e-7)
+    for name in ("log_e", "difference_low", "difference_high", "better", "tied"):
+        np.testing.assert_allclose(
+            getattr(a, name)[np.ix_(turn, turn)], getattr(b, name), atol=1e-7
+        )
+    assert a.groups == [[turn[i] for i in group] for group in b.groups]
+    assert (a.settled, a.round) == (b.settled, b.round)
+
+
+def test_intervals_are_what_wealth_has_not_refuted() -> None:
+    """Each end of a difference's interval, against wealth at shifts on either side of it."""
+    race = played(Race(2, 12, Target("order"), tie=0.2), P[:2], 1)
+    look, b = race.look(), race._batch
+    low = look.difference_low[0, 1]
+    for shift, refuted in ((low - 1e-6, True), (low + 1e-6, False)):
+        found = sum(
+            w * math.exp(g - s * shift)
+            for w, g, s in zip(wealth.WEIGHTS, b.pairs[0, 0, 1], b.slopes[0, 0, 1], strict=True)
+        )
+        assert (found >= 2 / 0.05) == refuted
+    assert look.difference_high[1, 0] == -low
+    race = played(race, P[:2], 40)
+    look = race.look()
+    assert look.better[0, 1] and look.difference_low[0, 1] > 0
+    assert look.low[0] < P[0].mean() < look.high[0]
+
+
+def test_claims_nest_so_that_a_tie_needs_no_error_of_its_own() -> None:
+    """What is claimed of a pair agrees with its interval, also where both claims are made."""
+    p = np.full((2, 40), 0.98)
+    p[1, :3] = 0.3  # 0.051 apart
+    look = played(Race(2, 40, Target("order"), tie=0.2), p, 40).look()
+    assert look.better[0, 1] and look.tied[0, 1] and look.settled
+    assert 0 < look.difference_low[0, 1] < look.difference_high[0, 1] < 0.2
+
+
+def test_decisions_from_claims_made_by_hand() -> None:
+    better = np.zeros((1, 5, 5), bool)
+    none = np.zeros((1, 5), bool)
+    for over, under in ((0, 3), (0, 4), (1, 3), (1, 4), (2, 4), (3, 4)):
+        better[0, over, under] = True
+    placed, out = decisions.place_top(better, none, none, 2)
+    assert (placed[0].tolist(), out[0].tolist()) == ([False] * 5, [False] * 3 + [True] * 2)
+    better[0, 0, 2] = True  # of 0, 1, 2 the first beats all but one
+    placed, out = decisions.place_top(better, none, none, 2)
+    assert placed[0].tolist() == [True, False, False, False, False]
+    better[0, 1, 2] = True  # the second is then in a race for one place
+    placed, out = decisions.place_top(better, none, none, 2)
+    assert (placed[0].tolist(), out[0].tolist()) == (
+        [True] * 2 + [False] * 3,
+        [False] * 2 + [True] * 3,
+    )
+    closed = decisions.implied(np.eye(4, k=1, dtype=bool)[None])
+    assert closed[0].tolist() == np.triu(np.ones((4, 4), bool), 1).tolist()
+    assert decisions.ordered_groups([0, 1, 2, 3], closed[0]) == [[0], [1], [2], [3]]
+    assert decisions.ordered_groups([0, 1, 2], np.eye(3, k=2, dtype=bool)) == [[0, 1, 2]]
+    tied = np.zeros((1, 4, 4), bool)
+    tied[0, 0, 1] = tied[0, 1, 0] = True
+    above = decisions.undecided(np.eye(4, k=2, dtype=bool)[None], tied, Target("above", baseline=1))
+    assert above[0].tolist() == [False, True, True, False]
+
+
+def test_needed_wealth_counts_the_claims_that_may_be_wrong() -> None:
+    def need(target: Target, models: int, rivals: bool = False) -> Any:
+        return decisions.needed(target, models, 0.05, rivals)
+
+    assert need(Target("best"), 2, True) == need(Target("order"), 2) == pytest.approx((40, 40))
+    assert need(Target("best"), 20, True) == pytest.approx((2 / 0.045, 19 / 0.005))
+    assert need(Target("top", k=3), 20).better == pytest.approx((3 * 17 + 19) / 0.045)
+    assert need(Target("order"), 20) == pytest.approx((380 / 0.05,) * 2)
+    assert need(Target("above", baseline=0), 20) == pytest.approx((38 / 0.05,) * 2)
+
+
+def test_unequal_attempts_are_averaged_by_rounds_not_pooled() -> None:
+    race = Race(2, 2, Target("best"))
+    race.add([[1, 0], [0, 0]], [[1, 1], [1, 1]])
+    race.add([[3, 1], [0, 0]], [[4, 2], [0, 0]])
+    look = race.look()
+    assert look.mean.tolist() == [(0.5 + (3 / 4 + 1 / 2) / 2) / 2, 0.0]
+    assert look.rounds.tolist() == [2, 1]
+
+
+def test_a_model_that_left_keeps_what_it_had() -> None:
+    p = np.stack([P[0], P[0] - 0.04, P[3]])
+    race = played(Race(3, 12, Target("best")), p, 10)
+    before = race.look()
+    assert before.open.tolist() == [True, True, False] and before.groups == [[0, 1], [2]]
+    part = np.repeat([[1], [1], [0]], 12, axis=1)
+    rng = np.random.default_rng(1)
+    while not race.look().settled:
+        race.add(rng.binomial(part, p), part)
+    after = race.look()
+    assert (after.best, after.groups[0], after.rounds[2]) == (0, [0], 10)
+    assert after.log_e[0, 2] == before.log_e[0, 2] and after.mean[2] == before.mean[2]
+
+
 def test_boundaries_are_those_published() -> None:
     """Lan and DeMets' for five looks, two-sided .05."""
     found = boundaries(0.025, (1, 2, 3, 4, 5))
     assert found.tolist() == pytest.approx([4.877, 3.357, 2.680, 2.290, 2.031], abs=6e-4)
+
+
+def test_boundaries_against_random_walks() -> None:
+    looks = (8, 16, 24, 32, 48, 64, 80)
+    steps = np.sqrt(np.diff(looks, prepend=0)) * np.random.default_rng(2).normal(size=(200_000, 7))
+    z = np.cumsum(steps, axis=1) / np.sqrt(looks)
+    crossed = (z >= boundaries(0.025, looks)).any(axis=1).mean()
+    assert crossed == pytest.approx(0.025, abs=4 * math.sqrt(0.025 / 200_000))
+
+
+def test_claims_at_planned_looks_only() -> None:
+    p = np.array([[0.9] * 12, [0.1] * 12])
+    race = played(Race(2, 12, Target("best"), method="looks", looks=(4, 8)), p, 3)
+    assert not race.look().settled and race.look().low.tolist() == [0, 0]
+    look = played(race, p, 1).look()
+    assert look.settled and look.best == 0 and look.difference_low[0, 1] > 0
+    # Models that are always right and always wrong still have a variance.
+    race = played(Race(2, 1, Target("best"), method="looks", looks=(1, 9)), [[1.0], [0.0]], 1)
+    assert not race.look().settled
+
+
+@pytest.mark.parametrize("target", ["best", "order"])
+def test_simulated_races_err_rarely_and_find_large_gaps(target: Any) -> None:
+    p = np.random.default_rng(1).beta(0.5, 0.5, 10)
+    equal = simulate([p, p, p], Target(target), runs=200, seed=1, trials=30)
+    assert equal.wrong <= 0.05 and equal.mean == pytest.approx(p.mean(), abs=0.01)
+    apart = simulate([[0.9] * 10, [0.5] * 10, [0.1] * 10], Target(target), runs=50, seed=1)
+    assert apart.right == apart.settled == 1 and apart.rounds.max() < 12
+    assert apart.attempts.tolist() == (10 * apart.rounds).tolist()
+
+
+def test_blocks_and_allocation_in_simulation() -> None:
+    p = np.array([[0.9] * 5 + [0.5] * 5, [0.2] * 10])
+    found = simulate(p, Target("best"), runs=20, seed=1, block=4, cost=[1.0] * 5 + [9.0] * 5)
+    assert set(found.longest) <= {4, 8}
+    assert found.cost == pytest.approx(50 * found.rounds)
+    shared = simulate(p, Target("order"), runs=20, seed=1, block=4, trials=8, allocate=True)
+    assert shared.mean == pytest.approx(p.mean(axis=1), abs=0.05)
+
+
+def test_neyman_shares_in_proportion_above_a_floor() -> None:
+    p, cost = np.array([0.5, 0.1, 0.99]), np.array([1.0, 2.0, 1.0])
+    for total in range(3, 15):
+        found = neyman(p, cost, total)
+        assert found.sum() == total and found.min() >= 1
+    many = neyman(p, cost, 3000) / 3000
+    wanted = np.sqrt(p * (1 - p) / cost)
+    assert many == pytest.approx(wanted / wanted.sum(), abs=1e-3)
+    assert neyman(p, cost, 2, floor=2).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: Race(1, 3, Target("best")), "models is 1"),
+        (lambda: Race(2, 3, Target("first")), "target is 'first'"),  # type: ignore[arg-type]
+        (lambda: Race(3, 3, Target("top", k=3)), "k is 3"),
+        (lambda: Race(3, 3, Target("above")), "baseline is None"),
+        (lambda: Race(3, 3, Target("above", baseline=3)), "baseline is 3"),
+        (lambda: Race(2, 3, Target("best"), tie=0), "tie is 0"),
+        (lambda: Race(2, 3, Target("best"), confidence=95), "confidence is 95"),
+        (lambda: Race(2, 3, Target("best"), method="now"), "method is 'now'"),  # type: ignore[arg-type]
+        (lambda: Race(2, 3, Target("best"), method="looks", looks=(8, 8)), r"looks is \(8, 8\)"),
+        (lambda: Race(2, 1, Target("best")).add([[1]], [[1]]), r"successes has shape \(1, 1\)"),
+        (lambda: Race(2, 1, Target("best")).add([[2], [0]], [[1], [1]]), r"successes\[0, 0\] is 2"),
+        (lambda: Race(2, 1, Target("best")).add([[0], [0]], [[1], [0.5]]), "attempts holds"),
+        (lambda: Race(2, 2, Target("best")).add([[0] * 2] * 2, [[1, 0], [0, 0]]), r"\[0, 1\] is 0"),
+        (lambda: MeanSequence(2).add([0, 0], [1, 0]), r"attempts\[1\] is 0"),
+        (lambda: simulate([0.5, 0.5], Target("best")), r"p has shape \(2,\)"),
+        (lambda: neyman([0.5], [0.0], 3), "cost holds 0.0"),
+    ],
+)
+def test_wrong_inputs_are_named(call: Any, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        call()
+
+
+def test_the_mean_of_one_model() -> None:
+    """The sequence is that of a race, never grows, and holds the mean all the time."""
+    p, rng = P[0], np.random.default_rng(8)
+    sequence, race, width = MeanSequence(12), Race(2, 12, Target("best")), 1.0
+    for _ in range(60):
+        outcomes = (rng.random(12) < p).astype(int)
+        sequence.add(outcomes, np.ones(12, int))
+        race.add([outcomes, outcomes], np.ones((2, 12), int))
+        low, high = sequence.interval()
+        assert low < p.mean() < high and high - low <= width
+        width = high - low
+    assert width < 0.1 and sequence.mean == race.look().mean[0]

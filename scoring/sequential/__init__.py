@@ -13,7 +13,7 @@ proof, and which method when.
 ...     race.add(rng.binomial(attempts, [[0.8], [0.6], [0.3]]), attempts)
 ...     look = race.look()
 >>> look.groups, look.rounds.tolist()
-([[0], [1, 2]], [3, 3, 2])
+([[0], [1, 2]], [4, 4, 2])
 """
 
 from scoring.sequential.decisions import Target as Target

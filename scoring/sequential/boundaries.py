@@ -5,11 +5,13 @@ function that resembles O'Brien and Fleming's; the chance of crossing by the rec
 of Armitage, McPherson and Rowe, 1969.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from scoring.numerics.checks import check_whole
 from scoring.numerics.inputs import Floats
 from scoring.sequential.decisions import Needed
 
@@ -69,16 +71,20 @@ def boundaries(error: float, looks: tuple[int, ...]) -> Floats:
     return found
 
 
-class Boundaries:
-    """The limits of every look for a family of claims, each with the error 1 / needed."""
+def limits(needed: Needed, error: float, looks: tuple[int, ...]) -> dict[int, Limits]:
+    """The limits of every look for a family of claims, each with an error of 1 / needed."""
+    levels = (1 / needed.better, 1 / needed.tied, error / 2)
+    columns = (boundaries(level, looks).tolist() for level in levels)
+    return {look: Limits(*row) for look, *row in zip(looks, *columns, strict=True)}
 
-    def __init__(self, needed: Needed, error: float, looks: tuple[int, ...]) -> None:
-        self._looks = looks
-        levels = (1 / needed.better, 1 / needed.tied, error / 2)
-        self._limits = [boundaries(level, looks) for level in levels]
 
-    def at(self, round: int) -> Limits:
-        """The limits at a planned look."""
-        i = self._looks.index(round)
-        better, tied, own = (float(limit[i]) for limit in self._limits)
-        return Limits(better, tied, own)
+def planned(method: str, looks: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The looks of method "looks", checked; none of method "anytime"."""
+    if method not in ("anytime", "looks"):
+        raise ValueError(f"method is {method!r}: pass 'anytime' or 'looks'")
+    if method == "anytime":
+        return None
+    rounds = tuple(check_whole(look, "looks", least=1) for look in looks)
+    if not rounds or any(b <= a for a, b in itertools.pairwise(rounds)):
+        raise ValueError(f"looks is {looks!r}: pass rounds, each above the one before")
+    return rounds

@@ -13,7 +13,7 @@ from scoring.numerics.inputs import Bools
 Kind = Literal["best", "top", "order", "above"]
 KINDS = ("best", "top", "order", "above")
 # Share of the error that goes to calling survivors of `best` and `top` tied.
-TIED_SHARE = 0.2
+TIED_SHARE = 0.1
 
 
 class Target(NamedTuple):
@@ -45,20 +45,19 @@ def check_target(target: Target, models: int) -> None:
             raise ValueError(f"baseline is {baseline}: pass an index below {models}")
 
 
-def needed(target: Target, models: int, error: float, pairs: bool) -> Needed:
+def needed(target: Target, models: int, error: float, rivals: bool) -> Needed:
     """The wealth that a claim needs for all claims to be true with a chance of 1 - error.
 
     The number of claims that could be wrong, over the error; which these are is proved in
-    docs/adaptive.md. ``pairs``: the best is found by pairs, not by a bet against all rivals.
+    docs/adaptive.md. ``rivals``: the best is found by bets on the leader, not by pairs.
     """
-    if target.kind == "order":
-        return Needed(models * (models - 1) / error, models * (models - 1) / error)
-    if target.kind == "above":
-        return Needed(2 * (models - 1) / error, 2 * (models - 1) / error)
+    if models <= 2 or target.kind in ("order", "above"):
+        pairs_asked = models - 1 if target.kind == "above" else models * (models - 1) / 2
+        return Needed(*[2 * max(pairs_asked, 1) / error] * 2)
     k = target.k if target.kind == "top" else 1
-    claims = k * (models - k) + models - 1 if pairs or target.kind == "top" else 2
-    main = (1 - TIED_SHARE) * error
-    return Needed(claims / main, models * (models - 1) / (TIED_SHARE * error))
+    claims = k * (models - k) + models - 1 if not rivals else 2
+    ties = models - 1 if target.kind == "best" else models * (models - 1) / 2
+    return Needed(claims / ((1 - TIED_SHARE) * error), ties / (TIED_SHARE * error))
 
 
 def implied(better: Bools) -> Bools:

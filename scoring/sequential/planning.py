@@ -10,8 +10,9 @@ from scoring.numerics.checks import check_confidence, check_positive, check_whol
 from scoring.numerics.inputs import Floats, Ints
 from scoring.sequential import decisions, wealth
 from scoring.sequential.batch import Batch
+from scoring.sequential.boundaries import planned
 from scoring.sequential.decisions import Target
-from scoring.sequential.race import LOOKS, Method, _planned
+from scoring.sequential.race import LOOKS, Method
 
 CHUNK = 100  # runs side by side: what fits into a processor's cache
 
@@ -97,10 +98,10 @@ def simulate(
     for name, value in (("trials", trials), ("block", block), ("runs", runs)):
         check_whole(value, name, 1)
     price = np.broadcast_to(number_array(1.0 if cost is None else cost, "cost"), chance.shape)
-    planned = _planned(method, LOOKS)
+    rounds = planned(method, LOOKS)
     parts = []
     for start in range(0, runs, CHUNK):
-        batch = Batch((CHUNK, *chance.shape), target, error, tie, planned)
+        batch = Batch((CHUNK, *chance.shape), target, error, tie, rounds)
         rng = np.random.default_rng([seed, start])
         _run(batch, chance, rng, trials, block, price if allocate else None)
         parts.append(_summary(batch, chance, price, tie))
@@ -151,22 +152,16 @@ def _summary(batch: Batch, chance: Floats, price: Floats, tie: float) -> tuple[F
     """Columns of :class:`Simulated`, a row for each run."""
     truth = chance.mean(axis=-1)
     gap = truth[:, None] - truth
-    false = (batch.better & (gap <= 1e-12)) | (batch.tied & (np.abs(gap) >= tie))
-    kind = batch.target.kind
-    if kind in ("best", "top"):
-        # Those in the best must be better than those that are out; ties of survivors hold as pairs.
-        k = batch.target.k if kind == "top" else 1
-        cross = batch.placed[:, :, None] & batch.out[:, None] & (gap <= 1e-12)
-        named = batch.placed.sum(axis=-1) == k
-        wrong = (cross.any(axis=(-1, -2)) & named) | (batch.tied & (np.abs(gap) >= tie)).any(
-            axis=(-1, -2)
-        )
-        least = np.sort(truth)[-k]
-        wrong |= (batch.out & (truth > least + 1e-12)).any(axis=-1)
-        if (truth == least).sum() == 1:
-            wrong |= batch.out[:, truth == least].any(axis=-1)
-    else:
-        wrong = false.any(axis=(-1, -2))
+    wrong = (batch.tied & (np.abs(gap) >= tie)).any(axis=(-1, -2))
+    false = (batch.better & (gap <= 1e-12)).any(axis=(-1, -2))
+    if batch.target.kind in ("best", "top"):
+        k = batch.target.k if batch.target.kind == "top" else 1
+        ordered = np.sort(truth)[::-1]
+        wrong |= (batch.out & (truth > ordered[k] + 1e-12)).any(axis=-1)
+        wrong |= (batch.placed & (truth < ordered[k - 1] - 1e-12)).any(axis=-1)
+        # To name k of models that tie is wrong, too; that some of them left is not.
+        false &= batch.placed.sum(axis=-1) == k
+    wrong |= false
     best = np.arange(chance.shape[0]) == batch.best[:, None]
     attempts = batch.attempts.sum(axis=-1)
     spent = (batch.attempts * price).sum(axis=-1)

@@ -1,6 +1,5 @@
 """Races between models, and the mean of one, looked at as often as one likes."""
 
-import itertools
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from scoring.numerics.checks import check_confidence, check_positive, check_whol
 from scoring.numerics.inputs import Bools, Floats, Ints
 from scoring.sequential import decisions, wealth
 from scoring.sequential.batch import Batch
+from scoring.sequential.boundaries import planned
 from scoring.sequential.decisions import Target
 
 Method = Literal["anytime", "looks"]
@@ -60,7 +60,7 @@ class Race:
     ...     race.add([[1, 1, 1], [0, 1, 0]], [[1, 1, 1], [1, 1, 1]])
     >>> look = race.look()
     >>> look.round, look.best, look.groups, look.mean.round(2).tolist()
-    (3, 0, [[0], [1]], [1.0, 0.33])
+    (4, 0, [[0], [1]], [1.0, 0.33])
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Race:
         looks: tuple[int, ...] = LOOKS,
     ) -> None:
         self._shape = (check_whole(models, "models", 2), check_whole(questions, "questions", 1))
-        decisions.check_target(target, models)
         self._error = 1 - check_confidence(confidence)
         check_positive(tie, "tie", most=1.0)
-        planned = _planned(method, looks)
-        self._batch = Batch((1, *self._shape), target, self._error, tie, planned)
+        rounds = planned(method, looks)
+        decisions.check_target(target, models)
+        self._batch = Batch((1, *self._shape), target, self._error, tie, rounds)
         self._low, self._high = np.zeros(models), np.ones(models)
-        self._difference_low = np.full((models, models), -1.0)
+        self._difference_low = np.eye(models) - 1
 
     def add(self, successes: npt.ArrayLike, attempts: npt.ArrayLike) -> None:
         """Add one round: counts (K, M) of successes, and of attempts, 0 for a model left out.
@@ -98,39 +98,35 @@ class Race:
                 f"attempts[{model}, {question}] is 0: a model that is sampled in a round needs at "
                 "least one attempt at every question"
             )
-        batch = self._batch
-        batch.add(right[None], tried[None])
-        if batch.looks is None:
-            self._narrow(np.log(1 / self._error) + np.log(2), np.log(batch.needed.tied))
-        elif batch.round in batch.looks:
-            self._narrow_at_look()
-
-    def _narrow(self, own: float, family: float) -> None:
-        """Intersect the intervals with those of this round."""
         b = self._batch
-        low = wealth.bound(b.up[0], b.own_slopes[0], own, 0.0, 1.0)
-        high = -wealth.bound(b.down[0], b.own_slopes[0], own, -1.0, 0.0)
-        self._low, self._high = _intersect(self._low, self._high, low, high)
-        apart = wealth.bound(b.pairs[0], b.slopes[0], family, -1.0, 1.0)
-        self._difference_low, _ = _intersect(
-            self._difference_low, -self._difference_low.T, apart, -apart.T
-        )
+        b.add(right[None], tried[None])
+        if b.limits is None:
+            self._low, self._high = _own(b, self._error, self._low, self._high)
+            apart = wealth.bound(b.pairs[0], b.slopes[0], np.log(b.needed.tied), -1.0, 1.0)
+            fits = np.maximum(apart, self._difference_low) <= -self._difference_low.T
+            self._difference_low = np.where(
+                fits & fits.T, np.maximum(apart, self._difference_low), self._difference_low
+            )
+        elif b.round in b.limits:
+            self._narrow_at_look()
+        np.fill_diagonal(self._difference_low, 0.0)
 
     def _narrow_at_look(self) -> None:
+        """Repeated intervals: those of this look."""
         b = self._batch
-        limits = b.boundaries.at(b.round)
+        assert b.limits is not None
+        limit = b.limits[b.round]
         difference, error, current = (part[0] for part in b.differences())
-        apart = np.maximum(difference - limits.tied * error, -1.0)
+        apart = np.maximum(difference - limit.tied * error, -1.0)
         self._difference_low = np.where(current, apart, self._difference_low)
-        now = np.diag(current)
-        half = limits.own * np.diag(error) / np.sqrt(2)  # of a pair with itself
-        self._low = np.where(now, np.maximum(b.mean[0] - half, 0.0), self._low)
-        self._high = np.where(now, np.minimum(b.mean[0] + half, 1.0), self._high)
+        half = limit.own * np.diag(error) / np.sqrt(2)  # of a pair with itself
+        now, mean = np.diag(current), b.mean[0]
+        self._low = np.where(now, np.maximum(mean - half, 0.0), self._low)
+        self._high = np.where(now, np.minimum(mean + half, 1.0), self._high)
 
     def look(self) -> Look:
         """What is known now. Looking changes nothing."""
         b = self._batch
-        rivals = b.target.kind == "best" and b.looks is None
         return Look(
             round=b.round,
             rounds=b.rounds[0].copy(),
@@ -138,7 +134,7 @@ class Race:
             low=self._low.copy(),
             high=self._high.copy(),
             log_e=wealth.log_wealth(b.pairs[0]),
-            log_out=wealth.log_wealth(b.leaving[0]) if rivals else np.zeros(self._shape[0]),
+            log_out=wealth.log_wealth(b.leaving[0]) if b.rivals else np.zeros(self._shape[0]),
             log_needed=float(np.log(b.needed.better)),
             difference_low=self._difference_low.copy(),
             difference_high=-self._difference_low.T,
@@ -179,10 +175,8 @@ class MeanSequence:
 
     def __init__(self, questions: int, confidence: float = 0.95) -> None:
         self._shape = (1, check_whole(questions, "questions", 1))
-        self._needed = np.log(2 / (1 - check_confidence(confidence)))
-        self._successes, self._attempts = np.zeros((2, 1, *self._shape), np.int64)
-        self._up, self._down, self._slope = np.zeros((3, 1, 1, wealth.EFFECTS.size))
-        self._sum, self._rounds = 0.0, 0
+        self._error = 1 - check_confidence(confidence)
+        self._batch = Batch((1, *self._shape), Target("order"), self._error, 1.0, None)
         self._low, self._high = np.zeros(1), np.ones(1)
 
     def add(self, successes: npt.ArrayLike, attempts: npt.ArrayLike) -> None:
@@ -190,40 +184,17 @@ class MeanSequence:
         right, tried = _counts(np.atleast_2d(successes), np.atleast_2d(attempts), self._shape)
         if (tried == 0).any():
             raise ValueError(f"attempts[{int(np.argmin(tried))}] is 0: pass at least 1 of each")
-        guessed = wealth.guess(self._successes, self._attempts)
-        stake = wealth.stakes(guessed, tried[None])
-        up, down = np.empty((2, *self._up.shape))
-        wealth.gains(right[None], tried[None], guessed.mean, stake, up, down)
-        self._up += up
-        self._down += down
-        self._slope += stake * tried.shape[-1]
-        self._successes += right
-        self._attempts += tried
-        self._sum += float((right / tried).mean())
-        self._rounds += 1
-        low = wealth.bound(self._up[0], self._slope[0], self._needed, 0.0, 1.0)
-        high = -wealth.bound(self._down[0], self._slope[0], self._needed, -1.0, 0.0)
-        self._low, self._high = _intersect(self._low, self._high, low, high)
+        self._batch.add(right[None], tried[None])
+        self._low, self._high = _own(self._batch, self._error, self._low, self._high)
 
     @property
     def mean(self) -> float:
         """The average of round means."""
-        return self._sum / max(self._rounds, 1)
+        return float(self._batch.mean[0, 0])
 
     def interval(self) -> tuple[float, float]:
         """The interval of all rounds so far; it never grows."""
         return float(self._low[0]), float(self._high[0])
-
-
-def _planned(method: str, looks: tuple[int, ...]) -> tuple[int, ...] | None:
-    if method not in ("anytime", "looks"):
-        raise ValueError(f"method is {method!r}: pass 'anytime' or 'looks'")
-    if method == "anytime":
-        return None
-    rounds = tuple(check_whole(look, "looks", least=1) for look in looks)
-    if not rounds or any(b <= a for a, b in itertools.pairwise(rounds)):
-        raise ValueError(f"looks is {looks!r}: pass rounds, each above the one before")
-    return rounds
 
 
 def _counts(
@@ -245,13 +216,13 @@ def _counts(
     return right, tried
 
 
-def _intersect(
-    low: Floats, high: Floats, new_low: Floats, new_high: Floats
-) -> tuple[Floats, Floats]:
-    """The narrower interval, and the old one where the two have nothing in common.
+def _own(b: Batch, error: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Each model's interval (K,), both ends: what is left of the one before.
 
-    That happens with a chance of at most the error, and then one of them is wrong.
+    Where nothing is left, which is rarer than the error, the old one stays.
     """
-    lower, upper = np.maximum(low, new_low), np.minimum(high, new_high)
+    need = float(np.log(2 / error))
+    lower = np.maximum(low, wealth.bound(b.up[0], b.own_slopes[0], need, 0.0, 1.0))
+    upper = np.minimum(high, -wealth.bound(b.down[0], b.own_slopes[0], need, -1.0, 0.0))
     fits = lower <= upper
     return np.where(fits, lower, low), np.where(fits, upper, high)

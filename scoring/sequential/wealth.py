@@ -28,9 +28,9 @@ from scoring.numerics.compiled import compiled
 from scoring.numerics.inputs import Floats, Ints
 
 # Stakes are sizes of an effect: a difference of means over its standard deviation in one round.
-# Most weight is where 8 to 80 rounds decide.
-EFFECTS: Floats = np.array([0.2, 0.3, 0.42, 0.6, 0.85, 1.2, 1.7, 2.4])
-LOG_WEIGHTS: Floats = np.log(np.full(EFFECTS.size, 1 / EFFECTS.size))
+# Most weight is where 8 to 80 rounds decide; the small ones are for intervals after hundreds.
+EFFECTS: Floats = np.array([0.05, 0.1, 0.2, 0.35, 0.55, 0.85, 1.3])
+WEIGHTS: Floats = np.array([1, 2, 4, 12, 15, 10, 5]) / 49
 LARGEST_STAKE = 0.95
 # Before there are data: share of the variance of outcomes that lies between questions, and how
 # many pairs of attempts, weighted by their variance, that opinion is worth.
@@ -122,22 +122,38 @@ def gains(
                 down[r, k, i] = below + np.log(two) - stake[r, i] * level
 
 
-def log_wealth(gained: Floats) -> Floats:
-    """Log of the average wealth over the ladder of stakes, whose index is the last axis."""
-    found: Floats = np.logaddexp.reduce(gained + LOG_WEIGHTS, axis=-1)
-    return found
+@compiled
+def _average(gained: Floats, slope: Floats, at: Floats, weights: Floats, found: Floats) -> None:
+    for i in range(found.size):
+        most = -np.inf
+        for j in range(weights.size):
+            most = max(most, gained[i, j] - slope[i, j] * at[i])
+        total = 0.0
+        for j in range(weights.size):
+            total += weights[j] * np.exp(gained[i, j] - slope[i, j] * at[i] - most)
+        found[i] = most + np.log(total)
+
+
+def log_wealth(gained: Floats, slope: Floats | None = None, at: Floats | float = 0.0) -> Floats:
+    """Log of the average over stakes of exp(gained - slope * at): (...,) of (..., L)."""
+    shape, stakes = gained.shape[:-1], gained.shape[-1]
+    flat = np.ascontiguousarray(gained).reshape(-1, stakes)
+    flat_slope = flat if slope is None else np.ascontiguousarray(slope).reshape(-1, stakes)
+    found = np.empty(flat.shape[0])
+    where = np.ascontiguousarray(np.broadcast_to(at, shape), dtype=np.float64).ravel()
+    _average(flat, flat_slope, where, WEIGHTS, found)
+    return found.reshape(shape)
 
 
 def bound(gained: Floats, slope: Floats, needed: float, low: float, high: float) -> Floats:
-    """The largest D from ``low`` to ``high`` that wealth has refuted: (...,) of (..., L).
+    """The largest D from ``low`` to ``high`` that wealth has refuted, or ``low``: (...,).
 
-    Log wealth against D is that of ``gained - slope * D``, refuted where it is at least
-    ``needed``; ``low`` where nothing is.
+    Refuted is where :func:`log_wealth` at D is at least ``needed``.
     """
     left = np.full(gained.shape[:-1], low)
     right = np.full(gained.shape[:-1], high)
     for _ in range(30):
         middle = (left + right) / 2
-        beyond = log_wealth(gained - slope * middle[..., None]) >= needed
+        beyond = log_wealth(gained, slope, middle) >= needed
         left, right = np.where(beyond, middle, left), np.where(beyond, right, middle)
     return left
