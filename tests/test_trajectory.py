@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 from pipeline.base.errors import UserError
 from pipeline.cli import main
-from pipeline.config import compose
+from pipeline.config import compose, sweep
 from pipeline.config import trajectory as settings
 from pipeline.config.merge import load as load_merge
 from pipeline.config.trajectory import TrajectoryConfig
@@ -483,12 +483,12 @@ def send_once_heard(number: int, ready: Path | None = None, after: Path | None =
         if after:
             after.touch()
 
-    threading.Thread(target=send).start()
+    threading.Thread(target=send, daemon=True).start()
 
 
 def test_a_signal_to_this_process_reaches_the_run() -> None:
     send_once_heard(signal.SIGTERM)
-    assert evaluate._child([sys.executable, "-c", "import time; time.sleep(600)"]) == -15
+    assert sweep.child([sys.executable, "-c", "import time; time.sleep(600)"]) == -15
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -505,7 +505,7 @@ while not os.path.exists({str(after)!r}):
     time.sleep(0.01)
 """
     send_once_heard(number, ready, after)
-    assert evaluate._child([sys.executable, "-c", code]) == status
+    assert sweep.child([sys.executable, "-c", code]) == status
 
 
 # --- analysis ---------------------------------------------------------------------------------
@@ -905,7 +905,7 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     for one in made.evaluations:
         right = rng.binomial(1 if one.greedy else 8, 0.1 + 0.2 * one.window.step, 3)
         finish(one, marks_of(right.tolist(), 1 if one.greedy else 8))
-    monkeypatch.setattr(evaluate.subprocess, "Popen", None)
+    monkeypatch.setattr(sweep.subprocess, "Popen", None)
     verb.run(settings.load(ask))
     told = capsys.readouterr()
     assert "24 runs in runs/sums, 24 finished, 0 owed" in told.err
@@ -981,7 +981,7 @@ def test_the_demo_from_checkpoints_to_a_page(
     left = sorted(path.name for path in (place / "runs/_merged/demo").iterdir())
     assert left == ["step-3800-merge2.json", "step-3900-merge2.json"]
 
-    monkeypatch.setattr(evaluate.subprocess, "Popen", None)  # finished runs start no process
+    monkeypatch.setattr(sweep.subprocess, "Popen", None)  # finished runs start no process
     assert main.main([*merge, "greedy=false"]) == 0
     assert "5 finished, 0 owed" in capfd.readouterr().err
 
