@@ -12,9 +12,13 @@ from pipeline.base.errors import UserError
 from pipeline.cli import main
 from pipeline.config import settle
 from pipeline.config.settle import SettleConfig
-from pipeline.settle import looks, plan
-from pipeline.settle.plan import Goal
+from pipeline.display import table
+from pipeline.settle import looks, plan, tables
+from pipeline.settle.data import Outcomes
+from pipeline.settle.looks import Course
+from pipeline.settle.plan import RECORD, Goal, Plan, record_of
 from pipeline.settle.race import states
+from pipeline.store import runfolder
 from scoring.sequential import Race, Target
 
 QUESTIONS, TRIALS = 20, 40
@@ -117,20 +121,55 @@ def test_what_cannot_be(arguments: list[str], said: str) -> None:
         plan.make(settle.load(arguments))
 
 
+def seen_in(outcomes: Any, goal: Goal) -> Course:
+    """The course of a race through outcomes, of five tokens an attempt."""
+    tokens = np.full((len(outcomes), outcomes.shape[2]), 5 * QUESTIONS)
+    known = Outcomes(goal.names, outcomes, tokens, False)
+    return looks.course([*states(outcomes, goal)], known, goal)
+
+
 def test_looks_stay_on_record(tmp_path: Path) -> None:
     goal = Goal(SettleConfig(), ["a", "b"], TRIALS, block=4)
-    outcomes = coins(0.6, 0.5)
-    seen = [(state, [state.trials, 0]) for state in states(outcomes, goal)]
-    assert len(seen) > 2
-    looks.record(tmp_path, seen[:2], goal)
+    seen = seen_in(coins(0.6, 0.5), goal)
+    assert len(seen.states) > 2
+    looks.record(tmp_path, seen._replace(states=seen.states[:2]))
     before = (tmp_path / looks.FILE).read_bytes()
     with (tmp_path / looks.FILE).open("ab") as file:
         file.write(b'{"look": 3, "tri')  # a crash in the middle of a line
     assert len(looks.read(tmp_path)) == 2
-    rows = looks.record(tmp_path, seen, goal)
+    rows = looks.record(tmp_path, seen)
     assert (tmp_path / looks.FILE).read_bytes().startswith(before)
-    assert [row["look"] for row in rows] == [state.look for state, _ in seen]
-    assert rows[0]["models"][0]["tokens"] == 4
-    other = [(state, [0, 0]) for state in states(coins(0.0, 1.0), goal)]
+    assert [row["look"] for row in rows] == [state.look for state in seen.states]
+    assert rows[0]["models"][0]["tokens"] == 4 * 5 * QUESTIONS
     with pytest.raises(UserError, match="on record"):
-        looks.record(tmp_path, other, goal)
+        looks.record(tmp_path, seen_in(coins(0.0, 1.0), goal))
+
+
+@pytest.mark.parametrize("until", ["best", "top:2", "order", "above:b", "width:0.3"])
+@pytest.mark.parametrize("method", ["anytime", "looks"])
+def test_a_record_says_all_that_was_seen(tmp_path: Path, until: str, method: str) -> None:
+    goal = Goal(SettleConfig(until=until, method=method), ["a", "b", "c"], TRIALS, block=5)
+    seen = seen_in(coins(0.9, 0.6, 0.5), goal)
+    runfolder.write_json(tmp_path / RECORD, record_of(Plan(goal, [], tmp_path, [])))
+    assert looks.load(tmp_path).states == []
+    looks.record(tmp_path, seen)
+    there = looks.load(tmp_path)
+    assert (there.goal.looks, there.questions) == (goal.looks, QUESTIONS)
+    assert there.tokens.tolist() == seen.tokens.tolist()
+    for old, new in zip(seen.states, there.states, strict=True):
+        assert (old.look, old.trials) == (new.look, new.trials)
+        np.testing.assert_array_equal(old.sampled, new.sampled)
+        for name, value in old.known._asdict().items():
+            pairs = ~np.eye(3, dtype=bool)  # a model against itself is not recorded
+            both = (value, getattr(new.known, name))
+            if isinstance(value, np.ndarray) and value.ndim == 2:
+                both = (value[pairs], both[1][pairs])
+            np.testing.assert_array_equal(*map(str, both) if name == "groups" else both)
+    assert table.to_csv(tables.leaderboard(there)) == table.to_csv(tables.leaderboard(seen))
+    assert table.plain(tables.record(there)) == table.plain(tables.record(seen))
+    (tmp_path / looks.FILE).write_text('{"look": 1}\n')
+    with pytest.raises(UserError, match="damaged"):
+        looks.load(tmp_path)
+    (tmp_path / RECORD).unlink()
+    with pytest.raises(UserError, match="holds no plan"):
+        looks.load(tmp_path)

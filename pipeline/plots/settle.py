@@ -1,4 +1,4 @@
-"""Figures of sampling that stops by itself: estimates and evidence over what was spent."""
+"""Figures of sampling that stops by itself: estimates, and what decides, over what was spent."""
 
 from collections.abc import Sequence
 
@@ -7,38 +7,46 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from pipeline.display import style
-from pipeline.display.style import GUIDE, NORMAL, PAGE
+from pipeline.display.style import GUIDE, NORMAL, PAGE, SMALL
 from pipeline.plots import lines
 
 _BANDS = 6  # models whose intervals can be told from each other
+_BEYOND = 1.3  # of what is needed: where evidence is cut off, which often grows far beyond
 
 
 @style.styled
 def race(
     names: Sequence[str],
     estimates: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
-    evidence: npt.ArrayLike,
+    decides: npt.ArrayLike,
+    needed: float | None,
+    kind: str,
     sampled: npt.ArrayLike,
     spent: npt.ArrayLike,
     unit: str,
     title: str,
 ) -> Figure:
-    """Mean and interval of each model, and the evidence that the leader is better, look by look.
+    """Mean and interval of each model, and what decides about it, look by look.
 
     Args:
         names: of K models.
         estimates: means, and ends of their intervals: (L, K) each, of L looks.
-        evidence: natural log of the e-value of "the leader is better than this model": (L, K),
-            NaN for the leader.
+        decides: (L, K), NaN where nothing does: of kind "evidence" log10 of the e-value that
+            decides, of kind "interval" the interval's width.
+        needed: where that decides; None: it does not by itself.
         sampled: whether the model was still sampled for the look: (L, K). Its lines end there.
         spent: of all models together by then (L,), in `unit`, "tokens" or "attempts".
-        title: what is shown.
+        title: what is asked.
     """
-    figure, (left, right) = style.panels(PAGE, 3.2, title, columns=2)
+    rows = lines.legend_rows([style.one_line(name) for name in names])
+    figure, (left, right) = style.panels(PAGE, 3.0 + lines.LEGEND_LINE * rows, title, columns=2)
     looks = lines.looks_of(names)
     mean, low, high = (style.plain(part) for part in estimates)
-    proof, live = style.plain(evidence) / np.log(10), np.asarray(sampled, dtype=bool)
+    values, live = style.plain(decides), np.asarray(sampled, dtype=bool)
     x = style.plain(spent)
+    if kind == "evidence":
+        most = np.nanmax(values, initial=1.0) if needed is None else _BEYOND * needed
+        values = np.clip(values, -most / 4, most)
     for k, name in enumerate(names):
         at = live[:, k]
         drawn = looks[name] | {"markevery": [int(at.sum()) - 1], "clip_on": False}
@@ -46,15 +54,20 @@ def race(
         if len(names) <= _BANDS:
             color = looks[name]["color"]
             left.fill_between(x[at], low[at, k], high[at, k], color=color, alpha=0.12, linewidth=0)
-        if np.isfinite(proof[at, k]).any():
-            right.plot(x[at], proof[at, k], **drawn)
-    right.axhline(0, **GUIDE)
+        if np.isfinite(values[at, k]).any():
+            right.plot(x[at], values[at, k], **drawn)
+    if needed is not None:
+        right.axhline(needed, **GUIDE)
+        right.annotate("decided", (1, needed), (3, 0), xycoords=("axes fraction", "data"),
+                       va="center", textcoords="offset points", fontsize=SMALL)  # fmt: skip
+    heads = {"evidence": "log10 of the e-value", "interval": "width"}
     for axes, head, what in (
         (left, "accuracy", "mean of rounds"),
-        (right, "the leader is better: evidence", "log10 of the e-value"),
+        (right, f"{kind} that decides", heads[kind]),
     ):
         axes.set_title(head, fontsize=NORMAL, loc="left")
         axes.set(xlabel=f"{unit} spent on all models", ylabel=what)
         axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter(lambda v, _: lines.short(v, x.max()))
     lines.key(figure, {style.one_line(name): looks[name] for name in names}, beside=False)
     return figure

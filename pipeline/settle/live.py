@@ -16,9 +16,10 @@ from pipeline.base.errors import AGAIN, UserError
 from pipeline.config import sweep
 from pipeline.settle import data, looks
 from pipeline.settle.data import Outcomes
+from pipeline.settle.looks import Course
 from pipeline.settle.plan import RECORD, Contender, Plan, record_of
 from pipeline.settle.race import Bools, State, ended, owed, states
-from pipeline.settle.tables import spending, spent_line, verdict
+from pipeline.settle.tables import told
 from pipeline.store import runfolder
 
 STAGES = "stages=[prepare,generate,grade]"
@@ -33,7 +34,7 @@ class Unfinished(UserError):
         self.exit_code = status
 
 
-def settle(plan: Plan) -> tuple[list[State], Outcomes]:
+def settle(plan: Plan) -> tuple[Course, Outcomes]:
     """Sample until it is decided or all trials are used; every look, and what it was seen in.
 
     Raises:
@@ -44,13 +45,13 @@ def settle(plan: Plan) -> tuple[list[State], Outcomes]:
     said = 0
     while True:
         seen, known = look(plan)
-        for state in seen[said:]:
-            note(f"look {state.look}, {state.trials} trials: {_progress(state, known, plan)}")
-        said = len(seen)
-        last = seen[-1] if seen else None
+        for until in range(said + 1, len(seen.states) + 1):
+            note(told(seen._replace(states=seen.states[:until], tokens=seen.tokens[:until])))
+        said = len(seen.states)
+        last = seen.states[-1] if seen.states else None
         trials, chosen = owed(last, plan.goal)
         if not trials:
-            mark(plan, seen[-1])
+            mark(plan, seen.states[-1])
             return seen, known
         lacking = _lacking(plan, known, trials, chosen)
         if not any(_sample(plan, contender, trials) for contender in lacking):
@@ -83,18 +84,14 @@ def begin(plan: Plan) -> None:
     note(f"until={goal.cfg.until} of {len(goal.names)} models; looks after {shown} trials")
 
 
-def look(plan: Plan) -> tuple[list[State], Outcomes]:
+def look(plan: Plan) -> tuple[Course, Outcomes]:
     """Every look so far, from the grades; those that are new go on record."""
     known = data.of_contenders(plan.contenders, plan.goal.trials)
     seen = [*states(known.codes, plan.goal)] if known.codes.shape[1] else []
+    course = looks.course(seen, known, plan.goal)
     if seen:
-        looks.record(plan.folder, [(s, known.spent(s.spent.tolist())) for s in seen], plan.goal)
-    return seen, known
-
-
-def _progress(state: State, known: Outcomes, plan: Plan) -> str:
-    spent = spent_line(spending(state, known, plan.goal))
-    return f"{verdict(state, plan.goal)}; {spent}"
+        looks.record(plan.folder, course)
+    return course, known
 
 
 def _lacking(plan: Plan, known: Outcomes, trials: int, chosen: Bools) -> list[Contender]:

@@ -1,23 +1,66 @@
-"""The table of looks: what was known when. Lines are added and never rewritten.
+"""The course of a race: every look so far, and its record, to which lines are only added.
 
-looks.jsonl    a JSON object a look: trials, tokens, e-values of pairs, intervals, who left
+looks.jsonl    a JSON object a look: trials, tokens, e-values, intervals, who left
 """
 
 import json
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline.base.errors import UserError
-from pipeline.settle.plan import Goal
-from pipeline.settle.race import State, order
-from pipeline.store import lease
+from pipeline.config.settle import SettleConfig
+from pipeline.settle.data import Outcomes
+from pipeline.settle.plan import RECORD, Goal
+from pipeline.settle.race import Ints, State, order
+from pipeline.store import lease, runfolder
+from scoring.sequential import Look
 
 FILE = "looks.jsonl"
+
+
+class Course(NamedTuple):
+    """The L looks at K models."""
+
+    goal: Goal
+    states: list[State]
+    tokens: Ints  # (L, K) of each model by then; 0 where not known
+    questions: int
+
+    @property
+    def spent(self) -> list[int]:
+        """Tokens of each model until the last look."""
+        return [int(of) for of in self.tokens[-1]]
+
+
+def course(seen: list[State], known: Outcomes, goal: Goal) -> Course:
+    """The course of what was seen in outcomes."""
+    tokens = np.array([known.spent(state.spent.tolist()) for state in seen], np.int64)
+    return Course(goal, seen, tokens.reshape(-1, len(goal.names)), known.codes.shape[1])
+
+
+def load(folder: Path) -> Course:
+    """The course that is on record in a folder, without a look at the runs.
+
+    Raises UserError: there is none, or it cannot be read.
+    """
+    plan = runfolder.read_json(folder / RECORD)
+    if not plan:
+        raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
+    try:
+        asked = {key: plan[key] for key in ("until", "confidence", "margin", "method")}
+        looks = plan["looks"]
+        goal = Goal(SettleConfig(**asked), plan["models"], looks[-1], block=looks[0])
+        rows = read(folder)
+        states = [_state(one, goal) for one in rows]
+        tokens = [[model["tokens"] for model in one["models"]] for one in rows]
+        questions = rows[-1]["questions"] if rows else 0
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{folder}: {RECORD} or {FILE} is damaged ({error})") from error
+    return Course(goal, states, np.array(tokens, np.int64).reshape(-1, len(goal.names)), questions)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -29,20 +72,15 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1] if line.strip(b"\0")]
 
 
-def record(
-    folder: Path, seen: Sequence[tuple[State, list[int]]], goal: Goal
-) -> list[dict[str, Any]]:
+def record(folder: Path, seen: Course) -> list[dict[str, Any]]:
     """Add the looks that are not on record yet; all that are on record now.
-
-    Args:
-        seen: every look since the first, with the tokens of each model by then.
 
     Raises UserError: what is on record was seen with other outcomes. OSError: the disk is full.
     """
     with lease.held(folder / "looks.lease", "recording a look", wait=True):
         _mend(folder / FILE)
         there = read(folder)
-        rows = [row(state, tokens, goal) for state, tokens in seen]
+        rows = [row(seen, i) for i in range(len(seen.states))]
         for old, new in zip(there, rows, strict=False):
             if any(old[key] != new[key] for key in ("trials", "open", "order", "settled")):
                 raise UserError(
@@ -69,8 +107,9 @@ def _mend(path: Path) -> None:
             os.truncate(path, whole)
 
 
-def row(state: State, tokens: Sequence[int], goal: Goal) -> dict[str, Any]:
+def row(seen: Course, i: int) -> dict[str, Any]:
     """A look as it is recorded, by model names; differences and e-values by pair."""
+    goal, state, tokens = seen.goal, seen.states[i], seen.tokens[i]
     known, names = state.known, goal.names
     pairs = [
         {
@@ -90,6 +129,7 @@ def row(state: State, tokens: Sequence[int], goal: Goal) -> dict[str, Any]:
             "high": float(known.high[k]),
             "trials": int(state.spent[k]),
             "tokens": int(tokens[k]),
+            "log_out": float(known.log_out[k]),
             "sampled": bool(state.sampled[k]),
         }
         for k, name in enumerate(names)
@@ -97,6 +137,8 @@ def row(state: State, tokens: Sequence[int], goal: Goal) -> dict[str, Any]:
     return {
         "look": state.look,
         "trials": state.trials,
+        "questions": seen.questions,
+        "log_needed": float(known.log_needed) if np.isfinite(known.log_needed) else None,
         "models": models,
         "pairs": [] if goal.until.kind == "width" else pairs,
         "open": [names[k] for k in np.flatnonzero(known.open)],
@@ -104,6 +146,38 @@ def row(state: State, tokens: Sequence[int], goal: Goal) -> dict[str, Any]:
         "best": None if known.best is None else names[known.best],
         "settled": bool(known.settled),
     }
+
+
+def _state(row: dict[str, Any], goal: Goal) -> State:
+    """What :func:`row` made a line of."""
+    place, models = {name: k for k, name in enumerate(goal.names)}, row["models"]
+    if [model["model"] for model in models] != goal.names:
+        raise ValueError(f"look {row['look']} is of other models")
+    column = {key: np.array([of[key] for of in models]) for key in models[0]}
+    log_e, better, tied = np.zeros((3, len(models), len(models)))
+    low = np.full(log_e.shape, -1.0)
+    for pair in row["pairs"]:
+        a, b = (place[name] for name in pair["pair"])
+        log_e[a, b], log_e[b, a] = pair["log_e"]
+        low[a, b], low[b, a] = pair["difference"][0], -pair["difference"][1]
+        better[a, b], better[b, a] = (pair["decided"] == side for side in ("first", "second"))
+        tied[a, b] = tied[b, a] = pair["decided"] == "tied"
+    known = Look(
+        round=row["trials"],
+        rounds=column["trials"],
+        **{key: column[key] for key in ("mean", "low", "high", "log_out")},
+        log_e=log_e,
+        log_needed=np.inf if row["log_needed"] is None else row["log_needed"],
+        difference_low=low,
+        difference_high=-low.T,
+        better=better > 0,
+        tied=tied > 0,
+        open=np.isin(goal.names, row["open"]),
+        groups=[[place[name] for name in group] for group in row["order"]],
+        best=None if row["best"] is None else place[row["best"]],
+        settled=row["settled"],
+    )
+    return State(row["look"], row["trials"], column["trials"], column["sampled"], known)
 
 
 def _decided(known: Any, a: int, b: int) -> str | None:

@@ -9,8 +9,11 @@ from pipeline.base.console import count, percent
 from pipeline.display import files
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.settle.data import Outcomes
+from pipeline.settle.forecast import evidence, progress
+from pipeline.settle.looks import Course
 from pipeline.settle.plan import Goal
 from pipeline.settle.race import State, ended, order
+from scoring import bayes_ci
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,69 +22,173 @@ _METHODS = {
     "anytime": "the error holds however often one looks",
     "looks": "planned looks with O'Brien-Fleming-like spending, asymptotic",
 }
+_NAMED = 6  # models that a sentence names, unless they are the result
 
 
-def leaderboard(state: State, tokens: list[int], goal: Goal) -> Table:
-    """The models in the order of their means: intervals, what was spent, who is still open."""
-    known = state.known
-    ranked = [model for group in known.groups for model in group]
+def question(goal: Goal) -> str:
+    """What is to be decided, and how surely, in words.
+
+    >>> from pipeline.config.settle import SettleConfig
+    >>> question(Goal(SettleConfig(until="top:2"), ["a", "b", "c"], trials=80, block=8))
+    'Which 2 are the best? 95 % sure'
+    """
+    asked = {
+        "best": "Which is the best",
+        "top": f"Which {goal.until.k} are the best" if goal.until.k > 1 else "Which is the best",
+        "order": "In which order are they",
+        "above": f"Which are better than {goal.until.model}",
+        "width": f"How good are they, within an interval of {goal.until.width:g}",
+    }
+    return f"{asked[goal.until.kind]}? {percent(goal.cfg.confidence)} sure"
+
+
+def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
+    """The models in the order of their means: intervals, what was spent and saved, who is open.
+
+    `known`: the outcomes, for Bayes@N, which CSV and JSON hold.
+    """
+    goal, state = seen.goal, seen.states[-1]
+    look, tokens = state.known, seen.tokens[-1]
+    ranked = [model for group in look.groups for model in group]
     level = percent(goal.cfg.confidence)
-
-    def standing(model: int) -> str:
-        if known.best == model:
-            return "best"
-        if known.open[model] and not known.settled:
-            return "open"
-        return f"decided at {state.spent[model]} trials"
-
-    return of_columns(
-        f"until={goal.cfg.until}, {level} sure",
-        {
-            Column("model", "model", align="left"): [goal.names[k] for k in ranked],
-            Column("group", "group"): [
-                number for number, group in enumerate(known.groups, 1) for _ in group
-            ],
-            Column("mean", "mean of rounds", format="{:.4f}"): known.mean[ranked],
-            Column("interval", f"{level} sequence"): [
-                f"{known.low[k]:.4f} to {known.high[k]:.4f}" for k in ranked
-            ],
-            Column("trials", "trials"): state.spent[ranked],
-            Column("tokens", "tokens"): [count(tokens[k]) for k in ranked],
-            Column("state", "", align="left"): [standing(k) for k in ranked],
-        },
-        notes=[
-            f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}; those of a group are not told apart"
+    columns = {
+        Column("model", "model", align="left"): [goal.names[k] for k in ranked],
+        Column("group", "group", short="#"): [
+            number for number, group in enumerate(look.groups, 1) for _ in group
         ],
-    )
+        Column("mean", "mean of rounds", format="{:.3f}", short="mean"): look.mean[ranked],
+        Column("low", "low", format="{:.3f}", group=level): look.low[ranked],
+        Column("high", "high", format="{:.3f}", group=level): look.high[ranked],
+        Column("trials", "trials", wide=True): state.spent[ranked],
+        Column("tokens", "tokens", wide=not tokens.any()): [*map(count, tokens[ranked])],
+        Column("saved", "saved"): [f"{1 - state.spent[k] / goal.trials:.0%}" for k in ranked],
+        Column("state", "", align="left"): [_standing(state, goal, k) for k in ranked],
+    }
+    notes = [
+        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}; models with one # are not told apart",
+        f"saved: of {goal.trials} trials a question",
+    ]
+    if known is not None:
+        of = [bayes_ci(known.codes[k, :, : state.spent[k]]) for k in ranked]
+        for i, key in ((0, "bayes"), (2, "bayes_low"), (3, "bayes_high")):
+            columns[Column(key, f"Bayes@N {key[6:]}".strip(), wide=True)] = [one[i] for one in of]
+    return of_columns(question(goal), columns, notes)
+
+
+def _standing(state: State, goal: Goal, model: int) -> str:
+    """Whether a model is open and how far from being decided, or what became of it and when."""
+    look, kind = state.known, goal.until.kind
+    if look.open[model]:
+        share = progress(state, goal)[model]
+        return "open" if np.isnan(share) or ended(state, goal) else f"open, {share:.0%} there"
+    if look.best == model and kind == "best":
+        return "best"
+    if kind == "above" and model == goal.baseline:
+        return "the baseline"
+    spent = int(state.spent[model])
+    return f"{_fate(state, goal, model)} at {spent} trial{'s' * (spent != 1)}"
+
+
+def _fate(state: State, goal: Goal, model: int) -> str:
+    """What was decided of a model that is not open: in, out, above, below, tied or done."""
+    look, kind = state.known, goal.until.kind
+    if kind == "above":
+        sides = (
+            (look.better[model, goal.baseline], "above"),
+            (look.better[goal.baseline, model], "below"),
+        )
+        return next((word for holds, word in sides if holds), "tied")
+    if kind not in ("best", "top"):
+        return "done"
+    places = goal.until.k if kind == "top" else 1
+    at = next(i for i, group in enumerate(look.groups) if model in group)
+    before = sum(len(group) for group in look.groups[:at])
+    inside, outside = before + len(look.groups[at]) <= places, before >= places
+    return "in" if inside else "out" if outside else "tied"
 
 
 def verdict(state: State, goal: Goal) -> str:
     """What is decided, and what is not, in words."""
-    known, names = state.known, goal.names
-    if not known.settled:
-        left = ", ".join(names[k] for k in np.flatnonzero(known.open))
-        used = "all trials are used" if ended(state, goal) else f"after {state.trials} trials"
-        return f"not settled, {used}: {left} {'are' if known.open.sum() > 1 else 'is'} open"
-    if goal.until.kind == "width":
-        return f"settled: every interval is at most {goal.until.width:g} wide"
-    if known.best is not None:
-        return f"settled: {names[known.best]} is the best"
-    groups = " > ".join(" = ".join(group) for group in order(known, goal))
-    return f"settled, the same group within {goal.cfg.margin:g} points or not asked: {groups}"
+    look, names, asked = state.known, goal.names, goal.until
+    if not look.settled:
+        used = ", all trials are used" if ended(state, goal) else f" after {state.trials} trials"
+        left = [names[k] for k in np.flatnonzero(look.open)]
+        told = f"not settled{used}: {_listed(left, _NAMED)} {_are(left)} open"
+        if asked.kind != "order" or len(look.groups) == 1:
+            return told
+        return f"{told}; so far {_ordered(look.groups, names)} (=: not told apart)"
+    apart = f"less than {goal.cfg.margin:g} point{'s' * (goal.cfg.margin != 1)} apart"
+    if asked.kind == "width":
+        which = "every interval is" if len(names) > 1 else "the interval is"
+        return f"settled: {which} at most {asked.width:g} wide"
+    if asked.kind == "order":
+        tied = f" (=: {apart})" if len(look.groups) < len(names) else ""
+        return f"settled, from the best: {_ordered(look.groups, names)}{tied}"
+    ranked = [model for group in look.groups for model in group if model != goal.baseline]
+    fates = [_fate(state, goal, model) for model in ranked]
+    of = {
+        fate: [names[m] for m, one in zip(ranked, fates, strict=True) if one == fate]
+        for fate in ("in", "tied", "above", "below")
+    }
+    if asked.kind == "above":
+        parts = [
+            f"{_listed(of[fate])} {_are(of[fate])} {how}"
+            for fate, how in (
+                ("above", f"better than {asked.model}"),
+                ("below", f"worse than {asked.model}"),
+                ("tied", f"{apart.removesuffix(' apart')} from {asked.model}"),
+            )
+            if of[fate]
+        ]
+        return f"settled: {'; '.join(parts)}"
+    if asked.kind == "best" or asked.k == 1:
+        if of["tied"]:
+            return f"settled: {_listed(of['tied'])} are the best, {apart}"
+        return f"settled: {of['in'][0]} is the best"
+    if not of["tied"]:
+        return f"settled: the top {asked.k} are {_listed(of['in'])} (their order was not asked)"
+    inside = f"{_listed(of['in'])} {_are(of['in'])} in the top {asked.k}; " if of["in"] else ""
+    free = asked.k - len(of["in"])
+    share = f"for {free} place{'s' * (free > 1)} of the top {asked.k}"
+    return f"settled: {inside}{_listed(of['tied'])} are tied {share}, {apart}"
 
 
-def spending(state: State, data: Outcomes, goal: Goal) -> dict[str, Any]:
-    """Attempts and tokens, of the matrices at the most trials and of those that were needed."""
-    questions = data.codes.shape[1]
-    tokens = data.spent(state.spent.tolist())
-    per_trial = [used / max(1, n) for used, n in zip(tokens, state.spent, strict=True)]
-    whole = data.codes.shape[2] >= goal.trials and bool((data.codes >= 0).all())
-    fixed = int(data.tokens.sum()) if whole else round(sum(per_trial) * goal.trials)
+def _ordered(groups: list[list[int]], names: list[str]) -> str:
+    return " > ".join(" = ".join(names[model] for model in group) for group in groups)
+
+
+def _listed(names: list[str], most: int | None = None) -> str:
+    """Names in a sentence.
+
+    >>> _listed(["a"]), _listed(["a", "b", "c"]), _listed(["a", "b", "c"], 1)
+    ('a', 'a, b and c', 'a and 2 more')
+    """
+    shown = (
+        names
+        if most is None or len(names) <= most
+        else [*names[:most], f"{len(names) - most} more"]
+    )
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def _are(names: list[str]) -> str:
+    return "are" if len(names) > 1 else "is"
+
+
+def spending(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
+    """Attempts and tokens, of the matrices at the most trials and of those that were needed.
+
+    Without complete matrices in `known` tokens of the most trials are those of a trial so far.
+    """
+    goal, spent = seen.goal, seen.states[-1].spent
+    whole = known is not None and known.codes.shape[2] >= goal.trials and (known.codes >= 0).all()
+    per_trial = seen.tokens[-1] / np.maximum(spent, 1)
+    fixed = known.tokens.sum() if known is not None and whole else per_trial.sum() * goal.trials
     return {
-        "attempts": int(state.spent.sum()) * questions,
-        "fixed": len(goal.names) * questions * goal.trials,
-        "tokens": sum(tokens),
-        "fixed_tokens": fixed,
+        "attempts": int(spent.sum()) * seen.questions,
+        "fixed": len(goal.names) * seen.questions * goal.trials,
+        "tokens": sum(seen.spent),
+        "fixed_tokens": round(float(fixed)),
     }
 
 
@@ -97,72 +204,79 @@ def spent_line(spent: dict[str, Any]) -> str:
     return text
 
 
-def record(seen: list[State], data: Outcomes, goal: Goal) -> dict[str, Any]:
+def told(seen: Course) -> str:
+    """The last look in a line."""
+    state = seen.states[-1]
+    words = f"{verdict(state, seen.goal)}; {spent_line(spending(seen))}"
+    return f"look {state.look}, {state.trials} trials: {words}"
+
+
+def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
     """The JSON object: what is settled, what it cost, and every model's estimate."""
-    state = seen[-1]
-    known = state.known
-    tokens = data.spent(state.spent.tolist())
+    state, goal = seen.states[-1], seen.goal
+    look, decides = state.known, evidence(state, goal)
     return {
         "until": goal.cfg.until,
-        "settled": bool(known.settled),
-        "best": None if known.best is None else goal.names[known.best],
-        "order": order(known, goal),
-        **spending(state, data, goal),
+        "settled": bool(look.settled),
+        "best": None if look.best is None else goal.names[look.best],
+        "order": order(look, goal),
+        **spending(seen, known),
         "confidence": goal.cfg.confidence,
         "margin": goal.cfg.margin,
         "method": goal.cfg.method,
-        "looks": len(seen),
+        "looks": len(seen.states),
         "trials": state.trials,
-        "questions": data.codes.shape[1],
-        "shared_seeds": data.shared_seeds,
+        "questions": seen.questions,
+        **({} if known is None else {"shared_seeds": known.shared_seeds}),
+        "log_needed": float(look.log_needed),
         "models": [
             {
                 "model": name,
-                "mean": float(known.mean[k]),
-                "low": float(known.low[k]),
-                "high": float(known.high[k]),
+                "mean": float(look.mean[k]),
+                "low": float(look.low[k]),
+                "high": float(look.high[k]),
                 "trials": int(state.spent[k]),
-                "tokens": tokens[k],
-                "open": bool(known.open[k]) and not known.settled,
+                "tokens": seen.spent[k],
+                "log_e": float(decides[k]),
+                "open": bool(look.open[k]),
             }
             for k, name in enumerate(goal.names)
         ],
     }
 
 
-def write(folder: Path, seen: list[State], data: Outcomes, goal: Goal) -> list[Path]:
+def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
     """The leaderboard, the record and the picture, as files.
 
     Raises OSError: the folder cannot be written.
     """
-    state = seen[-1]
-    board = leaderboard(state, data.spent(state.spent.tolist()), goal)
-    made, figures = record(seen, data, goal), {"race": picture(seen, data, goal)}
-    return files.write(folder, "settle", made, {"leaderboard": board}, figures)
+    board, figures = leaderboard(seen, known), {"race": picture(seen)}
+    return files.write(folder, "settle", record(seen, known), {"leaderboard": board}, figures)
 
 
-def picture(seen: list[State], data: Outcomes, goal: Goal) -> "Figure":
-    """Estimates and evidence over what was spent: tokens, or attempts where those are not known."""
+def picture(seen: Course) -> "Figure":
+    """Estimates, and what decides, over tokens spent, or attempts where those are not known."""
     from pipeline.plots import settle as plots  # matplotlib takes half a second
 
-    known = [state.known for state in seen]
-    spent = np.array([sum(data.spent(state.spent.tolist())) for state in seen])
-    unit = "tokens"
+    goal, known = seen.goal, [state.known for state in seen.states]
+    unit, spent = "tokens", seen.tokens.sum(axis=1)
+    needed: float | None
     if not spent.any():
-        unit, spent = "attempts", np.array([s.spent.sum() for s in seen]) * data.codes.shape[1]
-    leader = known[-1].groups[0][0]
-    evidence = np.array([look.log_e[leader] for look in known])
-    evidence[:, leader] = np.nan
+        unit, spent = "attempts", np.array([s.spent.sum() for s in seen.states]) * seen.questions
+    low, high = (np.array([getattr(look, end) for look in known]) for end in ("low", "high"))
+    if goal.until.kind == "width":
+        decides, needed = high - low, goal.until.width
+    else:
+        decides = np.array([evidence(state, goal) for state in seen.states]) / np.log(10)
+        needed = known[-1].log_needed / np.log(10) if goal.cfg.method == "anytime" else None
     return plots.race(
         goal.names,
-        (
-            np.array([look.mean for look in known]),
-            np.array([look.low for look in known]),
-            np.array([look.high for look in known]),
-        ),
-        evidence,
-        [state.sampled for state in seen],
+        (np.array([look.mean for look in known]), low, high),
+        decides,
+        needed,
+        "interval" if goal.until.kind == "width" else "evidence",
+        [state.sampled for state in seen.states],
         spent,
         unit,
-        f"until={goal.cfg.until}: {verdict(state=seen[-1], goal=goal)}",
+        question(goal),
     )

@@ -11,8 +11,9 @@ import numpy as np
 from pipeline.base.console import Meter, note, percent, results, warn
 from pipeline.config.settle import Asked
 from pipeline.display import table as display
-from pipeline.settle import data, live, plan, tables
+from pipeline.settle import data, live, looks, plan, tables
 from pipeline.settle.data import Outcomes
+from pipeline.settle.looks import Course
 from pipeline.settle.plan import Goal
 from pipeline.settle.race import State, states
 
@@ -28,9 +29,9 @@ def run(asked: Asked, json: bool = False) -> None:
         return
     planned = plan.make(asked)
     seen, known = live.settle(planned)
-    written = tables.write(planned.folder, seen, known, planned.goal)
-    live.warn_unsettled(seen[-1], planned)
-    _tell(tables.record(seen, known, planned.goal), seen[-1], planned.goal, json)
+    written = tables.write(planned.folder, seen, known)
+    live.warn_unsettled(seen.states[-1], planned)
+    _tell(seen, tables.record(seen, known), json)
     note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
 
 
@@ -41,8 +42,8 @@ def replay(asked: Asked, json: bool) -> None:
     """
     known = data.of_complete(asked.cfg.replay)
     goal = plan.goal(asked.cfg, known.names, known.codes.shape[2], block=1)
-    seen = [*states(known.codes, goal)]
-    record = tables.record(seen, known, goal)
+    seen = looks.course([*states(known.codes, goal)], known, goal)
+    record = tables.record(seen, known)
     if asked.cfg.permutations:
         record["permutations"] = _permuted(known, goal)
     elif known.shared_seeds:
@@ -52,8 +53,8 @@ def replay(asked: Asked, json: bool) -> None:
         )
     if asked.cfg.out:
         folder = Path(asked.cfg.out).expanduser()
-        note(f"saved {tables.write(folder, seen, known, goal)[-1]}")
-    _tell(record, seen[-1], goal, json)
+        note(f"saved {tables.write(folder, seen, known)[-1]}")
+    _tell(seen, record, json)
 
 
 def _permuted(known: Outcomes, goal: Goal) -> dict[str, Any]:
@@ -91,14 +92,13 @@ def _decision(state: State, goal: Goal) -> str:
     return " > ".join(" = ".join(sorted(names[k] for k in group)) for group in groups)
 
 
-def _tell(record: dict[str, Any], state: State, goal: Goal, json: bool) -> None:
+def _tell(seen: Course, record: dict[str, Any], json: bool) -> None:
     """The result as one JSON object, or as a table and three sentences."""
     if json:
         results.print(jsons.dumps(display.plain(record), ensure_ascii=False), markup=False)
         return
-    tokens = [model["tokens"] for model in record["models"]]
-    display.show(tables.leaderboard(state, tokens, goal))
-    results.print(tables.verdict(state, goal))
+    display.show(tables.leaderboard(seen))
+    results.print(tables.verdict(seen.states[-1], seen.goal))
     results.print(f"spent {tables.spent_line(record)}")
     if permuted := record.get("permutations"):
         orders = ", ".join(
