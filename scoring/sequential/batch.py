@@ -103,13 +103,13 @@ class Batch:
     def _claim(self) -> None:
         """Claims that wealth has earned; what was claimed once stays."""
         if self.rivals:
-            gone = wealth.log_wealth(self.leaving) >= np.log(self.needed.better)
+            gone = wealth.reached(self.leaving, None, 0.0, np.log(self.needed.better))
             # Everybody gone is a contradiction, so some of that is wrong: all stay.
             self.out |= gone & (~self.out & ~gone).any(axis=-1, keepdims=True)
         else:
-            self.wins |= wealth.log_wealth(self.pairs) >= np.log(self.needed.better)
-        nearly = wealth.log_wealth(self.pairs, self.slopes, -self.tie)  # A - B > -tie
-        self.apart |= nearly >= np.log(self.needed.tied)
+            self.wins |= wealth.reached(self.pairs, None, 0.0, np.log(self.needed.better))
+        # A - B > -tie
+        self.apart |= wealth.reached(self.pairs, self.slopes, -self.tie, np.log(self.needed.tied))
 
     def _claim_at_look(self) -> None:
         """Claims at a planned look, by the difference of means over its standard error."""

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scoring.numerics.compiled import compiled
-from scoring.numerics.inputs import Floats, Ints
+from scoring.numerics.inputs import Bools, Floats, Ints
 
 # Stakes are sizes of an effect: a difference of means over its standard deviation in one round.
 # Most weight is where 8 to 80 rounds decide; the small ones are for intervals after hundreds.
@@ -78,16 +78,18 @@ def stakes(guessed: Guess, attempts: Ints) -> Floats:
     """Stakes (R, L) of a round with these attempts (R, K, M): one ladder for a run's models.
 
     The best stake on a difference of d questions is d / variance. Steps of the ladder are d in
-    standard deviations, so that one ladder serves easy and hard, few and many questions.
+    standard deviations of one attempt each, so that one ladder serves easy and hard, few and many
+    questions. A question with few attempts among many limits all: each must bear the whole bet.
     """
     sampled = attempts > 0
     share = np.where(sampled, 1 / np.maximum(attempts, 1), 0.0)
     models = np.maximum(sampled[..., 0].sum(axis=-1), 1)
     coming = 2 * (guessed.mean * (1 - guessed.mean) * share).sum(axis=(-1, -2)) / models
     known = 2 * (guessed.within * share).sum(axis=(-1, -2)) / models
-    scale = np.sqrt(known) / np.maximum(coming, 1e-12)
-    found: Floats = np.minimum(EFFECTS * scale[:, None], LARGEST_STAKE)
-    return found
+    each = attempts.sum(axis=(-1, -2)) / (models * attempts.shape[-1])
+    scale = np.sqrt(known * each) / np.maximum(coming, 1e-12)
+    fewest = np.where(sampled, attempts, attempts.max()).min(axis=(-1, -2))
+    return np.asarray(np.minimum(EFFECTS * scale[:, None], LARGEST_STAKE * fewest[:, None]))
 
 
 @compiled
@@ -123,26 +125,41 @@ def gains(
 
 
 @compiled
-def _average(gained: Floats, slope: Floats, at: Floats, weights: Floats, found: Floats) -> None:
+def _average(
+    gained: Floats, slope: Floats, at: Floats, weights: Floats, least: float, found: Floats
+) -> None:
     for i in range(found.size):
         most = -np.inf
         for j in range(weights.size):
             most = max(most, gained[i, j] - slope[i, j] * at[i])
+        found[i] = most  # no average is above the largest
+        if most < least:
+            continue
         total = 0.0
         for j in range(weights.size):
             total += weights[j] * np.exp(gained[i, j] - slope[i, j] * at[i] - most)
-        found[i] = most + np.log(total)
+        found[i] += np.log(total)
 
 
-def log_wealth(gained: Floats, slope: Floats | None = None, at: Floats | float = 0.0) -> Floats:
-    """Log of the average over stakes of exp(gained - slope * at): (...,) of (..., L)."""
+def log_wealth(
+    gained: Floats, slope: Floats | None = None, at: Floats | float = 0.0, least: float = -np.inf
+) -> Floats:
+    """Log of the average over stakes of exp(gained - slope * at): (...,) of (..., L).
+
+    Where that is below ``least``, anything below it.
+    """
     shape, stakes = gained.shape[:-1], gained.shape[-1]
     flat = np.ascontiguousarray(gained).reshape(-1, stakes)
     flat_slope = flat if slope is None else np.ascontiguousarray(slope).reshape(-1, stakes)
     found = np.empty(flat.shape[0])
     where = np.ascontiguousarray(np.broadcast_to(at, shape), dtype=np.float64).ravel()
-    _average(flat, flat_slope, where, WEIGHTS, found)
+    _average(flat, flat_slope, where, WEIGHTS, least, found)
     return found.reshape(shape)
+
+
+def reached(gained: Floats, slope: Floats | None, at: Floats | float, needed: float) -> Bools:
+    """Whether :func:`log_wealth` is at least ``needed``."""
+    return np.asarray(log_wealth(gained, slope, at, needed) >= needed)
 
 
 def bound(gained: Floats, slope: Floats, needed: float, low: float, high: float) -> Floats:
@@ -154,6 +171,6 @@ def bound(gained: Floats, slope: Floats, needed: float, low: float, high: float)
     right = np.full(gained.shape[:-1], high)
     for _ in range(30):
         middle = (left + right) / 2
-        beyond = log_wealth(gained, slope, middle) >= needed
+        beyond = reached(gained, slope, middle, needed)
         left, right = np.where(beyond, middle, left), np.where(beyond, right, middle)
     return left

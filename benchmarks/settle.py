@@ -1,0 +1,321 @@
+"""Sampling until something is settled: errors, power, tokens, estimates and time, by simulation.
+
+    python -m benchmarks.settle                    all parts, 10^4 runs: half an hour on one core
+    python -m benchmarks.settle --runs 500         the same tables within two minutes
+    python -m benchmarks.settle equal pairs        these parts only
+
+    equal    models that are equally good, looked at after every round: how often they err
+    pairs    two models 8 and 4 points apart, thirty questions
+    many     the best and the best three of twenty models, against 80 trials for everybody
+    habit    what many do: the posterior probability looked at after every round
+    bias     estimates after stopping, and with attempts shared among questions by their outcomes
+    share    what sharing attempts among questions saves
+    time     a look: one round added to 20 models x 120 questions, and 80 rounds replayed
+
+Questions are alike (every chance .5), mixed (chances spread as Beta(1, 1) would) or as in contests,
+where most are nearly always or nearly never solved: the mean of p (1 - p) is .25, .17 and .10 to
+.13. The accuracies of the twenty models are a RECONSTRUCTION: the paper prints their order, not
+their accuracies.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, ndtri
+
+from benchmarks import common
+from scoring.sequential import Race, Simulated, Target, simulate
+from scoring.sequential.batch import Batch
+from scoring.sequential.planning import _run
+
+QUESTIONS, TRIALS, SEED = 30, 80, 20261122
+# Standard deviations, in logits, of what all models share of a question and what each has alone.
+SPREADS = {"alike": (0.0, 0.0), "mixed": (1.2, 0.8), "contest": (3.0, 1.5)}
+ACCURACIES = (
+    *(0.82, 0.76, 0.75, 0.72, 0.71, 0.70, 0.64, 0.62, 0.60, 0.57),
+    *(0.56, 0.54, 0.52, 0.45, 0.42, 0.41, 0.39, 0.24, 0.21, 0.17),
+)
+BEST, TOP, ORDER = Target("best"), Target("top", k=3), Target("order")
+ABOVE = Target("above", baseline=0)
+Method = Any
+
+
+def truth(accuracies: Any, spread: str, seed: int) -> Any:
+    """Chances (K, M) with exactly these means."""
+    rng = np.random.default_rng([SEED, seed])
+    shared, alone = SPREADS[spread]
+    logits = rng.normal(0, 1, QUESTIONS) * shared
+    rows = []
+    for accuracy in accuracies:
+        row = logits + rng.normal(0, 1, QUESTIONS) * alone
+        shift = brentq(lambda c, row=row, goal=accuracy: expit(row + c).mean() - goal, -40, 40)
+        rows.append(expit(row + shift))
+    return np.array(rows)
+
+
+def simulated(task: tuple[Any, Target, dict[str, Any]]) -> Simulated:
+    """One cell, in a process of its own."""
+    p, target, options = task
+    return simulate(p, target, **options)
+
+
+def equal(each: Any, runs: int) -> dict[str, Any]:
+    """How often anything is claimed of models that are equally good."""
+    cells = []
+    for target in (BEST, TOP, ORDER, ABOVE):
+        for models in (2, 5, 20):
+            if target.kind == "top" and models == 2:
+                continue
+            for spread in ("alike", "contest", "shared"):
+                if spread != "contest" and models == 20:
+                    continue  # dear to simulate
+                cells.append((target, models, spread, "anytime"))
+            if models < 20 or target.kind == "best":
+                cells.append((target, models, "contest", "looks"))
+    tasks = []
+    for i, (target, models, spread, method) in enumerate(cells):
+        options: dict[str, Any] = {"runs": runs, "seed": SEED + i, "method": method}
+        p = truth((0.6,) * models, "contest" if spread == "shared" else spread, models)
+        if spread == "shared":  # a question's attempts follow its outcomes and its cost
+            cost = np.random.default_rng(SEED).lognormal(0, 1, QUESTIONS)
+            options |= {"allocate": True, "cost": cost, "block": 8}
+        tasks.append((p, target, options))
+    rows = []
+    for (target, models, spread, method), found in zip(cells, each(simulated, tasks), strict=True):
+        name = f"{target.kind}{':3' if target.kind == 'top' else ''} of {models}"
+        rows.append([name, spread, method, 100 * found.wrong, _met(found.wrong <= 0.05)])
+    common.table(
+        f"Equal models, {TRIALS} rounds, a look after each: wrong claims, % (target at most 5)",
+        ["target", "questions", "method", "wrong %", ""],
+        rows,
+    )
+    return {"equal": rows}
+
+
+def pairs(each: Any, runs: int) -> dict[str, Any]:
+    """Two models at two gaps, and the fewest rounds that any such test could need."""
+    cells = [
+        (spread, method, gap)
+        for spread in SPREADS
+        for method in ("anytime", "looks")
+        for gap in (0.08, 0.04)
+    ]
+    sets = range(5)
+    tasks = [
+        (truth((0.6, 0.6 - gap), s, n), BEST, {"runs": runs // 5, "seed": SEED, "method": m})
+        for s, m, gap in cells
+        for n in sets
+    ]
+    found = list(each(simulated, tasks))
+    rows = []
+    for i, (spread, method, gap) in enumerate(cells):
+        part = found[5 * i : 5 * i + 5]
+        right, rounds = (float(np.mean([getattr(f, n) for f in part])) for n in ("right", "rounds"))
+        least, spent = (0.99, 17.0) if gap == 0.08 else (0.85, float(TRIALS))
+        p = np.array([task[0] for task in tasks[5 * i : 5 * i + 5]])
+        noise = (p * (1 - p)).sum(axis=(1, 2)).mean()
+        limit = 2 * np.log(40) * noise / (QUESTIONS * gap) ** 2
+        wrong = 100 * float(np.mean([f.wrong for f in part]))
+        cells_ = [spread, noise / 60, method, gap, 100 * right, wrong, rounds, limit]
+        rows.append([*map(_short, cells_), _met(right >= least and rounds <= spent)])
+    common.table(
+        "Two models, 30 questions; targets: gap .08 right in 99 % within 17 rounds on average, gap"
+        " .04 in 85 % by round 80; 'limit' is log(40) over the"
+        " information of one round: who knows all chances needs no fewer, without an end at 80",
+        ["questions", "p(1-p)", "method", "gap", "right %", "wrong %", "rounds", "limit", ""],
+        rows,
+    )
+    return {"pairs": rows}
+
+
+def many(each: Any, runs: int) -> dict[str, Any]:
+    """Twenty models: share of the attempts of 80 trials for everybody."""
+    # Between third and fourth lie .03, and .06 where the best three are .03 better.
+    clear = tuple(a + 0.03 * (i < 3) for i, a in enumerate(ACCURACIES))
+    cells = [
+        (name, accuracies, target, method)
+        for name, accuracies, target in (
+            ("best, .06 ahead", ACCURACIES, BEST),
+            ("top:3, .03 ahead", ACCURACIES, TOP),
+            ("top:3, .06 ahead", clear, TOP),
+            ("order", ACCURACIES, ORDER),
+            ("above the tenth", ACCURACIES, Target("above", baseline=9)),
+        )
+        for method in ("anytime", "looks")
+    ]
+    runs = max(runs // 10, 50)
+    tasks = [
+        (truth(accuracies, "contest", n), t, {"runs": runs // 5, "seed": SEED, "method": m})
+        for _, accuracies, t, m in cells
+        for n in range(5)
+    ]
+    found = list(each(simulated, tasks))
+    rows = []
+    for i, (name, _, target, method) in enumerate(cells):
+        part = found[5 * i : 5 * i + 5]
+        share = float(np.mean([f.rounds.mean() for f in part])) / TRIALS
+        settled, wrong = (
+            float(np.mean([getattr(f, column) for f in part])) for column in ("settled", "wrong")
+        )
+        most = {"best": 0.15, "top": 0.35}.get(target.kind)
+        verdict = "" if most is None else f"at most {100 * most:.0f}: {_met(share <= most)}"
+        figures = map(_short, (100 * share, 100 * settled, 100 * wrong))
+        rows.append([name, method, *figures, verdict])
+    common.table(
+        f"Twenty models as in contests, {runs} runs: attempts in % of 20 x 80",
+        ["target", "method", "spent %", "settled %", "wrong %", "target"],
+        rows,
+    )
+    return {"many": rows}
+
+
+def habit(each: Any, runs: int) -> dict[str, Any]:
+    """Two equal models, and P(A > B) >= .95 or <= .05 by the posterior of Bayes@N."""
+    rng, rows = np.random.default_rng(SEED), []
+    for spread in SPREADS:
+        p = truth((0.6, 0.6), spread, 1)
+        solved, ever = np.zeros((runs, *p.shape)), np.zeros(runs, bool)
+        for n in range(1, TRIALS + 1):
+            solved += rng.random(solved.shape) < p
+            mean = (solved + 1) / (n + 2)
+            sigma = np.sqrt((mean * (1 - mean) / (n + 3)).sum(axis=(1, 2)))
+            now = np.abs(mean[:, 0].sum(-1) - mean[:, 1].sum(-1)) >= ndtri(0.95) * sigma
+            ever |= now
+        rows.append([spread, *map(_short, (100 * ever.mean(), 100 * now.mean()))])
+    common.table(
+        "Two equal models, posterior probability >= .95 for one of them: %",
+        ["questions", f"at any of {TRIALS} looks", "at the last one only"],
+        rows,
+    )
+    return {"habit": rows}
+
+
+def bias(each: Any, runs: int) -> dict[str, Any]:
+    """Errors of estimates of the better model's mean, in points."""
+    p, rows = truth((0.6, 0.52), "contest", 1), []
+    cost = np.ones(p.shape)
+    for name, target, trials, price in (
+        ("80 rounds", Target("order"), TRIALS, None),
+        ("80 rounds, attempts shared", Target("order"), TRIALS, cost),
+        ("stopped when settled", BEST, TRIALS, None),
+        ("stopped, attempts shared", BEST, TRIALS, cost),
+    ):
+        # An error of next to nothing never stops.
+        error = 1e-300 if target.kind == "order" else 0.05
+        errors = []
+        for start in range(0, max(runs // 5, 100), 100):
+            batch = Batch((100, *p.shape), target, error, 0.01, None)
+            _run(
+                batch,
+                p,
+                np.random.default_rng([SEED, start]),
+                trials,
+                8 if price is not None else 1,
+                price,
+            )
+            pooled = batch.successes.sum(axis=-1) / batch.attempts.sum(axis=-1)
+            errors.append(np.stack([batch.mean, pooled])[..., 0] - p[0].mean())
+        found = 100 * np.concatenate(errors, axis=-1)
+        rows.append(
+            [
+                name,
+                *map(_short, found.mean(axis=-1)),
+                _short(found[0].std() / found.shape[1] ** 0.5),
+            ]
+        )
+    common.table(
+        "Mean error of the better model's estimate, in points",
+        ["", "average of round means", "pooled trials", "standard error"],
+        rows,
+    )
+    return {"bias": rows}
+
+
+def share(each: Any, runs: int) -> dict[str, Any]:
+    """Cost to settle two models a gap of .06 apart, in blocks of 8, with and without sharing."""
+    tasks, names = [], []
+    for spread in SPREADS:
+        for unequal in (0.0, 1.0):
+            cost = np.random.default_rng(SEED).lognormal(0, unequal, QUESTIONS)
+            for allocate in (False, True):
+                options = {"runs": max(runs // 20, 50), "seed": SEED, "block": 8, "cost": cost}
+                tasks.append(
+                    (truth((0.6, 0.54), spread, 1), BEST, {**options, "allocate": allocate})
+                )
+            names.append((spread, "unequal" if unequal else "equal"))
+    found = [f.cost.sum() for f in each(simulated, tasks)]
+    rows = [
+        [*name, *map(_short, (100 * b / a,))]
+        for name, a, b in zip(names, found[::2], found[1::2], strict=True)
+    ]
+    common.table(
+        "Cost until settled with attempts shared among questions, in % of that without",
+        ["questions", "costs", "cost %"],
+        rows,
+    )
+    return {"share": rows}
+
+
+def timing(each: Any, runs: int) -> dict[str, Any]:
+    """Seconds of a look, median and slowest, and of a replay."""
+    rng, rows = np.random.default_rng(SEED), []
+    p, one = rng.random((20, 120)), np.ones((20, 120), int)
+    for target in (BEST, TOP, ORDER):
+        race, took = Race(20, 120, target), []
+        for _ in range(TRIALS):
+            outcomes = (rng.random(p.shape) < p).astype(int)
+            began = time.perf_counter()
+            race.add(outcomes, one)
+            race.look()
+            took.append(1000 * (time.perf_counter() - began))
+        rows.append([target.kind, *map(_short, (np.median(took), max(took[1:]), sum(took)))])
+        rows[-1].append(_met(np.median(took) < 50))
+    common.table(
+        "20 models x 120 questions: milliseconds of a look (target under 50), and of 80 rounds",
+        ["target", "median", "slowest", "80 rounds", ""],
+        rows,
+    )
+    return {"time": rows}
+
+
+def _met(yes: bool) -> str:
+    return "met" if yes else "NOT met"
+
+
+def _short(cell: Any) -> Any:
+    return cell if isinstance(cell, str) else f"{cell:.2f}"
+
+
+PARTS = {
+    **{"equal": equal, "pairs": pairs, "many": many, "habit": habit},
+    **{"bias": bias, "share": share, "time": timing},
+}
+
+
+def main() -> None:
+    """Simulate and report."""
+    parser = common.parser(__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
+    parser.add_argument("--runs", type=int, default=10_000, metavar="R", help="default %(default)s")
+    parser.add_argument("--processes", type=int, default=1, metavar="P", help="default %(default)s")
+    args = parser.parse_args()
+    unknown = set(args.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")
+    began, record = time.perf_counter(), {}
+    with ProcessPoolExecutor(args.processes) as pool:
+        for name in args.parts or PARTS:
+            record |= PARTS[name](functools.partial(pool.map), args.runs)
+    seconds = time.perf_counter() - began
+    common.out.print(f"{args.runs} runs; {seconds:.0f} s")
+    common.finish(args, {**record, "runs": args.runs, "seconds": seconds})
+
+
+if __name__ == "__main__":
+    common.main(main)
