@@ -29,6 +29,7 @@ def attempts(rng: np.random.Generator, keys: list[tuple[str, int]], tokens: int)
         "started": when,
         "first_token": when,
         "finished": when,
+        "continued_from": pa.nulls(n, pa.int32()),
     }
     return pa.Table.from_pydict(columns, schema=ATTEMPTS)
 

@@ -32,6 +32,7 @@ def row(trial: int, tokens: int = 20) -> dict[str, Any]:
         "started": 1.0,
         "first_token": 2.0,
         "finished": 3.0,
+        "continued_from": None,
     }
 
 

@@ -44,6 +44,7 @@ attempt = st.fixed_dictionaries(
         "started": st.floats(allow_nan=False),
         "first_token": st.floats(allow_nan=False),
         "finished": st.floats(allow_nan=False),
+        "continued_from": st.none() | int32,
     }
 )
 
@@ -60,6 +61,13 @@ def write(path: Path, frames: list[list[dict[str, Any]]], columns: pa.Schema = S
 
 def frames_of(path: Path, columns: pa.Schema = SMALL) -> list[list[dict[str, Any]]]:
     return [batch.to_pylist() for batch in journal.read(path, columns)[0]]
+
+
+def test_frames_that_are_older_than_the_last_column_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    write(path, [[{"question_id": "q", "trial": 0}]], ATTEMPTS.remove(len(ATTEMPTS) - 1))
+    [[row]] = frames_of(path, ATTEMPTS)
+    assert row["trial"] == 0 and row["continued_from"] is None
 
 
 @settings(deadline=None, max_examples=60)

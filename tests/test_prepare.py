@@ -9,7 +9,7 @@ import pytest
 from helpers import CHATML, arithmetic, make_model, write_questions
 
 from pipeline.base.errors import UserError
-from pipeline.config.compose import load
+from pipeline.config.compose import load, load_folder
 from pipeline.prepare import questions_table, stage
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import QUESTIONS
@@ -122,7 +122,7 @@ def test_a_torn_manifest_is_refused(setup: Setup) -> None:
         (["sampling.temperature=1.0"], ["sampling.temperature", "0.6", "1.0"]),
         (["sampling.seed=null"], ["sampling.seed", "1234", "None"]),
         (["sampling.seeds=independent"], ["sampling.seeds is 'shared'", "'independent' here"]),
-        (["sampling.max_tokens=11"], ["sampling.max_tokens", "10", "11"]),
+        (["sampling.max_tokens=9"], ["max_tokens is 10 there and 9 here", "never lowered"]),
         (["sampling.top_k=20"], ["sampling.top_k", "None", "20"]),
         (["prompt=plain"], ["prompt.template is"]),
         (["model.system=Be brief"], ["model.system", "None", "Be brief"]),
@@ -140,6 +140,20 @@ def test_other_settings_are_refused(setup: Setup, overrides: list[str], named: l
     message = setup.refused(*overrides)
     for word in [str(setup.folder), "tag=NAME", *named]:
         assert word in message
+
+
+def test_a_cap_is_raised_once_and_on_record(setup: Setup) -> None:
+    run = setup.run()
+    stage.prepare(run)
+    known = [row | {"prompt_logprobs": [0.5]} for row in run.questions]
+    questions_table.write(run.path / "questions.parquet", known)
+    for cap in (11, 11, 12):
+        stage.prepare(setup.run(f"sampling.max_tokens={cap}"))
+    run = Run(load_folder(setup.folder, []))
+    assert run.cfg.sampling.max_tokens == 12
+    assert run.questions == [row | {"max_tokens": 12} for row in known]
+    raised = json.loads(run.manifest.read_text())["raised"]
+    assert [(one["from"], one["to"]) for one in raised] == [(10, 11), (11, 12)]
 
 
 def test_a_folder_from_before_there_was_a_choice_of_seeds_is_of_shared_ones(setup: Setup) -> None:

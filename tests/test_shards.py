@@ -195,6 +195,7 @@ def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
             "started": 1.0,
             "first_token": 2.0,
             "finished": 3.0,
+            "continued_from": row["trial"] or None,
         }
         for row in rows(count, "so \\boxed{1}")
     ]

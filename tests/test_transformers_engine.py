@@ -2,10 +2,12 @@
 
 import math
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from helpers import make_model
@@ -14,8 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.base.errors import UserError
 from pipeline.config import compose
-from pipeline.engines import Completion, Request, load
+from pipeline.engines import Completion, Request, load, text_of
 from pipeline.engines.transformers import TransformersEngine
+from pipeline.generate.writer import row_of
+from pipeline.store.columns import ATTEMPTS
 
 PROMPTS = ["1+1?", "What is 12 * 34?", "x", "Solve 3x = 12 for x, and then say why."]
 
@@ -194,6 +198,28 @@ def test_greedy_is_the_arg_max(folder: Path, plain: Any, prompts: list[list[int]
         for token in completion.token_ids:
             assert token == logprobs_of(plain, ids)[-1].argmax().item()
             ids.append(token)
+
+
+def test_an_attempt_goes_on_from_its_tokens(
+    folder: Path, plain: Any, prompts: list[list[int]]
+) -> None:
+    made = engine(folder)
+    first = complete(made, [request(p, 7 + n, 9) for n, p in enumerate(prompts)])
+    begun = [row_of(replace(c, started=0.0, first_token=0.5, finished=1.0)) for c in first]
+    begun = [pa.Table.from_pylist([row], ATTEMPTS).to_pylist()[0] for row in begun]
+    asked = [replace(c.request, begun=b, seed=99) for c, b in zip(first, begun, strict=True)]
+    for done in complete(made, asked):
+        prompt = done.request.prompt_token_ids
+        ids = done.request.so_far(done.token_ids)
+        table = logprobs_of(plain, prompt + ids)[len(prompt) - 1 : -1]
+        row = row_of(done)
+        assert row["token_ids"].tolist() == ids and row["continued_from"] == 9
+        assert row["completion_tokens"] == len(ids) == len(row["logprobs"]) <= 18
+        assert row["seed"] == done.request.begun["seed"] and row["prompt_tokens"] == len(prompt)
+        expected = [table[i, t].item() for i, t in enumerate(ids)]
+        np.testing.assert_allclose(row["logprobs"], expected, atol=1e-4)
+        assert row["text"] == text_of(made.tokenizer, ids, done.finish_reason == "stop", made.cfg)
+        assert row["finished"] - row["started"] == pytest.approx(1 + done.finished - done.started)
 
 
 def test_an_end_token_stops_and_is_kept_among_the_ids(

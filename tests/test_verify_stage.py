@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -26,8 +27,8 @@ from pipeline.config.settings import VerifierConfig
 from pipeline.engines import labels
 from pipeline.grade import stage as grade
 from pipeline.prepare import models, questions, questions_table
-from pipeline.store import heartbeat, runfolder, shards
-from pipeline.store.columns import VERDICTS
+from pipeline.store import heartbeat, rowkeys, runfolder, shards
+from pipeline.store.columns import ATTEMPTS, CONTINUED, VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify import asker, stage, store, survey
 from pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
@@ -301,6 +302,23 @@ def test_a_changed_response_is_judged_anew(run: Run, asked: list[list[int]]) -> 
     after = rows(run)
     assert len(asked) == 1
     assert {key for key in after if after[key] != before[key]} == {("q1", 0)}
+
+
+def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) -> None:
+    stage.verify(run)
+    asked.clear()
+    [part] = run.attempts.glob("*.parquet")
+    stored = pq.read_table(part).to_pylist()
+    longer, same = (row | {CONTINUED.name: 5} for row in stored if row["trial"] == 0)
+    longer["text"] += " and more"
+    parts = pa.Table.from_pylist([longer, same], schema=ATTEMPTS)
+    shards.write_part(run.attempts / "00001-upto9.parquet", parts)
+    assert rowkeys.streamed(run, "verdicts", []).num_rows == 10  # of what they were: not shown
+    stage.verify(run)
+    assert len(asked) == 1  # the other one's text is what it was
+    after = rows(run)
+    assert {key[1] for key, row in after.items() if row[CONTINUED.name] == 5} == {0}
+    assert len(after) == 12 == rowkeys.streamed(run, "verdicts", []).num_rows
 
 
 KILLED = """

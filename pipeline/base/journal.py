@@ -130,9 +130,14 @@ def _frames(data: bytes, columns: pa.Schema) -> Iterator[tuple[int, int, pa.Reco
 
 
 def _decode(payload: memoryview, columns: pa.Schema) -> pa.RecordBatch | None:
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), columns)
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, EOFError):
-        return None  # written by another version, or a forged checksum
-    return batch
+    """A frame's rows; of one that is older than the last column, that is null."""
+    for known in (columns, columns.remove(len(columns) - 1)):
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), known)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError, EOFError):
+            continue
+        if known is not columns:
+            batch = batch.append_column(columns[-1], pa.nulls(len(batch), columns[-1].type))
+        return batch
+    return None  # written by another version, or a forged checksum

@@ -49,7 +49,8 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     _check(runs)
     for run in runs:
         if dry_run:
-            runfolder.check_same(run, questions_table.identity(run, questions_table.build(run)))
+            identity = questions_table.identity(run, questions_table.build(run))
+            runfolder.check_same(run, identity, raising=True)
         else:
             stage.prepare(run)
     submission = _planned(runs)
@@ -146,7 +147,8 @@ def _owed(run: Run) -> bool:
     """Whether `generate` has something to do."""
     if not (run.path / "questions.parquet").exists():  # only without --dry-run it is there
         return True
-    return bool(runfolder.owed(run) or runfolder.missing_prompt_logprobs(run))
+    raised = runfolder.raised(run, runfolder.identity(run.cfg))  # so only with --dry-run
+    return bool(raised or runfolder.owed(run) or runfolder.missing_prompt_logprobs(run))
 
 
 def _scored(run: Run) -> bool:

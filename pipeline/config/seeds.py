@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from typing import Any
 
 from pipeline.config.settings import RunConfig
 
@@ -29,6 +30,20 @@ def attempt_seed(cfg: RunConfig, question_id: str, trial: int) -> int | None:
     s = cfg.sampling
     if s.seed is None or s.seeds == "shared":
         return None if s.seed is None else s.seed + trial
-    parts = [s.seed, cfg.dataset.name, question_id, cfg.model.name, trial]
+    return _hashed([s.seed, cfg.dataset.name, question_id, cfg.model.name, trial])
+
+
+def continued_seed(seed: int | None, position: int) -> int | None:
+    """The seed with which an attempt goes on after so many tokens, from the one it was begun with.
+
+    The hash of `attempt_seed` of [seed, position]: never the random numbers of its first tokens.
+
+    >>> continued_seed(1251, 32768), continued_seed(None, 32768)
+    (3164383247724405, None)
+    """
+    return None if seed is None else _hashed([seed, position])
+
+
+def _hashed(parts: list[Any]) -> int:
     digest = hashlib.blake2b(json.dumps(parts, separators=(",", ":")).encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "big") >> (64 - _BITS)

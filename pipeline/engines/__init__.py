@@ -21,7 +21,7 @@ Rows = Sequence[Mapping[str, Any]]  # of the questions table
 
 @dataclass(frozen=True)
 class Request:
-    """One attempt to be made: which, from which prompt, with which seed, how long at most."""
+    """One attempt to be made: which, from which prompt, with which seed, how many more tokens."""
 
     question_id: str
     trial: int
@@ -29,6 +29,16 @@ class Request:
     max_tokens: int
     seed: int | None
     messages: list[dict[str, str]] | None = None  # chat turns, where there are no token ids
+    begun: Mapping[str, Any] | None = None  # the row of an attempt that was cut and is to go on
+
+    def so_far(self, token_ids: list[int]) -> list[int]:
+        """Those tokens after what is there of the attempt already."""
+        return token_ids if self.begun is None else [*self.begun["token_ids"], *token_ids]
+
+    @property
+    def context(self) -> list[int]:
+        """What the model reads before its first token: the prompt, and what is there already."""
+        return (self.prompt_token_ids or []) + self.so_far([])
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Completion:
 
     It is a finished attempt if its reason is one of `store.columns.FINISHED`. For any other (abort,
     error, whatever an engine may say) the rest means nothing and the attempt is owed as before.
+    Of an attempt that goes on the text is the whole one, tokens and log-probs are the new ones.
     Times are Unix seconds: handed to the engine, first token there (None where an answer comes
     whole), last token there. A server may count tokens and not name them.
     """
@@ -54,7 +65,7 @@ class Completion:
 
     @property
     def tokens(self) -> int | None:
-        """How many were sampled; None where nobody says."""
+        """How many were sampled now; None where nobody says."""
         return self.completion_tokens if self.token_ids is None else len(self.token_ids)
 
 

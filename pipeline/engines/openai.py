@@ -101,17 +101,19 @@ class OpenAIEngine:
 
     async def _attempt(self, request: Request) -> Completion:
         s, started = self.cfg.sampling, time.time()
-        prompt = request.messages or request.prompt_token_ids or []
+        prompt = request.messages or request.context
         wanted = s.logprobs and "logprobs" not in self.meeting.lacking
         try:
             answer = await self.model.ask(
                 Ask(prompt, request.max_tokens, request.seed, s, logprobs=wanted)
             )
+            if request.begun and not answer.token_ids:  # of no use after those that are there
+                answer = Answer(text="", finish_reason="no token ids")
         except GaveUp as error:
             answer = Answer(text="", finish_reason=str(error))
         return Completion(
             request=request,
-            text=self._text(answer),
+            text=self._text(answer, request),
             finish_reason=answer.finish_reason,
             token_ids=answer.token_ids,
             logprobs=answer.logprobs if wanted else None,
@@ -122,7 +124,7 @@ class OpenAIEngine:
             completion_tokens=answer.completion_tokens,
         )
 
-    def _text(self, answer: Answer) -> str:
+    def _text(self, answer: Answer, request: Request | None = None) -> str:
         """Of the tokens where they are known, as every engine; else as the server says it.
 
         What a server took apart, the reasoning and the answer, is put together as the model wrote
@@ -130,7 +132,8 @@ class OpenAIEngine:
         """
         if self.tokenizer is not None and answer.token_ids:
             stopped = answer.finish_reason == "stop"
-            return text_of(self.tokenizer, answer.token_ids, stopped, self.cfg)
+            ids = request.so_far(answer.token_ids) if request else answer.token_ids
+            return text_of(self.tokenizer, ids, stopped, self.cfg)
         if not answer.reasoning:
             return answer.text or ""
         if not answer.text:

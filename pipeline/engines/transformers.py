@@ -94,7 +94,7 @@ class TransformersEngine:
                 batch.cancelled.set()
 
     def _decode(self, batch: "_Batch") -> None:
-        ids, mask = self._left_padded([r.prompt_token_ids or [] for r in batch.requests])
+        ids, mask = self._left_padded([r.context for r in batch.requests])
         try:
             self.model.generate(
                 input_ids=ids,
@@ -257,7 +257,7 @@ class _Batch:
     def _completion(self, row: int, reason: str, now: float) -> Completion:
         return Completion(
             request=self.requests[row],
-            text=self.engine._text(self.tokens[row]),
+            text=self.engine._text(self.requests[row].so_far(self.tokens[row])),
             finish_reason=reason,
             token_ids=self.tokens[row],
             logprobs=self.logprobs[row] if self.keep_logprobs else None,

@@ -99,7 +99,7 @@ class VllmEngine:
                         name = f"{request.question_id}/{request.trial}"
                         params = copy.copy(params)  # a new one costs ten times as much
                         params.seed, params.max_tokens = request.seed, request.max_tokens
-                        prompt = {"prompt_token_ids": request.prompt_token_ids}
+                        prompt = {"prompt_token_ids": request.context}
                         self.engine.add_request(name, prompt, params)
                         flying[name] = (request, time.time(), [])
                 if not flying and not more:
@@ -157,7 +157,7 @@ class VllmEngine:
             logprobs = [value for part in sampled for value in part.logprobs.logprobs]
         return Completion(
             request=request,
-            text=text_of(self.tokenizer, token_ids, reason == "stop", self.cfg),
+            text=text_of(self.tokenizer, request.so_far(token_ids), reason == "stop", self.cfg),
             finish_reason=reason,
             token_ids=token_ids,
             logprobs=logprobs,

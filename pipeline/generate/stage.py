@@ -1,10 +1,10 @@
 """generate: sample every attempt that is owed, with one worker or several."""
 
 from pipeline.base.console import note
-from pipeline.base.errors import TryAgain
+from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate.tidy import leave
 from pipeline.generate.worker import work
-from pipeline.prepare import served
+from pipeline.prepare import raising, served
 from pipeline.replicas import sizing
 from pipeline.store import heartbeat, runfolder, shards
 from pipeline.store.runfolder import Run
@@ -23,6 +23,13 @@ def generate(run: Run) -> bool:
     """
     weights = served.weights(run.cfg, served.kept(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
+    if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
+        raise UserError(
+            f"{run.path}: a change of sampling.max_tokens was interrupted; `run` (or `prepare`)"
+            " with the one that is meant completes it"
+        )
+    if cut := runfolder.continuing(run):
+        note(f"generate: {raising.told(run.cfg, cut.values())}")
     damage = shards.Damage()
     if (
         not runfolder.owed(run, damage)

@@ -12,6 +12,7 @@ from pipeline.base.errors import Interrupted, TryAgain
 from pipeline.config.seeds import attempt_seed
 from pipeline.generate import stopping
 from pipeline.generate.claims import Claims
+from pipeline.generate.continuing import Continued
 from pipeline.generate.record import Session
 from pipeline.generate.tidy import leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
@@ -76,6 +77,7 @@ class _Worker:
         self.keys = run.keys
         self.place = {key: position for position, key in enumerate(self.keys)}
         self.claims = Claims(beat, self._owed, self._made_by)
+        self.continued = Continued(run)
         self.flying: set[int] = set()
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
         self.busy = time.monotonic()  # when there was last something to do
@@ -141,7 +143,8 @@ class _Worker:
                 questions_table.write(run.path / "questions.parquet", run.questions)
 
     def _sample(self, engine: engines.Engine) -> None:
-        self.writer = AttemptWriter(self.run.attempts, self.session.worker)
+        ending = runfolder.ending(self.run)
+        self.writer = AttemptWriter(self.run.attempts, self.session.worker, ending)
         total = len(self.keys)
         meter = Meter("generate", total, total - self.claims.left)
         with meter if self.shown else contextlib.nullcontext():
@@ -197,14 +200,15 @@ class _Worker:
                 position = self.claims.take(len(self.flying), room, e.batch_size)
                 if position is None and not self.flying and self._nothing_left():
                     return
-            yield None if position is None else self._request(position)
+                request = None if position is None else self._request(position)
+            yield request
 
     def _request(self, position: int) -> engines.Request:
         self.flying.add(position)
         self.busy = time.monotonic()
         question_id, trial = self.keys[position]
         row = self.rows[question_id]
-        return engines.Request(
+        request = engines.Request(
             question_id=question_id,
             trial=trial,
             prompt_token_ids=row["prompt_token_ids"],
@@ -212,6 +216,7 @@ class _Worker:
             max_tokens=row["max_tokens"],
             seed=attempt_seed(self.run.cfg, question_id, trial),
         )
+        return self.continued(request)
 
     def _nothing_left(self) -> bool:
         """Whether this worker may leave; waits a moment if not."""

@@ -17,8 +17,9 @@ import numpy as np
 
 from pipeline.base.journal import Journal
 from pipeline.engines import Completion
+from pipeline.generate.continuing import whole
 from pipeline.store import shards
-from pipeline.store.columns import ATTEMPTS
+from pipeline.store.columns import ATTEMPTS, CONTINUED
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
 GATHER_S = 0.1  # between two frames: what finishes together shares one
@@ -27,10 +28,13 @@ _MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
 
 
 class AttemptWriter:
-    """Appends attempts to journals of its own and seals them into Parquet parts."""
+    """Appends attempts to journals of its own and seals them into Parquet parts.
 
-    def __init__(self, folder: Path, worker: str) -> None:
-        self.folder, self.worker = folder, worker
+    `ending`: of their names, see `runfolder.ending`.
+    """
+
+    def __init__(self, folder: Path, worker: str, ending: str = "") -> None:
+        self.folder, self.worker, self.ending = folder, worker, ending
         self.error: OSError | None = None
         self.written = 0  # attempts in journals: a dead process does not lose them
         self._synced = 0  # of those, flushed to the disk: nothing loses them
@@ -106,8 +110,8 @@ class AttemptWriter:
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
         if self._journal is None:
-            name = f"{shards.HIDDEN}{self.worker}-{self._sequence:05d}.journal"
-            self._journal = Journal(self.folder / name, ATTEMPTS)
+            stem = f"{self.worker}-{self._sequence:05d}{self.ending}"
+            self._journal = Journal(self.folder / f"{shards.HIDDEN}{stem}.journal", ATTEMPTS)
             self._sequence += 1
         self._journal.append(rows)
         if not self._journal.path.exists():  # this process was thought dead, and its journal taken
@@ -157,6 +161,8 @@ class AttemptWriter:
 def row_of(completion: Completion) -> dict[str, Any]:
     """A finished attempt as a row of the table."""
     prompt, tokens = completion.request.prompt_token_ids, completion.token_ids
+    if completion.request.begun is not None:
+        return row_of(whole(completion)) | {CONTINUED.name: len(completion.request.so_far([]))}
     return {
         "question_id": completion.request.question_id,
         "trial": completion.request.trial,

@@ -18,14 +18,14 @@ from typing import Any
 from pipeline.base import atomic
 from pipeline.base.console import note
 from pipeline.grade import known
-from pipeline.store import shards
-from pipeline.store.columns import GRADES, KEY
+from pipeline.store import rowkeys, shards
 from pipeline.store.runfolder import Run
 
 # In the order of the list; common wrong answers of questions with a good gold answer come last.
 KINDS = ("timeout", "unparsable", "disagreement", "common_wrong")
 _TOP = 3  # wrong answers of a question
 _TRIALS = 5  # shown of one answer
+_ROWS = 1 << 12  # that are Python objects at a time
 _LONGEST = 1000  # characters of an answer; longer ones are never parsed
 
 Group = dict[str, Any]  # the attempts at one question that gave one answer, as a row of the list
@@ -58,8 +58,8 @@ def write(run: Run, ask_math_verify: bool) -> None:
 def _groups(run: Run) -> list[Group]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     groups: dict[tuple[str, str | None, str], Group] = {}
-    columns = [*KEY, "answer", "outcome", "layer", "reason"]
-    for batch in shards.batches(run.grades, GRADES, columns, shards.Damage()):
+    columns = ["answer", "outcome", "layer", "reason"]
+    for batch in rowkeys.streamed(run, "grades", columns, shards.Damage()).to_batches(_ROWS):
         for row in batch.to_pylist():
             question_id, trial = row.pop("question_id"), row.pop("trial")
             group = groups.setdefault(

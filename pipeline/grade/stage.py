@@ -3,7 +3,6 @@
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.base.console import Meter, note
@@ -11,7 +10,7 @@ from pipeline.base.errors import UserError
 from pipeline.grade import changes, review
 from pipeline.grade.known import Attempt, KnownGrades, default_folder, extraction, identity
 from pipeline.store import lease, records, rowkeys, runfolder, shards, workernames
-from pipeline.store.columns import GRADES, cut_off
+from pipeline.store.columns import CONTINUED, GRADES, cut_off
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 
@@ -34,7 +33,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     with lease.held(run.path / "grade.lease", "grading", wait=True):
         damage = shards.Damage()
-        attempts, keys = rowkeys.keyed(run, "attempts", ["finish_reason"], damage)
+        attempts, keys = rowkeys.keyed(run, "attempts", ["finish_reason", CONTINUED.name], damage)
         if not keys.size:
             raise UserError(f"{run.path}: no attempts to grade; run `python -m pipeline generate`")
         settings = identity(run.cfg) | extraction(run.cfg)
@@ -45,9 +44,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         owed = ~np.isin(keys, graded)
         if owed.any() or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            truncated = cut_off(attempts["finish_reason"]).fill_null(False).to_numpy()
             with Meter("grade", keys.size, done=int(np.count_nonzero(~owed))) as meter:
-                _grade_owed(run, keys[owed], truncated[owed], damage, meter)
+                _grade_owed(run, keys[owed], attempts.filter(pa.array(owed)), damage, meter)
         else:
             note(f"grade: nothing owed, all {keys.size} attempts are graded")
         runfolder.set_aside_attempts(run, damage)
@@ -57,13 +55,14 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 
 def _grade_owed(
-    run: Run, keys: Ints, truncated: npt.NDArray[np.bool_], damage: shards.Damage, meter: Meter
+    run: Run, keys: Ints, attempts: pa.Table, damage: shards.Damage, meter: Meter
 ) -> None:
+    truncated = cut_off(attempts["finish_reason"]).fill_null(False).to_numpy()
     known, worker = KnownGrades(run.cfg, default_folder(run.cfg)), workernames.worker_id()
     responses = rowkeys.responses(run, keys, damage)
     for number, batch in enumerate(iter(lambda: list(islice(responses, _BATCH)), [])):
         questions = [run.questions[keys[i] >> 32] for i, _ in batch]
-        attempts = [
+        texts = [
             Attempt(question["gold"], text, bool(truncated[i]))
             for question, (i, text) in zip(questions, batch, strict=True)
         ]
@@ -75,9 +74,10 @@ def _grade_owed(
                 "box": extraction.reason,
                 "answer": extraction.answer,
                 **grade._asdict(),
+                CONTINUED.name: attempts[CONTINUED.name][i].as_py(),
             }
             for question, (i, _), (extraction, grade) in zip(
-                questions, batch, known.attempts(attempts), strict=True
+                questions, batch, known.attempts(texts), strict=True
             )
         ]
         part = run.grades / f"{worker}-{number:05d}.parquet"

@@ -4,7 +4,7 @@ import statistics
 import textwrap
 
 from pipeline.base.console import count, results
-from pipeline.prepare import questions_table
+from pipeline.prepare import questions_table, raising
 from pipeline.store import outcomes, runfolder
 from pipeline.store.runfolder import Run
 
@@ -16,7 +16,9 @@ def preview(run: Run) -> None:
     """
     built = questions_table.build(run)
     rows = built.rows
-    runfolder.check_same(run, questions_table.identity(run, built))
+    identity = questions_table.identity(run, built)
+    runfolder.check_same(run, identity, raising=True)
+    cut = raising.check(run, rows, identity)
     planned = len(rows) * run.cfg.sampling.trials
     usage = outcomes.usage(run, [row["question_id"] for row in rows])
     owed = planned - usage.attempts
@@ -37,6 +39,11 @@ def preview(run: Run) -> None:
     results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
     results.print(f"questions: {len(rows)}, prompts of up to {max(lengths)} tokens")
     results.print(f"owed: {owed} of {planned} attempts, into {run.path}")
+    if cut:
+        limits = {row["question_id"]: row["max_tokens"] for row in rows}
+        most = count(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
+        told = raising.told(run.cfg, cut.values())
+        results.print(f"{told}, at most {most} tokens beside the estimate")
     results.print(f"estimate: {size}")
     if paid is not None:
         bound = "about" if usage.completion_mean else "at most"

@@ -1,5 +1,6 @@
 """prepare: questions and gold answers become rendered prompts, checked and hashed."""
 
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -7,7 +8,7 @@ import pyarrow as pa
 
 from pipeline.base.console import note, warn
 from pipeline.base.environment import describe
-from pipeline.prepare import questions_table, served
+from pipeline.prepare import questions_table, raising, served
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
@@ -18,15 +19,19 @@ def prepare(run: Run) -> None:
 
     Raises UserError: for whatever is wrong with the model, the data set or the folder.
     """
-    runfolder.check_same(run, runfolder.identity(run.cfg))
+    runfolder.check_same(run, runfolder.identity(run.cfg), raising=True)
     built = questions_table.build(run)
     identity = questions_table.identity(run, built)
-    runfolder.check_same(run, identity)
+    runfolder.check_same(run, identity, raising=True)
+    raising.check(run, built.rows, identity)
     run.path.mkdir(parents=True, exist_ok=True)
     _write(run, built.rows)
     runfolder.save_config(run)
     manifest = runfolder.read_manifest(run)
     manifest.setdefault("created_with", describe())
+    if raised := runfolder.raised(run, identity):
+        one = {"from": raised[0], "to": raised[1], "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), one]
     manifest["identity"] = identity
     if built.server is not None:
         manifest[served.KEY] = asdict(built.server)

@@ -45,6 +45,11 @@ def score(run: Run) -> None:
             f"{int(owed.sum())} of {owed.size} attempts are still owed or ungraded; a"
             " missing trial is never counted as wrong"
         )
+    if cut := runfolder.continuing(run):
+        warn(
+            f"{len(cut)} truncated attempts are to go on, as sampling.max_tokens was raised; until"
+            " `run` has continued them they count as cut off"
+        )
     runfolder.write_json(run.path / "scores.json", scores)
     with atomic.replacing(run.path / "matrix.npz") as file:
         np.savez(

@@ -33,6 +33,7 @@ def table(
     wide = width >= _FIGURES_WIDE + longest
     per_run = 1 if wide else max(2, -(-longest // max(1, width - _FIGURES)))
     told = [line for line in (_price(added(standings)), *_remarks(standings)) if line]
+    told += [f"{s.name} {s.continues}" for s in standings if s.continues][:_FAULTS]
     remarks = [Text(line[:_REMARK], overflow="fold") for line in told]
     around = 6 + sum(-(-len(line) // width) for line in remarks)  # headings, total, what is hidden
     room = None if height is None else max(1, (height - around) // per_run)
@@ -62,6 +63,7 @@ def sentence(s: RunStanding) -> str:
     left = "" if s.gpu_h_left is None else f", about {s.gpu_h_left:.1f} left"
     words = [
         f"{s.done}/{s.total} done, {s.owed} owed, {s.in_flight} in flight",
+        s.continues,
         f"workers {len(s.alive)} alive {len(s.dead)} dead",
         f"{count(s.tokens)} tokens, {count(s.tokens_per_s)} tokens/s",
         "" if s.left_s is None or not s.owed else f"about {clock(s.left_s)} left",

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline.cluster.jobs import UNKNOWN, Job
+from pipeline.prepare import raising
 from pipeline.status.tally import RunningScore, Tally
 from pipeline.store.outcomes import price
 from pipeline.store.workers import Worker, workers
@@ -26,6 +27,7 @@ class RunStanding:
     done: int = 0
     total: int = 0
     unread: int = 0  # attempts whose outcome is not known yet
+    continues: str = ""  # which of those owed are truncated attempts that go on, in words
     in_flight: int = 0
     tokens: int = 0  # sampled, of the attempts that are there
     tokens_per_s: float = 0.0
@@ -87,6 +89,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         done=done.size - owed,
         total=done.size,
         unread=tally.unread,
+        continues=raising.told(run.cfg, tally.tokens[tally.short].tolist()),
         in_flight=min(sum(worker.in_flight for worker in alive), owed),
         tokens=int(tally.tokens.sum()),
         tokens_per_s=sum(worker.tokens_per_s for worker in alive),

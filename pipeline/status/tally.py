@@ -23,8 +23,8 @@ from pipeline.base.journal import read_on
 from pipeline.config.settings import RunConfig
 from pipeline.grade import known
 from pipeline.grade.known import KnownGrades, Pair
-from pipeline.store import outcomes, rowkeys, shards
-from pipeline.store.columns import ATTEMPTS, KEY, cut_off
+from pipeline.store import outcomes, rowkeys, runfolder, shards, workernames
+from pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, Codes, correct
 from pipeline.store.runfolder import Run
 
@@ -34,8 +34,8 @@ _LISTINGS = 5  # of a folder in which journals are being sealed
 _NOBODY = -1  # no shard holds this attempt
 _ROW = np.dtype(  # the outcome is what is found here; times are Unix seconds
     {
-        "names": ["key", "truncated", "prompt", "tokens", "finished", "outcome"],
-        "formats": ["i8", "?", "i4", "i4", "f8", "i1"],
+        "names": ["key", "truncated", "short", "prompt", "tokens", "finished", "outcome"],
+        "formats": ["i8", "?", "?", "i4", "i4", "f8", "i1"],
     }
 )
 
@@ -74,6 +74,8 @@ class Tally:
         self.run, self._judges = run, judges
         self._ids = rowkeys.question_ids(run)
         self._golds = [row["gold"] for row in run.questions]
+        self._limits = np.array([row["max_tokens"] for row in run.questions])
+        self._raised = False
         self._shape = (len(self._golds), run.cfg.sampling.trials)
         self._shards: dict[str, _Shard] = {}  # by stem
         self._grades: Codes = np.full(self._shape, OWED, np.int8)  # by `grade`
@@ -87,13 +89,18 @@ class Tally:
         self._source: rowkeys.Ints = np.full(
             self._shape, _NOBODY
         )  # which shard, in the order of their names
-        for number, (_, shard) in reversed(list(enumerate(sorted(self._shards.items())))):
+        for number, stem in reversed(list(enumerate(self._stems()))):
+            shard = self._shards[stem]
             cells = self._cells(shard.rows["key"])
             attempts[cells], self._source[cells] = shard.rows, number
         self.graded = self._grades != OWED
         self.outcomes: Codes = np.where(self.graded, self._grades, attempts["outcome"])
         self.truncated, self.tokens = attempts["truncated"], attempts["tokens"]
         self.prompt, self.finished = attempts["prompt"], attempts["finished"]
+        self.short = attempts["short"] & self._raised  # to be continued, as the cap was raised
+
+    def _stems(self) -> list[str]:
+        return sorted(self._shards, key=shards.place)
 
     def _cells(self, keys: rowkeys.Ints) -> tuple[rowkeys.Ints, rowkeys.Ints]:
         return rowkeys.cells(keys, self._shape[1])[1]
@@ -101,7 +108,7 @@ class Tally:
     @property
     def done(self) -> npt.NDArray[np.bool_]:
         """Which attempts are there; imported outcomes count where no attempts came with them."""
-        stored: npt.NDArray[np.bool_] = self._source != _NOBODY
+        stored: npt.NDArray[np.bool_] = (self._source != _NOBODY) & ~self.short
         return stored if self.run.attempts.exists() else self.graded
 
     @property
@@ -127,8 +134,8 @@ class Tally:
 
     def finish_times(self, worker: str) -> npt.NDArray[np.float64]:
         """When the attempts of one worker were finished, in Unix seconds; unsorted."""
-        own = re.compile(rf"{re.escape(worker)}-\d+(-sound)*")
-        numbers = [i for i, stem in enumerate(sorted(self._shards)) if own.fullmatch(stem)]
+        own = re.compile(rf"{re.escape(worker)}-\d+{workernames.ENDINGS}")
+        numbers = [i for i, stem in enumerate(self._stems()) if own.fullmatch(stem)]
         return self.finished[np.isin(self._source, numbers)]
 
     def look(self) -> None:
@@ -136,7 +143,9 @@ class Tally:
 
         Raises OSError: when files are there and cannot be read.
         """
-        versions = [_version(path) for path in shards.files(self.run.grades)]
+        self._raised = runfolder.RAISED in runfolder.read_manifest(self.run)
+        counted = [self.run.grades] + [self.run.attempts] * self._raised  # grades of what is now
+        versions = [_version(path) for folder in counted for path in shards.files(folder)]
         if versions != self._grade_versions:
             self._grades = outcomes.read(self.run, quiet=True).codes
             self._grade_versions = versions
@@ -223,6 +232,9 @@ class Tally:
             ("finished", table["finished"], 0.0),
         ):
             rows[name] = column.fill_null(null).to_numpy()[kept]
+        limits = self._limits[rows["key"] >> 32]
+        ends = (table[name].filter(kept) for name in ("finish_reason", "completion_tokens"))
+        rows["short"] = below(limits, *ends).to_numpy()
         return rows
 
     def _unknown(self, shard: _Shard) -> npt.NDArray[np.bool_]:

@@ -31,6 +31,11 @@ QUESTIONS = pa.schema(
 CUT = ("length", "repetition")  # the token limit; vLLM's detector of a text that turns in circles
 FINISHED = ("stop", *CUT)
 
+# How much of an attempt, in tokens of its completion, was there before a raised
+# `sampling.max_tokens` let it go on, the last time; null: it was sampled in one go. In other
+# tables: of which state of the attempt the row is.
+CONTINUED = pa.field("continued_from", pa.int32())
+
 ATTEMPTS = pa.schema(
     [
         *_KEY_FIELDS,
@@ -43,7 +48,9 @@ ATTEMPTS = pa.schema(
         ("logprobs", pa.list_(pa.float32())),  # of the chosen tokens, natural log
         ("started", pa.float64()),  # Unix seconds, when the engine got the request
         ("first_token", pa.float64()),  # null where a server gives whole answers
+        # Of one that was continued: `started` and `first_token` are later by the time it lay still.
         ("finished", pa.float64()),
+        CONTINUED,
     ]
 )
 
@@ -61,6 +68,17 @@ def cut_off(finish_reasons: Any) -> Any:
     return pc.if_else(pc.is_valid(finish_reasons), cut, None)
 
 
+def below(limits: Any, finish_reasons: Any, tokens: Any) -> Any:
+    """Which attempts ended at a token limit below what is their limit now: bool of the same length.
+
+    >>> reasons = pa.array(["length", "length", "stop", None])
+    >>> below([8, 16, 16, 16], reasons, pa.array([8, 8, 8, 8])).to_pylist()
+    [False, True, False, False]
+    """
+    short = pc.and_(pc.equal(finish_reasons, "length"), pc.less(tokens, pa.array(limits)))
+    return pc.fill_null(short, False)
+
+
 GRADES = pa.schema(
     [
         *_KEY_FIELDS,
@@ -70,6 +88,7 @@ GRADES = pa.schema(
         ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable or timeout
         ("layer", pa.string()),  # what decided it, see verifiers.Grade
         ("reason", pa.string()),  # why, in a few words
+        CONTINUED,
     ]
 )
 
@@ -104,6 +123,7 @@ VERDICTS = pa.schema(
         ("tokens", pa.int32()),  # of the verifier's prompt
         ("cut", pa.bool_()),  # the middle of the response was left out
         ("judged", pa.string()),  # hash of what was judged: a verdict on another text is owed
+        CONTINUED,
     ]
 )
 

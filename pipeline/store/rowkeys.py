@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.store import shards
-from pipeline.store.columns import ATTEMPTS, GRADES, KEY, MEANS, VERDICTS
+from pipeline.store.columns import ATTEMPTS, CONTINUED, GRADES, KEY, MEANS, VERDICTS
 from pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
@@ -99,17 +99,39 @@ def streamed(
     """The key and some columns of a table of attempts, in memory.
 
     `table` is one of `TABLES`, and `damage` gets what could not be read; without it a warning says
-    so, and what to run.
+    so, and what to run. Grades and verdicts of what was there of an attempt before it was continued
+    are left out.
     """
     (columns, verb), names = TABLES[table], [*KEY, *names]
     unreadable = shards.Damage() if damage is None else damage
-    batches = shards.batches(run.path / table, columns, names, unreadable)
+    keep = _keep(run) if CONTINUED in columns and columns is not ATTEMPTS else None
+    batches = shards.batches(run.path / table, columns, names, unreadable, keep=keep)
     rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
     if damage is None and unreadable.lines:
         warn(
             f"{run.path}: {table}: {unreadable}; they do not count; run `{verb}` to make them again"
         )
     return rows.combine_chunks()
+
+
+def _keep(run: Run) -> shards.Keep | None:
+    """Which rows of another table are of what attempts are now; None: all of them."""
+    if not any(shards.place(shards.stem(path))[0] for path in shards.files(run.attempts)):
+        return None
+    attempts, keys = keyed(run, "attempts", [CONTINUED.name], shards.Damage())
+    ids, order, now = question_ids(run), np.argsort(keys), continued_from(attempts)
+
+    def keep(batch: Any) -> pa.Array:
+        at = rows_of(encode(batch, ids), keys, order)
+        return pa.array((at < 0) | (now[at] == continued_from(batch)))
+
+    return keep
+
+
+def continued_from(rows: Any) -> Ints:
+    """How much of each attempt was there when it was continued, -1 where it was not."""
+    positions: Ints = rows[CONTINUED.name].fill_null(-1).to_numpy().astype(np.int64)
+    return positions
 
 
 def responses(run: Run, keys: Ints, damage: shards.Damage) -> Iterator[tuple[int, str]]:

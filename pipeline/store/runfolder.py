@@ -17,7 +17,7 @@ from pipeline.base.errors import DamagedData, UserError
 from pipeline.config.compose import dump, load_folder
 from pipeline.config.settings import RunConfig
 from pipeline.store import shards
-from pipeline.store.columns import ATTEMPTS, QUESTIONS
+from pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 
 # Of the model's settings those that change what is sampled or stored; prompts are hashed.
 _MODEL_KEYS = (
@@ -29,6 +29,8 @@ _MODEL_KEYS = (
     "skip_special_tokens",
     "chat_template_kwargs",
 )
+_CAP = "sampling.max_tokens"
+RAISED = "raised"  # in the manifest: every time that the cap was, a list
 
 
 @dataclass(frozen=True)
@@ -115,18 +117,21 @@ def read_manifest(run: Run) -> dict[str, Any]:
     return manifest
 
 
-def check_same(run: Run, identity: dict[str, Any]) -> None:
+def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> None:
     """Refuse to mix: compare what is asked with what the folder holds.
 
     `identity` holds settings and, under "questions" and "prompts", a hash per question id. Only
     the keys that both sides have in common are compared, except that a question which the folder
-    holds must still be there.
+    holds must still be there, and that with `raising` more tokens may be asked for (`raised`).
 
     Raises UserError: naming the differences.
     """
-    there = read_manifest(run).get("identity", {})
+    manifest = read_manifest(run)
+    there = manifest.get("identity", {})
     if there.get("sampling.seed") is not None:
         there.setdefault("sampling.seeds", "shared")  # all were, before there was a choice
+    if raising and raised(run, identity):
+        there[_CAP] = identity[_CAP]
     differences = [
         f"{key} is {there[key]!r} there and {identity[key]!r} here"
         for key in sorted({*there, *identity} - {"questions", "prompts"})
@@ -143,7 +148,28 @@ def check_same(run: Run, identity: dict[str, Any]) -> None:
         raise UserError(
             f"{run.path} was made with other settings: {'; '.join(differences[:6])}. Give this run"
             " a folder of its own (tag=NAME or run_dir=DIR), or use the settings it was made with"
+            + _of_caps(manifest, there.get(_CAP), identity.get(_CAP))
         )
+
+
+def _of_caps(manifest: dict[str, Any], there: int | None, here: int | None) -> str:
+    """What else can be done where the differences are, among others, those of the cap."""
+    if there is None or here is None or there == here:
+        return ""
+    if here < there:
+        return f". {_CAP} is never lowered in a folder"
+    if "imported" in manifest:
+        return ". Imported attempts are not continued: how they were sampled is not known"
+    return f". To raise {_CAP}, `run` (or `prepare`) with it: truncated attempts then go on"
+
+
+def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
+    """The cap that a folder was made with and a higher one that is asked for now, if it is one."""
+    manifest = read_manifest(run)
+    before, now = manifest.get("identity", {}).get(_CAP), identity.get(_CAP)
+    if "imported" in manifest or before is None or now is None or now <= before:
+        return None
+    return before, now
 
 
 def forget_grades(run: Run) -> None:
@@ -186,7 +212,35 @@ def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]
     """
     unreadable = shards.Damage() if damage is None else damage
     done = shards.keys(run.attempts, ATTEMPTS, unreadable, verify=True)
+    done -= continuing(run).keys()
     return [key for key in run.keys if key not in done]
+
+
+def continuing(run: Run) -> dict[tuple[str, int], int]:
+    """The attempts that a raised cap lets go on, in the order of `keys`: their tokens so far."""
+    return cut_short(run, run.questions) if RAISED in read_manifest(run) else {}
+
+
+def ending(run: Run) -> str:
+    """Of the names of new files of attempts: which cap they are under, where it was raised."""
+    return f"-upto{run.cfg.sampling.max_tokens}" if RAISED in read_manifest(run) else ""
+
+
+def cut_short(run: Run, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
+    """The attempts that were cut at fewer tokens than their questions, `rows`, allow: their tokens.
+
+    In the order of the run's keys.
+    """
+    limits = {row["question_id"]: row["max_tokens"] for row in rows}
+    found: dict[tuple[str, int], int] = {}
+    names = [*KEY, "finish_reason", "completion_tokens"]
+    for batch in shards.batches(run.attempts, ATTEMPTS, names, shards.Damage()):
+        ids, trials, reasons, tokens = batch.columns
+        short = below([limits.get(name, 0) for name in ids.to_pylist()], reasons, tokens)
+        columns = (column.filter(short).to_pylist() for column in (ids, trials, tokens))
+        found |= {(name, trial): n for name, trial, n in zip(*columns, strict=True)}
+    keys = ((name, trial) for trial in range(run.cfg.sampling.trials) for name in limits)
+    return {key: found[key] for key in keys if key in found}
 
 
 def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:

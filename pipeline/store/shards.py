@@ -2,22 +2,26 @@
 
 Writers never share a file. A part appears by atomic rename and never changes afterwards; a
 journal is sealed into a part of the same stem. If a crash leaves both, or two workers made the
-same attempt, readers keep the first in the order of file names, so every key occurs once.
+same attempt, readers keep the first in the order of file names, so every key occurs once. Files
+of a raised `sampling.max_tokens` say so in their names (-upto65536) and come before all others, the
+highest first: so an attempt that was continued is read, and not what was there of it before.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.base import atomic, journal
 from pipeline.base.errors import one_line
 from pipeline.store import workernames
-from pipeline.store.columns import KEY
+from pipeline.store.columns import CONTINUED, KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
@@ -25,6 +29,10 @@ HIDDEN, DAMAGED = "_", ".damaged"
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason"}  # values, often
 _TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
 SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
+_UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
+# Of a batch with the columns `_MARKS`, which rows are wanted: bool of the same length.
+Keep = Callable[[pa.RecordBatch | pa.Table], Any]
+_MARKS = [*KEY, CONTINUED.name]
 
 
 @dataclass
@@ -115,13 +123,15 @@ def batches(
     damage: Damage,
     verify: bool = False,
     of: str | None = None,
+    keep: Keep | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
     What cannot be read is left out and added to `damage`. Safe while other processes write: a
     journal that is sealed meanwhile is read from its part. With `verify` the other columns are
     read and checked, too, of every part that has changed since that was last done; with `of` only
-    what that worker wrote is read.
+    what that worker wrote is read; with `keep` only those rows count, and groups without any of
+    them are passed over.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -133,8 +143,8 @@ def batches(
             if of is not None and workernames.worker_of(path) != of:
                 continue
             try:
-                reader = _verified if verify else read
-                for batch in reader(path, columns, needed, damage):
+                args = path, columns, needed, damage
+                for batch in _verified(*args) if verify else read(*args, keep):
                     kept = _new_rows(batch, seen)
                     if kept.num_rows:
                         yield kept.select(names)
@@ -154,7 +164,12 @@ def keys(
     return readable
 
 
-def _keys(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+def among(wanted: Container[tuple[str, int]]) -> Keep:
+    """Of a batch the rows whose key is among these, for `keep` of `batches`."""
+    return lambda batch: pa.array([key in wanted for key in _keys(batch)], pa.bool_())
+
+
+def _keys(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
     return zip(*(batch[name].to_pylist() for name in KEY), strict=True)
 
 
@@ -223,23 +238,37 @@ def _set_aside(path: Path) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    """Parts and journals in name order; of a part and a journal of one stem, only the part."""
+    """Parts and journals in reading order; of a part and a journal of one stem, only the part."""
     by_stem: dict[str, Path] = {}
     for path in (*folder.glob("*.journal"), *folder.glob("*.parquet")):  # the part wins
         if not path.name.startswith("."):
             by_stem[stem(path)] = path
-    return [by_stem[name] for name in sorted(by_stem)]
+    return [by_stem[name] for name in sorted(by_stem, key=place)]
+
+
+def place(stem: str) -> tuple[int, str]:
+    """A sort key: where a part or journal comes in the order in which the first row counts.
+
+    >>> sorted(["w1-00000", "w2-00000-upto64", "w3-00000-upto128-sound"], key=place)
+    ['w3-00000-upto128-sound', 'w2-00000-upto64', 'w1-00000']
+    """
+    limit = _UPTO.search(stem)
+    return -int(limit[1]) if limit else 0, stem
 
 
 def read(
-    path: Path, columns: pa.Schema, names: list[str], damage: Damage
+    path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Stream columns of one part or journal; what cannot be read is added to `damage`."""
+    """Stream columns of one part or journal; what cannot be read is added to `damage`.
+
+    For `keep` see `batches`.
+    """
     if path.suffix == ".journal":
         sound, lines = journal.read(path, columns)
         for line in lines:
             damage.add(path, line)
-        yield from (batch.select(names) for batch in sound)
+        for batch in sound:
+            yield (batch if keep is None else batch.filter(keep(batch))).select(names)
         return
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
@@ -247,17 +276,35 @@ def read(
         _raise_unless_damage(error)
         damage.add(path, f"{path.name}: unreadable ({one_line(error)})")
         return
-    kept = pa.schema([columns.field(name) for name in names])
     with file:
         for group in range(file.num_row_groups):
             try:
-                table = file.read_row_group(group, columns=names).cast(kept)
+                wanted = keep and keep(_group(file, group, columns, _MARKS))
+                if wanted is not None and not pc.any(wanted).as_py():
+                    continue
+                table = _group(file, group, columns, names)
+                table = table if wanted is None else table.filter(wanted)
             except (pa.ArrowException, OSError, KeyError, ValueError) as error:
                 _raise_unless_damage(error)
                 rows = file.metadata.row_group(group).num_rows
                 damage.add(path, f"{path.name}: {rows} damaged rows ({one_line(error)})")
                 continue
             yield from table.combine_chunks().to_batches()
+
+
+def whole(path: Path, columns: pa.Schema) -> pa.Table:
+    """All of a part. Raises ArrowException, OSError, KeyError, ValueError: it is damaged."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        groups = range(file.num_row_groups)
+        return pa.concat_tables(_group(file, i, columns, columns.names) for i in groups)
+
+
+def _group(file: pq.ParquetFile, group: int, columns: pa.Schema, names: list[str]) -> pa.Table:
+    """Columns of a group of rows; a part that is older than the last column has null there."""
+    table = file.read_row_group(group, columns=names)
+    if CONTINUED.name in names and len(file.schema_arrow) == len(columns) - 1:
+        table = table.append_column(CONTINUED, pa.nulls(table.num_rows, CONTINUED.type))
+    return table.select(names).cast(pa.schema([columns.field(name) for name in names]))
 
 
 def _raise_unless_damage(error: BaseException) -> None:

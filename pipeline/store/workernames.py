@@ -6,6 +6,8 @@ import socket
 import time
 from pathlib import Path
 
+ENDINGS = r"(-[a-z]+\d*)*"  # what may follow a worker's name and a number, see `shards`
+
 
 def worker_id() -> str:
     """A name for this process that no other process on any node has: start time, node, pid."""
@@ -24,6 +26,8 @@ def worker_of(path: Path) -> str:
     '0000000000000007-gpu-01-12345'
     >>> worker_of(Path(".0000000000000007-n1-42-00003-taken.parquet.0a1b.tmp"))
     '0000000000000007-n1-42'
+    >>> worker_of(Path("0000000000000007-n1-42-00003-upto65536-sound.parquet"))
+    '0000000000000007-n1-42'
     """
-    named = re.match(r"[_.]?(\d{16}-.+-\d+)-\d{5}(-[a-z]+)*\.[a-z]", path.name)
+    named = re.match(rf"[_.]?(\d{{16}}-.+-\d+)-\d{{5}}{ENDINGS}\.[a-z]", path.name)
     return named[1] if named else ""

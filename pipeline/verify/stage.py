@@ -16,7 +16,7 @@ from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.store import lease, records, runfolder, shards, workernames
-from pipeline.store.columns import VERDICTS
+from pipeline.store.columns import CONTINUED, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import quality, store, survey
@@ -145,6 +145,7 @@ def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:
         "tokens": work.tokens[slots],
         "cut": work.cut[slots],
         "judged": work.digests[slots].astype(str),
+        CONTINUED.name: pa.array(work.continued[rows], mask=work.continued[rows] < 0),
     }
     return pa.table(columns, schema=VERDICTS)
 

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.base import atomic
 from pipeline.base.console import note
@@ -195,8 +194,7 @@ def rewrite(run: Run, change: Callable[[pa.Table], pa.Table]) -> int:
     """Replace every part by what `change` makes of it; returns the rows that are left."""
     rows = 0
     for path in sorted(folder(run).glob("*.parquet")):
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = change(file.read().cast(VERDICTS))
+        table = change(shards.whole(path, VERDICTS))
         rows += table.num_rows
         if table.num_rows:
             shards.write_part(path, table.cast(VERDICTS))

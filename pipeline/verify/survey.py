@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.store import rowkeys, shards
-from pipeline.store.columns import KEY, VERDICTS
+from pipeline.store.columns import CONTINUED, KEY, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
@@ -24,7 +24,8 @@ from verifiers.judge.labels import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
 _BATCHES = 4  # for each replica at least: the last ones to be busy are so for a short time
-_NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), "tokens", "cut", "judged"]
+_STORED = ["tokens", "cut", "judged", CONTINUED.name]
+_NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), *_STORED]
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Survey:
 
     ids: pa.Array  # of the questions; keys count in it
     keys: Ints  # (n,) see rowkeys.encode
+    continued: Ints  # (n,) see rowkeys.continued_from
     slots: Ints  # (n,) which text: identical attempts are judged once
     answers: pa.Array  # (n,) extracted, null without one or where the prompt does not ask for it
     truth: npt.NDArray[np.int8]  # (n,) see store.true_labels
@@ -55,8 +57,9 @@ def survey(run: Run, with_answer: bool) -> Survey:
     Raises:
         UserError: without attempts, or when the prompt restates answers and some are not graded.
     """
-    _, keys = rowkeys.keyed(run, "attempts", [], shards.Damage())
-    keys.sort()
+    attempts, keys = rowkeys.keyed(run, "attempts", [CONTINUED.name], shards.Damage())
+    order = np.argsort(keys)
+    keys, continued = keys[order], rowkeys.continued_from(attempts)[order]
     grades = rowkeys.aligned(run, "grades", ["answer", "outcome"], keys)
     if with_answer and (ungraded := grades["outcome"].null_count):
         raise UserError(
@@ -72,6 +75,7 @@ def survey(run: Run, with_answer: bool) -> Survey:
     work = Survey(
         ids=rowkeys.question_ids(run),
         keys=keys[readable],
+        continued=continued[readable],
         slots=slots,
         answers=answers.filter(pa.array(readable)),
         truth=store.true_labels(grades["outcome"])[readable],
@@ -147,7 +151,8 @@ def _add_stored(run: Run, work: Survey) -> None:
         work.cut[at] = verdicts["cut"].to_numpy(zero_copy_only=False)
         keys = rowkeys.encode(batch, work.ids)
         rows = rowkeys.rows_of(keys, work.keys, order)
-        same_text = known & (work.slots[rows] == slots)
+        same_state = work.continued[rows] == rowkeys.continued_from(batch)
+        same_text = known & (work.slots[rows] == slots) & same_state
         work.done[rows[(rows >= 0) & same_text]] = True
         stale.append(keys[(rows >= 0) & ~same_text])
     if damage.lines:

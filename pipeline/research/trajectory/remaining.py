@@ -7,8 +7,8 @@ from pipeline.grade import known as graders
 from pipeline.prepare.questions import Question
 from pipeline.research.trajectory import windows
 from pipeline.research.trajectory.plan import Evaluation, Window
-from pipeline.store import runfolder, shards
-from pipeline.store.columns import ATTEMPTS, GRADES
+from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
 
 
@@ -49,7 +49,9 @@ def of(
         identity["model.weights"] = weights
     runfolder.check_same(run, identity)
     attempts = keys & shards.keys(run.attempts, ATTEMPTS, shards.Damage())
-    grades = keys & shards.keys(run.grades, GRADES, shards.Damage())
+    attempts -= runfolder.continuing(run).keys()
+    graded = rowkeys.streamed(run, "grades", [], shards.Damage())
+    grades = keys.intersection(zip(*(graded[name].to_pylist() for name in KEY), strict=True))
     if runfolder.read_json(run.grades / "_grader.json") != grader(run):
         grades.clear()
     unprepared = [q for q in questions if q.id not in made_with.get("questions", {})]

@@ -1,0 +1,80 @@
+"""Attempts that a raised cap lets go on: what is there of them, and what they are in the end."""
+
+from dataclasses import replace
+from typing import Any
+
+from pipeline.base.errors import UserError
+from pipeline.config.seeds import continued_seed
+from pipeline.engines import Completion, Request
+from pipeline.prepare import raising
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import ATTEMPTS, KEY, below
+from pipeline.store.runfolder import Run
+
+_AT_ONCE = 64  # attempts whose tokens are read together, and kept until others are read
+_READ = ["finish_reason", "completion_tokens", "token_ids", "logprobs", "seed"]
+_READ += ["started", "first_token", "finished"]
+
+Rows = dict[tuple[str, int], dict[str, Any]]  # of attempts, by key
+
+
+class Continued:
+    """The attempts that a run continues; what is there of them is read when they are asked for."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.cut = list(runfolder.continuing(run))
+        self._places = {key: place for place, key in enumerate(self.cut)}
+        self._read: Rows = {}
+
+    def __call__(self, request: Request) -> Request:
+        """The request for what an attempt lacks: as it is, where nothing is there to go on from."""
+        key = request.question_id, request.trial
+        if key not in self._places:
+            return request
+        if key not in self._read:
+            place = self._places[key]
+            self._read = stored(self.run, set(self.cut[place : place + _AT_ONCE]))
+        begun = self._read.pop(key, None)
+        if begun is None:  # lost since with a damaged part: owed as any that is not there
+            return request
+        n = len(begun["token_ids"])
+        seed = continued_seed(begun["seed"], n)
+        return replace(request, begun=begun, max_tokens=request.max_tokens - n, seed=seed)
+
+
+def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
+    """What is there of these attempts, where they are cut short of what their questions allow.
+
+    Raises UserError: token ids are not stored.
+    """
+    questions, found = {row["question_id"]: row for row in run.questions}, {}
+    for batch in shards.batches(
+        run.attempts, ATTEMPTS, [*KEY, *_READ], shards.Damage(), keep=shards.among(keys)
+    ):
+        asked = [questions[question_id] for question_id in batch[KEY[0]].to_pylist()]
+        limits = [question["max_tokens"] for question in asked]
+        short = below(limits, batch["finish_reason"], batch["completion_tokens"])
+        for row in batch.filter(short).to_pylist():
+            if None in (row["token_ids"], questions[row["question_id"]]["prompt_token_ids"]):
+                raise UserError(raising.refusal(run, raising.NO_TOKENS))
+            found[row["question_id"], row["trial"]] = row
+    return found
+
+
+def whole(completion: Completion) -> Completion:
+    """A continued attempt as if it had been made in one go; its times without the pause."""
+    request, begun = completion.request, completion.request.begun
+    assert begun is not None and completion.token_ids is not None
+    logprobs = None
+    if begun["logprobs"] is not None and completion.logprobs is not None:
+        logprobs = begun["logprobs"] + completion.logprobs
+    paused = completion.started - begun["finished"]
+    return replace(
+        completion,
+        request=replace(request, seed=begun["seed"], begun=None),
+        token_ids=request.so_far(completion.token_ids),
+        logprobs=logprobs,
+        started=begun["started"] + paused,
+        first_token=None if begun["first_token"] is None else begun["first_token"] + paused,
+    )
