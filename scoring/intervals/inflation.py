@@ -11,7 +11,7 @@ from scipy.special import gammainc, gammaincc, gammaincinv
 
 from scoring.numerics.arrays import with_masks
 from scoring.numerics.checks import check_confidence
-from scoring.numerics.inputs import Counts, Outcomes, Weights, check_weights, weighted_counts
+from scoring.numerics.inputs import Counts, Outcomes, outcome_counts
 from scoring.numerics.results import result
 
 INFLATION_LEVEL = 0.01
@@ -28,9 +28,7 @@ class Inflation(NamedTuple):
     p: Any  # two-sided, that independent attempts come so far from 1
 
 
-def inflation(
-    R: Outcomes, other: Outcomes | None = None, w: Weights = None, confidence: float = 0.95
-) -> Inflation:
+def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.95) -> Inflation:
     """The variance of the average of a trial over what independent attempts would give it.
 
     Of a matrix (..., M, N) with y_t the mean over questions of trial t and s_a^2 the variance of
@@ -48,8 +46,8 @@ def inflation(
     many degrees of freedom, chi-square over 2 / that variance.
 
     Only trials count that every question has. Where fewer than two do, or nothing varies, nothing
-    is known: 1, from 0 to infinity, p 1. Counts have no trials and are a ValueError, as what
-    :func:`scoring.avg` refuses. Source: Pitman (1937) for tests by permutation; Kish (1965) for the
+    is known: 1, from 0 to infinity, p 1. Counts have no trials and are a ValueError, as outcomes
+    other than 0 and 1. Source: Pitman (1937) for tests by permutation; Kish (1965) for the
     ratio, his design effect.
 
     >>> rng = np.random.default_rng(0)
@@ -61,7 +59,7 @@ def inflation(
     (2.73, 1.11)
     """
     tail = (1 - check_confidence(confidence)) / 2
-    sides = [_weighted(of, w) for of in (R, other) if of is not None]
+    sides = [_numbers(of) for of in (R, other) if of is not None]
     if len({side.shape for side in sides}) > 1:
         raise ValueError(f"R has shape {sides[0].shape} and other {sides[1].shape}: pass one shape")
     x = np.ma.concatenate([sides[0], *(-side for side in sides[1:])], axis=-2)  # type: ignore[no-untyped-call]
@@ -85,13 +83,10 @@ def inflation(
     return Inflation(*map(result, found))
 
 
-def _weighted(R: Outcomes, w: Weights) -> Any:
-    """The weights of outcomes, from 0 to 1, (..., M, N); masked where they are missing."""
+def _numbers(R: Outcomes) -> Any:
+    """Outcomes as numbers (..., M, N), masked where they are missing."""
     if isinstance(R, Counts):
         raise ValueError("Counts do not say which trial an outcome is of: pass outcomes")
-    weighted_counts(R, w)  # checks both
-    weights, data = check_weights(w), with_masks(R)
-    scaled = (weights - weights.min()) / (np.ptp(weights) or 1.0)
-    data = data[None, :] if data.ndim == 1 else data
-    missing = np.ma.getmaskarray(data)  # type: ignore[no-untyped-call]
-    return np.ma.array(scaled[np.where(missing, 0, data.data).astype(int)], mask=missing)  # type: ignore[no-untyped-call]
+    outcome_counts(R, 2, remedy="inflation takes outcomes 1 (correct) and 0 (not)")  # checks them
+    data = with_masks(R)
+    return (data[None, :] if data.ndim == 1 else data).astype(float)
