@@ -1,6 +1,7 @@
 """settle: what is decided from complete runs, and what is on record of it."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ from helpers import run_of
 
 from pipeline.base.errors import UserError
 from pipeline.cli import main
+from pipeline.cohorts import cohort
 from pipeline.config import settle
+from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.settle import SettleConfig
 from pipeline.display import table
-from pipeline.settle import looks, plan, tables
+from pipeline.report import races
+from pipeline.settle import live, looks, plan, tables
 from pipeline.settle.data import Outcomes
+from pipeline.settle.forecast import forecast
 from pipeline.settle.looks import Course
-from pipeline.settle.plan import RECORD, Goal, Plan, record_of
+from pipeline.settle.plan import RECORD, Contender, Goal, Plan, record_of
 from pipeline.settle.race import states
 from pipeline.store import runfolder
 from scoring.sequential import Race, Target
@@ -173,3 +178,93 @@ def test_a_record_says_all_that_was_seen(tmp_path: Path, until: str, method: str
     (tmp_path / RECORD).unlink()
     with pytest.raises(UserError, match="holds no plan"):
         looks.load(tmp_path)
+
+
+def begun(root: Path, until: str, accuracies: tuple[float, ...], trials: int) -> Path:
+    """The folder of a race whose looks up to so many trials are on record, and its runs."""
+    names, outcomes = [*"abcde"[: len(accuracies)]], coins(*accuracies)
+    goal = Goal(SettleConfig(until=until), names, TRIALS, block=8)
+    seen = [state for state in states(outcomes, goal) if state.trials <= trials]
+    contenders = []
+    for k, name in enumerate(names):
+        made = int(seen[-1].spent[k]) if seen else 0
+        lines = {
+            f"q{q:02d}": "".join(map(str, line[:made])) + "." * (TRIALS - made)
+            for q, line in enumerate(outcomes[k])
+        }
+        contenders.append(Contender(name, [run_of(root, name, lines)], []))
+    folder = root / "sums" / "_settle" / until.replace(":", "-")
+    planned = Plan(goal, contenders, folder, [])
+    live.begin(planned)
+    assert len(live.look(planned)[0].states) == len(seen)
+    return folder
+
+
+def test_status_shows_a_race_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = begun(tmp_path, "best", (0.7, 0.6, 0.1), trials=8)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert main.main(["status", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "look 1, 8 trials: not settled: a and b are open" in shown
+    assert "of 2,400 attempts (20.0%)" in shown and "forecast" in shown
+    assert "c: 0." in shown and "out at 8 trials" in shown and "% there" in shown
+    assert "a: 160/800 done" in shown and "3 runs: 480/2400 done" in shown
+    assert main.main(["status", str(folder), "--json"]) == 0
+    race, *runs = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (race["settled"], race["trials"], len(runs)) == (False, 8, 3)
+    assert race["left"]["trials"]["c"] == 8 < race["left"]["trials"]["a"]
+    assert race["models"][1]["log_e"] > -5 and race["log_needed"] > 3
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert main.main(["status", str(folder), "model=a"]) == 2
+    assert "one folder of `settle`" in capsys.readouterr().err
+
+
+def test_watching_ends_with_the_race(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = begun(tmp_path, "top:1", (0.9, 0.2), trials=TRIALS)  # its runs owe the other trials
+    assert main.main(["status", str(folder), "--watch"]) == 0
+    assert "settled: a is the best" in capsys.readouterr().out
+    (folder / looks.FILE).unlink()
+    assert main.main(["status", str(folder)]) == 0
+    assert "the first look is after 8 trials" in capsys.readouterr().out
+
+
+def test_a_forecast_draws_evidence_on(tmp_path: Path) -> None:
+    goal = Goal(SettleConfig(), ["a", "b", "c"], 80, block=8)
+    [first, *_] = states(coins(0.9, 0.8, 0.7, trials=80), goal)
+
+    def at(look: int, b: float, c: float) -> Any:
+        known = first.known._replace(log_out=np.array([-9.0, b, c]), open=np.full(3, True))
+        known = known._replace(groups=[[0, 1, 2]], settled=False, log_needed=4.0)
+        return first._replace(look=look, trials=8 * look, spent=np.full(3, 8 * look), known=known)
+
+    tokens = np.array([[80, 160, 240], [160, 320, 480]])
+    seen = Course(goal, [at(1, 0.5, 1.0), at(2, 1.0, 3.0)], tokens, QUESTIONS)
+    # b needs 3 more at 0.5 in 8 trials, to 64; c needs 1 at 2 in 8 trials; a waits for b.
+    found = forecast(seen)
+    assert found is not None and found.settles
+    assert found.trials.tolist() == [64, 64, 24]
+    assert found.tokens == 48 * 10 + 48 * 20 + 8 * 30
+    stuck = forecast(seen._replace(states=[at(1, 0.5, 1.0), at(2, 0.4, 3.0)]))
+    assert stuck is not None and not stuck.settles and stuck.trials.tolist() == [80, 80, 24]
+
+
+def test_the_report_has_a_tab_for_each_race_of_its_models(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "order", (0.9, 0.2), trials=TRIALS)
+    for name, marks in (("damaged", "{}"), ("of-others", '"a"')):
+        shutil.copytree(folder, folder.parent / name)
+        record = folder.parent / name / RECORD
+        record.write_text(marks if marks == "{}" else record.read_text().replace('"a"', '"x"'))
+    looked = (folder.parent / "of-others" / looks.FILE).read_text().replace('"a"', '"x"')
+    (folder.parent / "of-others" / looks.FILE).write_text(looked)
+    notices: list[str] = []
+    cohorts = cohort.load(AnalysisConfig(folders=plan.of_folders([str(tmp_path / "sums")])))
+    [page] = races.panels(cohorts, notices)
+    assert (page["title"], page["counts"]) == ("settle order", None)
+    board, left = page["tables"]
+    assert board["title"] == "In which order are they? 95 % sure"
+    assert "settled, from the best: a > b" in board["notes"][0]
+    assert [row[0]["text"] for row in left["rows"]] == ["a, b"]
+    assert "<svg" in page["figures"][0]["svg"]
+    assert len(notices) == 1 and "damaged" in notices[0]

@@ -78,13 +78,21 @@ def _refuse_owed(run: Run) -> None:
 
 
 def status(settings: list[str], watch: bool, every: float | None, json: bool) -> None:
-    """Where runs stand: those in folders, or every combination of settings."""
+    """Where runs stand: those in folders, of a race, or every combination of settings."""
+    from pipeline.settle import plan
     from pipeline.status import page
     from pipeline.status import watch as runs
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
     folders = [Path(setting).expanduser() for setting in settings if "=" not in setting]
+    if any((folder / plan.RECORD).is_file() for folder in folders):
+        if len(settings) > 1:
+            raise UserError(f"{' '.join(settings)}: name one folder of `settle`, without settings")
+        from pipeline.settle import watch as races
+
+        races.status(folders[0], watch, every, json)
+        return
     sources: list[Path | RunConfig] = [*folders]
     if not folders or len(folders) < len(settings) or not all(map(Path.is_dir, folders)):
         sources = [configured(combination) for combination in sweep.expand(settings)]

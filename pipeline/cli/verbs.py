@@ -128,6 +128,8 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   python -m pipeline status RUN_FOLDER
   python -m pipeline status runs/aime25
   python -m pipeline status runs --watch
+  python -m pipeline status runs/aime25/_settle/best --watch
+      a race of `settle`: its leaderboard, what is open and what is left, above its runs
   python -m pipeline status runs --json
       for programs: a JSON object a run""",
     ),

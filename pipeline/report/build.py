@@ -25,7 +25,7 @@ from pipeline.cohorts import leaderboard
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.compare import rankings
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.report import attempts, categories, data, figures, texts
+from pipeline.report import attempts, categories, data, figures, races, texts
 from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown
 
@@ -62,7 +62,8 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     try:
         with Meter("report", sum(len(cohort.members) for cohort in cohorts)) as meter:
             panels = [_panel(c, cfg, side / str(i), meter) for i, c in enumerate(cohorts)]
-        atomic.write_text(out / "index.html", _page(cohorts, cfg, panels, stamp))
+        page = _page(cohorts, cfg, panels, stamp, [*races.panels(cohorts, panels[0]["notices"])])
+        atomic.write_text(out / "index.html", page)
     except OSError:
         shutil.rmtree(side, ignore_errors=True)
         raise
@@ -88,6 +89,7 @@ def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Pan
     tables = data.tables(cohort, cfg, labelled if labels else None)
     return {
         "title": cohort.dataset,
+        "name": cohort.dataset,
         "notices": notices,
         "counts": data.counts(cohort) | {"models": models},
         "tables": [data.table(table) for table in tables],
@@ -122,7 +124,13 @@ def _member(
     return index, reason
 
 
-def _page(cohorts: list[Cohort], cfg: AnalysisConfig, panels: list[Panel], stamp: str) -> str:
+def _page(
+    cohorts: list[Cohort],
+    cfg: AnalysisConfig,
+    panels: list[Panel],
+    stamp: str,
+    settled: list[Panel],
+) -> str:
     counts = [panel["counts"] for panel in panels]
     if len(cohorts) > 1:
         panels = [_pooled(cohorts, cfg), *panels]
@@ -141,7 +149,7 @@ def _page(cohorts: list[Cohort], cfg: AnalysisConfig, panels: list[Panel], stamp
         headline=cfg.report.title or headline,
         summary=data.summary(cohorts),
         footer=time.strftime("Made %Y-%m-%d %H:%M by bayes-at-n."),
-        panels=panels,
+        panels=[*panels, *settled],
         readable=readable,
         policy=_policy(css, js),
         css=Markup(css),
@@ -154,7 +162,7 @@ def _page(cohorts: list[Cohort], cfg: AnalysisConfig, panels: list[Panel], stamp
 def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
     """The tab of all data sets together; a notice where no model is in all of them."""
     notices = [f"{c.dataset}: {line}" for c in cohorts for line in (*c.differences, *c.warnings)]
-    panel: Panel = {"title": "All data sets", "notices": notices, "counts": None}
+    panel: Panel = {"title": "All data sets", "name": "=all", "notices": notices, "counts": None}
     try:
         together = cohorts_of.pooled(cohorts)
         board = leaderboard.leaderboard(together, cfg)

@@ -66,7 +66,8 @@ def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
     ]
     texts = {column.key for column in columns if _is_text(column, source.rows)}
     titles = {column.key: f"{column.group} {column.title}".strip() for column in columns}
-    bars = _bars(source.rows) if {"mu", "low", "high"} <= titles.keys() else {}
+    keys = ("low", sorted_by, "high")
+    bars = _bars(source.rows, keys) if titles.keys() >= {*keys} else {}
     order = [float(row[sorted_by]) for row in source.rows if row.get(sorted_by) is not None]
     is_sorted = len(order) == len(source.rows) and order == sorted(order, reverse=True)
     return {
@@ -87,7 +88,7 @@ def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
                     "text": tabular.shown(column, row.get(column.key)),
                     "sort": _sort_key(row.get(column.key)),
                     "is_text": column.key in texts,
-                    "bar": bars.get(i) if column.key == "mu" else None,
+                    "bar": bars.get(i) if column.key == sorted_by else None,
                 }
                 for column in columns
             ]
@@ -114,9 +115,8 @@ def _sort_key(value: Any) -> str:
     return "" if tabular.plain(value) is None else str(value).replace("inf", "Infinity")
 
 
-def _bars(rows: Sequence[Any]) -> dict[int, list[float]]:
-    """Where low, mu and high of each row that has them lie, in percent of what all rows span."""
-    keys = ("low", "mu", "high")
+def _bars(rows: Sequence[Any], keys: Sequence[str]) -> dict[int, list[float]]:
+    """Where low, middle and high of each row that has them lie, in percent of what all span."""
     ends = {i: [row.get(key) for key in keys] for i, row in enumerate(rows)}
     ends = {i: numbers for i, numbers in ends.items() if None not in numbers}
     first = min((low for low, _, _ in ends.values()), default=0)

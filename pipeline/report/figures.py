@@ -40,7 +40,7 @@ def figures(
     """
     rows = [row for row in board.rows if row.get("mu") is not None]
     names, mu, low, high = ([row[key] for row in rows] for key in ("model", "mu", "low", "high"))
-    yield _figure(leaderboard.forest(names, mu, low, high), "Bayes@N with its interval.")
+    yield figure(leaderboard.forest(names, mu, low, high), "Bayes@N with its interval.")
     matrix = cohort.matrix()
     complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
     if len(cohort.names) > 1 and complete:
@@ -49,12 +49,12 @@ def figures(
     if np.isfinite([*correct, *wrong]).any():
         share = matrix.mean(axis=(1, 2))
         drawn = leaderboard.tokens_against_correctness(cohort.names, correct, wrong, share)
-        yield _figure(drawn, "Mean completion tokens of correct and of wrong attempts.")
+        yield figure(drawn, "Mean completion tokens of correct and of wrong attempts.")
     calibrated = quality.pooled([member.run for member in cohort.members])
     if calibrated is not None:
         drawn = calibration.reliability("", calibrated)
         many = f"{calibrated['attempts']:,} graded attempts"
-        yield _figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
+        yield figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
     yield from _rubrics(labelled, rubrics)
 
 
@@ -63,19 +63,19 @@ def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
     n, ranks, settled = trajectories(outcomes)
     end = f" They do not change from n = {settled} on." if settled else ""
     drawn = leaderboard.rank_trajectories(names, n, ranks, settled)
-    yield _figure(drawn, f"Ranks by Bayes@n after the first n trials.{end}")
+    yield figure(drawn, f"Ranks by Bayes@n after the first n trials.{end}")
     metrics = shared.showcase(len(n))
     stack = outcomes.astype(np.uint8)
     curves = convergence.tau_curve(stack, metrics, REPLICATES)
     drawn = convergence_plots.tau_curves(n, {c.label: c.tau for c in curves})
     many = f"{REPLICATES:,} bootstrap replicates"
     gold = "the ranking by Bayes@N of all trials"
-    yield _figure(drawn, f"Kendall's tau of rankings by n trials with {gold}; {many}.")
+    yield figure(drawn, f"Kendall's tau of rankings by n trials with {gold}; {many}.")
     at = convergence.convergence_at(stack, metrics, REPLICATES)
     masses = {c.label: c.pmf for c in at}
     drawn = convergence_plots.pmf(n, masses)
-    yield _figure(drawn, f"Trials from which on the ranking is {gold}; {many}.")
-    yield _figure(convergence_plots.cdf(n, masses), "The same, cumulated.")
+    yield figure(drawn, f"Trials from which on the ranking is {gold}; {many}.")
+    yield figure(convergence_plots.cdf(n, masses), "The same, cumulated.")
 
 
 def _rubrics(models: list[str], rubrics: Categories) -> Figures:
@@ -84,13 +84,13 @@ def _rubrics(models: list[str], rubrics: Categories) -> Figures:
     known = {name: places for name, places in ranks.items() if places is not None}
     if len(models) > 1 and len(known) > 1:
         drawn = leaderboard.rank_lines([*known], models, np.stack([*known.values()], axis=1))
-        yield _figure(drawn, "Ranks by the mean weight under each rubric.")
+        yield figure(drawn, "Ranks by the mean weight under each rubric.")
     for rubric, counts in counted:
         names = [f"{c.index} {c.name.replace('_', ' ')}" for c in rubric.categories]
         drawn = bars.category_shares(
             rubric.name, names, counts.sum(axis=1), rubric.weights, models, "model, from best"
         )
-        yield _figure(drawn, rubric.description, "Categories of every rubric")
+        yield figure(drawn, rubric.description, "Categories of every rubric")
 
 
 def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray[Any], int | None]:
@@ -112,5 +112,6 @@ def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray
     return list(range(1, trials + 1)), ranks, settled if settled < trials else None
 
 
-def _figure(drawn: Any, caption: str, group: str = "") -> dict[str, Any]:
+def figure(drawn: Any, caption: str, group: str = "") -> dict[str, Any]:
+    """A figure as the page takes it."""
     return {"svg": Markup(style.svg(drawn)), "caption": caption, "group": group}

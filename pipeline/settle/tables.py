@@ -61,11 +61,11 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
         Column("high", "high", format="{:.3f}", group=level): look.high[ranked],
         Column("trials", "trials", wide=True): state.spent[ranked],
         Column("tokens", "tokens", wide=not tokens.any()): [*map(count, tokens[ranked])],
-        Column("saved", "saved"): [f"{1 - state.spent[k] / goal.trials:.0%}" for k in ranked],
-        Column("state", "", align="left"): [_standing(state, goal, k) for k in ranked],
+        Column("saved", "saved", format="{:.0%}"): 1 - state.spent[ranked] / goal.trials,
+        Column("state", "outcome", align="left"): [_standing(state, goal, k) for k in ranked],
     }
     notes = [
-        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}; models with one # are not told apart",
+        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}; those of a group (#) are not told apart",
         f"saved: of {goal.trials} trials a question",
     ]
     if known is not None:
@@ -73,6 +73,22 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
         for i, key in ((0, "bayes"), (2, "bayes_low"), (3, "bayes_high")):
             columns[Column(key, f"Bayes@N {key[6:]}".strip(), wide=True)] = [one[i] for one in of]
     return of_columns(question(goal), columns, notes)
+
+
+def departures(seen: Course) -> Table:
+    """When each model left: the looks after which fewer were open."""
+    goal, states = seen.goal, seen.states
+    rows, before = [], np.ones(len(goal.names), bool)
+    for state, tokens in zip(states, seen.tokens, strict=True):
+        gone = [goal.names[k] for k in np.flatnonzero(before & ~state.known.open)]
+        if gone:
+            rows.append((", ".join(gone), state.look, state.trials, count(tokens.sum())))
+        before = state.known.open
+    heads = ("decided", "look", "trials", "tokens")
+    return of_columns(
+        "When each model left",
+        {Column(head, head): [row[i] for row in rows] for i, head in enumerate(heads)},
+    )
 
 
 def _standing(state: State, goal: Goal, model: int) -> str:
@@ -111,7 +127,7 @@ def verdict(state: State, goal: Goal) -> str:
     """What is decided, and what is not, in words."""
     look, names, asked = state.known, goal.names, goal.until
     if not look.settled:
-        used = ", all trials are used" if ended(state, goal) else f" after {state.trials} trials"
+        used = ", all trials are used" if ended(state, goal) else ""
         left = [names[k] for k in np.flatnonzero(look.open)]
         told = f"not settled{used}: {_listed(left, _NAMED)} {_are(left)} open"
         if asked.kind != "order" or len(look.groups) == 1:

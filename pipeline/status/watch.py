@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -29,14 +30,30 @@ _JOBS_S = 20.0  # between two questions to Slurm
 _MANY = 2000  # attempts whose answers take a while to read
 
 
+Sources = Sequence[Path | RunConfig] | Callable[[], Sequence[Path | RunConfig]]
+
+
+class Above(NamedTuple):
+    """What stands above the runs: what they are for."""
+
+    drawn: RenderableType
+    lines: list[str]  # the same where there is no terminal
+    record: dict[str, Any]  # and for programs
+    over: bool  # whether nothing will change any more, whatever the runs owe
+
+
+About = Callable[[Sequence[RunStanding]], Above]
+
+
 class Observer:
     """Reads any number of runs, each file of them once.
 
-    `sources`: run folders, folders of them in which others may appear, or settings of runs. Raises
-    UserError: a folder that is no run and holds none.
+    `sources`: run folders, folders of them in which others may appear, or settings of runs; or
+    what says at every look which they are. Raises UserError: a folder that is no run and holds
+    none.
     """
 
-    def __init__(self, sources: Sequence[Path | RunConfig]) -> None:
+    def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._runs()
         self._judges: Judges = {}
@@ -74,7 +91,7 @@ class Observer:
     def _runs(self) -> dict[Path, RunConfig | None]:
         """Run folders, and settings other than those of their config.yaml."""
         runs: dict[Path, RunConfig | None] = {}
-        for source in self._sources:
+        for source in self._sources() if callable(self._sources) else self._sources:
             if isinstance(source, RunConfig):
                 runs[Path(source.run_dir).expanduser()] = source
             else:
@@ -96,10 +113,10 @@ class Observer:
         return tally
 
 
-def show(sources: Sequence[Path | RunConfig], as_json_lines: bool = False) -> None:
+def show(sources: Sources, as_json_lines: bool = False, about: About | None = None) -> None:
     """Print the figures of several runs once, when every answer has been read.
 
-    Raises UserError: as `Observer`.
+    `about` says what stands above them. Raises UserError: as `Observer`.
     """
     observer = Observer(sources)
     standings = observer.look()
@@ -108,16 +125,22 @@ def show(sources: Sequence[Path | RunConfig], as_json_lines: bool = False) -> No
             note(f"reading the answers of {unread} attempts that are not graded yet ...")
         observer.read_texts(lambda: False)
         standings = observer.look()
+    above = about(standings) if about else None
     if results.is_terminal and not as_json_lines:
-        results.print(board.table(standings, results.width), soft_wrap=False)
+        results.print(_drawn(standings, above), soft_wrap=False)
     else:
-        _print_block(standings, as_json_lines)
+        _print_block(standings, as_json_lines, above)
 
 
 def watch(
-    sources: Sequence[Path | RunConfig], every: float = EVERY_S, as_json_lines: bool = False
+    sources: Sources,
+    every: float = EVERY_S,
+    as_json_lines: bool = False,
+    about: About | None = None,
 ) -> None:
     """Show runs until nothing is owed and nobody is alive, or until Ctrl-C.
+
+    With `about`, which says what stands above them, it is over when that is.
 
     Blocks of plain text come `every` so many seconds where there is no terminal; with
     `as_json_lines` they are a JSON object a run, terminal or not. For `sources` see `Observer`.
@@ -130,12 +153,14 @@ def watch(
         screen.update(Text("reading the runs ..."), refresh=drawn)
         while True:
             standings = observer.look()
+            above = about(standings) if about else None
             over = bool(standings) and all(s.over or s.fault for s in standings)
+            over = over if above is None else above.over
             if drawn:
-                screen.update(board.table(standings, *results.size), refresh=True)
+                screen.update(_drawn(standings, above, results.height), refresh=True)
             elif over or time.monotonic() - printed >= every:
                 printed = time.monotonic()
-                _print_block(standings, as_json_lines)
+                _print_block(standings, as_json_lines, above)
             if over:
                 return
             if observer.read_texts(_after(_TEXTS_S)):
@@ -148,8 +173,23 @@ def _after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > until
 
 
-def _print_block(standings: list[RunStanding], as_json_lines: bool) -> None:
+def _drawn(
+    standings: list[RunStanding], above: Above | None, height: int | None = None
+) -> RenderableType:
+    """The table of runs in what room is left below what stands above it."""
+    if above is None:
+        return board.table(standings, results.width, height)
+    if height is not None:
+        height -= len(results.render_lines(above.drawn))
+    return Group(above.drawn, board.table(standings, results.width, height) if standings else "")
+
+
+def _print_block(
+    standings: list[RunStanding], as_json_lines: bool, above: Above | None = None
+) -> None:
     lines = [json.dumps(as_json(s)) for s in standings] if as_json_lines else board.lines(standings)
+    if above is not None:
+        lines = [*([json.dumps(above.record)] if as_json_lines else above.lines), *lines]
     for line in lines:
         results.print(line, markup=False)
     results.file.flush()  # or a log stays empty for hours

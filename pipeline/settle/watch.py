@@ -1,0 +1,88 @@
+"""status of a race: its leaderboard and what is left, above the standings of its runs."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Group
+from rich.text import Text
+
+from pipeline.base.console import clock, count, results
+from pipeline.base.errors import UserError
+from pipeline.display import table as display
+from pipeline.settle import looks, tables
+from pipeline.settle.forecast import forecast
+from pipeline.settle.looks import Course
+from pipeline.settle.plan import RECORD
+from pipeline.settle.race import ended
+from pipeline.status import watch
+from pipeline.status.standing import RunStanding
+from pipeline.status.watch import Above
+from pipeline.store import find, runfolder
+
+
+def status(folder: Path, watching: bool, every: float | None, json: bool) -> None:
+    """Show a race once, or until it is decided or Ctrl-C; reads only, beside any workers.
+
+    Raises UserError: the folder holds no race, or a damaged one.
+    """
+    looks.load(folder)
+    runs, about = partial(_runs, folder), partial(_about, folder)
+    if watching:
+        watch.watch(runs, every or watch.EVERY_S, json, about)
+    else:
+        watch.show(runs, json, about)
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The runs of a race that are begun, where the race was begun."""
+    plan = runfolder.read_json(folder / RECORD)
+    try:
+        paths = [Path(plan["cwd"], run) for of_model in plan["runs"] for run in of_model]
+    except (LookupError, TypeError) as error:
+        raise UserError(f"{folder / RECORD}: is damaged ({error})") from error
+    return [path for path in paths if find.is_run(path)]
+
+
+def _about(folder: Path, standings: Sequence[RunStanding]) -> Above:
+    seen = looks.load(folder)
+    goal = seen.goal
+    if not seen.states:
+        asked = tables.question(goal)
+        lines = [f"{folder}: {asked}; the first look is after {goal.looks[0]} trials"]
+        record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
+        return Above(Text(lines[0]), lines, record, False)
+    board, left = tables.leaderboard(seen), _left(seen, standings)
+    lines = [f"{folder}: {tables.told(seen)}", *([_in_words(seen, left)] if left else [])]
+    record = {"settle": str(folder), **tables.record(seen), "left": left}
+    drawn = Group(display.to_rich(board, results.width), *map(Text, lines), Text())
+    rows = [
+        f"{row['model']}: {row['mean']:.3f}, {row['low']:.3f} to {row['high']:.3f}, {row['state']}"
+        for row in board.rows
+    ]
+    return Above(drawn, [*lines, *rows], display.plain(record), ended(seen.states[-1], goal))
+
+
+def _left(seen: Course, standings: Sequence[RunStanding]) -> dict[str, Any]:
+    """What is left by the forecast, at the speed of the workers; nothing where nobody knows."""
+    found, speed = forecast(seen), sum(s.tokens_per_s for s in standings)
+    if found is None or ended(seen.states[-1], seen.goal):
+        return {}
+    return {
+        "settles": found.settles,
+        "trials": dict(zip(seen.goal.names, found.trials.tolist(), strict=True)),
+        "tokens": found.tokens,
+        "seconds": found.tokens / speed if speed and found.tokens else None,
+    }
+
+
+def _in_words(seen: Course, left: dict[str, Any]) -> str:
+    last, most = int(np.max([*left["trials"].values()])), seen.goal.trials
+    parts = [
+        f"settled after about {last} of {most} trials" if left["settles"] else f"all {most} trials",
+        f"{count(left['tokens'])} more tokens" if left["tokens"] else "",
+        f"{clock(left['seconds'])} at the present speed" if left["seconds"] else "",
+    ]
+    return f"forecast, if evidence grows on as it does: {', '.join(filter(None, parts))}"
