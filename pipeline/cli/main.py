@@ -9,6 +9,7 @@ from pipeline.cli.arguments import parser
 from pipeline.cli.runs import configured
 from pipeline.cli.verbs import VERBS
 from pipeline.config import sweep
+from pipeline.config.settle import is_until
 from pipeline.store.runfolder import Run
 
 
@@ -50,6 +51,10 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     if verb.load is not None:
         verb.function(verb.load(settings), **flags)
         return 0
+    if name == "run" and any(map(is_until, settings)):
+        from pipeline.settle.verb import run_until
+
+        return run_until(settings, **flags)
     combinations = sweep.expand(settings)
     if len(combinations) > 1:
         return _several(name, combinations, flags)

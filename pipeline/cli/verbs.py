@@ -52,6 +52,12 @@ VERBS = {
         "pipeline.cli.runs:run_stages",
         "every stage of `stages`, in order, each doing only what is owed",
         flags=(_PREVIEW,),
+        examples="""\
+sample no more than it takes, then the other stages (settings of `settle`):
+  python -m pipeline run model=qwen3-30b dataset=aime25 until=width:0.02
+      block by block until the interval is that narrow
+  python -m pipeline run model=qwen3-4b,limo-v2 dataset=aime25 until=best
+      until it is decided which one is better""",
     ),
     "prepare": Verb(
         "pipeline.prepare.stage:prepare",

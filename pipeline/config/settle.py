@@ -91,6 +91,16 @@ class Asked(NamedTuple):
     arguments: list[str]  # as given
 
 
+def is_until(argument: str) -> bool:
+    """Whether it says that sampling goes on until something is decided."""
+    return argument.startswith("until=")
+
+
+def is_stages(argument: str) -> bool:
+    """Whether it says which stages there are."""
+    return "=" in argument and overrides.split(argument)[0] == "stages"
+
+
 def load(arguments: Sequence[str]) -> Asked:
     """Settings from the command line.
 

@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from pipeline.generate.claim_files import DONE, SPLIT, ClaimFiles
-from pipeline.store import lease
+from pipeline.store import heartbeat, lease, runfolder
 from pipeline.store.heartbeat import HEARTBEAT_S, Heartbeat
+from pipeline.store.runfolder import Run
 
 BLOCK = 16  # attempts
 LOOK_S = 1.0  # between two looks at the folder, half of it while there is nothing to do
@@ -323,3 +324,30 @@ def _single(position: int) -> str:
     '000012.05'
     """
     return f"{_block(position)}.{position % BLOCK:02d}"
+
+
+def any_free(run: Run) -> bool:
+    """Whether a worker that came now would have something to do, and need not only wait.
+
+    True, too, where nothing is owed. False where live workers have claimed all that is, or are so
+    many that there is no block for another one.
+    """
+    alive = heartbeat.alive(run.path)
+    if not alive:
+        return True
+    files = ClaimFiles(_Onlooker(run.path, "nobody", lambda _: None))
+    files.look()
+    owed = {*runfolder.owed(run)}
+    free = 0
+    for position, key in enumerate(run.keys):
+        if key in owed:
+            block = files.states.get(_block(position))
+            free += (files.states.get(_single(position)) if block == SPLIT else block) not in alive
+    return not owed or free > BLOCK * len(alive - {*files.states.values()})
+
+
+class _Onlooker(Heartbeat):
+    """Nobody's heartbeat: it only looks."""
+
+    def appear(self) -> None:
+        """Not at all."""

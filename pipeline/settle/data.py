@@ -1,6 +1,7 @@
 """What a race is decided from: outcomes and tokens, of the runs of a plan or of complete ones."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,9 @@ from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
 from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.compose import load_folder
 from pipeline.settle.plan import Contender, of_folders
-from pipeline.store import outcomes
+from pipeline.store import outcomes, runfolder
 from pipeline.store.outcomes import Codes
 from pipeline.store.runfolder import Run
 
@@ -58,12 +60,31 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
 
 def _of_run(run: Run, trials: int) -> tuple[list[str], Codes, npt.NDArray[np.int64]]:
     """Hashes of questions, outcomes, and tokens by trial; nothing of a run that is not prepared."""
-    run.cfg.sampling.trials = trials
     if not (run.path / "questions.parquet").exists():
         return [], np.empty((0, trials), np.int8), np.zeros(trials, np.int64)
-    run = Run(run.cfg)
+    run = with_trials(run, trials)
     graded = outcomes.read(run, quiet=True)
     return graded.hashes, outcomes.correct(graded.codes).filled(-1), _tokens(run)
+
+
+def with_trials(run: Run, trials: int) -> Run:
+    """The same folder, used with so many trials."""
+    return Run(replace(run.cfg, sampling=replace(run.cfg.sampling, trials=trials)))
+
+
+def reached(run: Run, least: int) -> int:
+    """The trials that a folder is used with where it holds all of these; else so many at least.
+
+    Raises UserError: its configuration cannot be read.
+    """
+    if not (run.path / "questions.parquet").exists():
+        return least
+    there = Run(load_folder(run.path, []))
+    trials = there.cfg.sampling.trials
+    if trials <= least:
+        return least
+    ungraded = (outcomes.read(there, quiet=True).codes < 0).any()
+    return least if ungraded and runfolder.owed(there) else trials
 
 
 def _tokens(run: Run, ids: list[str] | None = None) -> npt.NDArray[np.int64]:

@@ -12,15 +12,16 @@ import time
 import numpy as np
 
 from pipeline.base.console import note, warn
-from pipeline.base.errors import AGAIN, UserError
+from pipeline.base.errors import AGAIN, Interrupted, UserError
 from pipeline.config import sweep
+from pipeline.generate import claims, stopping
 from pipeline.settle import data, looks
 from pipeline.settle.data import Outcomes
 from pipeline.settle.looks import Course
 from pipeline.settle.plan import RECORD, Contender, Plan, record_of
 from pipeline.settle.race import Bools, State, ended, owed, states
 from pipeline.settle.tables import told
-from pipeline.store import runfolder
+from pipeline.store import heartbeat, lease, runfolder
 
 STAGES = "stages=[prepare,generate,grade]"
 _WAIT_S = 2.0  # while others make the rest of a block
@@ -31,7 +32,7 @@ class Unfinished(UserError):
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
-        self.exit_code = status
+        self.exit_code = status if status > 0 else 128 - status
 
 
 def settle(plan: Plan) -> tuple[Course, Outcomes]:
@@ -40,22 +41,25 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
     Raises:
         UserError: the folder holds another plan, or looks at other outcomes.
         Unfinished: a run failed or was stopped; the same command goes on.
+        Interrupted: as a run, when a signal comes between two of them.
     """
     begin(plan)
     said = 0
-    while True:
-        seen, known = look(plan)
-        for until in range(said + 1, len(seen.states) + 1):
-            note(told(seen._replace(states=seen.states[:until], tokens=seen.tokens[:until])))
-        said = len(seen.states)
-        last = seen.states[-1] if seen.states else None
-        trials, chosen = owed(last, plan.goal)
-        if not trials:
-            mark(plan, seen.states[-1])
-            return seen, known
-        lacking = _lacking(plan, known, trials, chosen)
-        if not any(_sample(plan, contender, trials) for contender in lacking):
-            time.sleep(_WAIT_S)
+    with stopping.requests() as stop:
+        while True:
+            seen, known = look(plan)
+            looked = len(seen.states)
+            for until in range(said + 1, looked + 1):
+                note(told(seen._replace(states=seen.states[:until], tokens=seen.tokens[:until])))
+            trials, chosen = owed(seen.states[-1] if looked else None, plan.goal)
+            if looked > said or not trials:
+                mark(plan, seen.states[-1], chosen)
+            if not trials:
+                return seen, known
+            said = looked
+            lacking = _lacking(plan, known, trials, chosen)
+            if not any(_sample(contender, trials, stop) for contender in lacking):
+                time.sleep(_WAIT_S)
 
 
 def begin(plan: Plan) -> None:
@@ -63,22 +67,20 @@ def begin(plan: Plan) -> None:
 
     Raises UserError: the folder holds another plan.
     """
-    path = plan.folder / RECORD
-    new = record_of(plan)
-    if path.exists():
+    path, new = plan.folder / RECORD, record_of(plan)
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    with lease.held(plan.folder / "looks.lease", "beginning", wait=True):
         there = runfolder.read_json(path)
-        changed = [
-            key for key in new if key not in ("arguments", "cwd") and there.get(key) != new[key]
-        ]
-        if changed:
-            key = changed[0]
-            raise UserError(
-                f"{path}: was begun with {key}={there.get(key)}, and this is {key}={new[key]}; use"
-                " out=FOLDER for another, which reads the same runs"
-            )
-    else:
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        runfolder.write_json(path, new)
+        if path.exists() and not there:
+            raise UserError(f"{path}: unreadable; delete it, the runs and the looks stay")
+        for key in [key for key in new if key not in ("arguments", "cwd")]:
+            if there and there.get(key) != new[key]:
+                raise UserError(
+                    f"{path}: was begun with {key}={there.get(key)}, and this is {key}={new[key]};"
+                    " use out=FOLDER for another, which reads the same runs"
+                )
+        if there != new:  # what the folder alone goes on with: as it was asked for last
+            runfolder.write_json(path, new)
     goal = plan.goal
     shown = ", ".join(map(str, goal.looks))
     note(f"until={goal.cfg.until} of {len(goal.names)} models; looks after {shown} trials")
@@ -95,26 +97,36 @@ def look(plan: Plan) -> tuple[Course, Outcomes]:
 
 
 def _lacking(plan: Plan, known: Outcomes, trials: int, chosen: Bools) -> list[Contender]:
-    """The models that the next look waits for; each process begins with another one."""
+    """The models that the next look waits for, those first that the fewest workers are at.
+
+    Of equal ones each task of Slurm begins with another, as they all may start at once.
+    """
     lacks = (known.codes[:, :, :trials] < 0).any(axis=(1, 2)) | (not known.codes.shape[1])
     places = np.flatnonzero(chosen & lacks)
     start = int(os.environ.get("SLURM_ARRAY_TASK_ID", 0)) % max(1, len(places))
-    return [plan.contenders[place] for place in np.roll(places, -start)]
+    found = [plan.contenders[place] for place in np.roll(places, -start)]
+    return sorted(found, key=lambda of: sum(len(heartbeat.alive(run.path)) for run in of.runs))
 
 
-def _sample(plan: Plan, contender: Contender, trials: int) -> bool:
+def _sample(contender: Contender, trials: int, stop: stopping.StopFlag) -> bool:
     """Make what a model owes up to so many trials; whether its runs are whole now.
 
     Where they are not, other processes are at the rest.
     """
-    note(f"{contender.name}: up to {trials} trials")
     for run, settings in zip(contender.runs, contender.settings, strict=True):
+        if stop.signal_number:
+            said = f"stopped before {run.path}; the same command continues"
+            raise Interrupted(said, stop.signal_number)
+        so_many = data.reached(run, trials)
+        if not claims.any_free(data.with_trials(run, so_many)):
+            continue  # an engine would be loaded for nothing
+        note(f"{run.path}: up to {so_many} trials")
         command = [sys.executable, "-m", "pipeline", "run", *settings]
-        status = sweep.child([*command, f"sampling.trials={trials}", STAGES])
+        status = sweep.child([*command, f"sampling.trials={so_many}", STAGES])
         if status in sweep.STOPPED or status == AGAIN:
             raise Unfinished(
                 f"stopped at {run.path}; what is finished is kept, the same command continues",
-                status if status > 0 else 128 - status,
+                status,
             )
         if status:
             raise Unfinished(
@@ -124,27 +136,22 @@ def _sample(plan: Plan, contender: Contender, trials: int) -> bool:
     return bool(whole.size and (whole >= 0).all())
 
 
-def mark(plan: Plan, state: State) -> None:
-    """Leave in every run how it was stopped: its number of trials depends on its outcomes."""
-    for k, contender in enumerate(plan.contenders):
-        for run in contender.runs:
+def mark(plan: Plan, state: State, chosen: Bools) -> None:
+    """Leave in runs that are sampled no more how they were stopped, and how many trials count.
+
+    Of a run that held more before, complete, all count, and nothing stopped it.
+    """
+    for k in np.flatnonzero(~chosen):
+        trials = int(state.spent[k])
+        for run in plan.contenders[k].runs:
+            so_many = data.reached(run, trials)
+            runfolder.save_trials(data.with_trials(run, so_many))
+            cfg = plan.goal.cfg
+            how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
+            how |= {"trials": trials, "folder": os.path.abspath(plan.folder)}
             manifest = runfolder.read_manifest(run)
-            stopped = {
-                "until": plan.goal.cfg.until,
-                "method": plan.goal.cfg.method,
-                "confidence": plan.goal.cfg.confidence,
-                "trials": int(state.spent[k]),
-                "folder": os.path.abspath(plan.folder),
-            }
-            if len(contender.runs) == 1:
-                of_model = {
-                    "mean": state.known.mean,
-                    "low": state.known.low,
-                    "high": state.known.high,
-                }
-                stopped |= {key: float(values[k]) for key, values in of_model.items()}
-            if manifest.get("stopped") != stopped:
-                runfolder.write_json(run.manifest, manifest | {"stopped": stopped})
+            if so_many == trials and manifest.get("stopped") != how:
+                runfolder.write_json(run.manifest, manifest | {"stopped": how})
 
 
 def warn_unsettled(state: State, plan: Plan) -> None:

@@ -64,12 +64,21 @@ def load(folder: Path) -> Course:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The looks on record; a line that was cut by a crash is none."""
+    """The looks on record; a line that was cut by a crash is none.
+
+    Raises UserError: a line is damaged.
+    """
     try:
         lines = (folder / FILE).read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in lines[:-1] if line.strip(b"\0")]
+    try:
+        return [json.loads(line) for line in lines[:-1]]
+    except ValueError as error:
+        raise UserError(
+            f"{folder / FILE}: a damaged line ({error}); move the file away, and the same command"
+            " records every look anew, from the runs"
+        ) from error
 
 
 def record(folder: Path, seen: Course) -> list[dict[str, Any]]:
@@ -77,17 +86,13 @@ def record(folder: Path, seen: Course) -> list[dict[str, Any]]:
 
     Raises UserError: what is on record was seen with other outcomes. OSError: the disk is full.
     """
+    rows = [row(seen, i) for i in range(len(seen.states))]
+    there = _agreed(folder, rows)
+    if len(there) >= len(rows):
+        return there
     with lease.held(folder / "looks.lease", "recording a look", wait=True):
         _mend(folder / FILE)
-        there = read(folder)
-        rows = [row(seen, i) for i in range(len(seen.states))]
-        for old, new in zip(there, rows, strict=False):
-            if any(old[key] != new[key] for key in ("trials", "open", "order", "settled")):
-                raise UserError(
-                    f"{folder / FILE}: look {old['look']} is on record with other outcomes than the"
-                    " runs hold now (graded anew?); what was known then stays, so settle anew with"
-                    " out=FOLDER"
-                )
+        there = _agreed(folder, rows)
         with (folder / FILE).open("ab") as file:
             for new in rows[len(there) :]:
                 new["time"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
@@ -96,6 +101,24 @@ def record(folder: Path, seen: Course) -> list[dict[str, Any]]:
             file.flush()
             os.fsync(file.fileno())
     return there
+
+
+def _agreed(folder: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The looks on record, which were seen with the same outcomes as those of now."""
+    there = read(folder)
+    for old, new in zip(there, rows, strict=False):
+        same = all(old.get(key) == new[key] for key in ("trials", "open", "order", "settled"))
+        if not same or not np.allclose(_means(old), _means(new), atol=1e-9):
+            raise UserError(
+                f"{folder / FILE}: look {new['look']} is on record with other outcomes than the"
+                " runs hold now (graded anew?); what was known then stays, so settle anew with"
+                " out=FOLDER"
+            )
+    return there
+
+
+def _means(look: dict[str, Any]) -> list[float]:
+    return [model["mean"] for model in look["models"]]
 
 
 def _mend(path: Path) -> None:

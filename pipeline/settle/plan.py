@@ -143,7 +143,7 @@ def _again(asked: Asked) -> Plan:
 
 
 def record_of(plan: Plan) -> dict[str, Any]:
-    """What a folder holds of its plan; it never changes."""
+    """What a folder holds of its plan; `arguments` and `cwd` are of the latest command."""
     return {
         "arguments": plan.arguments,
         "cwd": os.getcwd(),

@@ -1,6 +1,7 @@
 """settle: plan, sample until it is decided, say what was found."""
 
 import json as jsons
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.base.console import Meter, note, percent, results, warn
+from pipeline.base.errors import UserError
+from pipeline.config import settle as config
+from pipeline.config import sweep
 from pipeline.config.settle import Asked
 from pipeline.display import table as display
 from pipeline.settle import data, live, looks, plan, tables
@@ -18,8 +22,10 @@ from pipeline.settle.plan import Goal
 from pipeline.settle.race import State, states
 
 
-def run(asked: Asked, json: bool = False) -> None:
+def run(asked: Asked, json: bool = False, then: bool = False) -> None:
     """Decide between models with no more attempts than that takes.
+
+    `then`: the caller does what comes after; else the last line says how.
 
     Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
     with its exit status. OSError: a folder cannot be written.
@@ -33,6 +39,32 @@ def run(asked: Asked, json: bool = False) -> None:
     live.warn_unsettled(seen.states[-1], planned)
     _tell(seen, tables.record(seen, known), json)
     note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
+    if not then:
+        arguments = [a for a in planned.arguments if not config.is_until(a)]
+        again = shlex.join([*arguments, f"until={planned.goal.cfg.until}"])
+        note(f"the stages after grade: python -m pipeline run {again}")
+
+
+def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
+    """`run ... until=...`: settle, then every stage of each model with the trials it has reached.
+
+    Returns the exit status of the stages. Raises UserError and OSError: as `run`.
+    """
+    if dry_run:
+        raise UserError("--dry-run: of `settle` with the same settings")
+    stages = [s for s in settings if config.is_stages(s)]
+    asked = config.load([setting for setting in settings if setting not in stages])
+    if asked.cfg.replay or asked.cfg.folders:
+        raise UserError("until=: with settings such as model=a dataset=b, not with folders")
+    run(asked, then=True)
+    planned = plan.make(asked)
+    last = live.look(planned)[0].states[-1]
+    combinations = []
+    for contender, spent in zip(planned.contenders, last.spent.tolist(), strict=True):
+        for made, of_run in zip(contender.runs, contender.settings, strict=True):
+            trials = data.reached(made, spent)
+            combinations.append([*of_run, f"sampling.trials={trials}", *stages])
+    return sweep.run_all("run", combinations, [])
 
 
 def replay(asked: Asked, json: bool) -> None:

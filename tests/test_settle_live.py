@@ -1,0 +1,331 @@
+"""settle while it samples: crashes, signals, several processes, and what runs are left with."""
+
+import functools
+import json
+import os
+import re
+import shlex
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import add_attempts, make_run
+
+from pipeline.base.errors import Interrupted, UserError
+from pipeline.cli import main
+from pipeline.config import compose, settle, sweep
+from pipeline.generate import claims
+from pipeline.settle import live, looks, plan, verb
+from pipeline.settle.plan import Plan
+from pipeline.store import lease, runfolder
+from pipeline.store.heartbeat import Heartbeat
+from pipeline.store.runfolder import Run
+
+QUESTIONS, MOST = 12, 40
+TRUTH = dict(zip("abc", (0.72, 0.5, 0.1), strict=True))
+SUMS = [
+    "model=custom", "dataset=jsonl", "dataset.path=sums.jsonl", "sampling.prompt_logprobs=false"
+]  # fmt: skip
+RACE = [
+    *SUMS, "model.name=a,b,c", 'model.id="/nowhere/${model.name}"', "verifier=none",
+    f"sampling.trials={MOST}", "block=4",
+]  # fmt: skip
+FOLDER = Path("runs/sums/_settle/best")
+
+
+def marks(name: str, trials: int) -> dict[str, str]:
+    """Outcomes of a model, the same whenever they are sampled."""
+    rng = np.random.default_rng(ord(name))
+    right = rng.random((QUESTIONS, MOST)) < TRUTH[name]
+    return {f"q{q:02d}": "".join(map(str, row[:trials])) for q, row in enumerate(right.astype(int))}
+
+
+def finished(name: str, trials: int) -> None:
+    """The run of a model with so many trials."""
+    config = Path("runs/sums", name, "config.yaml")
+    if not config.exists():
+        made(name, marks(name, trials))
+        return
+    config.write_text(re.sub(r"\n  trials: [0-9]+", f"\n  trials: {trials}", config.read_text()))
+    add_attempts(Run(compose.load_folder(config.parent, [])), marks(name, trials))
+
+
+def made(name: str, lines: dict[str, str]) -> None:
+    make_run(Path("runs/sums", name), lines, *SUMS[3:], "verifier=none")
+
+
+class Children:
+    """In place of the commands `run`: their run folders without an engine, at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.before: Callable[[str, int], int | None] = lambda name, trials: None
+
+    def __call__(self, command: list[str]) -> int:
+        given = dict(setting.split("=", 1) for setting in command[4:])
+        assert command[3] == "run" and given["stages"] == "[prepare,generate,grade]"
+        name, trials = given["model.name"], int(given["sampling.trials"])
+        if (status := self.before(name, trials)) is not None:
+            return status
+        self.asked.append((name, trials))
+        finished(name, trials)
+        return 0
+
+
+@pytest.fixture
+def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Iterator[Children]:
+    monkeypatch.chdir(tmp_path)
+    found = Children()
+    monkeypatch.setattr(sweep, "child", found)
+    monkeypatch.setattr(live, "_WAIT_S", 0.0)
+    yield found
+
+
+@functools.cache
+def planned(*more: str) -> Plan:
+    return plan.make(settle.load([*RACE, *more]))
+
+
+def recorded(folder: Path = FOLDER) -> list[dict[str, Any]]:
+    rows = looks.read(folder)
+    return [{key: row[key] for key in row if key != "time"} for row in rows]
+
+
+def trials_of(name: str) -> int:
+    return compose.load_folder(Path("runs/sums", name), []).sampling.trials
+
+
+def test_it_samples_what_is_open_and_says_what_was_known_when(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["settle", *RACE, "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["best"] == "a" and "looks after 4, 8, 12," in " ".join(err.split())
+    rows = recorded()
+    assert rows[-1]["settled"] and len(rows) > 2
+    sampled = [
+        (model["model"], row["trials"]) for row in rows for model in row["models"]
+        if model["sampled"]
+    ]  # fmt: skip
+    assert children.asked == sampled
+    spent = {model["model"]: model["trials"] for model in found["models"]}
+    assert {name: trials_of(name) for name in TRUTH} == spent
+    for name, trials in spent.items():
+        stopped = runfolder.read_json(Path("runs/sums", name, "manifest.json"))["stopped"]
+        assert (stopped["until"], stopped["trials"]) == ("best", trials)
+
+    # The last line makes the rest; the folder alone, and the same command, sample nothing more.
+    [line] = [line for line in err.split("python -m pipeline ")[1:]]
+    again = shlex.split(line)
+    assert again[:1] == ["run"] and sorted(again[1:]) == sorted([*RACE, "until=best"])
+    before = (FOLDER / looks.FILE).read_bytes()
+    for arguments in ([str(FOLDER)], RACE):
+        assert main.main(["settle", *arguments, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == found
+    assert children.asked == sampled and (FOLDER / looks.FILE).read_bytes() == before
+    assert main.main(["settle", *RACE, "confidence=0.9"]) == 2
+    assert "was begun with confidence=0.95" in " ".join(capsys.readouterr().err.split())
+
+
+def killed(work: Callable[[], object]) -> None:
+    """Do it in a process that is killed somewhere in it, by what the caller has put there."""
+    if not (child := os.fork()):
+        try:
+            work()
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def or_soaked(*cases: object, first: int) -> list[Any]:
+    return [*cases[:first], *(pytest.param(of, marks=pytest.mark.soak) for of in cases[first:])]
+
+
+WHERE = or_soaked("half", "child", "made", "recorded", "mark", "begin", first=2)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_kill_at_the_worst_moment_changes_nothing(
+    children: Children, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    live.settle(planned("out=whole"))
+    whole = recorded(Path("whole"))
+    os.rename("runs", "earlier")
+
+    def half(_: int) -> None:
+        with (FOLDER / looks.FILE).open("ab") as file:
+            file.write(b'{"look": 2, "tria')
+        die()
+
+    def in_child(name: str, trials: int) -> int | None:
+        if trials == 8:
+            if where == "made":
+                finished(name, trials)
+            die()
+        return None
+
+    with monkeypatch.context() as patch:
+        if where in ("child", "made"):
+            patch.setattr(children, "before", in_child)
+        elif where in ("half", "recorded"):
+            patch.setattr(looks.os, "fsync", half if where == "half" else die)
+        elif where == "mark":
+            patch.setattr(live, "mark", die)
+        else:
+            patch.setattr(runfolder, "write_json", die)
+        killed(lambda: live.settle(planned()))
+    seen, _ = live.settle(planned())
+    assert recorded() == whole and len(seen.states) == len(whole)
+    assert not [(path, path.read_text()) for path in FOLDER.glob("*.lease")]
+    assert [trials_of(name) for name in TRUTH] == seen.states[-1].spent.tolist()
+
+
+@pytest.mark.parametrize("step", or_soaked(3, *range(3), *range(4, 7), first=1))
+def test_two_processes_sample_nothing_twice_and_record_each_look_once(
+    children: Children, step: int
+) -> None:
+    """The second one does all its work in the middle of the first one's."""
+    live.settle(planned("out=whole"))
+    whole, alone = recorded(Path("whole")), children.asked
+    assert len(alone) > 4
+    os.rename("runs", "earlier")
+    children.asked = []
+
+    def other(name: str, trials: int) -> int | None:
+        if len(children.asked) < step:
+            return None
+        children.before = lambda name, trials: None
+        live.settle(planned())
+        return 0  # for what this child was to make is there
+
+    children.before = other
+    seen, _ = live.settle(planned())
+    assert recorded() == whole and len(seen.states) == len(whole)
+    assert sorted(children.asked) == sorted(alone)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (2, 2, "failed"), (-9, 137, "failed"), (-15, 143, "stopped"), (85, 85, "stopped"),
+    ],
+)  # fmt: skip
+def test_a_run_that_fails_or_is_stopped_ends_it_with_its_status(
+    children: Children, status: int, code: int, said: str
+) -> None:
+    children.before = lambda name, trials: status if name == "b" else None
+    with pytest.raises(UserError, match=f"runs/sums/b .*{said}|{said} at runs/sums/b") as error:
+        live.settle(planned())
+    assert error.value.exit_code == code and children.asked == [("a", 4)]
+    children.before = lambda name, trials: None
+    assert live.settle(planned())[0].states[-1].known.settled  # and goes on
+
+
+@pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143), (signal.SIGUSR1, 85)])
+def test_a_signal_between_two_runs_stops_it(children: Children, number: int, code: int) -> None:
+    def asked(name: str, trials: int) -> None:
+        os.kill(os.getpid(), number)
+
+    children.before = asked
+    with pytest.raises(Interrupted, match="stopped before runs/sums/b") as error:
+        live.settle(planned())
+    assert error.value.exit_code == code and children.asked == [("a", 4)]
+
+
+def test_complete_runs_are_used_as_they_are(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "ab":
+        finished(name, MOST)
+    half = marks("b", MOST)
+    half["q03"] = half["q03"][:6] + "+" * (MOST - 6)  # sampled; whoever graded it was killed
+    made("b", half)
+    seen, _ = live.settle(planned())
+    assert {of for of in children.asked if of[0] != "c"} <= {("b", MOST)}
+    assert trials_of("a") == trials_of("b") == MOST
+    assert "stopped" not in runfolder.read_json(Path("runs/sums/a/manifest.json"))
+    assert trials_of("c") == seen.states[-1].spent[2] < MOST
+    assert "stopped" in runfolder.read_json(Path("runs/sums/c/manifest.json"))
+
+
+def test_runs_that_were_graded_anew_are_named(children: Children) -> None:
+    live.settle(planned())
+    line = marks("a", trials_of("a"))
+    line["q00"] = "".join(str(1 - int(mark)) for mark in line["q00"])
+    made("a", line)
+    with pytest.raises(UserError, match="look 1 is on record with other outcomes"):
+        live.settle(planned())
+    live.begin(planned("out=anew"))
+    assert live.look(planned("out=anew"))[0].states
+    record = FOLDER / looks.FILE
+    record.write_bytes(b"{]\n" + record.read_bytes())
+    with pytest.raises(UserError, match="damaged line"):
+        live.look(planned())
+    (FOLDER / plan.RECORD).write_text("{")
+    with pytest.raises(UserError, match="unreadable"):
+        live.begin(planned())
+
+
+def test_what_others_are_at_is_waited_for_without_an_engine(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = compose.load([*SUMS, "model.name=a", "model.id=/x", "sampling.trials=4"])
+    run = make_run(Path("runs/sums/a"), dict.fromkeys(marks("a", 4), "1..."), *SUMS[3:])
+    assert claims.any_free(Run(cfg))
+    with Heartbeat(run.path, "other", lambda _: None) as beat:
+        assert claims.any_free(Run(cfg))  # it is loading, and takes one of three blocks
+        files = claims.ClaimFiles(beat)
+        files.look()
+        for block in ("000000", "000001", "000002"):
+            files.win(block)
+        assert not claims.any_free(Run(cfg))
+        files.mark("000002", claims.SPLIT)
+        assert claims.any_free(Run(cfg))
+        for place in range(16):
+            files.win(f"000002.{place:02d}")
+        assert not claims.any_free(Run(cfg))
+        waited: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waited.append(seconds)
+            finished("a", 4)
+
+        monkeypatch.setattr(live.time, "sleep", wait)
+        seen, _ = live.settle(planned())
+        assert waited and ("a", 4) not in children.asked and seen.states[-1].known.best == 0
+        assert children.asked[:2] == [("b", 4), ("c", 4)]  # which nobody is at
+    assert claims.any_free(Run(cfg))
+    assert lease.read(run.path / "claims" / "nobody.lease") is None
+
+
+def test_run_until_makes_every_stage_with_the_trials_reached(
+    children: Children, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest: list[list[str]] = []
+    monkeypatch.setattr(
+        verb.sweep, "run_all", lambda name, runs, flags: rest.extend(runs) or len(flags)
+    )
+    stages = "stages=[prepare,generate,grade,score]"
+    assert main.main(["run", *RACE, "until=best", stages]) == 0
+    assert [compose.load(of).run_dir for of in rest] == [f"runs/sums/{name}" for name in TRUTH]
+    for of, name in zip(rest, TRUTH, strict=True):
+        cfg = compose.load(of)
+        assert cfg.sampling.trials == trials_of(name) and cfg.stages[-1] == "score"
+    assert "the stages after grade" not in capsys.readouterr().err
+    one = [setting for setting in RACE if not setting.startswith("model.name")]
+    assert main.main(["run", *one, "model.name=a", "until=width:0.3"]) == 0
+    assert len(rest) == 4 and recorded(Path("runs/sums/_settle/width-0.3"))[-1]["settled"]
+    for wrong, said in (
+        (["until=soon"], "until=soon"), (["until=best", "--dry-run"], "--dry-run"),
+        (["until=best", str(FOLDER)], "not with folders"),
+    ):  # fmt: skip
+        assert main.main(["run", *wrong, *(RACE if len(wrong) < 2 or "-" in wrong[1] else [])]) == 2
+        assert said in capsys.readouterr().err
