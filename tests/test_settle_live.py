@@ -23,6 +23,7 @@ from pipeline.settle.plan import Plan
 from pipeline.store import lease, runfolder
 from pipeline.store.heartbeat import Heartbeat
 from pipeline.store.runfolder import Run
+from scoring.sequential import MeanSequence
 
 QUESTIONS, MOST = 12, 40
 TRUTH = dict(zip("abc", (0.72, 0.5, 0.1), strict=True))
@@ -329,3 +330,40 @@ def test_run_until_makes_every_stage_with_the_trials_reached(
     ):  # fmt: skip
         assert main.main(["run", *wrong, *(RACE if len(wrong) < 2 or "-" in wrong[1] else [])]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_score_and_compare_say_what_may_be_read(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live.settle(planned())
+    folder, trials = Path("runs/sums/a"), trials_of("a")
+    rounds = np.array([[int(m) for m in line] for line in marks("a", trials).values()])
+    sequence = MeanSequence(QUESTIONS)
+    for trial in range(trials):
+        sequence.add(rounds[:, trial], np.ones(QUESTIONS, int))
+
+    def scored(*more: str) -> tuple[dict[str, Any], str, str]:
+        assert main.main(["score", str(folder), *more]) == 0
+        told = capsys.readouterr()
+        scores: dict[str, Any] = json.loads((folder / "scores.json").read_text())
+        return scores, told.out, " ".join(told.err.split())
+
+    scores, out, err = scored("scoring.empirical_bayes=true")
+    found = scores["stopped"]
+    assert (found["until"], found["rounds"]) == ("best", trials)
+    assert found["mean"] == pytest.approx(rounds.mean())
+    assert (found["low"], found["high"]) == pytest.approx(sequence.interval())
+    assert "mean of rounds" in out and "empirical Bayes" not in out
+    assert "empirical_bayes" not in scores["uniform_prior"] and "left out, for outcomes" in err
+    assert "depend on its outcomes (until=best)" in err
+
+    assert main.main(["compare", "dataset=sums"]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "trials of a, b, c depend on their outcomes" in told
+    record = json.loads(Path("runs/sums/_compare/compare.json").read_text())["datasets"][0]
+    assert record["stopped"]["a"]["low"] == pytest.approx(found["low"])
+    assert any("depend on" in line for line in record["notes"]["leaderboard"])
+
+    finished("a", MOST)  # with other trials nothing stopped it
+    scores, out, err = scored()
+    assert "stopped" not in scores and "depend on" not in err and "mean of rounds" not in out

@@ -20,6 +20,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts import differences
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
+from pipeline.score import stopped
 from pipeline.store import find, outcomes
 from pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
 from pipeline.store.runfolder import Run
@@ -56,6 +57,15 @@ class Cohort:
     def matrix(self) -> Any:
         """1 correct, 0 not, masked where owed: int8, shape (L, M, N)."""
         return outcomes.correct(self.outcomes)
+
+    def stopped(self, confidence: float) -> dict[str, dict[str, Any]]:
+        """Of members whose outcomes decided how many trials there are, what may be read."""
+        how = {member.name: stopped.of(member.run) for member in self.members}
+        return {
+            name: stopped.estimate(of_run, matrix, confidence)
+            for (name, of_run), matrix in zip(how.items(), self.matrix(), strict=False)
+            if of_run
+        }
 
 
 def load(cfg: AnalysisConfig) -> list[Cohort]:

@@ -15,6 +15,7 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
+from pipeline.score import stopped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -144,6 +145,9 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
             if cfg.rubric.names:
                 raise
             warn(f"{cohort.dataset}: rubrics are left out: {error}")
+    level = cfg.scoring.confidence
+    for line in stopped.lines(cohort.stopped(level), level):
+        warn(f"{cohort.dataset}: {line}")
     for line in leaderboard.moved_by_prior(
         {r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}
     ):
@@ -161,6 +165,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "question_ids": cohort.question_ids,
         "trials": cohort.outcomes.shape[2],
         "differences": cohort.differences,
+        "stopped": cohort.stopped(cfg.scoring.confidence),
         "protocols": {member.name: differences.protocol(member.run) for member in cohort.members},
         **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
         "groups": neighbours.groups(cohort, cfg),

@@ -17,6 +17,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
+from pipeline.score import stopped
 from pipeline.score.luck import shared_luck
 from pipeline.store.outcomes import NO_ANSWER, OWED, UNDECIDED
 from scoring import SHRINKAGE_LIMIT, Inflation
@@ -189,6 +190,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
     notes += moved_by_prior(dict(zip(cohort.names, scored.shrinkage, strict=True)))
     avgs = [f"avg of {name}" for name in cohort.names]
     notes += shared_luck(avgs, scored.inflation, scored.avg.sigma, s.confidence)
+    notes += stopped.lines(cohort.stopped(s.confidence), s.confidence)
     return notes + [f"not alike: {line}" for line in cohort.differences]
 
 

@@ -14,6 +14,7 @@ from pipeline.config.compose import load_folder
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
+from pipeline.score import stopped
 from pipeline.score.luck import shared_luck
 from pipeline.store import outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
@@ -93,6 +94,8 @@ def _scores(
         "uniform_prior": _uniform_prior(run, graded, summaries),
         "metrics": {name: summary._asdict() for name, summary in summaries.items()},
     }
+    if how := stopped.of(run):
+        scores["stopped"] = stopped.estimate(how, matrix, level)
     if run.cfg.prior.run is not None:
         prior = _prior_matrix(run, graded)
         scores["prior"] = {"run": run.cfg.prior.run, "trials": prior.shape[1]}
@@ -120,7 +123,11 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
     if len(matrix) > 1:
         spread = scoring.uncertainty(matrix)
         scores["avg"] |= {"stderr_over_questions": spread.clustered, "stderr_total": spread.total}
-    if run.cfg.scoring.empirical_bayes:
+    if run.cfg.scoring.empirical_bayes and stopped.of(run):
+        warn(
+            "scoring.empirical_bayes=true: left out, for outcomes decided how many trials there are"
+        )
+    elif run.cfg.scoring.empirical_bayes:
         scores["empirical_bayes"] = _posterior(scoring.empirical_bayes_ci(matrix, confidence=level))
     undecided = np.isin(graded.codes, UNDECIDED)
     if undecided.any():
@@ -210,7 +217,10 @@ def _show(scores: Parts, metrics: list[Metric]) -> None:
         sigma = uniform["avg"]["sigma"]
         for line in shared_luck([name], scoring.Inflation(*found), sigma, scores["confidence"]):
             warn(line)
-    if abs(uniform["bayes"].get("shrinkage", 0)) > scoring.SHRINKAGE_LIMIT:
+    if how := scores.get("stopped"):
+        for line in stopped.lines({scores["model"]: how}, scores["confidence"]):
+            warn(line)
+    elif abs(uniform["bayes"].get("shrinkage", 0)) > scoring.SHRINKAGE_LIMIT:
         warn(
             f"the uniform prior moved μ by {uniform['bayes']['shrinkage']:+.2f} σ from avg@N: with"
             " so many easy or hard questions the interval covers less than it says; read avg@N's,"
@@ -243,4 +253,7 @@ def _rows(scores: Parts, metrics: list[Metric]) -> list[Parts]:
                 error = uniform["avg"]["stderr_over_questions"]
                 rows.append({"metric": "  questions as a sample", "sigma": error})
             add("empirical Bayes", uniform.get("empirical_bayes"))
+    if how := scores.get("stopped"):
+        interval = f"{how['low']:.4f} to {how['high']:.4f}"
+        rows.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})
     return rows

@@ -15,6 +15,7 @@ from pipeline.base.console import note, warn
 from pipeline.base.errors import AGAIN, Interrupted, UserError
 from pipeline.config import sweep
 from pipeline.generate import claims, stopping
+from pipeline.score.stopped import KEY
 from pipeline.settle import data, looks
 from pipeline.settle.data import Outcomes
 from pipeline.settle.looks import Course
@@ -63,7 +64,7 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
 
 
 def begin(plan: Plan) -> None:
-    """Keep the plan in its folder, and say beforehand when one looks.
+    """Keep the plan in its folder.
 
     Raises UserError: the folder holds another plan.
     """
@@ -81,6 +82,11 @@ def begin(plan: Plan) -> None:
                 )
         if there != new:  # what the folder alone goes on with: as it was asked for last
             runfolder.write_json(path, new)
+    announce(plan)
+
+
+def announce(plan: Plan) -> None:
+    """Say beforehand when one looks."""
     goal = plan.goal
     shown = ", ".join(map(str, goal.looks))
     note(f"until={goal.cfg.until} of {len(goal.names)} models; looks after {shown} trials")
@@ -89,9 +95,8 @@ def begin(plan: Plan) -> None:
 def look(plan: Plan) -> tuple[Course, Outcomes]:
     """Every look so far, from the grades; those that are new go on record."""
     known = data.of_contenders(plan.contenders, plan.goal.trials)
-    seen = [*states(known.codes, plan.goal)] if known.codes.shape[1] else []
-    course = looks.course(seen, known, plan.goal)
-    if seen:
+    course = looks.course([*states(known.codes, plan.goal)], known, plan.goal)
+    if course.states:
         looks.record(plan.folder, course)
     return course, known
 
@@ -150,8 +155,8 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
             how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
             how |= {"trials": trials, "folder": os.path.abspath(plan.folder)}
             manifest = runfolder.read_manifest(run)
-            if so_many == trials and manifest.get("stopped") != how:
-                runfolder.write_json(run.manifest, manifest | {"stopped": how})
+            if so_many == trials and manifest.get(KEY) != how:
+                runfolder.write_json(run.manifest, manifest | {KEY: how})
 
 
 def warn_unsettled(state: State, plan: Plan) -> None:

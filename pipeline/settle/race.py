@@ -77,6 +77,8 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
     """
     codes = np.asarray(outcomes)
     models, questions, _ = codes.shape
+    if not questions:  # nothing is prepared
+        return
     race = _race(goal, questions)
     live, spent, done = np.ones(models, bool), np.zeros(models, np.int64), 0
     for number, trials in enumerate(goal.looks, 1):
