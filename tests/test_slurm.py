@@ -12,6 +12,7 @@ from slurm_cluster import Cluster, wait_for
 
 from pipeline.cli.main import main
 from pipeline.cluster import jobs
+from pipeline.settle import looks
 from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS
 
@@ -178,6 +179,44 @@ def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
     assert "restart 1" not in _output(run, "generate-*.out")
     assert set(cluster.states(array).values()) <= {"CANCELLED"}
     assert len(_rows(run)) < QUESTIONS * 80
+
+
+@pytest.mark.soak
+def test_a_race_goes_on_through_stops_and_ends_by_itself(
+    cluster: Cluster, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = ("step-0300", "step-1800", "step-3900")
+    race = [f"model.checkpoint={','.join(steps)}", "until=best", "verifier=none", "block=4"]
+    race += ["dataset.limit=12", "sampling.trials=24", "engine.batch_size=8", "cluster.cpus=2"]
+    assert _submit(*race, "cluster.max_running=2") == 0
+    place = tmp_path / "runs" / "demo"
+    runs = [place / f"demo-{step}" for step in steps]
+    told = _pointer(runs[0])
+    array = told["settle"]
+    assert list(told) == ["settle", "grade", "score", "report"]
+
+    # A warning for one task; the other one is taken off its node and queued again.
+    wait_for(lambda: any(list(run.glob("attempts/*")) for run in runs), 300, "attempts")
+    cluster.ask("scancel", "--signal=USR1", f"{array}_0")
+    wait_for(lambda: "restart 1" in _output(place, f"settle-{array}_0.out"), 300, "a restart")
+    cluster.ask("scontrol", "requeue", f"{array}_1")
+    every = ",".join(told.values())
+    wait_for(lambda: not cluster.ask("squeue", "-h", "-j", every).strip(), 900, "the end")
+
+    seen = looks.load(place / "_settle" / "best")
+    assert seen.states[-1].known.settled or seen.states[-1].trials == 24
+    numbers = [row["look"] for row in looks.read(place / "_settle" / "best")]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for run, trials in zip(runs, seen.states[-1].spent.tolist(), strict=True):
+        scores = json.loads((run / "scores.json").read_text())
+        assert scores["attempts"] == 12 * trials and scores["stopped"]["until"] == "best"
+        made = _rows(run)
+        assert set(made.values()) == {1} or sum(made.values()) - len(made) <= 16  # of a kill
+        assert {trial for _, trial in made} == set(range(trials))
+    assert (place / "_report" / "index.html").is_file()
+    assert main(["settle", str(Path("runs/demo/_settle/best"))]) == 0  # which samples nothing
+    assert all(sum(_rows(run).values()) for run in runs)
 
 
 def test_a_submission_samples_grades_scores_and_reports(

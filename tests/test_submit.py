@@ -1,17 +1,20 @@
 """Scripts of a submission, and what `submit` refuses; nothing here needs a Slurm."""
 
 import json
+import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers import make_run
+from helpers import make_run, run_of
 
 from pipeline.cli.main import main
 from pipeline.cluster import jobs, scripts
 from pipeline.cluster.scripts import Submission
 from pipeline.config import compose
+from pipeline.settle import queue
 from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
 
@@ -167,7 +170,7 @@ def test_dry_run_shows_the_scripts_and_writes_nothing(
     settings[3] = f"run_dir={tmp_path}/a,{tmp_path}/b"
     assert main(settings) == 0
     out, err = capsys.readouterr()
-    for kind in scripts.KINDS:
+    for kind in scripts.KINDS[1:]:
         assert f"{kind}.sbatch" in out and f"--job-name={kind}" in out
     assert f"  {tmp_path}/a\n  {tmp_path}/b\n" in out and "--array=0-3" in out
     assert f"# ---- sbatch --parsable --chdir={tmp_path}/_slurm/" in out
@@ -175,6 +178,65 @@ def test_dry_run_shows_the_scripts_and_writes_nothing(
         assert f"--dependency={how}" in out
     assert "nothing was written" in err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_race_is_an_array_of_settle(
+    tmp_path: Path,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    race = ["dataset=demo", "model=demo", "model.checkpoint=step-3800,step-3900", "until=top:1"]
+    race += ["sampling.trials=20", "verifier=none", "cluster.workers=2", "cluster.gpus=2"]
+    assert main(["submit", *race, "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert "looks after 8, 16, 20 trials" in " ".join(err.split())
+    parts = out.split("# ---- ")[1:]
+    kinds = [part.partition(".sbatch")[0].rpartition("/")[2] for part in parts]
+    assert kinds == ["settle", "grade", "score", "report"]
+    assert "--dependency=afterany:ID_OF_SETTLE" in parts[1] and not list(tmp_path.iterdir())
+    script = parts[0].partition("\n")[2]
+    subprocess.run(["bash", "-n"], input=script.encode(), check=True)
+    assert {"--array=0-3", "--gres=gpu:2", "--signal=USR1@300"} <= set(_directives(script))
+    here = re.search(r"^here=(.*)$", script, re.MULTILINE)
+    assert here
+    Path(here[1]).mkdir(parents=True)
+
+    # What a task makes of any run of the race lets it begin anew.
+    asked = 'echo "$@" >>asked'
+    assert _played(script, tmp_path, f"{asked}; exit 0")[0] == 0
+    folder = tmp_path / "runs/demo/_settle/top-1"
+    assert (tmp_path / "asked").read_text().endswith(f" -m pipeline settle {folder}\n")
+    made = tmp_path / "runs/demo/demo-step-3900/attempts"
+    made.mkdir(parents=True)
+    mine = f"echo x >{made}/_0001-$(hostname -s)-1-00000.journal"
+    starts = [_played(script, tmp_path, f"{each}exit 1") for each in ("", "", f"{mine}; ", "", "")]
+    assert all("scontrol requeue 77" in out for _, out in starts)
+    assert "3 starts in a row" in _played(script, tmp_path, "exit 86")[1]
+
+
+def test_a_race_that_is_over_owes_what_comes_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(queue.cluster, "queue", lambda *asked: asked_for.append(asked))
+    asked_for: list[Any] = []
+    for name, mark in (("a", "1"), ("b", "0"), ("c", "1")):
+        run_of(tmp_path / "runs", name, {f"q{n:02d}": mark * 8 for n in range(30)})
+    race = ["model=custom", "dataset=jsonl", "dataset.path=sums.jsonl", "model.name=b,a,c"]
+    race += ['model.id="/nowhere/${model.name}"', "sampling.trials=16"]
+    for more, open_, trials in (
+        (["until=above:a"], 2, [8, 8, 8]),
+        (["until=width:0.5"], 0, [8] * 3),
+    ):
+        assert main(["submit", *race, *more, "--dry-run"]) == 0
+        runs, _, dry, folder, found = asked_for.pop()
+        assert dry and folder.name.startswith(more[0][6:11]) and found == open_
+        assert [run.cfg.sampling.trials for run in runs] == trials
+        assert runs[0].path.name == ("a" if open_ else "b")  # what is open comes first
+    assert main(["submit", *race, "until=order", "out=a=b", "--dry-run"]) == 2
+    assert "set out=" in capsys.readouterr().err
 
 
 def test_engines_fill_the_gpus_of_a_task(

@@ -77,6 +77,14 @@ def _refuse_owed(run: Run) -> None:
         raise UserError(f"{run.path}: {owed} attempts are owed, so nothing is graded; {remedy}")
 
 
+def submit(settings: list[str], dry_run: bool) -> None:
+    """Queue runs on a Slurm cluster, or a race between them."""
+    from pipeline.cluster import submit as runs
+    from pipeline.settle import queue as race
+
+    (race if race.is_race(settings) else runs).submit(settings, dry_run)
+
+
 def status(settings: list[str], watch: bool, every: float | None, json: bool) -> None:
     """Where runs stand: those in folders, of a race, or every combination of settings."""
     from pipeline.settle import plan

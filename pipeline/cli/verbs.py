@@ -144,7 +144,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "download model, data set and verifier for machines without a network",
     ),
     "submit": Verb(
-        "pipeline.cluster.submit:submit",
+        "pipeline.cli.runs:submit",
         "queue all of it on a Slurm cluster: one array over models and data sets, then the rest",
         load=list,
         flags=(_flag("--dry-run", "show the scripts; write nothing"),),
@@ -153,6 +153,8 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       four runs, one array of workers; then grades, verdicts, scores and a report
   python -m pipeline submit model=qwen3-4b dataset=aime25 cluster.gpus=4 --dry-run
       show the scripts; nothing is written or submitted
+  python -m pipeline submit model=a,b,c dataset=aime25 until=best cluster=h200-8
+      tasks that sample what is open until that is decided, as `settle`; then the same jobs
   python -m pipeline submit runs/aime25
       what these runs owe, with the settings they have; safe at any time""",
     ),

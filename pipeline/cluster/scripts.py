@@ -19,7 +19,7 @@ from pipeline.store.runfolder import Run
 
 TEMPLATE = ROOT / "slurm" / "array.sbatch"
 STARTS = 3  # in a row that made nothing: then a task ends for good
-KINDS = ("generate", "grade", "verify", "score", "report")
+KINDS = ("settle", "generate", "grade", "verify", "score", "report")
 _LATER = ("signals", "categorize", "score")  # stages of the score job
 _EARLY_S = 90  # warnings of Slurm may come up to a minute before their time
 _HUNG_S = 120  # what is left of a job's time when its step is ended by force
@@ -34,22 +34,26 @@ class Submission:
     unscored: list[Run]  # graded, verified and scored; the owing are among them
     out: Path  # folder of the report
     folder: Path  # of the submission
+    race: Path | None = None  # folder of `settle`, whose tasks then sample, each what is open
 
     def of(self, kind: str) -> list[Run]:
         """The runs of a job."""
-        return {"generate": self.owing, "report": self.runs}.get(kind, self.unscored)
+        own = {"settle": self.owing, "generate": self.owing, "report": self.runs}
+        return own.get(kind, self.unscored)
 
     def tasks(self, kind: str) -> int:
         """Tasks of a job's array; 0: it is none."""
-        workers = {"generate": self.runs[0].cfg.cluster.workers, "report": 0}.get(kind, 1)
-        return workers * len(self.of(kind))
+        workers = self.runs[0].cfg.cluster.workers
+        each = {"settle": workers, "generate": workers, "report": 0}.get(kind, 1)
+        return each * len(self.of(kind))
 
     @property
     def kinds(self) -> list[str]:
         """The jobs that are needed, in order: those of `stages` that have something to do."""
         stages = set(self.runs[0].cfg.stages)
         needed = {
-            "generate": "generate" in stages and bool(self.owing),
+            "settle": self.race is not None and bool(self.owing),
+            "generate": self.race is None and "generate" in stages and bool(self.owing),
             "grade": "grade" in stages,
             "verify": "verify" in stages and any(r.cfg.verifier.id for r in self.unscored),
             "score": bool(stages.intersection(_LATER)),
@@ -76,6 +80,7 @@ def render(submission: Submission, kind: str) -> str:
         runs=[str(absolute(run)) for run in runs],
         replicas=[replicas(run.cfg) for run in runs],
         stages=[stage for stage in _LATER if stage in submission.runs[0].cfg.stages],
+        race=str(submission.race and os.path.abspath(submission.race)),
         out=overrides.quoted(str(submission.out)),
         folder=str(submission.folder),
         cwd=os.getcwd(),
@@ -109,7 +114,9 @@ def judging(cfg: RunConfig) -> int:
 
 def _on_gpus(cfg: RunConfig, kind: str) -> bool:
     """Whether a job runs a model, and not only asks a server for one."""
-    engine = {"generate": cfg.engine, "verify": verifier_engine(cfg)}.get(kind)
+    engine = {"settle": cfg.engine, "generate": cfg.engine, "verify": verifier_engine(cfg)}.get(
+        kind
+    )
     return engine is not None and not engines.kind(engine.name).served
 
 
@@ -123,7 +130,7 @@ def _resources(submission: Submission, kind: str) -> dict[str, Any]:
     job = cluster if with_gpus else cluster.cpu_jobs
     size = max((judging(run.cfg) for run in submission.of(kind)), default=1)
     parts = max(1, cluster.gpus // size) if kind == "verify" and with_gpus else 1
-    warn_s = cluster.warn_s if kind == "generate" else 0
+    warn_s = cluster.warn_s if kind in ("settle", "generate") else 0
     limit = settings.seconds(job.time or "") or 0
     hung = min(_HUNG_S, warn_s // 2) or _HUNG_S
     return {

@@ -43,19 +43,34 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     Raises UserError: a setting or a run cannot work, or Slurm refused; what was submitted before
     that is named.
     """
+    queue([Run(cfg) for cfg in _configurations(settings)], settings, dry_run)
+
+
+def queue(
+    runs: list[Run], settings: list[str], dry_run: bool, race: Path | None = None, open_: int = 0
+) -> None:
+    """Queue what runs owe; of the `race` of a folder of `settle`, what its open models need.
+
+    Args:
+        runs: of a race the `open_` ones first, which are sampled until it is decided.
+        settings: as given, for the record.
+        dry_run: print the scripts and write nothing.
+
+    Raises UserError: as `submit`.
+    """
     if not dry_run and shutil.which("sbatch") is None:
         ask("sbatch")  # says so
-    runs = [Run(cfg) for cfg in _configurations(settings)]
     _check(runs)
     for run in runs:
-        if dry_run:
+        if dry_run or (race and (run.path / "questions.parquet").exists()):
             identity = questions_table.identity(run, questions_table.build(run))
             runfolder.check_same(run, identity, raising=True)
         else:
             stage.prepare(run)
-    submission = _planned(runs)
+    submission = _planned(runs, race, open_)
     if not submission.kinds:
-        note(f"nothing to submit: {_count(runs)} complete (sampling.trials=N adds trials)")
+        more = "another until= goes on" if race else "sampling.trials=N adds trials"
+        note(f"nothing to submit: {_count(runs)} complete ({more})")
         return
     _name_earlier(runs)
     if dry_run:
@@ -73,7 +88,7 @@ def _configurations(settings: list[str]) -> list[RunConfig]:
     else:
         cfgs = [compose.load(combination) for combination in sweep.expand(list(keys))]
     for cfg in cfgs:
-        _place_engines(cfg, fixed="engine.replicas" in keys.values())
+        place_engines(cfg, fixed="engine.replicas" in keys.values())
     return cfgs
 
 
@@ -97,8 +112,11 @@ def _of_folders(folders: list[str], keys: dict[str, str | None]) -> list[RunConf
     return cfgs
 
 
-def _place_engines(cfg: RunConfig, fixed: bool) -> None:
-    """As many engines as fill the GPUs of a task, unless the user said how many."""
+def place_engines(cfg: RunConfig, fixed: bool) -> None:
+    """As many engines as fill the GPUs of a task, unless the user said how many.
+
+    Raises UserError: they do not fit.
+    """
     engine, gpus = cfg.engine, cfg.cluster.gpus
     size = engine.tensor_parallel_size
     if not fixed:  # a number in a folder is that of another machine
@@ -133,14 +151,14 @@ def _check(runs: list[Run]) -> None:
         seen.add(path)
 
 
-def _planned(runs: list[Run]) -> Submission:
+def _planned(runs: list[Run], race: Path | None = None, open_: int = 0) -> Submission:
     """What is owed, and the name of the submission's folder."""
-    owing = [run for run in runs if _owed(run)]
+    owing = runs[:open_] if race else [run for run in runs if _owed(run)]
     unscored = [run for run in runs if run in owing or not _scored(run)]
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     place = Path(os.path.commonpath([scripts.absolute(run) for run in runs]))
     folder = place / jobs.FOLDER / f"{stamp}-{secrets.token_hex(2)}"
-    return Submission(runs, owing, unscored, place / "_report", folder)
+    return Submission(runs, owing, unscored, place / "_report", folder, race)
 
 
 def _owed(run: Run) -> bool:
@@ -180,7 +198,7 @@ def _command(submission: Submission, kind: str, ids: dict[str, str]) -> list[str
         # Task by task where both are arrays over the same runs. The others find out themselves what
         # they can do, so that one failing run does not cancel the rest.
         before, number = list(ids.items())[-1]
-        by_task = kind in ("verify", "score") and before != "generate"
+        by_task = kind in ("verify", "score") and before not in ("settle", "generate")
         command.append(f"--dependency={'aftercorr' if by_task else 'afterany'}:{number}")
     return [*command, str(submission.folder / f"{kind}.sbatch")]
 
@@ -233,7 +251,8 @@ def _point(run: Run, submission: Submission, record: dict[str, Any]) -> None:
     for kind, job in record["jobs"].items():
         runs = submission.of(kind)
         if run in runs:
-            tasks = list(range(runs.index(run), job["tasks"], len(runs))) or None
+            own = range(runs.index(run), job["tasks"], len(runs))
+            tasks = None if kind == "settle" else list(own) or None  # None: all of them
             pointer["jobs"][kind] = {"id": job["id"], "tasks": tasks}
     place = run.path / jobs.FOLDER
     place.mkdir(exist_ok=True)

@@ -1,0 +1,54 @@
+"""submit ... until=...: an array of tasks that sample until it is decided, then the other jobs.
+
+Every task is a `settle` of the same folder: it works on whatever is open and ends when nothing is,
+so the GPUs of a model that has left go to the others.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.base.errors import UserError
+from pipeline.cluster import submit as cluster
+from pipeline.config import compose
+from pipeline.config import settle as config
+from pipeline.config.checks import AUTO
+from pipeline.settle import data, live, plan
+from pipeline.settle.race import owed, states
+from pipeline.store.runfolder import Run
+
+
+def is_race(settings: list[str]) -> bool:
+    """Whether settings say until when one samples, or name a folder of `settle`."""
+    folders = [Path(setting).expanduser() for setting in settings if "=" not in setting]
+    return any(map(config.is_until, settings)) or any(
+        (folder / plan.RECORD).is_file() for folder in folders
+    )
+
+
+def submit(settings: list[str], dry_run: bool = False) -> None:
+    """Queue a race on a Slurm cluster: settle, then verify, score and report of every run.
+
+    Args:
+        settings: as of `settle`, and `stages`; or its folder.
+        dry_run: print the scripts and write nothing.
+
+    Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
+    """
+    stages = [setting for setting in settings if config.is_stages(setting)]
+    planned = plan.make(config.load([one for one in settings if one not in stages]))
+    if "=" in str(planned.folder):
+        raise UserError(f"{planned.folder}: jobs cannot name a folder with = in its path; set out=")
+    goal, contenders = planned.goal, planned.contenders
+    (live.announce if dry_run else live.begin)(planned)
+    *_, last = [None, *states(data.of_contenders(contenders, goal.trials).codes, goal)]
+    _, chosen = owed(last, goal)
+    runs = []
+    for k in np.argsort(~chosen, kind="stable").tolist():
+        least = goal.looks[0] if last is None else int(last.spent[k])
+        for run, of_run in zip(contenders[k].runs, contenders[k].settings, strict=True):
+            cfg = compose.load([*of_run, *stages])
+            cluster.place_engines(cfg, fixed=cfg.engine.replicas != AUTO)
+            runs.append(data.with_trials(Run(cfg), data.reached(run, least)))
+    open_ = int(chosen.sum()) * len(contenders[0].runs)
+    cluster.queue(runs, settings, dry_run, planned.folder, open_)
