@@ -113,7 +113,9 @@ score a run, again and otherwise:
   python -m pipeline score RUN_FOLDER scoring.metrics=[bayes,pass@8,g-pass@8:0.5]
       these metrics; their names are below
   python -m pipeline score RUN_FOLDER prior=OTHER_RUN_FOLDER prior.trials=4
-      the first four trials of an earlier run of the same questions as the prior""",
+      the first four trials of an earlier run of the same questions as the prior
+  python -m pipeline score RUN_FOLDER caps=2048,4096,8192
+      what the run would have scored under smaller max_tokens; caps=auto: powers of two""",
     ),
     "status": Verb(
         "pipeline.cli.runs:status",

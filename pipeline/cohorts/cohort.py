@@ -39,6 +39,13 @@ class Member:
         """Tokens of the attempts that are compared, and times of the run."""
         return outcomes.usage(self.run, self.question_ids)
 
+    def lengths(self, trials: int) -> outcomes.Lengths:
+        """How long the attempts that are compared were, padded or cut to so many trials."""
+        own = outcomes.lengths(self.run, self.question_ids)
+        missing = ((0, 0), (0, max(0, trials - own.tokens.shape[1])))
+        tokens = np.pad(own.tokens[:, :trials], missing, constant_values=-1)
+        return own._replace(tokens=tokens, cut=np.pad(own.cut[:, :trials], missing))
+
 
 @dataclass(frozen=True)
 class Cohort:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.base.console import note, results, warn
 from pipeline.base.errors import UserError
+from pipeline.cohorts import caps, differences, leaderboard, neighbours
 from pipeline.cohorts import cohort as cohorts_of
-from pipeline.cohorts import differences, leaderboard, neighbours
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
@@ -38,7 +38,7 @@ def compare(cfg: AnalysisConfig) -> None:
         folder = f"{cohort.dataset}/" if several else ""
         of_cohort = _tables(cohort, cfg)
         tables |= {f"{folder}{stem}": table for stem, table in of_cohort.items()}
-        drawn = _figures(cohort, cfg, of_cohort["leaderboard"])
+        drawn = _figures(cohort, cfg, of_cohort)
         figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
         record["datasets"].append(_record(cohort, cfg, of_cohort))
     if several:
@@ -60,14 +60,16 @@ def compare(cfg: AnalysisConfig) -> None:
     written = files.write(_folder(cfg, cohorts), "compare", record, tables, figures)
     note(
         f"saved {written[-1]}, {len(tables)} tables as .csv, .json, .tex, .md, and"
-        " forest and questions as .png, .pdf"
+        f" {len(figures)} pictures as .png, .pdf"
     )
 
 
-def _figures(cohort: Cohort, cfg: AnalysisConfig, board: Table) -> dict[str, "Figure"]:
-    """The leaderboard as a forest plot, and models by questions as a heat map."""
-    from pipeline.plots import leaderboard as plots  # matplotlib takes half a second
+def _figures(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> dict[str, "Figure"]:
+    """The leaderboard as a forest plot, models by questions as a heat map, curves by max_tokens."""
+    from pipeline.plots import caps as curves  # matplotlib takes half a second
+    from pipeline.plots import leaderboard as plots
 
+    board = tables["leaderboard"]
     keys = ("model", "mu", "low", "high", f"rank_{cfg.scoring.rule}")
     columns: list[list[Any]] = [[row.get(key) for row in board.rows] for key in keys]
     names, mu, low, high, rank = columns
@@ -76,10 +78,13 @@ def _figures(cohort: Cohort, cfg: AnalysisConfig, board: Table) -> dict[str, "Fi
     title = f"Bayes@N on {cohort.dataset}, {size}"
     axis = f"posterior mean μ (share of trials correct), {cfg.scoring.confidence:.0%} interval"
     success, heading = cohort.matrix().mean(axis=2), f"correct attempts on {cohort.dataset}"
-    return {
+    drawn = {
         "forest": plots.forest(names, mu, low, high, ranks, title, axis),
         "questions": plots.heat_map(cohort.names, cohort.question_ids, success, heading),
     }
+    if "caps" in tables:
+        drawn["caps"] = curves.by_cap(tables["caps"].rows, f"limits of tokens on {cohort.dataset}")
+    return drawn
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
@@ -131,7 +136,7 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     if len(cohort.names) > 1:
         tables["neighbours"] = neighbours.order_of_neighbours(cohort, cfg)
         tables["posterior_ranks"] = neighbours.posterior_ranks(cohort, cfg)
-    return tables
+    return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 
 
 def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
@@ -159,7 +164,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     """All that was computed of a data set, as docs/compare.md describes it."""
     # The other tables are columns of the leaderboard.
     keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
-    keys |= {"neighbours": "neighbours", "rubrics": "rubrics"}
+    keys |= {stem: stem for stem in ("neighbours", "rubrics", "caps", "swaps")}
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,

@@ -19,7 +19,7 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.score import stopped
 from pipeline.score.luck import shared_luck
-from pipeline.store.outcomes import NO_ANSWER, OWED, UNDECIDED
+from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
 from scoring import SHRINKAGE_LIMIT, Inflation
 from scoring.metrics.table import Metric, Summary, parse, parse_all
 from scoring.ranking.ranks import Rule
@@ -135,7 +135,8 @@ def attempts(board: Table) -> Table:
     ]
     if _PRICE in board.columns:
         notes.append("price: tokens of the attempts at each run's engine.price_in and price_out")
-    keys = ("truncated", "no_answer", "undecided", "tokens_per_attempt", "tokens", "gpu_hours")
+    keys = ["truncated", "correct_of_finished", "no_answer", "undecided"]
+    keys += ["tokens_per_attempt", "tokens", "gpu_hours"]
     return _part(board, "attempts", [*keys, _PRICE.key], notes)
 
 
@@ -227,12 +228,36 @@ def _answers(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
     }
     known = (cohort.truncated >= 0).any(axis=(1, 2))
     graded = (cohort.outcomes != OWED).sum(axis=(1, 2))
-    return {
+    shares: dict[Column, npt.ArrayLike] = {
         Column(key, key.replace("_", " "), None, "{:.1%}", wide=True): np.where(
             known, kind.sum(axis=(1, 2)) / graded, np.nan
         )
         for key, kind in kinds.items()
     }
+    head = Column("correct_of_finished", "correct of finished", None, "{:.1%}", wide=True)
+    return shares | {head: finished(cohort)[1]}
+
+
+def finished(cohort: Cohort) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The share of attempts that were not truncated, and of those the share that is correct.
+
+    Both (L,), every question with the same weight; NaN where it is not known what was truncated,
+    and the second where nothing finished. Where truncated attempts are never correct, as our grader
+    has it, avg is their product.
+
+    >>> from pipeline.cohorts.cohort import from_arrays
+    >>> cohort = from_arrays("d", ["a"], ["q"], [[[1, 1, 0, 0]]])
+    >>> [x.tolist() for x in finished(replace(cohort, truncated=np.array([[[0, 0, 0, 1]]])))]
+    [[0.75], [0.6666666666666666]]
+    """
+    graded = cohort.outcomes != OWED
+    trials = np.maximum(graded.sum(axis=2), 1)
+    ended = graded & (cohort.truncated != 1)
+    share = (ended.sum(axis=2) / trials).mean(axis=1)
+    right = ((ended & (cohort.outcomes == CORRECT)).sum(axis=2) / trials).mean(axis=1)
+    known = (cohort.truncated >= 0).any(axis=(1, 2))
+    of_ended = np.divide(right, share, out=np.full(len(share), np.nan), where=known & (share > 0))
+    return np.where(known, share, np.nan), of_ended
 
 
 def _usage(cohort: Cohort) -> dict[Column, npt.ArrayLike]:

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 import scoring
 from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.leaderboard import inflation_columns, scores, title
+from pipeline.cohorts.leaderboard import finished, inflation_columns, scores, title
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.score.luck import shared_luck
@@ -30,10 +30,15 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     other_questions = np.full(len(upper), np.nan)
     if matrix.shape[1] > 1:
         other_questions = scoring.paired_questions(upper, lower).probability
+    ended, of_ended = (share[order] for share in finished(cohort))
     columns: dict[Column, npt.ArrayLike] = {
         Column("above", "above", align="left"): names[:-1],
         Column("below", "below", align="left"): names[1:],
         Column("difference", "difference", None, "{:+.4f}", short="diff."): comparison.difference,
+        # Kitagawa (1955): what is left of the gap if both answered what they finish equally well.
+        Column("truncation", "by truncation", None, "{:+.4f}", short="trunc."): (
+            (ended[:-1] - ended[1:]) * (of_ended[:-1] + of_ended[1:]) / 2
+        ),
         Column("low", "low", None, "{:+.4f}", wide=True): comparison.lo,
         Column("high", "high", None, "{:+.4f}", wide=True): comparison.hi,
         Column("z", "z", "$z$", "{:.2f}"): comparison.z,
@@ -50,6 +55,8 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         **inflation_columns(luck),
     }
     notes = [
+        "by truncation: the part of the difference that is there because the lower model finishes"
+        " fewer of its attempts (at the mean of both models' shares correct of finished ones)",
         "P: the upper model is better on these questions; P other: on a pool they are a sample of",
         f"trials of each model at which z is expected to reach {cfg.scoring.z:g}, with the range"
         " that this run leaves open",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
 
-from pipeline.config.checks import limited
+from pipeline.config.checks import AUTO, limited
 from scoring.metrics.table import DEFAULT, parse_all
 from scoring.ranking.ranks import Method, Rule
 
@@ -25,14 +25,27 @@ class MetricsConfig:
 
 
 @dataclass
-class ScoringConfig(MetricsConfig):
+class CapsConfig(MetricsConfig):
+    """Scores of the same attempts under smaller limits of tokens."""
+
+    caps: list[str] = limited([])  # such as 2048,4096; auto: powers of two up to max_tokens
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        bad = [cap for cap in self.caps if not (cap.isdecimal() and cap.isascii() and int(cap))]
+        if bad and self.caps != [AUTO]:
+            yield f"caps={','.join(self.caps)}: {bad[0]} is no number of tokens; or write caps=auto"
+
+
+@dataclass
+class ScoringConfig(CapsConfig):
     """What the score table of a run shows."""
 
     empirical_bayes: bool = False  # a row with the prior that the questions share (docs/scoring.md)
 
 
 @dataclass
-class ComparisonConfig(MetricsConfig):
+class ComparisonConfig(CapsConfig):
     """How models are scored, and when two of them share a rank."""
 
     z: float = limited(1.645, "(0, 8]")  # neighbours below it share a rank; 1.645: one-sided 95 %

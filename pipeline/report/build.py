@@ -92,8 +92,8 @@ def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Pan
         "name": cohort.dataset,
         "notices": notices,
         "counts": data.counts(cohort) | {"models": models},
-        "tables": [data.table(table) for table in tables],
-        "figures": [*figures.figures(cohort, tables[0], lengths, labelled.names, labels)],
+        "tables": [data.table(table) for table in tables.values()],
+        "figures": [*figures.figures(cohort, tables, lengths, labelled.names, labels)],
     }
 
 
@@ -169,7 +169,7 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
         ranked = rankings(cohorts, cfg, together)
         tables = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
         panel["tables"] = [data.table(table) for table in tables if table is not None]
-        panel["figures"] = [*figures.figures(together, board, [], [], {})]
+        panel["figures"] = [*figures.figures(together, {"leaderboard": board}, [], [], {})]
     except UserError as error:
         notices.append(str(error))
         panel |= {"tables": [], "figures": []}

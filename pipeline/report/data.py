@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.cohorts import compare
+from pipeline.cohorts import caps, compare
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
@@ -30,14 +30,16 @@ def counts(cohort: Cohort) -> dict[str, Any]:
     }
 
 
-def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> list[Table]:
-    """The tables of a data set, the leaderboard first.
+def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> dict[str, Table]:
+    """The tables of a data set by name, the leaderboard first.
 
     `labelled`: those of them that have categories, if any. Raises UserError: a question that some
     model has no graded trial of.
     """
-    rubrics = [] if labelled is None else [cohort_rubrics.scores(labelled, cfg)]
-    return [*compare.tables_of(cohort, cfg).values(), *rubrics]
+    found = compare.tables_of(cohort, cfg)
+    if not cfg.scoring.caps:
+        found |= caps.tables(cohort, cfg)
+    return found if labelled is None else found | {"rubrics": cohort_rubrics.scores(labelled, cfg)}
 
 
 def summary(cohorts: Sequence[Cohort]) -> str:

@@ -1,6 +1,6 @@
 """The figures of one data set, as inline SVG with their captions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.display import style
 from pipeline.display.table import Table
-from pipeline.plots import bars, calibration, leaderboard
+from pipeline.plots import bars, calibration, caps, leaderboard
 from pipeline.plots import convergence as convergence_plots
 from pipeline.report.attempts import Categories
 from pipeline.report.data import Lengths
@@ -28,19 +28,22 @@ Figures = Iterator[dict[str, Any]]
 
 def figures(
     cohort: Cohort,
-    board: Table,
+    tables: Mapping[str, Table],
     lengths: Sequence[Lengths],
     labelled: list[str],
     rubrics: Categories,
 ) -> Figures:
     """All figures that the data set has the data for, each with `svg`, `caption` and `group`.
 
-    `board` is the leaderboard, `lengths` one pair a model, and `rubrics` what
+    `tables` are those of the page, `lengths` one pair a model, and `rubrics` what
     :func:`pipeline.cohorts.rubrics.categories` returned for the `labelled` models, in their order.
     """
-    rows = [row for row in board.rows if row.get("mu") is not None]
+    rows = [row for row in tables["leaderboard"].rows if row.get("mu") is not None]
     names, mu, low, high = ([row[key] for row in rows] for key in ("model", "mu", "low", "high"))
     yield figure(leaderboard.forest(names, mu, low, high), "Bayes@N with its interval.")
+    if "caps" in tables:
+        drawn = caps.by_cap(tables["caps"].rows)
+        yield figure(drawn, "The same attempts under smaller limits, and what they cost then.")
     matrix = cohort.matrix()
     complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
     if len(cohort.names) > 1 and complete:

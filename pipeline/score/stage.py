@@ -11,10 +11,11 @@ from pipeline.base import atomic
 from pipeline.base.console import clock, count, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
+from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
-from pipeline.score import stopped
+from pipeline.score import caps, stopped
 from pipeline.score.luck import shared_luck
 from pipeline.store import outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
@@ -41,6 +42,8 @@ def score(run: Run) -> None:
     scores = _scores(run, graded, metrics, mapped)
     categories.print_rubrics(scores.get("rubrics", {}), run.cfg.scoring.confidence)
     _show(scores, metrics)
+    if run.cfg.scoring.caps:
+        scores["caps"] = _by_cap(run, graded)
     if owed.any():
         warn(
             f"{int(owed.sum())} of {owed.size} attempts are still owed or ungraded; a"
@@ -62,6 +65,18 @@ def score(run: Run) -> None:
     if pictures := categories.draw(run, mapped):
         note(f"drew {len(pictures)} pictures of category shares in {pictures[0].parent}")
     note(f"saved {run.path / 'scores.json'} and matrix.npz")
+
+
+def _by_cap(run: Run, graded: Outcomes) -> list[Any]:
+    """Show, save and draw the score at smaller max_tokens; the rows of the table."""
+    from pipeline.plots import caps as plots  # matplotlib takes half a second
+
+    table = caps.table(run, graded.codes, outcomes.lengths(run))
+    display.show(table)
+    picture = plots.by_cap(table.rows, table.title)
+    written = files.write(run.path / "caps", "caps", {}, {"curve": table}, {"curve": picture})
+    note(f"saved {written[0].parent}: the curve as .csv, .json, .tex, .md, .png, .pdf")
+    return [dict(row) for row in table.rows]
 
 
 def _measurable(run: Run, graded: Outcomes) -> list[Metric]:

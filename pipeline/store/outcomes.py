@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pipeline.base.errors import UserError
 from pipeline.config.engine import EngineConfig
 from pipeline.store import rowkeys, shards, workers
+from pipeline.store.columns import CUT, cut_off
 from pipeline.store.runfolder import Run
 
 Codes = npt.NDArray[np.int8]
@@ -79,6 +80,16 @@ class Usage(NamedTuple):
         return self.completion_tokens / self.completions_known if self.completions_known else None
 
 
+class Lengths(NamedTuple):
+    """How long the attempts of a run were: M questions, N trials of each."""
+
+    tokens: npt.NDArray[np.int64]  # (M, N) of the completion; -1 not known, or no attempt
+    cut: npt.NDArray[np.bool_]  # (M, N) ran into a limit of tokens
+    room: npt.NDArray[np.int64]  # (M,) the limit of each question: what the context left of it
+    known: float  # the largest max_tokens whose outcomes these attempts tell; inf: none was cut
+    guessed: int  # attempts that do not say how they ended: below their limit, by themselves
+
+
 def read(run: Run, quiet: bool = False) -> Outcomes:
     """All grades of a run; damaged ones count as owed, and a warning names them unless `quiet`.
 
@@ -123,6 +134,43 @@ def tokens(run: Run, question_ids: Sequence[str] | None = None) -> npt.NDArray[n
     said = pc.fill_null(table["completion_tokens"], -1).to_numpy()
     lengths[cell] = said[rows]
     return lengths
+
+
+def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
+    """The lengths of a run's attempts, of the questions named; None: of all.
+
+    An attempt cut off where its question's room ended tells all up to the run's max_tokens, one cut
+    off earlier (another's limit) only up to its own length. A text that the detector of repetition
+    stopped has ended: it would have run into any limit.
+    """
+    rows = {q["question_id"]: q["max_tokens"] for q in run.questions}
+    ids = [*rows] if question_ids is None else [*question_ids]
+    asked, trials = run.cfg.sampling.max_tokens, run.cfg.sampling.trials
+    room = np.array([asked if rows[qid] is None else rows[qid] for qid in ids], np.int64)
+    table = rowkeys.streamed(run, "attempts", ["completion_tokens", "finish_reason"])
+    kept, cell = rowkeys.cells(rowkeys.encode(table, pa.array(ids, pa.string())), trials)
+    tokens = np.full((len(ids), trials), -1, np.int64)
+    cut, unsaid = np.zeros(tokens.shape, bool), np.zeros(tokens.shape, bool)
+    ends = table["finish_reason"]
+    limited = pc.and_(cut_off(ends), pc.not_equal(ends, CUT[1])).fill_null(False)
+    tokens[cell] = table["completion_tokens"].fill_null(-1).to_numpy()[kept]
+    cut[cell] = limited.to_numpy()[kept]
+    unsaid[cell] = ends.is_null().to_numpy()[kept]
+    full = tokens >= room[:, None]
+    cut |= unsaid & full
+    told = np.where(full, np.maximum(tokens, asked), tokens)[cut]
+    known = float(told.min()) if told.size else np.inf
+    return Lengths(tokens, cut, room, known, int((unsaid & ~cut & (tokens >= 0)).sum()))
+
+
+def capped(codes: Codes, tokens: npt.ArrayLike, cap: int) -> Codes:
+    """Outcomes under a smaller limit: what is longer is cut off, and has not answered.
+
+    >>> capped(np.array([0, 0, 1, OWED], np.int8), [8, 9, 20, -1], 8).tolist()
+    [0, 2, 2, -1]
+    """
+    longer = (codes != OWED) & (np.asarray(tokens) > cap)
+    return np.where(longer, np.int8(NO_ANSWER), codes)
 
 
 def price(engine: EngineConfig, prompt_tokens: float, completion_tokens: float) -> float | None:

@@ -1,0 +1,110 @@
+"""The score at every smaller max_tokens, from one run: an attempt of n tokens is cut below n."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.base.errors import UserError
+from pipeline.config.checks import AUTO
+from pipeline.display.table import Column, Table
+from pipeline.store.outcomes import OWED, Codes, Lengths, capped, correct
+from pipeline.store.runfolder import Run
+from scoring.metrics.table import parse
+
+_FOUR = "{:.4f}"
+COLUMNS = (
+    Column("max_tokens", "max_tokens", format="{:,}"),
+    Column("mu", "μ", r"$\mu$", _FOUR),
+    Column("sigma", "σ", r"$\sigma$", _FOUR),
+    Column("low", "low", None, _FOUR),
+    Column("high", "high", None, _FOUR),
+    Column("truncated", "cut off", None, "{:.1%}"),
+    Column("tokens_per_attempt", "tokens/attempt", None, "{:,.1f}", short="per attempt"),
+)
+WHAT = (
+    "an attempt of n tokens is cut off at every max_tokens below n, and has not answered there;"
+    " tokens/attempt: mean of min(n, max_tokens)"
+)
+
+
+def check(run: Run, codes: Codes, lengths: Lengths) -> None:
+    """Refuse attempts that do not say their tokens.
+
+    Raises UserError: some graded attempt does not.
+    """
+    graded = codes != OWED
+    lacking = int((graded & (lengths.tokens < 0)).sum())
+    if lacking:
+        raise UserError(
+            f"{run.path}: {lacking:,} of {int(graded.sum()):,} graded attempts do not say their"
+            " tokens, so nobody knows where they would have been cut off; leave out caps= and"
+            " forecast="
+        )
+
+
+def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
+    """The limits that were asked for, ascending; auto: powers of two up to the run's max_tokens.
+
+    The first of those is the last under which nearly nothing (5 %) ended, or the smallest of all.
+    """
+    if [*caps] != [AUTO]:
+        return sorted({int(cap) for cap in caps})
+    most = int(min(lengths.known, run.cfg.sampling.max_tokens))
+    short = float(np.quantile(lengths.tokens[lengths.tokens > 0], 0.05, method="lower"))
+    first = min(int(np.log2(max(short, 1))), most.bit_length() - 1)
+    return [*(2**i for i in range(first, most.bit_length()) if 2**i < most), most]
+
+
+def points(
+    codes: Codes, lengths: Lengths, caps: Iterable[int], confidence: float
+) -> list[dict[str, Any]]:
+    """A row of `COLUMNS` for each limit; only `max_tokens` where the attempts do not tell it."""
+    rows: list[dict[str, Any]] = []
+    graded = codes != OWED
+    tokens = lengths.tokens[graded]
+    for cap in caps:
+        rows.append({"max_tokens": cap})
+        if cap > lengths.known:
+            continue
+        score = parse("bayes").summary(correct(capped(codes, lengths.tokens, cap)), confidence)
+        # One that ran into its own limit is no shorter than this one lets it be.
+        over = (tokens > cap) | lengths.cut[graded]
+        rows[-1] |= dict(zip(("mu", "sigma", "low", "high"), score, strict=True))
+        rows[-1]["truncated"] = float(over.mean())
+        rows[-1]["tokens_per_attempt"] = float(np.minimum(tokens, cap).mean())
+    return rows
+
+
+def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
+    """What is not known of a run's lengths, or is taken for granted."""
+    said = []
+    if max(caps) > lengths.known:
+        said.append(
+            f"{name}: blank above {lengths.known:,.0f} tokens, where attempts were cut off: nobody"
+            " knows what they would have become"
+        )
+    if clamped := int((lengths.room < lengths.room.max()).sum()):
+        said.append(
+            f"{name}: the context leaves less room in {clamped} questions, as little as"
+            f" {int(lengths.room.min()):,} tokens; a larger max_tokens changes nothing there"
+        )
+    if lengths.guessed:
+        said.append(
+            f"{name}: {lengths.guessed:,} attempts do not say how they ended; taken to have ended"
+            " by themselves"
+        )
+    return said
+
+
+def table(run: Run, codes: Codes, lengths: Lengths) -> Table:
+    """The curve of one run, as `scoring.caps` asks for it.
+
+    Raises UserError: some graded attempt does not say its tokens.
+    """
+    check(run, codes, lengths)
+    caps, level = chosen(run, run.cfg.scoring.caps, lengths), run.cfg.scoring.confidence
+    title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
+    said = [f"μ, σ: Bayes@N, uniform prior; low, high: {level:.0%} interval", WHAT]
+    rows = points(codes, lengths, caps, level)
+    return Table(title, COLUMNS, rows, said + notes("this run", lengths, caps))
