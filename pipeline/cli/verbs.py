@@ -273,12 +273,17 @@ greedy scores come from runs named like each run with "-greedy", where all of th
         "sample until it is decided which model is best: no more attempts than that takes",
         settings=(settle.SettleConfig, RunConfig),
         load=settle.load,
-        flags=(_flag("--json", "one JSON object instead of the table"),),
+        flags=(
+            _flag("--json", "one JSON object instead of the table"),
+            _flag("--dry-run", "simulate what it decides and takes; write nothing"),
+        ),
         examples="""\
   python -m pipeline settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
       rounds of eight trials; a model that cannot be the best any more is sampled no further
   python -m pipeline settle model=a,b dataset=aime25,hmmt25 until=order confidence=0.99
       the mean over all questions of both data sets
+  python -m pipeline settle model=a,b,c dataset=aime25 assume=[0.7,0.66,0.5] --dry-run
+      what to expect of models like these, or of what their runs hold already; nothing is written
   python -m pipeline settle replay=runs/aime25 until=top:3 --json
       what complete runs would have taken, trial by trial; nothing is written
 until          best, top:K, order, above:MODEL, or width:W of each model's interval
@@ -286,7 +291,23 @@ margin         points of accuracy that make no difference: models closer than th
 method         anytime: the error holds however often one looks; looks: planned looks, asymptotic
 block          trials between two looks (8; of a replay 1); the most trials are sampling.trials
 permutations   of a replay: also so many random orders of the trials
+assume         of --dry-run: accuracies, or assume.folders=RUNS; also .tokens of an attempt, .speed
 out            a folder for looks and results (default _settle/UNTIL beside the runs)""",
+    ),
+    "plan": Verb(
+        "pipeline.settle.preview:plan",
+        "what can be settled for a budget, before anything is spent: chances, tokens, GPU-hours",
+        settings=(settle.PlanConfig,),
+        load=settle.load_plan,
+        flags=(_flag("--json", "one JSON object instead of the table"),),
+        examples="""\
+  python -m pipeline plan accuracies=[.74,.7,.66,.61] questions=60 tokens=15000 speed=2500 \\
+      until=order budget.gpu_hours=40
+      models like these on 60 questions, 15,000 tokens an attempt, 2,500 tokens a second on a GPU
+  python -m pipeline plan runs/aime25 until=best budget.tokens=5e7
+      models as their graded runs show them
+tokens, speed  one value, or one a model; of runs they are measured, as is their price
+budget.*       one of gpu_hours, tokens and money; without, all of `trials` may be used""",
     ),
     "equivalence": Verb(
         "pipeline.cohorts.equivalence:run",

@@ -25,6 +25,7 @@ from pipeline.base.errors import UserError
 from pipeline.config.checks import check
 
 _HEADS = {
+    "assume": "accuracies",
     "merge": "windows",
     "prior": "run",
     "rubric": "names",

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pipeline.base.errors import UserError
 from pipeline.config import overrides, sweep
+from pipeline.config.budget import BudgetConfig
 from pipeline.config.checks import limited
 from pipeline.config.settings import RunConfig
 
@@ -49,7 +50,44 @@ def until(text: str) -> Until:
 
 
 @dataclass
-class SettleConfig:
+class Decision:
+    """What is to be decided, and how surely."""
+
+    until: str = limited("best", named=True)
+    confidence: float = limited(0.95, "(0.5, 1)")  # of everything that is decided, together
+    margin: float = limited(1.0, "(0, 100)")  # points of accuracy that make no difference
+    # anytime: the error holds however often one looks; looks: planned looks, asymptotic
+    method: str = limited("anytime", one_of=("anytime", "looks"))
+    block: int | None = limited(None, "[1, inf)")  # trials between two looks; default 8, replay 1
+    seed: int = limited(0, "[0, inf)")  # of permutations and simulations
+
+    def problems(self) -> Iterator[str]:
+        """What is decided must be something that there is."""
+        try:
+            until(self.until)
+        except UserError as error:
+            yield str(error)
+
+
+@dataclass
+class Assumed:
+    """What a forecast goes by where no run tells it."""
+
+    # Of each model in their order, as shares. How they spread over questions is assumed, too.
+    accuracies: list[float] = limited([], "[0, 1]")
+    folders: list[str] = field(default_factory=list)  # graded runs of models of the same names
+    tokens: list[float] = limited([], "(0, inf)")  # of an attempt, the mean: one, or one a model
+    speed: list[float] = limited([], "(0, inf)")  # tokens a second on one GPU: one, or one a model
+    price: float | None = limited(None, "(0, inf)")  # of a million sampled tokens
+
+    def problems(self) -> Iterator[str]:
+        """Accuracies or runs, not both."""
+        if self.accuracies and self.folders:
+            yield f"accuracies={self.accuracies}: not with folders of runs, which have their own"
+
+
+@dataclass
+class SettleConfig(Decision):
     """What is to be decided, and when sampling stops.
 
     Without `out` results and the table of looks go to runs/DATASET/_settle/UNTIL; of several data
@@ -57,29 +95,41 @@ class SettleConfig:
     """
 
     folders: list[str] = field(default_factory=list)  # a folder of `settle`, to go on with
-    until: str = limited("best", named=True)
-    confidence: float = limited(0.95, "(0.5, 1)")  # of everything that is decided, together
-    margin: float = limited(1.0, "(0, 100)")  # points of accuracy that make no difference
-    # anytime: the error holds however often one looks; looks: planned looks, asymptotic
-    method: str = limited("anytime", one_of=("anytime", "looks"))
-    block: int | None = limited(None, "[1, inf)")  # trials between two looks; default 8, replay 1
     replay: list[str] = field(default_factory=list)  # folders of complete runs, as if sampled now
     permutations: int = limited(0, "[0, 1000000]")  # of a replay: orders of trials to try, too
-    seed: int = limited(0, "[0, inf)")  # of permutations and simulations
+    assume: Assumed = field(default_factory=Assumed)  # of --dry-run
     out: str | None = limited(None, named=True)
 
     def problems(self) -> Iterator[str]:
         """What is decided, and what only a replay has."""
-        try:
-            until(self.until)
-        except UserError as error:
-            yield str(error)
+        yield from super().problems()
         if self.permutations and not self.replay:
             yield f"permutations={self.permutations}: of replay=FOLDER only"
         if self.replay and self.folders:
             yield f"{' '.join(self.folders)}: write replay={','.join(self.folders)}"
         if len(self.folders) > 1:
             yield f"{' '.join(self.folders)}: name one folder that `settle` made"
+
+
+@dataclass
+class PlanConfig(Decision, Assumed):
+    """What to expect of a `settle`, from graded runs or from assumptions, within one budget."""
+
+    questions: int = limited(30, "[1, inf)")  # of assumed accuracies
+    trials: int = limited(80, "[1, inf)")  # of a question, the most
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+
+    def problems(self) -> Iterator[str]:
+        """What is decided, of what, and for what."""
+        yield from Decision.problems(self)
+        yield from Assumed.problems(self)
+        if not self.accuracies and not self.folders:
+            yield (
+                "accuracies=[]: what are the models like? Name folders of graded runs, or write"
+                " accuracies=[0.6,0.5] with questions=, tokens= and speed="
+            )
+        if self.budget.until or len(self.budget.given) > 1:
+            yield "budget: a plan has one, of gpu_hours, tokens or money"
 
 
 class Asked(NamedTuple):
@@ -129,3 +179,14 @@ def load(arguments: Sequence[str]) -> Asked:
         sweep.expand(chosen),
         list(arguments),
     )
+
+
+def load_plan(arguments: Sequence[str]) -> PlanConfig:
+    """The settings of `plan` from the command line.
+
+    Raises UserError: an unknown key or a value that cannot work.
+
+    >>> load_plan(["accuracies=[.7,.6]", "budget.gpu_hours=40", "until=order"]).budget.given
+    {'gpu_hours': 40.0}
+    """
+    return overrides.load(PlanConfig, arguments)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
+from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
 from pipeline.settle.plan import Contender, of_folders
@@ -92,13 +93,21 @@ def _tokens(run: Run, ids: list[str] | None = None) -> npt.NDArray[np.int64]:
     return by_trial.astype(np.int64)
 
 
+def matched(folders: Sequence[str]) -> tuple[Cohort, list[Cohort]]:
+    """Runs that folders hold, as one cohort of all questions, and by data set.
+
+    Raises UserError: folders that hold no runs that can be compared.
+    """
+    cohorts = cohort.load(AnalysisConfig(folders=of_folders(folders)))
+    return cohorts[0] if len(cohorts) == 1 else cohort.pooled(cohorts), cohorts
+
+
 def of_complete(folders: Sequence[str]) -> Outcomes:
     """Complete runs of the same questions; of several data sets, of all their questions together.
 
     Raises UserError: folders that hold no runs that can be compared.
     """
-    cohorts = cohort.load(AnalysisConfig(folders=of_folders(folders)))
-    whole = cohorts[0] if len(cohorts) == 1 else cohort.pooled(cohorts)
+    whole, cohorts = matched(folders)
     for line in [line for one in cohorts for line in one.warnings]:
         note(line)
     codes = whole.matrix().filled(-1)

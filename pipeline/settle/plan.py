@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.base.errors import UserError
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
-from pipeline.config.settle import BLOCK, Asked, SettleConfig, Until, load, until
+from pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
 from pipeline.store import find, runfolder
 from pipeline.store.runfolder import Run
 
@@ -22,7 +22,7 @@ RECORD = "plan.json"
 class Goal:
     """What is to be decided between models, and how surely."""
 
-    cfg: SettleConfig
+    cfg: Decision
     names: list[str]  # K, of the models
     trials: int  # of a question, the most
     block: int
@@ -70,7 +70,7 @@ class Plan:
     arguments: list[str]
 
 
-def goal(cfg: SettleConfig, names: Sequence[str], trials: int, block: int = BLOCK) -> Goal:
+def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -> Goal:
     """What is to be decided between models.
 
     Raises UserError: not with these models.

@@ -95,14 +95,20 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
         live, done = known.open, trials
 
 
+def target(goal: Goal) -> Target | None:
+    """What is to be settled between the models; None of until=width, where each is by itself."""
+    kind, k = goal.until.kind, goal.until.k
+    return None if kind == "width" else Target(kind, k, goal.baseline)  # type: ignore[arg-type]
+
+
 def _race(goal: Goal, questions: int) -> Any:
-    asked, level = goal.until, goal.cfg.confidence
-    if asked.kind == "width":
-        return _Widths(len(goal.names), questions, level, asked.width)
+    level, asked = goal.cfg.confidence, target(goal)
+    if asked is None:
+        return _Widths(len(goal.names), questions, level, goal.until.width)
     return Race(
         len(goal.names),
         questions,
-        Target(asked.kind, asked.k, goal.baseline),  # type: ignore[arg-type]
+        asked,
         confidence=level,
         tie=goal.margin,
         method=goal.cfg.method,  # type: ignore[arg-type]

@@ -13,27 +13,34 @@ from pipeline.base.console import Meter, note, percent, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config import settle as config
 from pipeline.config import sweep
-from pipeline.config.settle import Asked
+from pipeline.config.settle import Asked, Assumed
 from pipeline.display import table as display
-from pipeline.settle import data, live, looks, plan, tables
+from pipeline.settle import data, live, looks, plan, preview, tables
 from pipeline.settle.data import Outcomes
 from pipeline.settle.looks import Course
 from pipeline.settle.plan import Goal
 from pipeline.settle.race import State, states
 
 
-def run(asked: Asked, json: bool = False, then: bool = False) -> None:
-    """Decide between models with no more attempts than that takes.
+def run(asked: Asked, json: bool = False, dry_run: bool = False, then: bool = False) -> None:
+    """Decide between models with no more attempts than that takes; `dry_run`: say what that is.
 
     `then`: the caller does what comes after; else the last line says how.
 
     Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
     with its exit status. OSError: a folder cannot be written.
     """
+    if asked.cfg.assume != Assumed() and not dry_run:
+        raise UserError("assume: of --dry-run only; a settle goes by what it samples")
     if asked.cfg.replay:
+        if dry_run:
+            raise UserError("--dry-run: not of replay=FOLDER, which samples nothing")
         replay(asked, json)
         return
     planned = plan.make(asked)
+    if dry_run:
+        preview.dry_run(planned, asked.cfg.assume, json)
+        return
     seen, known = live.settle(planned)
     written = tables.write(planned.folder, seen, known)
     live.warn_unsettled(seen.states[-1], planned)
@@ -77,7 +84,7 @@ def replay(asked: Asked, json: bool) -> None:
     seen = looks.course([*states(known.codes, goal)], known, goal)
     record = tables.record(seen, known)
     if asked.cfg.permutations:
-        record["permutations"] = _permuted(known, goal)
+        record["permutations"] = _permuted(known, goal, asked.cfg.permutations)
     elif known.shared_seeds:
         warn(
             "these attempts share seeds: they are not independent, and nothing is guaranteed;"
@@ -89,9 +96,9 @@ def replay(asked: Asked, json: bool) -> None:
     _tell(seen, record, json)
 
 
-def _permuted(known: Outcomes, goal: Goal) -> dict[str, Any]:
+def _permuted(known: Outcomes, goal: Goal, number: int) -> dict[str, Any]:
     """How often other orders of the trials of each question decide what, and with how many."""
-    rng, number = np.random.default_rng(goal.cfg.seed), goal.cfg.permutations
+    rng = np.random.default_rng(goal.cfg.seed)
     decided: Counter[str] = Counter()
     shares = []
     with Meter("permutations", number) as meter:

@@ -1,5 +1,6 @@
 """What to expect of a race before it is run, and how to share attempts among questions."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -57,11 +58,19 @@ class Simulated(NamedTuple):
     right: float  # of all runs, those whose decision is settled and true
     wrong: float  # of all runs, those with any final claim that is false
     best: Floats  # share of runs that name each model the best (K,)
+    placed: Floats  # share of runs that place each model in the best k, of `best` and `top` (K,)
+    open: Floats  # share of runs that end with each model open (K,)
+    better: Floats  # share of runs that claim row to be better than column (K, K)
+    tied: Floats  # share of runs that claim the two to be tied (K, K)
     rounds: Floats  # of each model (K,)
     attempts: Floats  # of each model (K,)
     cost: Floats  # of each model, in units of `cost` (K,); attempts without
     mean: Floats  # of the estimates (K,): averages of round means
     longest: Ints  # rounds of the last model in each run (runs,)
+    total: Floats  # of each run, in units of `cost` (runs,)
+
+
+_COLUMNS = Simulated._fields[:-2]
 
 
 def simulate(
@@ -75,41 +84,52 @@ def simulate(
     confidence: float = 0.95,
     tie: float = 0.01,
     method: Method = "anytime",
+    looks: tuple[int, ...] = LOOKS,
     cost: npt.ArrayLike | None = None,
+    budget: float = np.inf,
     allocate: bool = False,
+    done: Callable[[int], None] | None = None,
 ) -> Simulated:
     """Race models with known chances p (K, M) of solving each question, many times.
 
-    Up to ``trials`` rounds each; models leave after whole blocks of rounds. ``cost`` (M,) or
-    (K, M) is that of one attempt. ``allocate`` makes of every block but the first a single round
-    of as many attempts, shared by :func:`neyman` with a quarter of the usual as the floor. Run r
-    of a seed is the same whatever the number of runs.
+    Of p (runs, K, M) each run has its own. Up to ``trials`` rounds each; models leave after whole
+    blocks of rounds. ``cost`` (M,) or (K, M) is that of one attempt; a run ends before a block
+    that would make it cost more than ``budget``. ``allocate`` makes of every block but the first
+    a single round of as many attempts, shared by :func:`neyman` with a quarter of the usual as the
+    floor. ``done`` is told when so many more runs are done. Run r of a seed is the same whatever
+    the number of runs.
 
     >>> found = simulate([[0.9] * 8, [0.2] * 8], Target("best"), runs=50, seed=1)
     >>> found.settled, found.right, found.best.tolist(), bool(found.rounds.max() < 10)
     (1.0, 1.0, [1.0, 0.0], True)
     """
     chance = check_probabilities(p, "p")
-    if chance.ndim != 2 or chance.shape[0] < 2:
+    each = (check_whole(runs, "runs", 1), *chance.shape[-2:])
+    if len(each) < 3 or chance.shape not in (each, each[1:]) or each[1] < 2:
         raise ValueError(f"p has shape {chance.shape}: pass (models, questions), of two or more")
-    decisions.check_target(target, chance.shape[0])
+    decisions.check_target(target, each[1])
     error = 1 - check_confidence(confidence)
     check_positive(tie, "tie", most=1.0)
-    for name, value in (("trials", trials), ("block", block), ("runs", runs)):
+    for name, value in (("trials", trials), ("block", block)):
         check_whole(value, name, 1)
-    price = np.broadcast_to(number_array(1.0 if cost is None else cost, "cost"), chance.shape)
-    rounds = planned(method, LOOKS)
+    price = np.broadcast_to(number_array(1.0 if cost is None else cost, "cost"), each[1:])
+    rounds = planned(method, looks)
     parts = []
     for start in range(0, runs, CHUNK):
-        batch = Batch((CHUNK, *chance.shape), target, error, tie, rounds)
+        batch = Batch((CHUNK, *each[1:]), target, error, tie, rounds)
         rng = np.random.default_rng([seed, start])
-        _run(batch, chance, rng, trials, block, price if allocate else None)
-        parts.append(_summary(batch, chance, price, tie))
-    joined = [np.concatenate(column)[:runs] for column in zip(*parts, strict=True)]
-    settled, right, wrong = (float(column.mean()) for column in joined[:3])
-    best, rounds, attempts, spent, mean = (column.mean(axis=0) for column in joined[3:])
-    longest = joined[4].max(axis=-1).astype(np.int64)
-    return Simulated(settled, right, wrong, best, rounds, attempts, spent, mean, longest)
+        own = np.broadcast_to(chance, each)[(start + np.arange(CHUNK)) % runs]
+        _run(batch, own, rng, trials, block, price, budget, allocate)
+        parts.append(_summary(batch, own, price, tie))
+        if done:
+            done(min(CHUNK, runs - start))
+    columns = zip(*parts, strict=True)
+    joined = {n: np.concatenate(column)[:runs] for n, column in zip(_COLUMNS, columns, strict=True)}
+    means = {name: column.mean(axis=0) for name, column in joined.items()}
+    for name in ("settled", "right", "wrong"):
+        means[name] = float(means[name])
+    longest = joined["rounds"].max(axis=-1).astype(np.int64)
+    return Simulated(**means, longest=longest, total=joined["cost"].sum(axis=-1))
 
 
 def _run(
@@ -118,15 +138,22 @@ def _run(
     rng: np.random.Generator,
     trials: int,
     block: int,
-    price: Floats | None,
+    price: Floats,
+    budget: float,
+    allocate: bool,
 ) -> None:
-    """Sample until all runs are settled."""
+    """Sample until all runs are settled, or have nothing left for another block."""
     shape = batch.attempts.shape
-    spent = 0
-    while spent < trials and batch.open.any():
-        sampled = np.broadcast_to(batch.open[..., None], shape).astype(np.int64)
+    spent, going = 0, np.ones(shape[0], bool)
+    while spent < trials:
         length = min(block, trials - spent)
-        if price is not None and spent > 0:
+        coming = batch.attempts + length * batch.open[..., None]
+        going &= (coming * price).sum(axis=(-1, -2)) <= budget
+        live = batch.open & going[:, None]
+        if not live.any():
+            return
+        sampled = np.broadcast_to(live[..., None], shape).astype(np.int64)
+        if allocate and spent > 0:
             sampled = sampled * _allocated(batch, price, length)
             batch.add(rng.binomial(sampled, chance), sampled)
         else:
@@ -151,20 +178,21 @@ def _allocated(batch: Batch, price: Floats, length: int) -> Ints:
 def _summary(batch: Batch, chance: Floats, price: Floats, tie: float) -> tuple[Floats, ...]:
     """Columns of :class:`Simulated`, a row for each run."""
     truth = chance.mean(axis=-1)
-    gap = truth[:, None] - truth
+    gap = truth[:, :, None] - truth[:, None]
     wrong = (batch.tied & (np.abs(gap) >= tie)).any(axis=(-1, -2))
     false = (batch.better & (gap <= 1e-12)).any(axis=(-1, -2))
     if batch.target.kind in ("best", "top"):
         k = batch.target.k if batch.target.kind == "top" else 1
-        ordered = np.sort(truth)[::-1]
-        wrong |= (batch.out & (truth > ordered[k] + 1e-12)).any(axis=-1)
-        wrong |= (batch.placed & (truth < ordered[k - 1] - 1e-12)).any(axis=-1)
+        ordered = np.sort(truth)[:, ::-1, None]
+        wrong |= (batch.out & (truth > ordered[:, k] + 1e-12)).any(axis=-1)
+        wrong |= (batch.placed & (truth < ordered[:, k - 1] - 1e-12)).any(axis=-1)
         # To name k of models that tie is wrong, too; that some of them left is not.
         false &= batch.placed.sum(axis=-1) == k
     wrong |= false
-    best = np.arange(chance.shape[0]) == batch.best[:, None]
+    best = np.arange(truth.shape[-1]) == batch.best[:, None]
     attempts = batch.attempts.sum(axis=-1)
     spent = (batch.attempts * price).sum(axis=-1)
     right = batch.settled & ~wrong
-    columns = (batch.settled, right, wrong, best, batch.rounds, attempts, spent, batch.mean)
+    claims = (best, batch.placed, batch.open, batch.better, batch.tied)
+    columns = (batch.settled, right, wrong, *claims, batch.rounds, attempts, spent, batch.mean)
     return tuple(np.asarray(column, dtype=np.float64) for column in columns)
