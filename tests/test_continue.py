@@ -195,7 +195,9 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
     runfolder.check_same(run, identity(run, 9), raising=True)
     with pytest.raises(UserError, match=r"is 5 there and 9 here.*`run` \(or `prepare`\) with it"):
         runfolder.check_same(run, identity(run, 9))
-    with pytest.raises(UserError, match=r"is 5 there and 4 here.*is never lowered in a folder"):
+    with pytest.raises(
+        UserError, match=r"5 there and 4 here.*is never lowered in a folder.* caps=4`"
+    ):
         runfolder.check_same(run, identity(run, 4), raising=True)
     other = identity(run, 9) | {"sampling.top_p": 0.5}
     with pytest.raises(UserError, match=r"sampling\.top_p"):

@@ -126,8 +126,7 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> Non
 
     Raises UserError: naming the differences.
     """
-    manifest = read_manifest(run)
-    there = manifest.get("identity", {})
+    there = read_manifest(run).get("identity", {})
     if there.get("sampling.seed") is not None:
         there.setdefault("sampling.seeds", "shared")  # all were, before there was a choice
     if raising and raised(run, identity):
@@ -148,17 +147,18 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> Non
         raise UserError(
             f"{run.path} was made with other settings: {'; '.join(differences[:6])}. Give this run"
             " a folder of its own (tag=NAME or run_dir=DIR), or use the settings it was made with"
-            + _of_caps(manifest, there.get(_CAP), identity.get(_CAP))
+            + _of_caps(run, there.get(_CAP), identity.get(_CAP))
         )
 
 
-def _of_caps(manifest: dict[str, Any], there: int | None, here: int | None) -> str:
+def _of_caps(run: Run, there: int | None, here: int | None) -> str:
     """What else can be done where the differences are, among others, those of the cap."""
     if there is None or here is None or there == here:
         return ""
     if here < there:
-        return f". {_CAP} is never lowered in a folder"
-    if "imported" in manifest:
+        cuts = f"`python -m pipeline score {run.path} caps={here}` cuts what is there"
+        return f". {_CAP} is never lowered in a folder: {cuts}"
+    if "imported" in read_manifest(run):
         return ". Imported attempts are not continued: how they were sampled is not known"
     return f". To raise {_CAP}, `run` (or `prepare`) with it: truncated attempts then go on"
 
