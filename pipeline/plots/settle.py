@@ -44,18 +44,20 @@ def race(
     mean, low, high = (style.plain(part) for part in estimates)
     values, live = style.plain(decides), np.asarray(sampled, dtype=bool)
     x = style.plain(spent)
+    start = [0.0] if kind == "evidence" else []  # before anything is seen an e-value is 1
     if kind == "evidence":
         most = np.nanmax(values, initial=1.0) if needed is None else _BEYOND * needed
         values = np.clip(values, -most / 4, most)
     for k, name in enumerate(names):
         at = live[:, k]
-        drawn = looks[name] | {"markevery": [int(at.sum()) - 1], "clip_on": False}
+        drawn = looks[name] | {"markevery": [-1], "clip_on": False}
         left.plot(x[at], mean[at, k], **drawn)
         if len(names) <= _BANDS:
             color = looks[name]["color"]
             left.fill_between(x[at], low[at, k], high[at, k], color=color, alpha=0.12, linewidth=0)
+            left.vlines(x[at][-1], low[at, k][-1], high[at, k][-1], color=color, alpha=0.5)
         if np.isfinite(values[at, k]).any():
-            right.plot(x[at], values[at, k], **drawn)
+            right.plot([*start, *x[at]], [*start, *values[at, k]], **drawn)
     if needed is not None:
         right.axhline(needed, **GUIDE)
         right.annotate("decided", (1, needed), (3, 0), xycoords=("axes fraction", "data"),
@@ -63,7 +65,7 @@ def race(
     heads = {"evidence": "log10 of the e-value", "interval": "width"}
     for axes, head, what in (
         (left, "accuracy", "mean of rounds"),
-        (right, f"{kind} that decides", heads[kind]),
+        (right, kind if needed is None else f"{kind} that decides", heads[kind]),
     ):
         axes.set_title(head, fontsize=NORMAL, loc="left")
         axes.set(xlabel=f"{unit} spent on all models", ylabel=what)
