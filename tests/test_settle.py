@@ -1,5 +1,6 @@
 """settle: what is decided from complete runs, and what is on record of it."""
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import run_of
+from rich.console import Console
+from rich.text import Text
 
 from pipeline.base.errors import UserError
 from pipeline.cli import main
@@ -23,6 +26,8 @@ from pipeline.settle.forecast import forecast
 from pipeline.settle.looks import Course
 from pipeline.settle.plan import RECORD, Contender, Goal, Plan, record_of
 from pipeline.settle.race import states
+from pipeline.status import watch
+from pipeline.status.watch import Above
 from pipeline.store import runfolder
 from scoring.sequential import Race, Target
 
@@ -228,6 +233,13 @@ def test_watching_ends_with_the_race(tmp_path: Path, capsys: pytest.CaptureFixtu
     (folder / looks.FILE).unlink()
     assert main.main(["status", str(folder)]) == 0
     assert "the first look is after 8 trials" in capsys.readouterr().out
+
+
+def test_no_line_above_the_runs_is_cut() -> None:
+    screen = Console(file=io.StringIO(), width=30, soft_wrap=True)  # as a live display prints
+    screen.print(watch._drawn([], Above(Text("word " * 20), [], {}, False)))
+    assert screen.file.getvalue().count("word") == 20  # type: ignore[attr-defined]
+    assert max(map(len, screen.file.getvalue().splitlines())) <= 30  # type: ignore[attr-defined]
 
 
 def test_a_forecast_draws_evidence_on(tmp_path: Path) -> None:

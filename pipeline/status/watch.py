@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from pipeline.base.console import note, results
@@ -176,12 +177,17 @@ def _after(seconds: float) -> Callable[[], bool]:
 def _drawn(
     standings: list[RunStanding], above: Above | None, height: int | None = None
 ) -> RenderableType:
-    """The table of runs in what room is left below what stands above it."""
-    if above is None:
-        return board.table(standings, results.width, height)
-    if height is not None:
-        height -= len(results.render_lines(above.drawn))
-    return Group(above.drawn, board.table(standings, results.width, height) if standings else "")
+    """The table of runs in what room is left below what stands above it; long lines are wrapped."""
+    parts: list[RenderableType] = []
+    if above is not None:
+        parts.append(above.drawn)
+        height = None if height is None else height - len(results.render_lines(above.drawn))
+    if standings or above is None:
+        parts.append(board.table(standings, results.width, height))
+    frame = Table.grid()  # of what stands alone a live display cuts long lines
+    frame.add_column(overflow="fold")
+    frame.add_row(Group(*parts))
+    return frame
 
 
 def _print_block(
