@@ -325,7 +325,8 @@ def test_run_until_makes_every_stage_with_the_trials_reached(
     assert main.main(["run", *one, "model.name=a", "until=width:0.3"]) == 0
     assert len(rest) == 4 and recorded(Path("runs/sums/_settle/width-0.3"))[-1]["settled"]
     for wrong, said in (
-        (["until=soon"], "until=soon"), (["until=best", "--dry-run"], "--dry-run"),
+        (["until=soon"], "until=soon"),
+        (["until=best", "--dry-run", "tag=new"], "these models like?"),
         (["until=best", str(FOLDER)], "not with folders"),
     ):  # fmt: skip
         assert main.main(["run", *wrong, *(RACE if len(wrong) < 2 or "-" in wrong[1] else [])]) == 2

@@ -57,13 +57,13 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
 
     Returns the exit status of the stages. Raises UserError and OSError: as `run`.
     """
-    if dry_run:
-        raise UserError("--dry-run: of `settle` with the same settings")
     stages = [s for s in settings if config.is_stages(s)]
     asked = config.load([setting for setting in settings if setting not in stages])
     if asked.cfg.replay or asked.cfg.folders:
         raise UserError("until=: with settings such as model=a dataset=b, not with folders")
-    run(asked, then=True)
+    run(asked, dry_run=dry_run, then=True)
+    if dry_run:
+        return 0
     planned = plan.make(asked)
     last = live.look(planned)[0].states[-1]
     combinations = []
