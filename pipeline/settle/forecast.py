@@ -17,7 +17,6 @@ class Forecast(NamedTuple):
 
     trials: Ints  # (K,) that each model will have had in the end
     tokens: int  # that are left
-    settles: bool  # whether all is decided by then
 
 
 def leader(state: State) -> int:
@@ -88,9 +87,7 @@ def forecast(seen: Course) -> Forecast | None:
         needs = np.where(np.isnan(growth), np.nan, needs)
     looks = np.array([look for look in goal.looks if look > n] or [n])
     ends = looks[np.minimum(np.searchsorted(looks, np.nan_to_num(needs)), len(looks) - 1)]
-    others = open_ & ~np.isnan(needs)
-    last = int(ends[others].max(initial=looks[0]))
+    last = int(ends[open_ & ~np.isnan(needs)].max(initial=looks[0]))
     trials = np.where(open_, np.where(np.isnan(needs), last, ends), state.spent)
     per_trial = seen.tokens[-1] / np.maximum(state.spent, 1)
-    tokens = round(float((per_trial * (trials - state.spent)).sum()))
-    return Forecast(trials, tokens, bool((needs[others] <= goal.trials).all()))
+    return Forecast(trials, round(float((per_trial * (trials - state.spent)).sum())))

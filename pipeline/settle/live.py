@@ -90,6 +90,7 @@ def announce(plan: Plan) -> None:
     goal = plan.goal
     shown = ", ".join(map(str, goal.looks))
     note(f"until={goal.cfg.until} of {len(goal.names)} models; looks after {shown} trials")
+    note(f"to watch it: python -m pipeline status {plan.folder} --watch")
 
 
 def look(plan: Plan) -> tuple[Course, Outcomes]:

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Group
 from rich.text import Text
 
@@ -71,7 +70,6 @@ def _left(seen: Course, standings: Sequence[RunStanding]) -> dict[str, Any]:
     if found is None or ended(seen.states[-1], seen.goal):
         return {}
     return {
-        "settles": found.settles,
         "trials": dict(zip(seen.goal.names, found.trials.tolist(), strict=True)),
         "tokens": found.tokens,
         "seconds": found.tokens / speed if speed and found.tokens else None,
@@ -79,9 +77,9 @@ def _left(seen: Course, standings: Sequence[RunStanding]) -> dict[str, Any]:
 
 
 def _in_words(seen: Course, left: dict[str, Any]) -> str:
-    last, most = int(np.max([*left["trials"].values()])), seen.goal.trials
+    last, most = max(left["trials"].values()), seen.goal.trials
     parts = [
-        f"settled after about {last} of {most} trials" if left["settles"] else f"all {most} trials",
+        f"settled after about {last} of {most} trials" if last < most else f"up to {most} trials",
         f"{count(left['tokens'])} more tokens" if left["tokens"] else "",
         f"{clock(left['seconds'])} at the present speed" if left["seconds"] else "",
     ]
