@@ -69,7 +69,9 @@ def grade(
 
 def _refuse_owed(run: Run) -> None:
     """The array of `generate` may have been cancelled, or have come to nothing."""
-    if owed := len(runfolder.owed(run)):
+    from pipeline.generate.budget import Allowance  # numbers; not wanted for --help
+
+    if (owed := len(runfolder.owed(run))) and not Allowance(run).told():
         makers = len(heartbeat.alive(run.path))
         remedy = "see what ended the generate job, then submit again"
         if makers:

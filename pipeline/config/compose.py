@@ -110,14 +110,18 @@ def _finished(
 ) -> RunConfig:
     """With the values of single keys, complete and checked; `file_of` a group is what said it."""
     overrides.apply(node, settings)
+    changed = [overrides.full_key(RunConfig, overrides.split(s)[0]) or "" for s in settings]
     try:
         for group, key in (("model", "id"), ("dataset", "path")):
             if OmegaConf.is_missing(node[group], key):
                 raise UserError(f"{group}.{key}: no value; give one, such as {group}.{key}=VALUE")
-        return check(overrides.typed(node, RunConfig))
+        cfg = check(overrides.typed(node, RunConfig))
+        # In a folder that it was given for before, a moment that is past stops nothing but work.
+        if cfg.budget.past and "budget.until" in changed:
+            raise UserError(f"budget.until={cfg.budget.until}: is past; name a later moment")
+        return cfg
     except UserError as error:
         key = re.split("[=: ]", str(error))[0]
-        changed = [overrides.full_key(RunConfig, overrides.split(s)[0]) or "" for s in settings]
         if any(full.startswith(key) for full in changed):
             raise
         raise UserError(f"{file_of(key.partition('.')[0])}: {error}") from error

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 from omegaconf import MISSING
 
 from pipeline.base.engines import kind
+from pipeline.config.budget import BudgetConfig
 from pipeline.config.checks import limited
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
@@ -208,6 +209,7 @@ class RunConfig:
     rubric: RubricConfig = field(default_factory=RubricConfig)
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
     stages: list[str] = limited(list(STAGES), one_of=STAGES)
     tag: str | None = None  # tells protocols of one model and data set apart
     run_dir: str = limited(named=True)
@@ -217,6 +219,16 @@ class RunConfig:
             yield f"stages=[]: nothing to do; name some of {', '.join(STAGES)}"
         yield from bad_folder_name("tag", self.tag)
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
+        if self.budget.money is not None and not (self.engine.price_in or self.engine.price_out):
+            yield (
+                f"budget.money={self.budget.money:g}: nothing has a price; set engine.price_in and"
+                " engine.price_out, of a million tokens"
+            )
+        if self.budget.gpu_hours is not None and kind(self.engine.name).served:
+            yield (
+                f"budget.gpu_hours={self.budget.gpu_hours:g}: a server's GPUs are not known here;"
+                " set budget.tokens, budget.money or budget.until"
+            )
 
 
 def verifier_engine(cfg: RunConfig) -> VerifierEngine:

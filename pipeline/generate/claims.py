@@ -72,15 +72,15 @@ class Claims:
     def take(self, flying: int, room: int, batch: int) -> int | None:
         """The next attempt to begin, or None when there is nothing to do right now.
 
-        `flying` attempts are begun and not finished, `room` is the most that may be begun by a
-        worker that is alone, and `batch` how many run at once: beside other workers hardly more are
-        begun, and no more than a fair share of what is left.
+        `flying` attempts are begun and not finished, `room` is the most that may be, and `batch`
+        how many run at once: beside other workers hardly more are begun, and no more than a fair
+        share of what is left.
         """
         self._look()
         if not self.alone:
             if self._ready and not self._free:
                 self._share()
-            room = min(batch + batch // 8, -(-self.left // self.files.workers))
+            room = min(room, batch + batch // 8, -(-self.left // self.files.workers))
         self._filling = flying < room and (self._filling or flying <= room * 7 // 8)
         if not self._filling:
             return None

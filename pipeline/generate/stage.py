@@ -2,6 +2,7 @@
 
 from pipeline.base.console import note
 from pipeline.base.errors import TryAgain, UserError
+from pipeline.generate.budget import Allowance
 from pipeline.generate.tidy import leave
 from pipeline.generate.worker import work
 from pipeline.prepare import raising, served
@@ -14,7 +15,8 @@ def generate(run: Run) -> bool:
     """Sample what the run owes: every (question_id, trial) without a readable attempt.
 
     Any number of processes may do so in one run folder, on any number of machines that share it.
-    Returns whether nothing is owed any more; if not, other live workers are making the rest.
+    Returns whether nothing is owed any more, or nothing that `budget` allows; if not, other live
+    workers are making the rest.
 
     Raises:
         UserError: when the folder was made with other settings, or the disk is full.
@@ -43,6 +45,8 @@ def generate(run: Run) -> bool:
         if (run.path / heartbeat.FOLDER).exists():
             leave(run)  # the last worker may have been killed
         return True
+    if _spent(run):
+        return True
     run = Run(sizing.settled(run.cfg, run.questions))
     if run.cfg.engine.replicas > 1:
         from pipeline.generate.supervise import supervise
@@ -52,8 +56,19 @@ def generate(run: Run) -> bool:
         work(run)
     left = len(runfolder.owed(run))
     others = len(heartbeat.alive(run.path))
+    if left and _spent(run):
+        return True
     if left and not others:
         raise TryAgain(f"{run.path}: {left} attempts are owed still; the same command makes them")
     if left:
         note(f"generate: {left} attempts are being made by {others} other workers")
     return not left
+
+
+def _spent(run: Run) -> bool:
+    """Whether the budget allows no more, and what that means."""
+    told = Allowance(run).told()
+    if told:
+        leave(run, spent=True)
+        note(f"generate: {told}")
+    return bool(told)

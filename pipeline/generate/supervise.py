@@ -14,6 +14,7 @@ import time
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate import stopping
+from pipeline.generate.budget import Allowance
 from pipeline.generate.record import COUNTS, rate_and_shares
 from pipeline.generate.replica_process import Replica
 from pipeline.replicas import devices
@@ -49,20 +50,20 @@ def supervise(run: Run) -> None:
         Meter("generate", total, total - left) as meter,
     ):
         try:
-            before = None
+            before, told = None, ""
             while left != before and not stop.signal_number:  # once more if a healthy one had left
                 before = left
                 _generate(run, replicas, stop, meter)
                 left = len(runfolder.owed(run))
                 meter.reach(total - left, lambda: _detail(replicas, meter))
-                if not left or heartbeat.alive(run.path):
+                if not left or heartbeat.alive(run.path) or (told := Allowance(run).told()):
                     break
         finally:
             for replica in replicas:
                 replica.end()
     if stop.signal_number:
         raise stopping.interrupted(run, left, stop.signal_number)
-    _conclude(run, replicas, left)
+    _conclude(run, replicas, 0 if told else left)
 
 
 def _generate(run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter: Meter) -> None:

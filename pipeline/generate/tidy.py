@@ -20,11 +20,14 @@ def tidy(run: Run, patience: bool = True) -> None:
         _set_aside(run)
 
 
-def leave(run: Run) -> None:
-    """The last one out sums up, and leaves neither journals nor claims behind."""
-    if heartbeat.alive(run.path) or runfolder.owed(run):
+def leave(run: Run, spent: bool = False) -> None:
+    """The last one out sums up, and leaves neither journals nor claims behind.
+
+    `spent`: also where attempts are owed, for the budget allows no more of them.
+    """
+    if heartbeat.alive(run.path) or (not spent and runfolder.owed(run)):
         return
-    tidy(run, patience=False)
+    tidy(run, patience=spent)
     workers.write_summary(run)
     folder = run.path / heartbeat.FOLDER
     with contextlib.suppress(OSError):  # another worker may just have come

@@ -11,6 +11,7 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import Interrupted, TryAgain
 from pipeline.config.seeds import attempt_seed
 from pipeline.generate import stopping
+from pipeline.generate.budget import Allowance
 from pipeline.generate.claims import Claims
 from pipeline.generate.continuing import Continued
 from pipeline.generate.record import Session
@@ -78,7 +79,8 @@ class _Worker:
         self.place = {key: position for position, key in enumerate(self.keys)}
         self.claims = Claims(beat, self._owed, self._made_by)
         self.continued = Continued(run)
-        self.flying: set[int] = set()
+        self.allowance = Allowance(run, session)
+        self.flying = self.allowance.flying
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
         self.busy = time.monotonic()  # when there was last something to do
         self.rounds = 3  # of asking the table whether all that is marked done is there
@@ -197,14 +199,16 @@ class _Worker:
         room = e.in_flight or 3 * e.batch_size
         while True:
             with self.beat.paused():
-                position = self.claims.take(len(self.flying), room, e.batch_size)
+                begun = len(self.flying)
+                most = min(room, begun + self.allowance.may_begin(room))
+                position = self.claims.take(begun, most, e.batch_size)
                 if position is None and not self.flying and self._nothing_left():
                     return
                 request = None if position is None else self._request(position)
             yield request
 
     def _request(self, position: int) -> engines.Request:
-        self.flying.add(position)
+        self.allowance.began(position)
         self.busy = time.monotonic()
         question_id, trial = self.keys[position]
         row = self.rows[question_id]
@@ -222,6 +226,8 @@ class _Worker:
         """Whether this worker may leave; waits a moment if not."""
         self._settle(self.writer.sync)
         if self.claims.left > len(self.claims.given_up):  # others are at it
+            if self.allowance.over():
+                return True
             if time.monotonic() - self.busy > LINGER_S and self.claims.steady():
                 note(f"{self.claims.left} attempts are left to other workers, who are at them")
                 return True
@@ -240,7 +246,7 @@ class _Worker:
     def _ended(self, completion: engines.Completion) -> None:
         key = (completion.request.question_id, completion.request.trial)
         position = self.place[key]
-        self.flying.discard(position)
+        self.allowance.ended(position, completion)
         if self._lost(*key):
             return
         if completion.finish_reason in FINISHED:

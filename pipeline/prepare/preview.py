@@ -5,8 +5,9 @@ import textwrap
 
 from pipeline.base.console import count, results
 from pipeline.prepare import questions_table, raising
-from pipeline.store import outcomes, runfolder
+from pipeline.store import outcomes, runfolder, spent
 from pipeline.store.runfolder import Run
+from pipeline.store.spent import Spent
 
 
 def preview(run: Run) -> None:
@@ -45,6 +46,14 @@ def preview(run: Run) -> None:
         told = raising.told(run.cfg, cut.values())
         results.print(f"{told}, at most {most} tokens beside the estimate")
     results.print(f"estimate: {size}")
+    known = bool(usage.completion_mean)
+    if run.cfg.budget.given:
+        so_far = spent.spent([run])
+        whole = Spent(prompts, tokens, owed * so_far.device_s / max(1, usage.attempts))
+        needed, left = spent.account(run.cfg, whole), spent.left(run.cfg, so_far)
+        shares = [left[key] / needed[key]["spent"] for key in left if needed[key]["spent"]]
+        fit = f"; {'about' if known else 'at least'} {int(owed * min([1.0, *shares]))} attempts fit"
+        results.print(spent.in_words(spent.account(run.cfg, so_far)) + fit * bool(shares))
     if paid is not None:
-        bound = "about" if usage.completion_mean else "at most"
+        bound = "about" if known else "at most"
         results.print(f"price: {bound} {paid:,.2f}, with {count(prompts)} tokens of prompts")

@@ -11,6 +11,7 @@ from rich.text import Text
 from pipeline.base.console import clock, count
 from pipeline.status.standing import RunStanding, added, by_state
 from pipeline.status.tally import RunningScore
+from pipeline.store.spent import in_words
 from pipeline.store.workers import Worker
 
 _FIGURES, _FIGURES_WIDE = 62, 108  # columns beside a run's name, in two lines a run and in one
@@ -194,6 +195,7 @@ def _remarks(standings: Sequence[RunStanding]) -> list[str]:
             f"{again} preemptions: sequences thrown out of a full cache, to be computed again; a"
             " smaller engine.batch_size avoids them"
         )
+    remarks += [f"{s.name}: {in_words(s.budget)}" for s in standings if s.budget]
     if jobs := by_state(standings):
         remarks.append(f"Slurm: {jobs}")
     return remarks

@@ -12,6 +12,7 @@ from pipeline.status.standing import of
 from pipeline.status.tally import Tally
 from pipeline.store.outcomes import OUTCOMES, OWED
 from pipeline.store.runfolder import Run
+from pipeline.store.spent import in_words
 
 MARKS = {
     "correct": "1",
@@ -36,6 +37,8 @@ def status(run: Run) -> None:
     results.print(f"{run.path}: {run.cfg.model.name} on {run.cfg.dataset.name}", markup=False)
     _print_map([row["question_id"] for row in run.questions], _marks(tally))
     results.print(board.sentence(standing), markup=False)
+    if standing.budget:
+        results.print(in_words(standing.budget), markup=False)
     if standing.workers:
         results.print(board.workers_table(standing.workers, wide=False), soft_wrap=False)
     for job in standing.jobs:

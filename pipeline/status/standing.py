@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.cluster.jobs import UNKNOWN, Job
 from pipeline.prepare import raising
 from pipeline.status.tally import RunningScore, Tally
+from pipeline.store import spent
 from pipeline.store.outcomes import price
 from pipeline.store.workers import Worker, workers
 
@@ -39,6 +40,7 @@ class RunStanding:
     workers: list[Worker] = field(default_factory=list)
     score: RunningScore | None = None
     jobs: list[Job] = field(default_factory=list)  # of Slurm
+    budget: dict[str, Any] = field(default_factory=dict)  # as of `store.spent.account`
     fault: str | None = None  # why there are no figures
 
     @property
@@ -101,6 +103,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         workers=everyone,
         score=tally.score(),
         jobs=jobs,
+        budget=spent.account(run.cfg, spent.spent([run])) if run.cfg.budget.given else {},
     )
 
 
@@ -162,6 +165,7 @@ def as_json(standing: RunStanding) -> dict[str, Any]:
         "gpu_hours": round(s.gpu_h, 4),
         "gpu_hours_left": None if s.gpu_h_left is None else round(s.gpu_h_left, 4),
         **({} if s.price is None else {"price": s.price, "price_total": s.price_total}),
+        **({"budget": s.budget} if s.budget else {}),
         "score": None if s.score is None else s.score._asdict(),
         "workers": [asdict(worker) for worker in s.workers],
         "jobs": [asdict(job) for job in s.jobs],

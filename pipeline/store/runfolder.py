@@ -184,10 +184,10 @@ def save_config(run: Run) -> None:
 
 
 def save_trials(run: Run) -> None:
-    """Let later stages know how many trials there are; other settings are this command's own."""
+    """Let later stages know the number of trials and the budget; the rest is this command's own."""
     there = load_folder(run.path, [])
-    if there.sampling.trials != run.cfg.sampling.trials:
-        there.sampling.trials = run.cfg.sampling.trials
+    if (there.sampling.trials, there.budget) != (run.cfg.sampling.trials, run.cfg.budget):
+        there.sampling.trials, there.budget = run.cfg.sampling.trials, run.cfg.budget
         atomic.write_text(run.path / "config.yaml", dump(there))
 
 

@@ -1,0 +1,128 @@
+"""What runs have cost, over all workers and sessions, against what they may cost.
+
+Of every worker counts what it said of itself or what it left, whichever is more: one that was
+killed may have finished more than it last said, and attempts may have been lost since.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.config.budget import BudgetConfig
+from pipeline.config.settings import RunConfig
+from pipeline.store import shards, workernames, workers
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.outcomes import price
+from pipeline.store.runfolder import Run
+
+_NAMES = ["prompt_tokens", "completion_tokens", "started", "finished", "continued_from"]
+Cost = Callable[[Any, Any], Any]  # of so many tokens of prompts and of completions
+
+
+class Spent(NamedTuple):
+    """What generating took."""
+
+    prompt_tokens: float = 0  # of every attempt all of its prompt
+    tokens: float = 0  # of completions
+    device_s: float = 0.0  # wall seconds × GPUs, of a worker without a GPU × 1
+
+
+def spent(runs: Iterable[Run]) -> Spent:
+    """What all of these runs took so far, whoever worked on them."""
+    return added(one for run in runs for one in by_worker(run, made(run)).values())
+
+
+def added(parts: Iterable[Spent]) -> Spent:
+    """The sum.
+
+    >>> added([Spent(3, 5), Spent(0, 7, 2.5)])
+    Spent(prompt_tokens=3, tokens=12, device_s=2.5)
+    """
+    return Spent(*map(sum, zip(Spent(), *parts, strict=True)))
+
+
+def rest(cfg: RunConfig, others: Spent) -> BudgetConfig:
+    """The budget of one run among several that share one: what the others have not taken of it.
+
+    >>> rest(RunConfig(budget=BudgetConfig(tokens=500, gpu_hours=2)), Spent(0, 200, 3600)).given
+    {'tokens': 300, 'gpu_hours': 1.0}
+    """
+    return dataclasses.replace(cfg.budget, **left(cfg, others))
+
+
+def made(run: Run) -> pa.Table:
+    """All that is stored: by which worker, its own tokens, when attempts began and ended."""
+    columns = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
+    tables = [columns.empty_table().append_column("worker", pa.array([], pa.string()))]
+    for worker in {workernames.worker_of(path) for path in shards.files(run.attempts)}:
+        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, shards.Damage(), of=worker)
+        table = pa.Table.from_batches(own, columns)
+        tables.append(table.append_column("worker", pa.repeat(worker, len(table))))
+    rows = pa.concat_tables(tables).combine_chunks()
+    new = pc.subtract(rows["completion_tokens"], rows["continued_from"].fill_null(0))
+    return rows.set_column(1, "completion_tokens", new)
+
+
+def by_worker(run: Run, stored: pa.Table) -> dict[str, Spent]:
+    """What each worker took, by its name, from what it said and what is `made`."""
+    sums = stored.group_by("worker").aggregate([(name, "sum") for name in _NAMES[:2]])
+    there = {row["worker"]: row for row in sums.to_pylist()}
+    said = workers.sessions(run.path)
+    return {name: _of(said.get(name, {}), there.get(name, {})) for name in {*said, *there}}
+
+
+def _of(record: Mapping[str, Any], row: Mapping[str, Any]) -> Spent:
+    prompts, tokens = (max(record.get(n, 0), row.get(f"{n}_sum") or 0) for n in _NAMES[:2])
+    seconds = max(0.0, record.get("updated", 0.0) - record.get("started", 0.0))
+    return Spent(prompts, tokens, seconds * devices(record))
+
+
+def devices(record: Mapping[str, Any]) -> int:
+    """The GPUs of a worker by its session, one where it has none."""
+    return max(1, int(record.get("gpus", 0)))
+
+
+def costs(cfg: RunConfig) -> dict[str, Cost]:
+    """By key of the budgets that tokens count for, what tokens cost."""
+    every: dict[str, Cost] = {
+        "tokens": lambda prompts, tokens: tokens,
+        "money": lambda prompts, tokens: price(cfg.engine, prompts, tokens),
+    }
+    return {key: cost for key, cost in every.items() if key in cfg.budget.given}
+
+
+def account(cfg: RunConfig, so_far: Spent) -> dict[str, dict[str, Any]]:
+    """By key of every budget that is set its limit and what is spent of it; until: only that."""
+    taken = {key: cost(*so_far[:2]) for key, cost in costs(cfg).items()}
+    taken["gpu_hours"] = so_far.device_s / 3600
+    return {
+        key: {"limit": limit} | ({"spent": taken[key]} if key in taken else {})
+        for key, limit in cfg.budget.given.items()
+    }
+
+
+def left(cfg: RunConfig, so_far: Spent) -> dict[str, Any]:
+    """What is left of every budget but `until`, by its key; nothing, where more is spent."""
+    found = account(cfg, so_far).items()
+    return {key: max(0.0, one["limit"] - one["spent"]) for key, one in found if "spent" in one}
+
+
+def in_words(account: Mapping[str, Mapping[str, Any]]) -> str:
+    """An account as a line; empty where no budget is set.
+
+    >>> in_words({"tokens": {"limit": 2e6, "spent": 512e3}, "until": {"limit": "2026-12-01"}})
+    'budget: 512,000 of 2,000,000 tokens, until 2026-12-01'
+    """
+    parts = []
+    for key, one in account.items():
+        if key == "until":
+            parts.append(f"until {one['limit']}")
+        elif key == "tokens":
+            parts.append(f"{one['spent']:,.0f} of {one['limit']:,.0f} tokens")
+        else:
+            unit = "GPU-hours" if key == "gpu_hours" else "in money"
+            parts.append(f"{one['spent']:,.2f} of {one['limit']:,.2f} {unit}")
+    return f"budget: {', '.join(parts)}" if parts else ""
