@@ -120,7 +120,8 @@ def test_it_samples_what_is_open_and_says_what_was_known_when(
         assert (stopped["until"], stopped["trials"]) == ("best", trials)
 
     # The last line makes the rest; the folder alone, and the same command, sample nothing more.
-    [line] = [line for line in err.split("python -m pipeline ")[1:]]
+    _, watch, line = err.split("python -m pipeline ")
+    assert watch.startswith(f"status {FOLDER} --watch")
     again = shlex.split(line)
     assert again[:1] == ["run"] and sorted(again[1:]) == sorted([*RACE, "until=best"])
     before = (FOLDER / looks.FILE).read_bytes()

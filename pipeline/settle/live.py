@@ -6,6 +6,7 @@ sampling claims attempts as in any run.
 """
 
 import os
+import shlex
 import sys
 import time
 
@@ -90,7 +91,7 @@ def announce(plan: Plan) -> None:
     goal = plan.goal
     shown = ", ".join(map(str, goal.looks))
     note(f"until={goal.cfg.until} of {len(goal.names)} models; looks after {shown} trials")
-    note(f"to watch it: python -m pipeline status {plan.folder} --watch")
+    note(f"to watch it: python -m pipeline status {shlex.quote(str(plan.folder))} --watch")
 
 
 def look(plan: Plan) -> tuple[Course, Outcomes]:
