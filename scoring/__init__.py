@@ -59,6 +59,8 @@ from scoring.metrics.bayes import down_weight as down_weight
 from scoring.metrics.bayes import question_stderr as question_stderr
 from scoring.metrics.bayes import shrinkage as shrinkage
 from scoring.metrics.cost import sampling_cost as sampling_cost
+from scoring.metrics.forecast import Forecast as Forecast
+from scoring.metrics.forecast import forecast as forecast
 from scoring.metrics.geom import geo_spectrum_at_k as geo_spectrum_at_k
 from scoring.metrics.geom import geo_spectrum_at_k_ci as geo_spectrum_at_k_ci
 from scoring.metrics.geom import geo_spectrum_star_at_k as geo_spectrum_star_at_k

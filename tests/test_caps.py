@@ -100,6 +100,22 @@ def test_what_is_known_of_attempts_that_were_cut(tmp_path: Path) -> None:
         score(Run(load_folder(run.path, ["scoring.caps=8"])))
 
 
+def test_a_forecast_and_when_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = lengthen(make_run(tmp_path / "run", MARKS, "sampling.max_tokens=32"), TOKENS)
+    score(Run(load_folder(run.path, ["forecast=64"])))
+    found = json.loads((run.path / "scores.json").read_text())["forecast"]
+    # One of two attempts cut off is the room that is left: 5 of 12 are right, at most 7.
+    least, most = (sum((right + 1) / 6 for right in of) / 3 for of in ((2, 2, 1), (2, 3, 2)))
+    assert (found["least"], found["most"]) == pytest.approx((least, most))
+    # Beyond 16 three ended, at 30, 31 and 17, and two were cut off.
+    assert found["support"] == pytest.approx(3 / 5) and found["supported"]
+    assert "forecast at max_tokens=64" in capsys.readouterr().out
+    with pytest.raises(UserError, match="write caps=32"):
+        score(Run(load_folder(run.path, ["forecast=32"])))
+
+
 def test_automatic_caps_and_caps_that_cannot_be(tmp_path: Path) -> None:
     run = lengthen(make_run(tmp_path / "run", MARKS, "sampling.max_tokens=32"), TOKENS)
     found = outcomes.lengths(run)

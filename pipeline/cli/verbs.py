@@ -115,7 +115,9 @@ score a run, again and otherwise:
   python -m pipeline score RUN_FOLDER prior=OTHER_RUN_FOLDER prior.trials=4
       the first four trials of an earlier run of the same questions as the prior
   python -m pipeline score RUN_FOLDER caps=2048,4096,8192
-      what the run would have scored under smaller max_tokens; caps=auto: powers of two""",
+      what the run would have scored under smaller max_tokens; caps=auto: powers of two
+  python -m pipeline score RUN_FOLDER forecast=65536
+      a forecast of the score at a larger max_tokens, with its interval""",
     ),
     "status": Verb(
         "pipeline.cli.runs:status",

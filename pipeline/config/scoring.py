@@ -41,6 +41,8 @@ class CapsConfig(MetricsConfig):
 class ScoringConfig(CapsConfig):
     """What the score table of a run shows."""
 
+    # Of the score at a larger max_tokens than that of the run, from the lengths of its attempts.
+    forecast: int | None = limited(None, "[1, inf)")
     empirical_bayes: bool = False  # a row with the prior that the questions share (docs/scoring.md)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+import scoring
 from pipeline.base.errors import UserError
 from pipeline.config.checks import AUTO
 from pipeline.display.table import Column, Table
@@ -108,3 +109,29 @@ def table(run: Run, codes: Codes, lengths: Lengths) -> Table:
     said = [f"μ, σ: Bayes@N, uniform prior; low, high: {level:.0%} interval", WHAT]
     rows = points(codes, lengths, caps, level)
     return Table(title, COLUMNS, rows, said + notes("this run", lengths, caps))
+
+
+def forecast(run: Run, codes: Codes, lengths: Lengths) -> tuple[dict[str, Any], str]:
+    """The score at the max_tokens of `scoring.forecast`, and a line that says it.
+
+    Questions whose room the context bounds stay as they are. Raises UserError: the run tells that
+    score itself, or some graded attempt does not say its tokens.
+    """
+    check(run, codes, lengths)
+    cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
+    if cap <= lengths.known:
+        raise UserError(f"forecast={cap}: these attempts tell that score; write caps={cap}")
+    limit = np.where(lengths.room < run.cfg.sampling.max_tokens, lengths.room, cap)
+    tokens = np.maximum(lengths.tokens, 1)
+    found = scoring.forecast(correct(codes), tokens, lengths.cut, limit, level)
+    line = (
+        f"forecast at max_tokens={cap:,}: {found.value:.4f} ({found.low:.4f} to {found.high:.4f});"
+        f" these trials, continued: {found.low_continued:.4f} to {found.high_continued:.4f}; with"
+        f" none of those cut off right {found.least:.4f}, with all {found.most:.4f}"
+    )
+    if not found.supported:
+        line += (
+            f". Not supported: of the attempts that reached half of their limit {found.support:.0%}"
+            " ended before it, so the interval is all that is possible, and the value a guess"
+        )
+    return {"max_tokens": cap} | found._asdict(), line

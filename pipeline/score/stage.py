@@ -44,6 +44,9 @@ def score(run: Run) -> None:
     _show(scores, metrics)
     if run.cfg.scoring.caps:
         scores["caps"] = _by_cap(run, graded)
+    if run.cfg.scoring.forecast:
+        scores["forecast"], line = caps.forecast(run, graded.codes, outcomes.lengths(run))
+        results.print(line)
     if owed.any():
         warn(
             f"{int(owed.sum())} of {owed.size} attempts are still owed or ungraded; a"
