@@ -232,6 +232,8 @@ def test_watching_ends_with_the_race(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main.main(["status", str(folder), "--watch"]) == 0
     assert "settled: a is the best" in capsys.readouterr().out
     (folder / looks.FILE).unlink()
+    for run in "ab":  # nor has any run been begun
+        shutil.rmtree(tmp_path / "sums" / run)
     assert main.main(["status", str(folder)]) == 0
     assert "the first look is after 8 trials" in capsys.readouterr().out
 

@@ -53,7 +53,7 @@ def lines(standings: Sequence[RunStanding]) -> list[str]:
     """The same as plain text: a line a run, the total, Slurm's jobs; after the time."""
     block = [time.strftime("%Y-%m-%d %H:%M:%S")]
     sound = [s for s in standings if s.fault is None]
-    for s in sound + [added(standings)] * (len(standings) > 1):
+    for s in [*sound, *([added(standings)] if len(standings) > 1 else [])]:
         scored = f", score {score(s.score)}" if s.score else ""
         block.append(f"{s.name}: {sentence(s)}{scored}")
     return block + _remarks(standings)
