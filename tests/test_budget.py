@@ -111,7 +111,7 @@ def test_replicas_share_one_budget(tiny_model: Path, tmp_path: Path) -> None:
     assert 0.95 * 10000 < tokens(folder) <= 1.01 * 10000
     assert "the budget is spent" in said
     made = [record["attempts"] for record in workers.sessions(folder).values()]
-    assert len(made) == 2 and all(made)
+    assert len(made) == 2 and sum(made) == len(stored(folder))  # one may load too late for any
 
 
 # --- lengths
