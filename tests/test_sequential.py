@@ -218,10 +218,18 @@ def test_decisions_from_claims_made_by_hand() -> None:
     assert closed[0].tolist() == np.triu(np.ones((4, 4), bool), 1).tolist()
     assert decisions.ordered_groups([0, 1, 2, 3], closed[0]) == [[0], [1], [2], [3]]
     assert decisions.ordered_groups([0, 1, 2], np.eye(3, k=2, dtype=bool)) == [[0, 1, 2]]
-    tied = np.zeros((1, 4, 4), bool)
-    tied[0, 0, 1] = tied[0, 1, 0] = True
-    above = decisions.undecided(np.eye(4, k=2, dtype=bool)[None], tied, Target("above", baseline=1))
-    assert above[0].tolist() == [False, True, True, False]
+
+
+def test_pairs_without_the_baseline_say_nothing() -> None:
+    """They have no share of the error, so they are no step to other claims, either."""
+    batch = Batch((1, 4, 3), Target("above", baseline=1), 0.05, 0.01, None)
+    for over, under in ((0, 2), (2, 1), (0, 3)):
+        batch.wins[0, over, under] = True
+    batch.apart[0, 1, 3] = batch.apart[0, 3, 1] = batch.apart[0, 0, 3] = batch.apart[0, 3, 0] = True
+    batch._decide()
+    assert np.argwhere(batch.better[0]).tolist() == [[2, 1]]
+    assert np.argwhere(batch.tied[0]).tolist() == [[1, 3], [3, 1]]
+    assert batch.open[0].tolist() == [True, True, False, False]
 
 
 def test_needed_wealth_counts_the_claims_that_may_be_wrong() -> None:

@@ -30,6 +30,7 @@ class Batch:
         self.target, self.tie = target, tie
         self.rivals = target.kind == "best" and looks is None
         self.needed = decisions.needed(target, models, error, self.rivals)
+        self.asked = decisions.asked(target, models)
         self.limits = None if looks is None else limits(self.needed, error, looks)
         self.successes, self.attempts = np.zeros((2, *shape), np.int64)
         self.inverse = np.zeros(shape)  # sum over rounds of 1 / attempts
@@ -136,8 +137,11 @@ class Batch:
         self.tied = self.apart & self.apart.swapaxes(-1, -2)
         kind = self.target.kind
         if kind in ("order", "above"):
-            self.better = decisions.implied(self.wins)
-            self.open = decisions.undecided(self.better, self.tied, self.target)
+            # A pair that is not asked must not speak, nor be a step to what is asked.
+            self.tied &= self.asked
+            self.better = decisions.implied(self.wins & self.asked)
+            decided = self.better | self.better.swapaxes(-1, -2) | self.tied
+            self.open = (self.asked & ~decided).any(axis=-1)
             self.settled = np.asarray(~self.open.any(axis=-1))
             first = self.better.sum(axis=-1) == self.better.shape[-1] - 1
         else:

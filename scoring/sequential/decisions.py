@@ -97,15 +97,13 @@ def all_tied(tied: Bools, models: Bools) -> Bools:
     return np.asarray((tied | same | ~both).all(axis=(-1, -2)))
 
 
-def undecided(better: Bools, tied: Bools, target: Target) -> Bools:
-    """Models of `order` and `above` with a pair that is open: (R, K)."""
-    pairs = ~(better | better.swapaxes(-1, -2) | tied | np.eye(better.shape[-1], dtype=bool))
+def asked(target: Target, models: int) -> Bools:
+    """The pairs (K, K) that have a share of the error: of `above` those with the baseline."""
+    pairs = ~np.eye(models, dtype=bool)
     if target.kind == "above":
-        asked = np.zeros(better.shape[-2:], dtype=bool)
-        asked[target.baseline] = asked[:, target.baseline] = True
-        pairs &= asked
-    found: Bools = pairs.any(axis=-1)
-    return found
+        baseline = np.arange(models) == target.baseline
+        pairs &= baseline[:, None] | baseline
+    return pairs
 
 
 def ordered_groups(order: list[int], better: Bools) -> list[list[int]]:
