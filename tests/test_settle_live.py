@@ -373,3 +373,31 @@ def test_score_and_compare_say_what_may_be_read(
     finished("a", MOST)  # with other trials nothing stopped it
     scores, out, err = scored()
     assert "stopped" not in scores and "depend on" not in err and "mean of rounds" not in out
+
+
+def test_a_budget_is_of_all_runs_together(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An attempt has five tokens, so the first look takes 720 and the next at least 480."""
+    given: list[str] = []
+    child = children.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "child", lambda command: (given.extend(command), child(command))[1])
+        assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert "the next look takes about" in said and "720 of 900 tokens" in said
+        assert [trials for _, trials in children.asked] == [4, 4, 4] and len(recorded()) == 1
+        limits = [float(one.split("=")[1]) for one in given if one.startswith("budget.tokens=")]
+        # The first takes a share while nothing is known; what others left is the rest's.
+        assert limits[::2] == [900] * 3 and limits[1::2] == [300, 660, 420]
+        # Nothing is begun that decides nothing; more of it goes on.
+        assert main.main(["settle", *RACE, "budget.tokens=1e6", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["best"] == "a"
+
+
+def test_a_budget_that_begins_nothing_ends_it(
+    children: Children, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "child", lambda command: 0)
+    assert main.main(["settle", *RACE, "budget.tokens=3"]) == 2
+    assert "begins no attempt; there was no look yet" in " ".join(capsys.readouterr().err.split())

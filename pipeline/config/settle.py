@@ -170,13 +170,7 @@ def load(arguments: Sequence[str]) -> Asked:
         return Asked(cfg, [], [], list(arguments))
     for argument in others:
         key, _ = overrides.split(argument)
-        full = overrides.full_key(RunConfig, key) or key
-        if full.startswith("budget."):
-            raise UserError(
-                f"{argument}: runs of a race share no budget yet; sampling.trials=N is the most"
-                " that each takes, and `plan` says what a budget settles"
-            )
-        if why := _OWN.get(full):
+        if why := _OWN.get(overrides.full_key(RunConfig, key) or key):
             raise UserError(f"{argument}: leave it out; {why}")
     chosen = [a for a in others if re.match(r"dataset\b", a)]
     return Asked(

@@ -17,7 +17,7 @@ from pipeline.base.errors import AGAIN, Interrupted, UserError
 from pipeline.config import sweep
 from pipeline.generate import claims, stopping
 from pipeline.score.stopped import KEY
-from pipeline.settle import data, looks
+from pipeline.settle import budget, data, looks
 from pipeline.settle.data import Outcomes
 from pipeline.settle.looks import Course
 from pipeline.settle.plan import RECORD, Contender, Plan, record_of
@@ -60,8 +60,38 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
                 return seen, known
             said = looked
             lacking = _lacking(plan, known, trials, chosen)
-            if not any(_sample(contender, trials, stop) for contender in lacking):
+            if why := budget.told(plan, [(of, _owed(plan, known, of, trials)) for of in lacking]):
+                return _unpaid(why, seen), known
+            if not any(_sample(plan, of, trials, len(lacking), stop) for of in lacking):
+                if _stands_still(plan, known):
+                    return _unpaid("what is left of the budget begins no attempt", seen), known
                 time.sleep(_WAIT_S)
+
+
+def _owed(plan: Plan, known: Outcomes, contender: Contender, trials: int) -> int:
+    """Attempts that a model lacks up to so many trials; 0 of questions that are not prepared."""
+    place = plan.contenders.index(contender)
+    return int((known.codes[place, :, :trials] < 0).sum())
+
+
+def _stands_still(plan: Plan, before: Outcomes) -> bool:
+    """Whether a budget kept every run from beginning anything, and nobody else is at work."""
+    runs = [run for contender in plan.contenders for run in contender.runs]
+    if not runs[0].cfg.budget.given or any(heartbeat.alive(run.path) for run in runs):
+        return False
+    now = data.of_contenders(plan.contenders, plan.goal.trials).codes
+    return now.shape == before.codes.shape and bool((now == before.codes).all())
+
+
+def _unpaid(why: str, seen: Course) -> Course:
+    """Say that no more is sampled, with what was seen until then.
+
+    Raises UserError: that was nothing.
+    """
+    if not seen.states:
+        raise UserError(f"{why}; there was no look yet, and what was sampled is kept")
+    warn(why)
+    return seen
 
 
 def begin(plan: Plan) -> None:
@@ -115,7 +145,9 @@ def _lacking(plan: Plan, known: Outcomes, trials: int, chosen: Bools) -> list[Co
     return sorted(found, key=lambda of: sum(len(heartbeat.alive(run.path)) for run in of.runs))
 
 
-def _sample(contender: Contender, trials: int, stop: stopping.StopFlag) -> bool:
+def _sample(
+    plan: Plan, contender: Contender, trials: int, lacking: int, stop: stopping.StopFlag
+) -> bool:
     """Make what a model owes up to so many trials; whether its runs are whole now.
 
     Where they are not, other processes are at the rest.
@@ -129,6 +161,7 @@ def _sample(contender: Contender, trials: int, stop: stopping.StopFlag) -> bool:
             continue  # an engine would be loaded for nothing
         note(f"{run.path}: up to {so_many} trials")
         command = [sys.executable, "-m", "pipeline", "run", *settings]
+        command += budget.settings(plan, run, lacking * len(contender.runs))
         status = sweep.child([*command, f"sampling.trials={so_many}", STAGES])
         if status in sweep.STOPPED or status == AGAIN:
             raise Unfinished(

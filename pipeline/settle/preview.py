@@ -60,7 +60,10 @@ def dry_run(planned: Plan, asked: Assumed, json: bool) -> None:
             "--dry-run: what are these models like? assume=[0.6,0.5] names an accuracy for each,"
             " assume.folders=FOLDER graded runs of models with the same names"
         )
-    _tell(basis, goal, BudgetConfig(), json)
+    given = runs[0].cfg.budget
+    if given.until or len(given.given) > 1:
+        raise UserError("budget: a dry run takes one, of gpu_hours, tokens or money")
+    _tell(basis, goal, given, json)
 
 
 def _tell(basis: Basis, goal: Goal, budget: BudgetConfig, json: bool) -> None:

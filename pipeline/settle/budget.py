@@ -1,0 +1,60 @@
+"""One budget for all runs of a race: what is left of it, and what a run may take of that.
+
+The budget is of the run folders, over all their sessions. A block that it cannot pay is not begun,
+for attempts without a look decide nothing. What is known of costs is the mean of what was made.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.config.overrides import quoted
+from pipeline.settle.plan import Contender, Plan
+from pipeline.store import spent
+from pipeline.store.runfolder import Run
+from pipeline.store.spent import Spent
+
+
+def told(plan: Plan, owed: Sequence[tuple[Contender, int]]) -> str:
+    """Why the next look cannot be paid; empty where it can, or where no budget is set.
+
+    `owed`: attempts that each model lacks for it. Of a model without any attempt the mean of all
+    others counts; while nothing is made at all a look is tried.
+    """
+    cfg = plan.contenders[0].runs[0].cfg
+    if not cfg.budget.given:
+        return ""
+    taken = {contender.name: spent.spent(contender.runs) for contender in plan.contenders}
+    made = {of.name: sum(spent.made(run).num_rows for run in of.runs) for of in plan.contenders}
+    account = spent.account(cfg, spent.added(taken.values()))
+    if cfg.budget.past:
+        return f"the time is over ({spent.in_words(account)})"
+    total, attempts = spent.added(taken.values()), sum(made.values())
+    expected = Spent()
+    for contender, lacking in owed:
+        own = made[contender.name]
+        cost, number = (taken[contender.name], own) if own else (total, attempts)
+        share = lacking / max(1, number)
+        expected = spent.added([expected, Spent(*(share * part for part in cost))])
+    left, needed = spent.left(cfg, total), spent.account(cfg, expected)
+    short = [key for key in left if not left[key] or needed[key]["spent"] > left[key]]
+    if not short:
+        return ""
+    key = short[0]
+    return (
+        f"the budget is spent: the next look takes about {needed[key]['spent']:,.6g} more of"
+        f" budget.{key}, and {left[key]:,.6g} is left ({spent.in_words(account)}); the same command"
+        " with a larger budget goes on"
+    )
+
+
+def settings(plan: Plan, run: Run, lacking: int) -> list[str]:
+    """The budget of one run: what the others have left of it; none where none is set.
+
+    While nothing is known of costs, as many runs as lack something share what is left.
+    """
+    every = [of for contender in plan.contenders for of in contender.runs]
+    others = spent.spent(other for other in every if other.path != run.path)
+    found: dict[str, Any] = spent.rest(run.cfg, others).given
+    if not others.tokens and lacking > 1:
+        found |= {key: found[key] / lacking for key in spent.left(run.cfg, others)}
+    return [f"budget.{key}={quoted(v) if key == 'until' else v}" for key, v in found.items()]
