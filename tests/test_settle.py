@@ -121,7 +121,6 @@ def test_seeds_that_are_shared_are_warned_of(
         (["model=demo,qwen3-4b", "sampling.seeds=shared"], "not independent"),
         (["model=demo,demo"], "tag="),
         (["model=demo,qwen3-4b", "run_dir=x"], "leave it out"),
-        (["model=demo,qwen3-4b", "budget.tokens=5"], "budget.tokens"),
         (["permutations=3"], "replay"),
         (["replay=x", "model=demo"], "model=demo"),
         (["modle=demo"], "model"),
