@@ -234,13 +234,37 @@ def test_pairs_without_the_baseline_say_nothing() -> None:
 
 def test_needed_wealth_counts_the_claims_that_may_be_wrong() -> None:
     def need(target: Target, models: int, rivals: bool = False) -> Any:
-        return decisions.needed(target, models, 0.05, rivals)
+        found = decisions.needed(target, models, 0.05, rivals)
+        assert found.apart == pytest.approx(models * (models - 1) / 0.05)  # of every difference
+        return found[:2]
 
     assert need(Target("best"), 2, True) == need(Target("order"), 2) == pytest.approx((40, 40))
     assert need(Target("best"), 20, True) == pytest.approx((2 / 0.045, 19 / 0.005))
-    assert need(Target("top", k=3), 20).better == pytest.approx((3 * 17 + 19) / 0.045)
+    assert need(Target("top", k=3), 20)[0] == pytest.approx((3 * 17 + 19) / 0.045)
     assert need(Target("order"), 20) == pytest.approx((380 / 0.05,) * 2)
     assert need(Target("above", baseline=0), 20) == pytest.approx((38 / 0.05,) * 2)
+
+
+def test_nothing_is_said_of_pairs_that_were_not_asked() -> None:
+    """Above a baseline, other pairs have no share of the error: no claim, no group, no best."""
+    p = np.repeat([[0.95], [0.6], [0.3], [0.05]], 30, axis=1)
+    look = played(Race(4, 30, Target("above", baseline=2)), p, 20).look()
+    assert look.better.tolist() == [[i < 2 < j or i < j == 2 or i == 2 < j for j in range(4)]
+                                    for i in range(4)]  # fmt: skip
+    assert (look.settled, look.groups, look.best) == (True, [[0, 1], [2], [3]], None)
+    assert look.placed.tolist() == [1, 1, 0, -1] and look.log_e[0, 1] > look.log_needed
+    look = played(Race(4, 30, Target("above", baseline=0)), p, 20).look()
+    assert look.best == 0  # a baseline that beats all others
+    # One is in the top 2 and one is out, but which of the others is better than these is open.
+    p = np.repeat([[0.95], [0.6], [0.6], [0.05]], 30, axis=1)
+    look = played(Race(4, 30, Target("top", k=2)), p, 8).look()
+    assert look.placed.tolist() == [1, 0, 0, -1] and not look.settled
+    assert [sorted(group) for group in look.groups] == [[0, 1, 2, 3]]
+    assert played(Race(4, 30, Target("top", k=1)), p, 20).look().best == 0
+    # Claims that contradict each other put nothing apart, and a mean does not hide a claim.
+    both = np.array([[False, True], [True, False]])
+    assert decisions.ordered_groups([0, 1], both) == [[0, 1]]
+    assert decisions.ordered_groups([1, 0], np.triu(both)) == [[0], [1]]
 
 
 def test_unequal_attempts_are_averaged_by_rounds_not_pooled() -> None:
@@ -256,7 +280,8 @@ def test_a_model_that_left_keeps_what_it_had() -> None:
     p = np.stack([P[0], P[0] - 0.04, P[3]])
     race = played(Race(3, 12, Target("best")), p, 10)
     before = race.look()
-    assert before.open.tolist() == [True, True, False] and before.groups == [[0, 1], [2]]
+    assert before.open.tolist() == [True, True, False] and before.placed.tolist() == [0, 0, -1]
+    assert before.groups == [[0, 1, 2]]  # that 2 is not the best says nothing of 1 and 2
     part = np.repeat([[1], [1], [0]], 12, axis=1)
     rng = np.random.default_rng(1)
     while not race.look().settled:

@@ -74,6 +74,11 @@ def test_a_replay_decides_as_a_race_fed_by_hand(
     assert not [path for path in place.iterdir() if path.name.startswith("_")]
 
 
+def test_a_folder_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["settle", "replay=nowhere"]) == 2
+    assert capsys.readouterr().err.strip() == "error: nowhere: no such folder"
+
+
 def test_every_target_in_words_and_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: None
 ) -> None:

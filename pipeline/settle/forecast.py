@@ -21,7 +21,8 @@ class Forecast(NamedTuple):
 
 def leader(state: State) -> int:
     """The model that is ahead: the one with the highest mean among those that can be the best."""
-    return state.known.groups[0][0]
+    known = state.known
+    return int(np.argmax(np.where(known.placed < 0, -1.0, known.mean)))
 
 
 def evidence(state: State, goal: Goal) -> Floats:

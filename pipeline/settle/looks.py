@@ -154,6 +154,7 @@ def row(seen: Course, i: int) -> dict[str, Any]:
             "tokens": int(tokens[k]),
             "log_out": float(known.log_out[k]),
             "sampled": bool(state.sampled[k]),
+            "placed": int(known.placed[k]),
         }
         for k, name in enumerate(names)
     ]
@@ -188,7 +189,7 @@ def _state(row: dict[str, Any], goal: Goal) -> State:
     known = Look(
         round=row["trials"],
         rounds=column["trials"],
-        **{key: column[key] for key in ("mean", "low", "high", "log_out")},
+        **{key: column[key] for key in ("mean", "low", "high", "log_out", "placed")},
         log_e=log_e,
         log_needed=np.inf if row["log_needed"] is None else row["log_needed"],
         difference_low=low,

@@ -54,6 +54,7 @@ class _Widths:
             better=apart < 0,
             tied=apart < 0,
             open=open_,
+            placed=np.zeros(len(mean), np.int64),
             groups=[np.argsort(-mean, kind="stable").tolist()],
             best=None,
             settled=not open_.any(),

@@ -107,20 +107,10 @@ def _standing(state: State, goal: Goal, model: int) -> str:
 
 def _fate(state: State, goal: Goal, model: int) -> str:
     """What was decided of a model that is not open: in, out, above, below, tied or done."""
-    look, kind = state.known, goal.until.kind
-    if kind == "above":
-        sides = (
-            (look.better[model, goal.baseline], "above"),
-            (look.better[goal.baseline, model], "below"),
-        )
-        return next((word for holds, word in sides if holds), "tied")
-    if kind not in ("best", "top"):
+    if goal.until.kind in ("order", "width"):
         return "done"
-    places = goal.until.k if kind == "top" else 1
-    at = next(i for i, group in enumerate(look.groups) if model in group)
-    before = sum(len(group) for group in look.groups[:at])
-    inside, outside = before + len(look.groups[at]) <= places, before >= places
-    return "in" if inside else "out" if outside else "tied"
+    words = ("tied", "above", "below") if goal.until.kind == "above" else ("tied", "in", "out")
+    return words[state.known.placed[model]]
 
 
 def verdict(state: State, goal: Goal) -> str:
@@ -244,7 +234,7 @@ def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
         "trials": state.trials,
         "questions": seen.questions,
         **({} if known is None else {"shared_seeds": known.shared_seeds}),
-        "log_needed": float(look.log_needed),
+        "log_needed": float(look.log_needed) if np.isfinite(look.log_needed) else None,
         "models": [
             {
                 "model": name,

@@ -69,6 +69,8 @@ def within(folder: Path) -> list[Path]:
 
     Raises UserError: there is none.
     """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder")
     if is_run(folder):
         return [folder]
     runs = list(_runs(folder).values())

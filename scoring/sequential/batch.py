@@ -143,12 +143,13 @@ class Batch:
             decided = self.better | self.better.swapaxes(-1, -2) | self.tied
             self.open = (self.asked & ~decided).any(axis=-1)
             self.settled = np.asarray(~self.open.any(axis=-1))
-            first = self.better.sum(axis=-1) == self.better.shape[-1] - 1
+            shown = self.better & ~self.better.swapaxes(-1, -2)
+            first = shown.sum(axis=-1) == self.better.shape[-1] - 1
         else:
+            k = self.target.k if kind == "top" else 1
             if self.rivals:
                 self.placed = ~self.out & ((~self.out).sum(axis=-1, keepdims=True) == 1)
             else:
-                k = self.target.k if kind == "top" else 1
                 self.placed, self.out = decisions.place_top(self.wins, self.placed, self.out, k)
             rest = ~self.placed & ~self.out
             self.settled = decisions.all_tied(self.tied, rest)
@@ -156,5 +157,5 @@ class Batch:
             # Other pairs have no share of the error.
             self.tied &= (self.settled[:, None] & rest)[:, :, None] & rest[:, None]
             self.better = self.placed[:, :, None] & self.out[:, None]
-            first = self.placed & (kind == "best")
+            first = self.placed & (k == 1)
         self.best = np.where(first.any(axis=-1), np.argmax(first, axis=-1), -1)

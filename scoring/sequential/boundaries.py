@@ -24,6 +24,7 @@ class Limits(NamedTuple):
 
     better: float
     tied: float
+    apart: float
     own: float  # of one model's own interval
 
 
@@ -73,8 +74,9 @@ def boundaries(error: float, looks: tuple[int, ...]) -> Floats:
 
 def limits(needed: Needed, error: float, looks: tuple[int, ...]) -> dict[int, Limits]:
     """The limits of every look for a family of claims, each with an error of 1 / needed."""
-    levels = (1 / needed.better, 1 / needed.tied, error / 2)
-    columns = (boundaries(level, looks).tolist() for level in levels)
+    levels = (*(1 / wealth for wealth in needed), error / 2)
+    found = {level: boundaries(level, looks).tolist() for level in set(levels)}
+    columns = [found[level] for level in levels]
     return {look: Limits(*row) for look, *row in zip(looks, *columns, strict=True)}
 
 

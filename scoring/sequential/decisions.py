@@ -29,6 +29,7 @@ class Needed(NamedTuple):
 
     better: float
     tied: float
+    apart: float  # of intervals of all differences together
 
 
 def check_target(target: Target, models: int) -> None:
@@ -51,13 +52,14 @@ def needed(target: Target, models: int, error: float, rivals: bool) -> Needed:
     The number of claims that could be wrong, over the error; which these are is proved in
     docs/adaptive.md. ``rivals``: the best is found by bets on the leader, not by pairs.
     """
+    apart = max(models * (models - 1), 2) / error
     if models <= 2 or target.kind in ("order", "above"):
-        pairs_asked = models - 1 if target.kind == "above" else models * (models - 1) / 2
-        return Needed(*[2 * max(pairs_asked, 1) / error] * 2)
+        claims = 2 * (models - 1) / error if target.kind == "above" else apart
+        return Needed(claims, claims, apart)
     k = target.k if target.kind == "top" else 1
     claims = k * (models - k) + models - 1 if not rivals else 2
     ties = models - 1 if target.kind == "best" else models * (models - 1) / 2
-    return Needed(claims / ((1 - TIED_SHARE) * error), ties / (TIED_SHARE * error))
+    return Needed(claims / ((1 - TIED_SHARE) * error), ties / (TIED_SHARE * error), apart)
 
 
 def implied(better: Bools) -> Bools:
@@ -107,10 +109,18 @@ def asked(target: Target, models: int) -> Bools:
 
 
 def ordered_groups(order: list[int], better: Bools) -> list[list[int]]:
-    """Cut an order of models where all above are better than all below, by claims (K, K)."""
+    """Models where all above are better than all below, by claims (K, K); in a group as ordered.
+
+    >>> ordered_groups([2, 0, 1], np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool))
+    [[0], [2, 1]]
+    """
+    places = {model: place for place, model in enumerate(order)}
+    score = better.sum(axis=0) - better.sum(axis=1)
+    ranked = sorted(order, key=lambda model: (int(score[model]), places[model]))
+    shown = better & ~better.T  # claims that contradict each other show nothing
     groups: list[list[int]] = [[]]
-    for i, model in enumerate(order):
-        if groups[-1] and better[np.ix_(order[:i], order[i:])].all():
+    for i, model in enumerate(ranked):
+        if groups[-1] and shown[np.ix_(ranked[:i], ranked[i:])].all():
             groups.append([])
         groups[-1].append(model)
-    return groups
+    return [sorted(group, key=places.__getitem__) for group in groups]

@@ -33,6 +33,7 @@ class Look(NamedTuple):
     better: Bools  # claimed: row is better than column (K, K)
     tied: Bools  # claimed: they differ by less than `tie` (K, K)
     open: Bools  # models that still matter (K,)
+    placed: Ints  # 1 in the best k (or above the baseline), -1 not (or below), 0 open or tied (K,)
     groups: list[list[int]]  # best first; what is not told apart shares a group
     best: int | None
     settled: bool
@@ -102,7 +103,7 @@ class Race:
         b.add(right[None], tried[None])
         if b.limits is None:
             self._low, self._high = _own(b, self._error, self._low, self._high)
-            apart = wealth.bound(b.pairs[0], b.slopes[0], np.log(b.needed.tied), -1.0, 1.0)
+            apart = wealth.bound(b.pairs[0], b.slopes[0], np.log(b.needed.apart), -1.0, 1.0)
             fits = np.maximum(apart, self._difference_low) <= -self._difference_low.T
             self._difference_low = np.where(
                 fits & fits.T, np.maximum(apart, self._difference_low), self._difference_low
@@ -117,7 +118,7 @@ class Race:
         assert b.limits is not None
         limit = b.limits[b.round]
         difference, error, current = (part[0] for part in b.differences())
-        apart = np.maximum(difference - limit.tied * error, -1.0)
+        apart = np.maximum(difference - limit.apart * error, -1.0)
         self._difference_low = np.where(current, apart, self._difference_low)
         half = limit.own * np.diag(error) / np.sqrt(2)  # of a pair with itself
         now, mean = np.diag(current), b.mean[0]
@@ -141,22 +142,25 @@ class Race:
             better=b.better[0].copy(),
             tied=b.tied[0].copy(),
             open=b.open[0].copy(),
+            placed=self._placed(),
             groups=self._groups(),
             best=None if b.best[0] < 0 else int(b.best[0]),
             settled=bool(b.settled[0]),
         )
 
+    def _placed(self) -> Ints:
+        b, base = self._batch, self._batch.target.baseline
+        if b.target.kind == "above":
+            return np.asarray(b.better[0][:, base].astype(int) - b.better[0][base])
+        return np.asarray(b.placed[0].astype(int) - b.out[0])
+
     def _groups(self) -> list[list[int]]:
         b = self._batch
         order = [int(k) for k in np.argsort(-b.mean[0], kind="stable")]
-        if b.target.kind == "order":
+        # Who is in, or out, was not compared with each of those that are open.
+        if b.target.kind == "order" or not b.settled[0]:
             return decisions.ordered_groups(order, b.better[0])
-        if b.target.kind == "above":
-            placed, out = b.better[0][:, b.target.baseline], b.better[0][b.target.baseline]
-        else:
-            placed, out = b.placed[0], b.out[0]
-        parts = (placed, ~placed & ~out, out)
-        groups = [[k for k in order if part[k]] for part in parts]
+        groups = [[k for k in order if self._placed()[k] == side] for side in (1, 0, -1)]
         return [group for group in groups if group]
 
 
