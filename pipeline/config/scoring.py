@@ -1,5 +1,6 @@
 """How outcomes become scores: metrics, priors, rubrics and their thresholds."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +33,7 @@ class CapsConfig(MetricsConfig):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        bad = [cap for cap in self.caps if not (cap.isdecimal() and cap.isascii() and int(cap))]
+        bad = [cap for cap in self.caps if not re.fullmatch("0*[1-9][0-9]{0,8}", cap)]
         if bad and self.caps != [AUTO]:
             yield f"caps={','.join(self.caps)}: {bad[0]} is no number of tokens; or write caps=auto"
 
@@ -42,7 +43,7 @@ class ScoringConfig(CapsConfig):
     """What the score table of a run shows."""
 
     # Of the score at a larger max_tokens than that of the run, from the lengths of its attempts.
-    forecast: int | None = limited(None, "[1, inf)")
+    forecast: int | None = limited(None, "[1, 999999999]")
     empirical_bayes: bool = False  # a row with the prior that the questions share (docs/scoring.md)
 
 

@@ -37,15 +37,19 @@ def score(run: Run) -> None:
     owed = graded.codes == OWED
     if owed.all():
         raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
+    # What cannot be told is refused before anything is shown.
+    asked, codes = run.cfg.scoring, graded.codes
+    curve = caps.table(run, codes, outcomes.lengths(run)) if asked.caps else None
+    forecast = caps.forecast(run, codes, outcomes.lengths(run)) if asked.forecast else None
     metrics = _measurable(run, graded)
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped)
     categories.print_rubrics(scores.get("rubrics", {}), run.cfg.scoring.confidence)
     _show(scores, metrics)
-    if run.cfg.scoring.caps:
-        scores["caps"] = _by_cap(run, graded)
-    if run.cfg.scoring.forecast:
-        scores["forecast"], line = caps.forecast(run, graded.codes, outcomes.lengths(run))
+    if curve is not None:
+        scores["caps"] = _by_cap(run, curve)
+    if forecast is not None:
+        scores["forecast"], line = forecast
         results.print(line)
     if owed.any():
         warn(
@@ -70,11 +74,10 @@ def score(run: Run) -> None:
     note(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
-def _by_cap(run: Run, graded: Outcomes) -> list[Any]:
+def _by_cap(run: Run, table: Table) -> list[Any]:
     """Show, save and draw the score at smaller max_tokens; the rows of the table."""
     from pipeline.plots import caps as plots  # matplotlib takes half a second
 
-    table = caps.table(run, graded.codes, outcomes.lengths(run))
     display.show(table)
     picture = plots.by_cap(table.rows, table.title)
     written = files.write(run.path / "caps", "caps", {}, {"curve": table}, {"curve": picture})
