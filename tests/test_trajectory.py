@@ -32,7 +32,6 @@ from pipeline.research.checkpoints.folders import fingerprint
 from pipeline.research.protocols import Tokens
 from pipeline.research.trajectory import (
     beside,
-    evaluate,
     figures,
     forms,
     plan,
@@ -456,7 +455,7 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
         'case "$*" in *quit-*) exit 130;; *bad-*) exit 7;; esac\n'
     )
     fake.chmod(0o755)
-    monkeypatch.setattr(evaluate.sys, "executable", str(fake))
+    monkeypatch.setattr(sys, "executable", str(fake))
     ask = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
     with pytest.raises(UserError) as error:
         verb.run(settings.load([*ask, "checkpoints=t"]))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline.base import interrupts
@@ -19,6 +20,14 @@ from pipeline.config.settings import RunConfig
 
 MOST = 1000  # combinations; more is a slip of the finger
 STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
+
+
+class Unfinished(UserError):
+    """Runs failed or were stopped; the command exits as the last of them did."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.exit_code = status if status > 0 else 128 - status
 
 
 def expand(settings: list[str]) -> list[list[str]]:
@@ -71,6 +80,19 @@ def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
             failed.append(name)
     if failed:
         warn(f"{len(failed)} of {len(combinations)} failed: {'; '.join(failed)}")
+    return status
+
+
+def run(folder: Path, settings: Sequence[str]) -> int:
+    """Run the stages that settings say, in a process of its own; its exit status.
+
+    Raises Unfinished: it was stopped.
+    """
+    status = child([sys.executable, "-m", "pipeline", "run", *settings])
+    if status in STOPPED or status == AGAIN:
+        raise Unfinished(
+            f"stopped at {folder}; what is finished is kept, the same command continues", status
+        )
     return status
 
 

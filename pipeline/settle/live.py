@@ -7,13 +7,12 @@ sampling claims attempts as in any run.
 
 import os
 import shlex
-import sys
 import time
 
 import numpy as np
 
 from pipeline.base.console import note, warn
-from pipeline.base.errors import AGAIN, Interrupted, UserError
+from pipeline.base.errors import Interrupted, UserError
 from pipeline.config import sweep
 from pipeline.generate import claims, stopping
 from pipeline.score.stopped import KEY
@@ -27,14 +26,6 @@ from pipeline.store import heartbeat, lease, runfolder
 
 STAGES = "stages=[prepare,generate,grade]"
 _WAIT_S = 2.0  # while others make the rest of a block
-
-
-class Unfinished(UserError):
-    """A run failed or was stopped; the command exits as it did."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.exit_code = status if status > 0 else 128 - status
 
 
 def settle(plan: Plan) -> tuple[Course, Outcomes]:
@@ -160,16 +151,9 @@ def _sample(
         if not claims.any_free(data.with_trials(run, so_many)):
             continue  # an engine would be loaded for nothing
         note(f"{run.path}: up to {so_many} trials")
-        command = [sys.executable, "-m", "pipeline", "run", *settings]
-        command += budget.settings(plan, run, lacking * len(contender.runs))
-        status = sweep.child([*command, f"sampling.trials={so_many}", STAGES])
-        if status in sweep.STOPPED or status == AGAIN:
-            raise Unfinished(
-                f"stopped at {run.path}; what is finished is kept, the same command continues",
-                status,
-            )
-        if status:
-            raise Unfinished(
+        asked = [*settings, *budget.settings(plan, run, lacking * len(contender.runs))]
+        if status := sweep.run(run.path, [*asked, f"sampling.trials={so_many}", STAGES]):
+            raise sweep.Unfinished(
                 f"{run.path} failed (see above); mend it, and the same command continues", status
             )
     whole = data.of_contenders([contender], trials).codes

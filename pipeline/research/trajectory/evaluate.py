@@ -5,28 +5,19 @@ As in `config.sweep` one that fails does not stop the others, and one that was s
 
 import functools
 import itertools
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
 from pipeline.base.console import clock, fail, note
-from pipeline.base.errors import AGAIN, UserError
+from pipeline.base.errors import UserError
 from pipeline.config import sweep
 from pipeline.research.trajectory import remaining, windows
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
 from pipeline.research.trajectory.remaining import Remaining
 
 Work = dict[Path, Remaining]  # what runs lack, by run folder
-
-
-class Unfinished(UserError):
-    """Runs failed or were stopped; the command exits as the last of them did."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.exit_code = status
 
 
 def work(plan: TrajectoryPlan) -> Work:
@@ -72,7 +63,7 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     if failed:
         more = f" and {len(failed) - 6} more" if len(failed) > 6 else ""
         names = "; ".join(map(str, [*failed][:6])) + more
-        raise Unfinished(
+        raise sweep.Unfinished(
             f"{len(failed)} of {len(plan.evaluations)} runs are not finished: {names}; the same"
             " command makes what is owed",
             [*failed.values()][-1],
@@ -91,13 +82,7 @@ def _evaluate_model(
     failed = {}
     for evaluation in owed:
         path, began = evaluation.run.path, time.monotonic()
-        status = sweep.child([sys.executable, "-m", "pipeline", "run", *evaluation.settings])
-        if status in sweep.STOPPED or status == AGAIN:
-            raise Unfinished(
-                f"stopped at {path}; what is finished is kept, the same command continues",
-                status if status > 0 else 128 - status,
-            )
-        if status:
+        if status := sweep.run(path, evaluation.settings):
             failed[path] = status
         else:
             seconds[evaluation.greedy].append(time.monotonic() - began)
