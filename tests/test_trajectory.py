@@ -32,11 +32,11 @@ from pipeline.research.checkpoints.folders import fingerprint
 from pipeline.research.protocols import Tokens
 from pipeline.research.trajectory import (
     beside,
+    evaluate,
     figures,
     forms,
     plan,
     preview,
-    remaining,
     samples,
     stability,
     summary,
@@ -270,11 +270,11 @@ def finish(one: Evaluation, marks: Mapping[str, str]) -> None:
     if one.window.size == 1:
         identity["model.weights"] = fingerprint(one.window.path)
     runfolder.write_json(run.manifest, {"identity": identity})
-    runfolder.write_json(run.grades / "_grader.json", remaining.grader(run))
+    runfolder.write_json(run.grades / "_grader.json", evaluate.grader(run))
 
 
-def stand(one: Evaluation) -> remaining.Remaining:
-    return remaining.of(one, questions.load(one.run.cfg.dataset)[0])
+def stand(one: Evaluation) -> evaluate.Remaining:
+    return evaluate.remaining(one, questions.load(one.run.cfg.dataset)[0])
 
 
 def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -> None:

@@ -21,7 +21,7 @@ from pipeline.base.console import note, results
 from pipeline.base.environment import describe
 from pipeline.base.errors import UserError
 from pipeline.cluster import jobs, scripts
-from pipeline.cluster.client import ask
+from pipeline.cluster.jobs import ask
 from pipeline.cluster.scripts import Submission
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.checks import AUTO

@@ -1,21 +1,81 @@
 """One run after the other, each in a process of its own; finished ones start none.
 
+A run is finished where settings, weights and questions are as asked, nothing is owed, all graded.
 As in `config.sweep` one that fails does not stop the others, and one that was stopped stops all.
 """
 
 import functools
 import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.base.console import clock, fail, note
 from pipeline.base.errors import UserError
 from pipeline.config import sweep
-from pipeline.research.trajectory import remaining, windows
+from pipeline.grade import known as graders
+from pipeline.prepare.questions import Question
+from pipeline.research.trajectory import windows
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
-from pipeline.research.trajectory.remaining import Remaining
+from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store.columns import ATTEMPTS, KEY
+from pipeline.store.runfolder import Run
+
+
+class Remaining(NamedTuple):
+    """What a run lacks."""
+
+    owed: int  # attempts
+    ungraded: int  # attempts that are there, without a grade by today's grader
+    prompts: int  # questions whose prompts, or the log-probs of these, are owed
+    unknown: bool = False  # finished, of merged weights of which nothing says what they are of
+
+    @property
+    def finished(self) -> bool:
+        return not (self.owed or self.ungraded or self.prompts)
+
+
+def remaining(
+    evaluation: Evaluation,
+    questions: Sequence[Question],
+    known: Callable[[Window], str | None] = windows.known,
+) -> Remaining:
+    """What the run of an evaluation lacks, on the questions of its data set; no engine is loaded.
+
+    Raises UserError: the folder was made with other settings, weights or questions; what is in the
+    place of merged weights cannot be told to be theirs.
+    """
+    run = evaluation.run
+    weights = known(evaluation.window)
+    keys = {(q.id, trial) for q in questions for trial in range(run.cfg.sampling.trials)}
+    if not (run.path / "questions.parquet").is_file():
+        return Remaining(len(keys), 0, 0)
+    identity = {
+        **runfolder.identity(run.cfg),
+        "questions": {question.id: question.hash for question in questions},
+    }
+    made_with = runfolder.read_manifest(run).get("identity", {})
+    if weights is not None:
+        identity["model.weights"] = weights
+    runfolder.check_same(run, identity)
+    attempts = keys & shards.keys(run.attempts, ATTEMPTS, shards.Damage())
+    attempts -= runfolder.continuing(run).keys()
+    graded = rowkeys.streamed(run, "grades", [], shards.Damage())
+    grades = keys.intersection(zip(*(graded[name].to_pylist() for name in KEY), strict=True))
+    if runfolder.read_json(run.grades / "_grader.json") != grader(run):
+        grades.clear()
+    unprepared = [q for q in questions if q.id not in made_with.get("questions", {})]
+    prompts = len(unprepared) or len(runfolder.missing_prompt_logprobs(run))
+    found = Remaining(len(keys - attempts), len(attempts - grades), prompts)
+    return found._replace(unknown=found.finished and weights is None)
+
+
+def grader(run: Run) -> dict[str, object]:
+    """What today's grader writes down beside the grades that it makes."""
+    return graders.identity(run.cfg) | graders.extraction(run.cfg)
+
 
 Work = dict[Path, Remaining]  # what runs lack, by run folder
 
@@ -27,7 +87,7 @@ def work(plan: TrajectoryPlan) -> Work:
     """
     known = functools.cache(windows.known)  # of several runs each
     return {
-        evaluation.run.path: remaining.of(evaluation, plan.questions[evaluation.dataset], known)
+        evaluation.run.path: remaining(evaluation, plan.questions[evaluation.dataset], known)
         for evaluation in plan.evaluations
     }
 
@@ -55,7 +115,7 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
             failed |= _evaluate_model(window, owed, seconds)
         for evaluation in owed:
             path = evaluation.run.path
-            lacking[path] = remaining.of(evaluation, plan.questions[evaluation.dataset])
+            lacking[path] = remaining(evaluation, plan.questions[evaluation.dataset])
             if not lacking[path].finished:
                 failed.setdefault(path, 1)
         if not owed_of(evaluations):
