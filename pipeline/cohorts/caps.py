@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import scoring
 from pipeline.base.console import warn
@@ -19,8 +18,8 @@ from pipeline.display.table import Column, Table
 from pipeline.score import caps as of_run
 from pipeline.store.outcomes import Lengths, capped, correct
 from scoring.metrics.table import parse
+from scoring.numerics.inputs import Floats
 
-Floats = npt.NDArray[np.float64]
 _SWAPS = (
     Column("ahead_below", "ahead below", align="left"),
     Column("ahead_above", "ahead above", align="left"),

@@ -8,13 +8,14 @@ import numpy as np
 
 from pipeline.base.console import note, results
 from pipeline.cohorts import differences, pair, replay
-from pipeline.cohorts.pair import Floats, Ints, Pair
+from pipeline.cohorts.pair import Pair
 from pipeline.cohorts.replay import Replay
 from pipeline.config.equivalence import EquivalenceConfig
 from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.store import runfolder
+from scoring.numerics.inputs import Floats, Ints
 from scoring.numerics.results import Summary
 from scoring.ranking.equivalence import (
     Equivalence,

@@ -22,6 +22,7 @@ from pipeline.score.luck import shared_luck
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
 from scoring import SHRINKAGE_LIMIT, Inflation
 from scoring.metrics.table import Metric, Summary, parse, parse_all
+from scoring.numerics.inputs import Floats, Ints
 from scoring.ranking.ranks import Rule
 
 _FOUR = "{:.4f}"
@@ -34,7 +35,7 @@ class ModelScores(NamedTuple):
 
     bayes: Summary  # under the uniform prior
     avg: Summary
-    shrinkage: npt.NDArray[np.float64]  # (bayes - avg) / sigma of bayes
+    shrinkage: Floats  # (bayes - avg) / sigma of bayes
     inflation: Inflation  # of the variance of trials
     order: npt.NDArray[np.intp]  # positions in the order of avg, best first
 
@@ -56,7 +57,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
     return ModelScores(bayes, avg, moved, scoring.inflation(matrix, confidence=level), order)
 
 
-def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, npt.NDArray[np.int64]]:
+def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, Ints]:
     """Ranks by plain score ("none") and under each rule, numbered by `scoring.method`.
 
     Returns "none", "consecutive_z" and "overlap": int64, shape (L,).
@@ -168,7 +169,7 @@ def _scored(metric: Metric, cohort: Cohort, confidence: float) -> Summary:
     return Summary(*summary)
 
 
-def _summary(summary: Summary) -> list[npt.NDArray[np.float64]]:
+def _summary(summary: Summary) -> list[Floats]:
     """Value, sigma and ends; rounding may have carried a share past 0 or 1."""
     value, sigma, low, high = summary
     return [np.clip(value, 0, 1), sigma, np.clip(low, 0, 1), np.clip(high, 0, 1)]
@@ -238,7 +239,7 @@ def _answers(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
     return shares | {head: finished(cohort)[1]}
 
 
-def finished(cohort: Cohort) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def finished(cohort: Cohort) -> tuple[Floats, Floats]:
     """The share of attempts that were not truncated, and of those the share that is correct.
 
     Both (L,), every question with the same weight; NaN where it is not known what was truncated,

@@ -18,9 +18,8 @@ from pipeline.store import find, outcomes, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.outcomes import CORRECT, OWED, Codes
 from pipeline.store.runfolder import Run
+from scoring.numerics.inputs import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 _UNKNOWN = -1  # a seed that no record tells
 
 

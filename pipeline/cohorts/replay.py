@@ -9,11 +9,12 @@ import pyarrow as pa
 from pipeline import engines
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError, one_line
-from pipeline.cohorts.pair import Floats, Ints, Pair
+from pipeline.cohorts.pair import Pair
 from pipeline.replicas import sizing
 from pipeline.store import rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
+from scoring.numerics.inputs import Floats, Ints
 
 _AT_ONCE = 32  # attempts, between two looks at the clock
 OUT = "or leave the replay out: replay=0"

@@ -27,6 +27,7 @@ from pipeline.rubrics.rubric import Rubric, Unsound
 from pipeline.store import rowkeys, runfolder
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
+from scoring.numerics.inputs import Ints
 
 Categories = npt.NDArray[np.int8]
 ByRubric: TypeAlias = dict[str, tuple[Rubric, Categories]]
@@ -75,12 +76,12 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     return of_columns(f"rubrics: {cohort.dataset}", ordered, notes)
 
 
-def counts(rubric: Rubric, codes: Categories) -> npt.NDArray[np.int64]:
+def counts(rubric: Rubric, codes: Categories) -> Ints:
     """How often each category occurs: (L, M, N) codes, -1 for none, become (L, M, C + 1)."""
     return np.stack([(codes == c.index).sum(axis=2) for c in rubric.categories], axis=-1)
 
 
-def ranks(rubric: Rubric, counted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
     """Competition ranks (L,) by avg with the rubric's weights; None if a question has no category.
 
     `counted` is what :func:`counts` returned.
@@ -152,7 +153,7 @@ def _computed(
     return computed, notes
 
 
-def _signals(member: Member) -> tuple[npt.NDArray[np.int64], Signals]:
+def _signals(member: Member) -> tuple[Ints, Signals]:
     """The signals of the attempts that are compared, and where in the cohort each belongs."""
     table, signals = categorize.scored(member.run)
     keys = rowkeys.encode(table, pa.array(member.question_ids, pa.string()))

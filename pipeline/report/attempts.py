@@ -23,8 +23,8 @@ from pipeline.rubrics.rubric import Rubric
 from pipeline.store import rowkeys
 from pipeline.store.columns import cut_off
 from pipeline.store.runfolder import Run
+from scoring.numerics.inputs import Ints
 
-Ints = npt.NDArray[np.int64]
 Categories = Mapping[str, tuple[Rubric, npt.NDArray[np.int8]]]
 LONGEST = 2_000  # characters of an answer or a reason
 _LOGS = {"log_a": "logprob_a", "log_b": "logprob_b", "log_c": "logprob_c"}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import yaml  # type: ignore[import-untyped]
 
@@ -29,6 +28,7 @@ from pipeline.store import records, rowkeys, runfolder
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 from scoring.metrics.table import Summary
+from scoring.numerics.inputs import Ints
 
 CATEGORIES = pa.schema(
     [("question_id", pa.string()), ("trial", pa.int32()), ("category", pa.int8())]
@@ -127,7 +127,7 @@ def rubric_scores(run: Run, mapped: Mapping[str, Recorded] | None = None) -> dic
     return {name: _scores(run, categories) for name, categories in mapped.items()}
 
 
-def bayes(counts: npt.NDArray[np.int64], weights: Any, confidence: float) -> Summary:
+def bayes(counts: Ints, weights: Any, confidence: float) -> Summary:
     """Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
@@ -219,7 +219,7 @@ def _scores(run: Run, mapped: Recorded) -> dict[str, Any]:
     }
 
 
-def _counts(run: Run, table: pa.Table, categories: int) -> npt.NDArray[np.int64]:
+def _counts(run: Run, table: pa.Table, categories: int) -> Ints:
     """How often each question got each category, of the trials that are scored: (M, C + 1)."""
     ids = rowkeys.question_ids(run)
     keys = rowkeys.encode(table, ids)

@@ -16,11 +16,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.base.errors import did_you_mean
+from scoring.numerics.inputs import Bools
 
-Bools = npt.NDArray[np.bool_]
 Read = Callable[[Mapping[str, Any]], Any]  # the value of a part, from those of the names
 
 LONGEST = 500  # characters of a condition

@@ -9,7 +9,6 @@ means of log-probs in place of lists: those count where an attempt, or a prompt,
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,14 +18,13 @@ from pipeline.rubrics import signals_table
 from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
 from pipeline.store.runfolder import Run
+from scoring.numerics.inputs import Floats
 
 LONGEST = 32_768  # tokens that token_ratio is a share of, whatever the run allowed
 # What attempts alone tell; null where a record does not say it.
 _MEASURED = pa.schema(
     [SIGNALS.field(name) for name in (*KEY, "token_ratio", "repeated_pattern", "completion_bpt")]
 )
-
-Floats = npt.NDArray[np.float64]
 
 
 def signals(run: Run) -> None:

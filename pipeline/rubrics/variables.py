@@ -13,12 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.rubrics.conditions import compile_condition
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from scoring.numerics.inputs import Bools, Floats
 
 VERIFIER = ("A", "B", "C")
 SIGNALS = (

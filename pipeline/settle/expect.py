@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from pipeline.base.console import Meter
@@ -21,9 +20,9 @@ from pipeline.settle.plan import LOOKS, Goal
 from pipeline.settle.race import states, target
 from pipeline.store import outcomes
 from scoring import fit_prior
+from scoring.numerics.inputs import Floats
 from scoring.sequential import Simulated, simulate
 
-Floats = npt.NDArray[np.float64]
 SIMULATIONS = 400  # seconds; a share is known to five points
 WIDTHS = 20  # of until=width, which are slow and hardly differ
 # Assumed accuracies spread over questions as Beta(s a, s (1 - a)): half of the variance of outcomes

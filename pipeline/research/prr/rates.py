@@ -4,17 +4,16 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 import scoring
 from pipeline.config.prr import ReversalConfig
 from pipeline.research import protocols
 from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
 from scoring.metrics.table import Summary
+from scoring.numerics.inputs import Ints
 from scoring.ranking.ranks import ranks
 from scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
 
-Ints = npt.NDArray[np.int64]
 CHANCE = 0.5  # two orders that know nothing of each other
 
 

@@ -7,7 +7,6 @@ A reconstruction: the eight means are printed, the Beta shapes are lost; see
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from pipeline.base.console import Meter
@@ -17,13 +16,13 @@ from pipeline.display.table import Column, Table, of_columns
 from pipeline.plots import trials as plots
 from pipeline.plots.lines import Curve
 from pipeline.research.studies import Result, shared
+from scoring.numerics.inputs import Floats
 from scoring.ranking.ranks import kendall_tau_b
 from scoring.studies import updates
 from scoring.studies.updates import PriorStudy
 
 TRIALS = (*range(1, 11), 12, 16, 24, 32, 48, 64)
 STRENGTHS = (1, 2, 4, 8, 16)
-Floats = npt.NDArray[np.float64]
 
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:

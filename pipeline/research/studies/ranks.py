@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
 import scoring
@@ -14,6 +13,7 @@ from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.research.studies import Result, paper, shared
 from pipeline.research.studies.shared import Group
+from scoring.numerics.inputs import Floats, Ints
 from scoring.ranking.compare import pairwise_z
 
 Z = 1.645  # the paper's "95 %": one-sided
@@ -25,9 +25,9 @@ class Ranked(NamedTuple):
 
     names: list[str]
     numbers: list[int | None]  # in Table 6
-    z: npt.NDArray[np.float64]  # of every pair, signed
-    plain: npt.NDArray[np.int64]
-    ci: npt.NDArray[np.int64]
+    z: Floats  # of every pair, signed
+    plain: Ints
+    ci: Ints
 
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:

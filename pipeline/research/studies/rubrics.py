@@ -7,7 +7,6 @@ one set (M = 120 for the paper's four tasks).
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import scoring
 from pipeline.base.console import Meter
@@ -20,6 +19,7 @@ from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.plots import leaderboard as plots
 from pipeline.research.studies import Result, paper, shared
+from scoring.numerics.inputs import Floats
 
 Categorized = list[tuple[Cohort, ByRubric]]
 
@@ -96,7 +96,7 @@ def _categorized(plan: StudyPlan, cohorts: list[Cohort]) -> tuple[Categorized, l
     return categorized, notes
 
 
-def _stacked(categorized: Categorized, models: list[str], name: str) -> npt.NDArray[np.float64]:
+def _stacked(categorized: Categorized, models: list[str], name: str) -> Floats:
     """Mean and sigma (2, L) of each model's Bayes@N, over the questions of all data sets."""
     counts = []
     for cohort, labels in categorized:

@@ -6,7 +6,6 @@ A reconstruction, as :mod:`pipeline.research.studies.coins`: the spread is over 
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
 from pipeline.base.console import Meter
@@ -16,6 +15,7 @@ from pipeline.display.table import Column, of_columns
 from pipeline.plots import trials as plots
 from pipeline.plots.lines import Curve
 from pipeline.research.studies import Result, shared
+from scoring.numerics.inputs import Floats
 from scoring.studies import simulation
 
 STEPS = (10, 20, 40, 60, 80, 120, 160, 199, 240, 285, 330, 380, 440)
@@ -66,13 +66,13 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     return Result({"fig3": table}, {"fig3": figure}, numbers, _notes(plan))
 
 
-def _spread(name: str, over_sets: npt.NDArray[np.float64]) -> dict[str, float]:
+def _spread(name: str, over_sets: Floats) -> dict[str, float]:
     """Mean and the central 95 % over reconstructions, under ID, ID.low and ID.high."""
     low, high = np.quantile(over_sets, ENDS)
     return {name: float(over_sets.mean()), f"{name}.low": float(low), f"{name}.high": float(high)}
 
 
-def _crossing(z: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.float64]:
+def _crossing(z: Floats, threshold: float) -> Floats:
     """For each row the N at which it reaches a threshold, linear between steps; at most the last.
 
     >>> _crossing(np.linspace(0.5, 2.0, len(STEPS))[None], 1.625).round(1).tolist()

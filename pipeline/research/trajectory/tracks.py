@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.base.errors import UserError
 from pipeline.research import protocols
@@ -15,8 +14,7 @@ from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
 from pipeline.store import outcomes
 from pipeline.store.runfolder import Run
 from scoring.metrics.table import Metric, Summary
-
-Ints = npt.NDArray[np.int64]
+from scoring.numerics.inputs import Ints
 
 
 class Track(NamedTuple):

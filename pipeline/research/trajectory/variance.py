@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import binom
 
 from pipeline.config.trajectory import TrajectoryConfig
@@ -19,8 +18,8 @@ from pipeline.research.tables import Row, columns
 from pipeline.research.trajectory.stability import place
 from pipeline.research.trajectory.tracks import Track
 from scoring.metrics.passk_variance import delta_variance, posterior_variance, sampling_variance
+from scoring.numerics.inputs import Floats
 
-Floats = npt.NDArray[np.float64]
 POINTS = 201  # of p in a picture
 
 
