@@ -89,8 +89,8 @@ def reached(run: Run, least: int) -> int:
 
 
 def _tokens(run: Run, ids: list[str] | None = None) -> npt.NDArray[np.int64]:
-    by_trial: npt.NDArray[np.int64] = np.maximum(outcomes.tokens(run, ids), 0).sum(axis=0)
-    return by_trial.astype(np.int64)
+    by_trial: npt.NDArray[np.int64] = np.maximum(outcomes.lengths(run, ids).tokens, 0).sum(axis=0)
+    return by_trial
 
 
 def matched(folders: Sequence[str]) -> tuple[Cohort, list[Cohort]]:

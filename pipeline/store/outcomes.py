@@ -122,20 +122,6 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     return Usage(table.num_rows, sums[0], sums[1], known[0], known[1], spent, paid)
 
 
-def tokens(run: Run, question_ids: Sequence[str] | None = None) -> npt.NDArray[np.int32]:
-    """Sampled tokens of every attempt: (M, N), -1 where it is owed or does not say.
-
-    Of the questions named, in their order, None for all of the run's.
-    """
-    ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
-    lengths = np.full((len(ids), run.cfg.sampling.trials), -1, np.int32)
-    table = rowkeys.streamed(run, "attempts", ["completion_tokens"])
-    rows, cell = rowkeys.cells(rowkeys.encode(table, ids), lengths.shape[1])
-    said = pc.fill_null(table["completion_tokens"], -1).to_numpy()
-    lengths[cell] = said[rows]
-    return lengths
-
-
 def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
     """The lengths of a run's attempts, of the questions named; None: of all.
 
