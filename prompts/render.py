@@ -64,9 +64,8 @@ def render(
 
     `chat` are turns as `turns` makes them, `template_kwargs` options of the template, such as
     ``{"enable_thinking": True}``, and `date` is an ISO date for templates that print today's, so
-    that a prompt stays the same.
-
-    Raises PromptError: when there is no chat template, or it refuses these turns.
+    that a prompt stays the same. Raises PromptError: when there is no chat template, or it refuses
+    these turns.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise PromptError("the tokenizer has no chat template")

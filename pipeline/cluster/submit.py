@@ -35,13 +35,9 @@ from pipeline.store.runfolder import Run
 def submit(settings: list[str], dry_run: bool = False) -> None:
     """Queue what runs owe on a Slurm cluster: generate, grade, verify, score, report.
 
-    Args:
-        settings: as of `run`, several values making several runs; or run folders or folders of
-            runs, and what to change in them.
-        dry_run: print the scripts and write nothing.
-
-    Raises UserError: a setting or a run cannot work, or Slurm refused; what was submitted before
-    that is named.
+    `settings`: as of `run`, several values making several runs; or run folders or folders of runs,
+    and what to change in them. `dry_run`: print the scripts and write nothing. Raises UserError: a
+    setting or a run cannot work, or Slurm refused; what was submitted before that is named.
     """
     queue([Run(cfg) for cfg in _configurations(settings)], settings, dry_run)
 

@@ -38,9 +38,8 @@ _NAMED = ("model", "dtype", "variables")
 def run(cfg: EquivalenceConfig) -> None:
     """Compare two runs: print tables and a verdict, save them with a picture.
 
-    Raises:
-        UserError: runs that cannot be compared, or attempts that cannot be replayed.
-        OSError: the folder may not be written.
+    Raises UserError: runs that cannot be compared, or attempts that cannot be replayed. OSError:
+    the folder may not be written.
     """
     both = pair.load(cfg.folders)
     decided, unit = decide(both, cfg.margin / 100)

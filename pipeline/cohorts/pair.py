@@ -61,9 +61,8 @@ def load(folders: list[str]) -> Pair:
     """The runs in two folders, side by side.
 
     Trials whose questions have the same seeds in both runs are a pair; what is left over is paired
-    in its order. Only trials count that are graded for every question.
-
-    Raises UserError: one folder twice, no run in it, other questions, no trial that is complete.
+    in its order. Only trials count that are graded for every question. Raises UserError: one folder
+    twice, no run in it, other questions, no trial that is complete.
     """
     paths = [Path(folder).expanduser() for folder in folders]
     if paths[0].resolve() == paths[1].resolve():

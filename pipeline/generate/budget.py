@@ -49,9 +49,8 @@ def remaining(finished: Ints, so_far: Ints) -> tuple[Floats, Floats]:
     Observations): an attempt under way is one that is longer than what it has. Where nothing is
     known of longer ones, they reach the limit.
 
-    Args:
-        finished: how many attempts had so many tokens, from 0 to the limit: shape (limit + 1,).
-        so_far: tokens of those under way, each below the limit.
+    `finished`: how many attempts had so many tokens, from 0 to the limit: shape (limit + 1,).
+    `so_far`: tokens of those under way, each below the limit.
 
     Returns two arrays of shape (limit,).
 

@@ -41,8 +41,7 @@ class Replica(Process):
     def start(self, run: Run) -> None:
         """Start a process.
 
-        Raises:
-            OSError: when its log cannot be written.
+        Raises OSError: when its log cannot be written.
         """
         self.record, self.silent_since, self.failed = {}, None, ""
         self.since = f"{time.time_ns() // 1000:016d}"

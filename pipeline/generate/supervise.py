@@ -29,13 +29,10 @@ LOOK_S = 0.5
 def supervise(run: Run) -> None:
     """Generate with `engine.replicas` workers, each a process with devices of its own.
 
-    A replica that dies or hangs is started again, until three processes in a row have made
-    nothing; the others go on.
-
-    Raises:
-        UserError: when there are too few GPUs, for what a replica raises, or when all are given up
-            and attempts are still owed.
-        Interrupted: after a signal; finished attempts are kept.
+    A replica that dies or hangs is started again, until three processes in a row have made nothing;
+    the others go on. Raises UserError: when there are too few GPUs, for what a replica raises, or
+    when all are given up and attempts are still owed. Interrupted: after a signal; finished
+    attempts are kept.
     """
     folder, name = run.path / "logs", workernames.worker_id()
     replicas = [

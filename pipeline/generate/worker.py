@@ -32,9 +32,8 @@ _PROMPTS_AT_ONCE = 64
 def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = None) -> None:
     """Make attempts that the run owes until none is left that nobody else is at.
 
-    Args:
-        stop: set by the caller when the worker is to stop; without it signals do that.
-        replica: the number of this worker among those of one parent, which shows the progress.
+    `stop`: set by the caller when the worker is to stop; without it signals do that. `replica`: the
+    number of this worker among those of one parent, which shows the progress.
 
     Raises:
         UserError: the disk is full or read-only.

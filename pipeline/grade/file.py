@@ -22,9 +22,8 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
 
     A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
     ("length" or "repetition": cut off); every other field passes through. Blank lines are skipped.
-    Grades are kept for later only in a folder named by `grading.cache`.
-
-    Raises UserError: for a bad row, before anything is graded, or a file that cannot be used.
+    Grades are kept for later only in a folder named by `grading.cache`. Raises UserError: for a bad
+    row, before anything is graded, or a file that cannot be used.
     """
     _check_paths(source, target)
     rows = [_checked(row, f"{source}, {place}") for place, row in jsonl.read(source)]

@@ -18,9 +18,8 @@ def match(where: str | None, plan: Plan) -> None:
     Records hold prompts, not problems. With the problems a run has the ids and hashes that a run
     made here has, and can be compared with it. So the problem must be in the prompts, and the gold
     answers must be equal, as `grade` compares; where neither can be looked at, the numbers of
-    questions must be equal, and a warning says that nothing else was checked.
-
-    Raises UserError: the file is not there, or does not hold the questions of the records.
+    questions must be equal, and a warning says that nothing else was checked. Raises UserError: the
+    file is not there, or does not hold the questions of the records.
     """
     if where is None:
         return

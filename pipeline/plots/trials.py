@@ -67,7 +67,6 @@ def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str =
     `tau` is trials D of the older model in the prior -> mean Kendall's τ by trials of the updated
     models, the same for all D; D = 0, the uniform prior, is dashed, and what the gain is measured
     from. `update_tau` is τ between the models' order before and after each update, shape (R,).
-
     Raises KeyError: without D = 0.
     """
     trials, uniform = plain(tau[0].x), plain(tau[0].y)

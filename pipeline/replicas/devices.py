@@ -26,8 +26,7 @@ class Share:
 def shares(cfg: RunConfig) -> list[Share]:
     """One share for each of `engine.replicas`: GPUs where the engine uses them, else cores.
 
-    Raises:
-        UserError: when there are too few GPUs, or one of them is named.
+    Raises UserError: when there are too few GPUs, or one of them is named.
     """
     key, replicas, size = cfg.engine.key, cfg.engine.replicas, cfg.engine.tensor_parallel_size
     if (cfg.engine.device or "").startswith("cuda:"):
@@ -47,8 +46,7 @@ def shares(cfg: RunConfig) -> list[Share]:
 def gpu_groups(gpus: Sequence[str], replicas: int, size: int, key: str = "engine") -> list[str]:
     """CUDA_VISIBLE_DEVICES of each replica of an engine: `size` consecutive GPUs.
 
-    Raises:
-        UserError: when `replicas * size` are more than there are.
+    Raises UserError: when `replicas * size` are more than there are.
 
     >>> gpu_groups(["0", "1", "2", "3"], 4, 1), gpu_groups(["4", "5", "6", "7", "8"], 2, 2)
     (['0', '1', '2', '3'], ['4,5', '6,7'])
@@ -71,10 +69,9 @@ def gpu_groups(gpus: Sequence[str], replicas: int, size: int, key: str = "engine
 def visible_gpus(setting: str | None = None, listing: str | None = None) -> list[str]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
 
-    Args:
-        setting: CUDA_VISIBLE_DEVICES, by default this process's; like CUDA, what follows
-            something that names no GPU does not count.
-        listing: what `nvidia-smi -L` prints, asked for when CUDA_VISIBLE_DEVICES is not set.
+    `setting`: CUDA_VISIBLE_DEVICES, by default this process's; like CUDA, what follows something
+    that names no GPU does not count. `listing`: what `nvidia-smi -L` prints, asked for when
+    CUDA_VISIBLE_DEVICES is not set.
 
     >>> visible_gpus("2, 3,-1,4"), visible_gpus("GPU-5c9f,MIG-GPU-5c9f/1/0"), visible_gpus("")
     (['2', '3'], ['GPU-5c9f', 'MIG-GPU-5c9f/1/0'], [])

@@ -68,8 +68,7 @@ class Process:
     def begin(self, program: Sequence[str], work: Any) -> None:
         """Start a process.
 
-        Raises:
-            OSError: when its log cannot be written.
+        Raises OSError: when its log cannot be written.
         """
         self.error = self.killed_because = ""
         self.log.parent.mkdir(parents=True, exist_ok=True)

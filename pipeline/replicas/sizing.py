@@ -24,9 +24,8 @@ _BESIDE = 3 * _GIB  # of each GPU: activations, graphs, communication
 def settled(cfg: RunConfig, rows: Sequence[Mapping[str, Any]]) -> RunConfig:
     """The configuration with a number wherever its engine has "auto".
 
-    `rows` are the questions, with the tokens of their prompts and at most of a completion.
-
-    Raises UserError: a model fits no number of these GPUs, or its size is not known and needed.
+    `rows` are the questions, with the tokens of their prompts and at most of a completion. Raises
+    UserError: a model fits no number of these GPUs, or its size is not known and needed.
     """
     engine = cfg.engine
     gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []

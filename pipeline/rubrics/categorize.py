@@ -39,10 +39,9 @@ def categorize(run: Run) -> None:
 
     Rubrics that need what the run lacks (a verifier, log-probs) are left out and named, or refused
     when they were asked for by name. Where a run has verdicts, attempts without one are left out:
-    two meanings of `invalid` are never mixed.
-
-    Raises UserError: no current signals, a rubric that leaves a hole or an undeclared overlap (with
-    an example attempt), thresholds of another data set. Nothing is replaced then.
+    two meanings of `invalid` are never mixed. Raises UserError: no current signals, a rubric that
+    leaves a hole or an undeclared overlap (with an example attempt), thresholds of another data
+    set. Nothing is replaced then.
     """
     began = time.monotonic()
     runfolder.check_same(run, runfolder.identity(run.cfg))

@@ -84,9 +84,8 @@ def parse(definition: Any) -> Rubric:
 
     It is a mapping with name, description (may be left out), categories (a list of mappings with
     index, name, when and weight) and order (names of categories, may be left out). Conditions may
-    name the signals, thresholds and variables of `variables.py`.
-
-    Raises ValueError: naming the key and what is wrong with it.
+    name the signals, thresholds and variables of `variables.py`. Raises ValueError: naming the key
+    and what is wrong with it.
 
     >>> rubric = parse({"name": "two", "order": ["bad"], "categories": [
     ...     {"index": 0, "name": "bad", "when": "wrong or token_ratio > 0.5", "weight": 0},

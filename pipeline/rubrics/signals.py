@@ -32,11 +32,9 @@ def signals(run: Run) -> None:
 
     Log-probs are streamed, a few attempts at a time, and read only when attempts have changed; new
     grades or verdicts are joined to what is stored. A row is there for every attempt; what is not
-    known (no grade, no verdict, no log-probs) is null.
-
-    Raises UserError: when nothing was generated or graded, or the folder was made with other
-    settings. DamagedData: when stored attempts cannot be read; they are set aside and owed again.
-    Source: arXiv 2510.04265, appendix D, base signals.
+    known (no grade, no verdict, no log-probs) is null. Raises UserError: when nothing was generated
+    or graded, or the folder was made with other settings. DamagedData: when stored attempts cannot
+    be read; they are set aside and owed again. Source: arXiv 2510.04265, appendix D, base signals.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     ids = rowkeys.question_ids(run)

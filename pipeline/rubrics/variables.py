@@ -91,11 +91,10 @@ def variables(
 ) -> dict[str, Floats | Bools | float]:
     """Everything that a condition may name, for the attempts at hand.
 
-    Args:
-        signals: name to array of shape (n,). A signal that is left out leaves out what needs it;
-            without C `invalid` is repeated_pattern alone.
-        limits: the thresholds of the data set. One that is None is left out, with the variables
-            that need it, unless no valid attempt here is of the kind that it ranks.
+    `signals`: name to array of shape (n,). A signal that is left out leaves out what needs it;
+    without C `invalid` is repeated_pattern alone. `limits`: the thresholds of the data set. One
+    that is None is left out, with the variables that need it, unless no valid attempt here is of
+    the kind that it ranks.
 
     Returns name to array of shape (n,): signals and thresholds as float64, variables as bool.
     Raises ValueError: arrays of different lengths.

@@ -62,9 +62,7 @@ class Lanes:
     A client of httpx looks through all its connections at every step, so hundreds of requests at a
     time get many clients of a few connections each.
 
-    Args:
-        url: the server.
-        key: sent as a bearer token and never shown.
+    `url`: the server. `key`: sent as a bearer token and never shown.
     """
 
     def __init__(self, url: str, key: str | None) -> None:

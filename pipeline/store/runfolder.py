@@ -120,11 +120,10 @@ def read_manifest(run: Run) -> dict[str, Any]:
 def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> None:
     """Refuse to mix: compare what is asked with what the folder holds.
 
-    `identity` holds settings and, under "questions" and "prompts", a hash per question id. Only
-    the keys that both sides have in common are compared, except that a question which the folder
-    holds must still be there, and that with `raising` more tokens may be asked for (`raised`).
-
-    Raises UserError: naming the differences.
+    `identity` holds settings and, under "questions" and "prompts", a hash per question id. Only the
+    keys that both sides have in common are compared, except that a question which the folder holds
+    must still be there, and that with `raising` more tokens may be asked for (`raised`). Raises
+    UserError: naming the differences.
     """
     there = read_manifest(run).get("identity", {})
     if there.get("sampling.seed") is not None:

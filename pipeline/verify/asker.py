@@ -39,8 +39,7 @@ class Asker:
         cfg: what `as_model` makes of its configuration.
         longest: bytes of the longest response with its answer.
 
-    Raises:
-        UserError: when the stored verdicts are by other weights.
+    Raises UserError: when the stored verdicts are by other weights.
     """
 
     def __init__(self, run: Run, cfg: RunConfig, longest: int) -> None:
@@ -66,9 +65,7 @@ class Asker:
     def answers(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
         """The answer to every batch of candidates, with replicas in any order.
 
-        Raises:
-            UserError: as `Judge`.
-            TryAgain: as `Judge` or `Replicas`.
+        Raises UserError: as `Judge`. TryAgain: as `Judge` or `Replicas`.
         """
         source = self._here(batches) if self.replicas is None else self.replicas.answers(batches)
         for key, answer in source:

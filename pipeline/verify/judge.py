@@ -26,13 +26,9 @@ class Answer(NamedTuple):
 class Judge:
     """The verifier in this process.
 
-    Args:
-        cfg: a configuration whose model and engine are the verifier's.
-        most: bytes of the longest user's turn. A smaller engine takes less memory.
-
-    Raises:
-        UserError: when the verifier cannot be used.
-        TryAgain: when it cannot be loaded.
+    `cfg`: a configuration whose model and engine are the verifier's. `most`: bytes of the longest
+    user's turn. A smaller engine takes less memory. Raises UserError: when the verifier cannot be
+    used. TryAgain: when it cannot be loaded.
     """
 
     def __init__(self, cfg: RunConfig, most: int) -> None:
@@ -46,10 +42,8 @@ class Judge:
     def ask(self, candidates: Sequence[Candidate], got_on: Callable[[], None]) -> Answer:
         """Judge candidates; `got_on` is called after every step of the engine.
 
-        Raises:
-            UserError: for a question that is too long, log-probs that are no numbers, or a server
-                that gives none.
-            TryAgain: when the engine breaks.
+        Raises UserError: for a question that is too long, log-probs that are no numbers, or a
+        server that gives none. TryAgain: when the engine breaks.
         """
         prompts = self.prompts.build(candidates)
         try:

@@ -50,8 +50,7 @@ class Prompt(NamedTuple):
 def read_template(cfg: VerifierConfig) -> str:
     """The text of `verifier.prompt`: a name in prompts/verifier/, or the path of a file.
 
-    Raises:
-        UserError: when it is missing, unreadable, or has no usable ``{response}``.
+    Raises UserError: when it is missing, unreadable, or has no usable ``{response}``.
     """
     named = FOLDER / f"{cfg.prompt}.txt"
     path = named if named.is_file() else Path(cfg.prompt).expanduser()
@@ -127,8 +126,8 @@ def _tags(template: str) -> list[str]:
 class Prompts:
     """Makes a verifier's prompts, of `context` tokens with their answer, and knows its label ids.
 
-    Raises:
-        UserError: without a fast tokenizer with a chat template, or for a label of several tokens.
+    Raises UserError: without a fast tokenizer with a chat template, or for a label of several
+    tokens.
     """
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
@@ -158,8 +157,7 @@ class Prompts:
     def build(self, candidates: Sequence[Candidate]) -> list[Prompt]:
         """The prompt of every candidate, in order.
 
-        Raises:
-            UserError: when a question and its gold answer alone are too long.
+        Raises UserError: when a question and its gold answer alone are too long.
         """
         filled = [fill(self.template, self._normal(candidate)) for candidate in candidates]
         encodings = self.plain.encode_batch_fast(

@@ -44,9 +44,7 @@ class Replica(Process):
     def ask(self, cfg: RunConfig, most: int, candidates: Sequence[Candidate]) -> Answer:
         """Have candidates judged, by a new process where there is none; see `Judge`.
 
-        Raises:
-            UserError: as `Judge`.
-            TryAgain: as `Judge`, or when the process ended or hung.
+        Raises UserError: as `Judge`. TryAgain: as `Judge`, or when the process ended or hung.
         """
         if self.process is None:
             self.engine = None
@@ -113,12 +111,7 @@ class Replica(Process):
 class Replicas:
     """The verifiers of this node; processes start when they are first asked.
 
-    Args:
-        run: the run folder.
-        cfg, most: as of `Judge`.
-
-    Raises:
-        UserError: when there are too few GPUs.
+    `cfg`, `most`: as of `Judge`. Raises UserError: when there are too few GPUs.
     """
 
     def __init__(self, run: Run, cfg: RunConfig, most: int) -> None:
@@ -139,9 +132,7 @@ class Replicas:
     def answers(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
         """The answer to every batch, in any order; a batch is taken when somebody is free for it.
 
-        Raises:
-            UserError: as `Judge`.
-            TryAgain: when all replicas are given up.
+        Raises UserError: as `Judge`. TryAgain: when all replicas are given up.
         """
         waiting, asked = iter(batches), self.asked
         idle = [replica for replica in self.replicas if not replica.failed]

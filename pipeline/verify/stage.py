@@ -31,12 +31,9 @@ def verify(run: Run) -> None:
     """Judge every attempt that has no verdict, and calibrate; nothing with verifier=none.
 
     A batch that shows a broken verifier, prompt or label (`verifiers.judge.guards`, over all
-    verdicts so far) is not written; what was written before it stays.
-
-    Raises:
-        UserError: without attempts, when the verifier or its prompt cannot be used, or its labels
-            show that it does not work as a verifier.
-        TryAgain: when its engine cannot be loaded or breaks.
+    verdicts so far) is not written; what was written before it stays. Raises UserError: without
+    attempts, when the verifier or its prompt cannot be used, or its labels show that it does not
+    work as a verifier. TryAgain: when its engine cannot be loaded or breaks.
     """
     if run.cfg.verifier.id is None:
         note(
@@ -153,8 +150,7 @@ def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:
 def check(run: Run, work: Survey, bases: Floats) -> None:
     """Stop when all verdicts so far, those about to be written included, show a broken verifier.
 
-    Raises:
-        UserError: says what is broken.
+    Raises UserError: says what is broken.
     """
     v, done = run.cfg.verifier, np.flatnonzero(work.done)
     logprobs, base = work.logprobs[work.slots[done]], bases[work.questions[done]]

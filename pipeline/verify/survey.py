@@ -54,8 +54,7 @@ class Survey:
 def survey(run: Run, with_answer: bool) -> Survey:
     """Read what there is; verdicts on texts that have changed since are dropped.
 
-    Raises:
-        UserError: without attempts, or when the prompt restates answers and some are not graded.
+    Raises UserError: without attempts, or when the prompt restates answers and some are not graded.
     """
     attempts, keys = rowkeys.keyed(run, "attempts", [CONTINUED.name], shards.Damage())
     order = np.argsort(keys)

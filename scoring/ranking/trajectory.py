@@ -149,10 +149,8 @@ def stability(
     at least 2: shape (n, M, N), or counts, with at least one trial of each question. ``score``
     reduces counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``. What is not over
     replicates is of R itself. ``confidence``, in (0, 1), is that of the percentile intervals, whose
-    ends are values that occurred.
-
-    Raises ValueError: an argument not as above; what ``score`` raises, such as a k above the
-    trials.
+    ends are values that occurred. Raises ValueError: an argument not as above; what ``score``
+    raises, such as a k above the trials.
 
     >>> from scoring import Counts, pass_at_k
     >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])

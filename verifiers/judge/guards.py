@@ -31,9 +31,7 @@ def check_verdicts(
     ``baselines`` and ``temperature`` are as for :func:`calibrate`, and ``None`` leaves the
     calibrated ones unchecked; ``correct``, bool, shape (n,), is the grader's view, and ``None``
     leaves "one label for all" unchecked. A label mass P(A) + P(B) + P(C) below ``mass_floor`` is
-    low.
-
-    Raises ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of
+    low. Raises ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of
     range.
 
     >>> import numpy as np

@@ -44,10 +44,9 @@ def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
     Patterns (checkpoints, folders that hold some, or globs) keep their order; what one of them
     finds is in `natural` order. The `last` so many count; default: all. Merged checkpoints that a
     folder or a glob holds are left out with a warning, as are incomplete ones before the first that
-    counts: among or after those they would shift the windows.
-
-    Raises UserError: a pattern finds none, or names a folder that is none; fewer than `last` are
-    there; or an incomplete one lies among or after those that count.
+    counts: among or after those they would shift the windows. Raises UserError: a pattern finds
+    none, or names a folder that is none; fewer than `last` are there; or an incomplete one lies
+    among or after those that count.
     """
     candidates: dict[Path, tuple[Path, str | None]] = {}  # by real path: what is wrong with each
     for path, reason in itertools.chain.from_iterable(map(_candidates, patterns)):

@@ -33,10 +33,8 @@ def pair(cfg: ReversalConfig) -> Pairs:
 
     What one pattern finds is in natural order of names, without the words at both ends that all of
     them share: `a-base`, `a-m-base` come in the same order as `a-tuned`, `a-m-tuned`. Patterns keep
-    the order in which they were written.
-
-    Raises UserError: no such folder, no run, different numbers, one model only, a run on both
-    sides.
+    the order in which they were written. Raises UserError: no such folder, no run, different
+    numbers, one model only, a run on both sides.
     """
     before, after = _side("before", cfg.before), _side("after", cfg.after)
     if both := {path.resolve() for path in before} & {path.resolve() for path in after}:
