@@ -14,7 +14,7 @@ from helpers import add_attempts, make_run
 
 from benchmarks.servers import Server
 from pipeline.base.errors import UserError
-from pipeline.cohorts import equivalence
+from pipeline.cohorts import differences, equivalence
 from pipeline.config import compose
 from pipeline.config.equivalence import EquivalenceConfig
 from pipeline.engines import text_of
@@ -188,6 +188,9 @@ def test_only_what_is_cut_below_its_own_limit_goes_on(tmp_path: Path) -> None:
     assert raising.check(run, clamped, identity(run, 9)) == {("a", 1): 5}
     add_attempts(run, {"c": "~"}, part="other")  # of a question that is not the run's
     assert raising.check(run, rows(9), identity(run, 9)) == cut
+    runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {runfolder.RAISED: [{}]})
+    said = differences.lines({"a": run}, outcomes.read(run).codes[None])
+    assert said == ["attempts: 3 of a were truncated at less than its max_tokens now"]
 
 
 def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -> None:

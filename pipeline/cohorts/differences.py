@@ -52,6 +52,10 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
         if owed := asked - int((of_run != OWED).sum()):
             busy = " and is being generated now" * bool(heartbeat.alive(run.path))
             unlike.append(f"attempts: {name} lacks {owed} of {asked}{busy}")
+        if cut := len(runfolder.continuing(run)):
+            unlike.append(
+                f"attempts: {cut} of {name} were truncated at less than its max_tokens now"
+            )
     unknown = [name for name, run in runs.items() if not _sampling_known(run)]
     if unknown:
         unlike.append(f"sampling of {', '.join(unknown)} is not known")
