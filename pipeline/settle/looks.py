@@ -30,11 +30,6 @@ class Course(NamedTuple):
     tokens: Ints  # (L, K) of each model by then; 0 where not known
     questions: int
 
-    @property
-    def spent(self) -> list[int]:
-        """Tokens of each model until the last look."""
-        return [int(of) for of in self.tokens[-1]]
-
 
 def course(seen: list[State], known: Outcomes, goal: Goal) -> Course:
     """The course of what was seen in outcomes."""
@@ -132,7 +127,7 @@ def _mend(path: Path) -> None:
 
 def row(seen: Course, i: int) -> dict[str, Any]:
     """A look as it is recorded, by model names; differences and e-values by pair."""
-    goal, state, tokens = seen.goal, seen.states[i], seen.tokens[i]
+    goal, state = seen.goal, seen.states[i]
     known, names = state.known, goal.names
     pairs = [
         {
@@ -145,18 +140,10 @@ def row(seen: Course, i: int) -> dict[str, Any]:
         for b in range(a + 1, len(names))
     ]
     models = [
-        {
-            "model": name,
-            "mean": float(known.mean[k]),
-            "low": float(known.low[k]),
-            "high": float(known.high[k]),
-            "trials": int(state.spent[k]),
-            "tokens": int(tokens[k]),
-            "log_out": float(known.log_out[k]),
-            "sampled": bool(state.sampled[k]),
-            "placed": int(known.placed[k]),
-        }
-        for k, name in enumerate(names)
+        model
+        | {"log_out": float(known.log_out[k]), "sampled": bool(state.sampled[k])}
+        | {"placed": int(known.placed[k])}
+        for k, model in enumerate(of_models(seen, i))
     ]
     return {
         "look": state.look,
@@ -170,6 +157,20 @@ def row(seen: Course, i: int) -> dict[str, Any]:
         "best": None if known.best is None else names[known.best],
         "settled": bool(known.settled),
     }
+
+
+def of_models(seen: Course, i: int) -> list[dict[str, Any]]:
+    """What is known of each model after a look."""
+    state, known = seen.states[i], seen.states[i].known
+    return [
+        {
+            "model": name,
+            **{key: float(getattr(known, key)[k]) for key in ("mean", "low", "high")},
+            "trials": int(state.spent[k]),
+            "tokens": int(seen.tokens[i][k]),
+        }
+        for k, name in enumerate(seen.goal.names)
+    ]
 
 
 def _state(row: dict[str, Any], goal: Goal) -> State:

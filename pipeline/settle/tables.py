@@ -10,7 +10,7 @@ from pipeline.display import files
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.settle.data import Outcomes
 from pipeline.settle.forecast import evidence, progress
-from pipeline.settle.looks import Course
+from pipeline.settle.looks import Course, of_models
 from pipeline.settle.plan import Goal
 from pipeline.settle.race import State, ended, order
 from scoring import bayes_ci
@@ -193,7 +193,7 @@ def spending(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
     return {
         "attempts": int(spent.sum()) * seen.questions,
         "fixed": len(goal.names) * seen.questions * goal.trials,
-        "tokens": sum(seen.spent),
+        "tokens": int(seen.tokens[-1].sum()),
         "fixed_tokens": round(float(fixed)),
     }
 
@@ -236,17 +236,8 @@ def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
         **({} if known is None else {"shared_seeds": known.shared_seeds}),
         "log_needed": float(look.log_needed) if np.isfinite(look.log_needed) else None,
         "models": [
-            {
-                "model": name,
-                "mean": float(look.mean[k]),
-                "low": float(look.low[k]),
-                "high": float(look.high[k]),
-                "trials": int(state.spent[k]),
-                "tokens": seen.spent[k],
-                "log_e": float(decides[k]),
-                "open": bool(look.open[k]),
-            }
-            for k, name in enumerate(goal.names)
+            model | {"log_e": float(decides[k]), "open": bool(look.open[k])}
+            for k, model in enumerate(of_models(seen, -1))
         ],
     }
 
