@@ -51,10 +51,8 @@ class Pair(NamedTuple):
 
     def correct(self) -> Floats:
         """1 correct, 0 not, of the trials that belong together: (2, M, N)."""
-        return np.stack([codes[:, of] == CORRECT for codes, of in self._each()]).astype(float)
-
-    def _each(self) -> "zip[tuple[Codes, Ints]]":
-        return zip(self.codes, self.trials, strict=True)
+        pairs = zip(self.codes, self.trials, strict=True)
+        return np.stack([codes[:, of] == CORRECT for codes, of in pairs]).astype(float)
 
 
 def load(folders: list[str]) -> Pair:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from pipeline.base.errors import UserError
@@ -181,12 +182,5 @@ def load(arguments: Sequence[str]) -> Asked:
     )
 
 
-def load_plan(arguments: Sequence[str]) -> PlanConfig:
-    """The settings of `plan` from the command line.
-
-    Raises UserError: an unknown key or a value that cannot work.
-
-    >>> load_plan(["accuracies=[.7,.6]", "budget.gpu_hours=40", "until=order"]).budget.given
-    {'gpu_hours': 40.0}
-    """
-    return overrides.load(PlanConfig, arguments)
+load_plan = partial(overrides.load, PlanConfig)
+"""From the command line; UserError says what cannot be."""
