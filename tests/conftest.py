@@ -35,6 +35,7 @@ settings.load_profile("fixed")
 # Files of one group run one after the other in one process and share what is dear to make.
 ENGINE = (
     "budget",
+    "continue",
     "crash",
     "equivalence_runs",
     "faulty_proxy",

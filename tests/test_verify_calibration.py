@@ -44,6 +44,7 @@ def verified(folder: Path, *overrides: str) -> Run:
         "tokens": [9] * len(names),
         "cut": [False] * len(names),
         "judged": ["x"] * len(names),
+        "continued_from": [None] * len(names),
     }
     part = pa.table(table, schema=VERDICTS)
     shards.write_part(run.path / "verdicts" / "00000.parquet", part)
