@@ -74,6 +74,17 @@ def test_a_replay_decides_as_a_race_fed_by_hand(
     assert not [path for path in place.iterdir() if path.name.startswith("_")]
 
 
+def test_questions_that_not_all_models_have_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, questions in (("a", 9), ("b", 7)):
+        run_of(tmp_path, name, {f"q{q}": "10" * 5 for q in range(questions)})
+    found = told(capsys, f"replay={tmp_path / 'sums'}")
+    assert (found["questions"], found["fixed"]) == (7, 140)
+    assert main.main(["settle", f"replay={tmp_path / 'sums'}"]) == 0
+    assert "only the 7 questions count" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_folder_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["settle", "replay=nowhere"]) == 2
     assert capsys.readouterr().err.strip() == "error: nowhere: no such folder"

@@ -55,7 +55,8 @@ def finished(name: str, trials: int) -> None:
 
 
 def made(name: str, lines: dict[str, str]) -> None:
-    make_run(Path("runs/sums", name), lines, *SUMS[3:], "verifier=none")
+    own = [f"model.name={name}", "sampling.seeds=independent"]
+    make_run(Path("runs/sums", name), lines, *SUMS[3:], "verifier=none", *own)
 
 
 class Children:
@@ -260,6 +261,22 @@ def test_complete_runs_are_used_as_they_are(
     assert "stopped" not in runfolder.read_json(Path("runs/sums/a/manifest.json"))
     assert trials_of("c") == seen.states[-1].spent[2] < MOST
     assert "stopped" in runfolder.read_json(Path("runs/sums/c/manifest.json"))
+
+
+def test_whole_runs_with_shared_seeds_are_refused(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of theirs is owed, so no stage that would find out is run."""
+    for name in TRUTH:
+        made(name, marks(name, MOST))
+    assert main.main(["settle", *RACE]) == 0 and not children.asked
+    manifest = Path("runs/sums/b/manifest.json")
+    manifest.write_text(manifest.read_text().replace('"independent"', '"shared"'))
+    capsys.readouterr()
+    for command in (["settle", *RACE, "out=other"], ["submit", *RACE, "until=best", "--dry-run"]):
+        assert main.main(command) == 2
+        assert "sampling.seeds is 'shared' there" in " ".join(capsys.readouterr().err.split())
+    assert not Path("other").exists()
 
 
 def test_runs_that_were_graded_anew_are_named(children: Children) -> None:

@@ -223,7 +223,8 @@ def test_a_race_that_is_over_owes_what_comes_after(
     monkeypatch.setattr(queue.cluster, "queue", lambda *asked: asked_for.append(asked))
     asked_for: list[Any] = []
     for name, mark in (("a", "1"), ("b", "0"), ("c", "1")):
-        run_of(tmp_path / "runs", name, {f"q{n:02d}": mark * 8 for n in range(30)})
+        lines = {f"q{n:02d}": mark * 8 for n in range(30)}
+        run_of(tmp_path / "runs", name, lines, "sampling.seeds=independent")
     race = ["model=custom", "dataset=jsonl", "dataset.path=sums.jsonl", "model.name=b,a,c"]
     race += ['model.id="/nowhere/${model.name}"', "sampling.trials=16"]
     for more, open_, trials in (

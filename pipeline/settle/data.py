@@ -118,6 +118,9 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
         raise UserError(f"{short}: the first trial of some question is not graded; replay needs it")
     if (full > trials).any():
         warn(f"only the first {trials} trials count, which all models have of every question")
+    members = [member for one in cohorts for member in one.members]
+    if any(len(member.question_ids) < len(member.run.questions) for member in members):
+        warn(f"only the {codes.shape[1]} questions count that all models have")
     tokens = np.zeros((len(whole.names), trials), np.int64)
     shared = False
     for one in cohorts:

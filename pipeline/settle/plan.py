@@ -78,7 +78,9 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -
     asked = until(cfg.until)
     least = 1 if asked.kind == "width" else 2
     if len(names) < least:
-        raise UserError(f"until={cfg.until}: is between models; name two or more, model=a,b")
+        raise UserError(
+            f"until={cfg.until}: is between models; name two or more, such as model=a,b"
+        )
     if asked.kind == "top" and asked.k >= len(names):
         raise UserError(f"until={cfg.until}: of {len(names)} models; name fewer, or more models")
     if asked.kind == "above" and asked.model not in names:
@@ -89,7 +91,8 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -
 def make(asked: Asked) -> Plan:
     """The plan of what was asked for.
 
-    Raises UserError: a setting cannot work, two models have one folder, or seeds are shared.
+    Raises UserError: a setting cannot work, two models have one folder, seeds are shared, or a
+    run is there that was made with other settings.
     """
     if asked.cfg.folders:
         return _again(asked)
@@ -101,6 +104,8 @@ def make(asked: Asked) -> Plan:
     cfg, first = asked.cfg, runs[0].cfg
     for run in runs:
         _check_seeds(run.cfg)
+        # What is there whole is not sampled, so nobody else would find out.
+        runfolder.check_same(run, runfolder.identity(run.cfg))
     label = cfg.until.replace(":", "-")
     place = paths[0].parent if len(asked.datasets) == 1 else paths[0].parent.parent
     folder = Path(cfg.out).expanduser() if cfg.out else place / "_settle" / label
