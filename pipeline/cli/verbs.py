@@ -293,6 +293,7 @@ margin         points of accuracy that make no difference: models closer than th
 method         anytime: the error holds however often one looks; looks: planned looks, asymptotic
 block          trials between two looks (8; of a replay 1); the most trials are sampling.trials
 permutations   of a replay: also so many random orders of the trials
+budget         of all runs: .tokens, .gpu_hours, .money or .until; no block beyond it is begun
 assume         of --dry-run: accuracies, or assume.folders=RUNS; also .tokens of an attempt, .speed
 out            a folder for looks and results (default _settle/UNTIL beside the runs)""",
     ),
