@@ -34,7 +34,7 @@ from pipeline.engines import Completion, Request
 from pipeline.generate import budget
 from pipeline.generate.budget import MOST, Allowance
 from pipeline.generate.record import SAVE_S
-from pipeline.store import heartbeat, spent, workers
+from pipeline.store import heartbeat, lease, spent, workers
 from pipeline.store.runfolder import Run
 
 LIMIT, QUESTIONS = 2048, 30
@@ -75,6 +75,7 @@ def simulate(shape: str, attempts: int, number: int, places: int, seed: int) -> 
             (workers, "sessions", lambda folder: dict(said)),
             (heartbeat, "alive", lambda folder: set(said)),
             (spent, "made", lambda run: NOTHING),
+            (lease, "held", lambda path, work: contextlib.nullcontext()),
         ):
             stack.enter_context(mock.patch.object(place, name, value))
         return _simulate(np.random.default_rng(seed), clock, said, shape, attempts, number, places)
@@ -129,7 +130,9 @@ class _Worker:
         self.record |= {"state": "sampling", "ended": False}
         cfg = RunConfig(budget=BudgetConfig(tokens=limit))
         questions = [{"max_tokens": LIMIT, "prompt_token_ids": [1]}]
-        run: Any = SimpleNamespace(cfg=cfg, questions=questions, path=None, manifest=Path("none"))
+        run: Any = SimpleNamespace(
+            cfg=cfg, questions=questions, path=Path("none"), manifest=Path("none")
+        )
         self.save()
         self.allowance = Allowance(run, self)  # type: ignore[arg-type]
 

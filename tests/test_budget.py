@@ -4,6 +4,7 @@ Real engines for tokens, money and kills; limits in time on a clock of the test'
 workers with long tails in `benchmarks/budget.py`, which has the project's own rule and no engine.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -297,30 +298,34 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
     assert Allowance(run).told().startswith("the budget is spent: kept 8 attempts of 8, 0 are owed")
 
 
-def test_a_worker_that_dies_is_read_again_and_one_unheard_of_counts(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_beside_others_nothing_is_begun_that_was_not_said(tmp_path: Path, clock: Clock) -> None:
     run = make_run(tmp_path / "run", {"a": "." * 200, "b": "." * 200})
     run.cfg.budget.tokens = 400.0  # of attempts with 8 at most, and of 5 when they are known
-    other = Session(run, "0000000000000001-n-1")
-    other.record["state"] = "sampling"
-    other.save()
-    with Heartbeat(run.path, other.worker, lambda seconds: None):
-        one = working(run, clock, "0000000000000002-n-2")
+    names = [f"000000000000000{i}-n-{i}" for i in (1, 2)]
+    one = working(run, clock, names[0])
+    with contextlib.ExitStack() as alive:
+        alive.enter_context(Heartbeat(run.path, names[0], lambda seconds: None))
+        assert one.may_begin(3) == 3  # alone
+        alive.enter_context(Heartbeat(run.path, names[1], lambda seconds: None))
+        two = working(run, clock, names[1])
+        for each in (one, two):
+            each.session.save("sampling")  # type: ignore[union-attr]
+        assert two.may_begin(100) == 0  # the first has not said that it knows
+        clock.now += 6.0
         assert one.may_begin(100) == 25  # half of 404 / 8
-        for position in range(25):
+        for position in range(20):
             one.began(position)
+        clock.now += 0.2
+        assert two.may_begin(100) == 13  # half of the rest; five of the first may begin still
+        assert not one.over() and not two.over()
         clock.now += 2.0
-        assert one.may_begin(100) == 0  # the other may have begun as many
-        assert not one.over()
-        other.record |= {"in_flight": 3, "under_way": [8.0, 0.0]}
-        other.save()
+        assert one.may_begin(100) == 9  # half of (404 - 20 * 8 - 13 * 8) / 8, its five among them
         clock.now += 2.0
-        assert one.may_begin(100) == 11  # half of (404 - 200 - 24) / 8
-    clock.now += 2.0
-    add_attempts(run, {"a": "." * 100 + "1" * 20}, part=f"{other.worker}-00000")
-    assert one.may_begin(100) > 0
-    assert one._spent().tokens == 100  # it had not said so
+        assert one.may_begin(100) == 0  # it used none of them, so others may
+    clock.now += 6.0
+    add_attempts(run, {"a": "." * 100 + "1" * 20}, part=f"{names[0]}-00000")
+    assert two.may_begin(100) > 0
+    assert two._spent().tokens == 100  # it had not said so
 
 
 def test_what_nobody_counts_is_refused(tmp_path: Path, clock: Clock) -> None:

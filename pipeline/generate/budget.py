@@ -10,10 +10,12 @@ The mean of those that finished first would be too small, and the more so the mo
 Here those count for what they have already (`remaining`), and while nothing is known every attempt
 is as long as it may be. Lengths are those that this worker saw: what is stored when it begins, and
 its own; how much the others have spent, and expect of what they have under way, they say in their
-sessions. Whatever one of them has not said yet is taken to be as much as this worker has begun
-since it was last heard.
+sessions. Beside others a worker begins only what it has said before that it will, and says so while
+it alone may, under a lease: nothing is counted on twice. A worker that was alone looks for others
+now and then; who comes waits until all have said that they know of it.
 """
 
+import contextlib
 import math
 import time
 from collections import deque
@@ -28,7 +30,7 @@ from pipeline.base.errors import UserError
 from pipeline.config.checks import AUTO
 from pipeline.engines import Completion
 from pipeline.generate.record import Session
-from pipeline.store import heartbeat, runfolder, spent, workers
+from pipeline.store import heartbeat, lease, runfolder, spent, workers
 from pipeline.store.columns import FINISHED
 from pipeline.store.runfolder import Run
 from pipeline.store.spent import Spent
@@ -38,6 +40,8 @@ Floats = npt.NDArray[np.float64]
 MOST = 1.01  # of the budget, is passed
 LOG = -np.log(1e-3)  # of the chance of that
 LOOK_S, ALONE_S = 1.0, 5.0  # between two looks at other workers, and whether there are any
+_AGAIN_S = 0.1  # between two grants while little is left
+_CHUNK = 64  # attempts that are granted at once beside others, where so many may begin
 _SPREAD = np.linspace(0.8, 1.25, 10)
 _RECENT = 64  # attempts: their speed is that of those under way
 
@@ -89,10 +93,10 @@ class Allowance:
         self.own = Spent()
         self.flying: dict[int, float] = {}  # attempts under way, and since when
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)  # tokens, seconds
-        self._begun = self._earlier = self._left = 0  # attempts so far, at the latest look; allowed
+        self._left = self._granted = 0  # attempts that may begin, of how many
         self._changed = True  # an attempt ended since `_left` was counted
+        self._grant_at = 0.0  # when there may be another grant
         self._others: dict[str, Mapping[str, Any]] = {}  # what those say who are alive
-        self._heard: dict[str, tuple[float, int]] = {}  # when they last said it, `_begun` then
         self._dead: set[str] | None = None  # who ended without a last word
         self._looked = self._longest = 0.0
         if self.budget.given:
@@ -108,20 +112,47 @@ class Allowance:
         if not self.budget.given:
             return most
         looked = self._look(LOOK_S if self._others else ALONE_S)
-        if looked or (self._changed and self._left <= 0):
-            # Of what all together may begin each takes its share, and the first ones what is over.
-            everyone = sorted([self.me, *self._others])
-            each, over = divmod(self._count(most * len(everyone)), len(everyone))
-            self._left, self._changed = each + (everyone.index(self.me) < over), False
-            if looked and self._others and self.session:
-                self.session.save()  # they wait for it
-        return min(most, self._left)
+        if self._others and self.session:
+            if looked or (self._left <= 0 and time.time() >= self._grant_at):
+                self._grant(self.session)
+        elif looked or (self._changed and self._left <= 0):
+            self._left, self._changed = self._count(most), False
+        return max(0, min(most, self._left))
+
+    def _grant(self, session: Session) -> None:
+        """Count what may begin, and take a share of it before anybody else counts.
+
+        Of a grant that it could not use a worker takes none for a while: others may be able to.
+        """
+        unused = 0 < self._granted == self._left
+        self._left = self._granted = 0
+        self._say("may_begin", 0)
+        self._say("beside", sorted(self._others))
+        self._grant_at = time.time() + _AGAIN_S
+        path = self.run.path / "budget.lease"
+        with contextlib.suppress(lease.Taken), lease.held(path, "counting what is left"):
+            self._look()
+            self._say("beside", sorted(self._others))
+            if unused:
+                self._grant_at += 2 * LOOK_S
+            elif self._known_to_all():
+                everyone = 1 + len(self._others)
+                found = self._count(everyone * _CHUNK)
+                self._left = self._granted = min(_CHUNK, -(-found // everyone))
+                self._say("may_begin", self._left)
+            session.save()
+
+    def _known_to_all(self) -> bool:
+        """Whether all who sample have said that they know of this worker."""
+        sampling = [one for one in self._others.values() if one["state"] != "loading"]
+        return all(self.me in one.get("beside", ()) for one in sampling)
 
     def began(self, position: int) -> None:
         """An attempt is under way."""
         self.flying[position] = time.time()
-        self._begun, self._left = self._begun + 1, self._left - 1
+        self._left -= 1
         self._say("in_flight", len(self.flying))
+        self._say("may_begin", self._left)
 
     def ended(self, position: int, completion: Completion) -> None:
         """An attempt has ended, whatever becomes of it.
@@ -155,7 +186,7 @@ class Allowance:
         self._look(LOOK_S)
         if self._late():
             return True
-        if self._count(1) or self._unsaid() or self._at_work():
+        if self._count(1) or self._at_work():
             return False
         self._read()  # the lengths of what others made
         return not self._count(1)
@@ -189,10 +220,6 @@ class Allowance:
         taken = spent.by_worker(self.run, self._made)
         self._theirs = spent.added(one for name, one in taken.items() if name != self.me)
         self._others = {name: said.get(name, {"state": "loading"}) for name in alive}
-        for name, record in self._others.items():
-            if self._heard.get(name, (0.0, 0))[0] != (updated := record.get("updated", 1.0)):
-                self._heard[name] = updated, self._earlier  # it wrote that since
-        self._earlier = self._begun
         return True
 
     def _read(self) -> None:
@@ -207,16 +234,9 @@ class Allowance:
         self._longest = max(self._longest, float(seconds.max(initial=0.0)))
 
     def _at_work(self) -> int:
-        """Attempts that other workers have under way, as they say."""
-        return sum(record.get("in_flight", 0) for record in self._others.values())
-
-    def _unsaid(self) -> int:
-        """What others may have begun since they were last heard: as much as this worker has."""
-        return sum(
-            self._begun - self._heard[name][1]
-            for name, record in self._others.items()
-            if record["state"] != "loading"
-        )
+        """Attempts that other workers have under way or will begin, as they say."""
+        keys = ("in_flight", "may_begin")
+        return sum(record.get(key, 0) for record in self._others.values() for key in keys)
 
     def _spent(self) -> Spent:
         """What is spent by now, but for what is under way."""
@@ -258,7 +278,9 @@ class Allowance:
         for record in self._others.values():
             n, each = record.get("in_flight", 0), record.get("under_way", (mean[0], variance[0]))
             begun, tokens, spread = begun + n, tokens + n * each[0], spread + n * each[1]
-        taken, more = self._spent(), np.arange(1, most + 1) + self._unsaid()
+            n = record.get("may_begin", 0)
+            begun, tokens, spread = begun + n, tokens + n * mean[0], spread + n * variance[0]
+        taken, more = self._spent(), np.arange(1, most + 1)
         prompts = taken.prompt_tokens + (begun + more) * self._prompt
         expected = taken.tokens + tokens + more * mean[0]
         # Bernstein's inequality for the sum; nor can it be more than all limits together.
