@@ -60,3 +60,5 @@ def test_a_misspelt_choice_stops_before_the_first_run(
     assert "model=qwen3-30" in err and err.count("\n") == 1
     assert main(["run", "sampling.seed=range(0,5000)"]) == 2
     assert "1000 runs" in capfd.readouterr().err
+    assert main(["run", "budget.tokens=5,000"]) == 2  # of one folder
+    assert "have this folder" in capfd.readouterr().err

@@ -70,8 +70,13 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
 
 def _several(name: str, combinations: list[list[str]], flags: dict[str, Any]) -> int:
     """model=a,b and the like: one process after the other."""
-    for settings in combinations:
-        configured(settings)  # a misspelt last model is no surprise for tomorrow
+    # Now, as a misspelt last model is no surprise for tomorrow.
+    places = [configured(settings).run_dir for settings in combinations]
+    if twice := [place for place in places if places.count(place) > 1]:
+        raise UserError(
+            f"{twice[0]}: two of these {len(places)} runs have this folder; a comma stands between"
+            " values, each a run of its own: tell them apart by tag=, or leave it out of numbers"
+        )
     options = {f"--{flag.replace('_', '-')}": value for flag, value in flags.items() if value}
     if of_file := [option for option, value in options.items() if value is not True]:
         raise UserError(f"{' '.join(of_file)}: for one file; give every setting one value")
