@@ -12,9 +12,9 @@
     share    what sharing attempts among questions saves
     time     a look: one round added to 20 models x 120 questions, and 80 rounds replayed
 
-Questions are alike (every chance .5), mixed (chances spread as Beta(1, 1) would) or as in contests,
-where most are nearly always or nearly never solved: the mean of p (1 - p) is .25, .17 and .10 to
-.13. The accuracies of the twenty models are a RECONSTRUCTION: the paper prints their order, not
+Questions are alike (all chances of a model are equal), mixed (spread as Beta(1, 1) would) or as in
+contests, where most are nearly always or nearly never solved: the mean of p (1 - p) is .24, .17 and
+.09 to .13. The accuracies of the twenty models are a RECONSTRUCTION: the paper prints their order, not
 their accuracies.
 """
 
