@@ -14,8 +14,8 @@
 
 Questions are alike (all chances of a model are equal), mixed (spread as Beta(1, 1) would) or as in
 contests, where most are nearly always or nearly never solved: the mean of p (1 - p) is .24, .17 and
-.09 to .13. The accuracies of the twenty models are a RECONSTRUCTION: the paper prints their order, not
-their accuracies.
+.09 to .13. The accuracies of the twenty models are a RECONSTRUCTION: the paper prints their order,
+not their accuracies.
 """
 
 from __future__ import annotations
