@@ -80,6 +80,7 @@ def test_a_killed_core_is_one_line_and_what_is_finished_is_kept(
     assert_whole(folder, reference[1])  # what both engines made
 
 
+@pytest.mark.soak
 def test_the_processes_of_a_closed_engine_have_ended(forker: Forker, tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert forker.python(CLOSED, log) == 0, log.read_text()

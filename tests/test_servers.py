@@ -198,7 +198,7 @@ def test_a_hundred_faults_lose_nothing_and_double_nothing(
     silent(plain, server)
 
 
-@pytest.mark.parametrize("fault", [*list(ERRORS)[:2], pytest.param(None, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("fault", [next(iter(ERRORS)), pytest.param(None, marks=pytest.mark.soak)])
 def test_what_a_server_will_never_take_stops_the_run_with_its_words(
     plain: Proxy,
     forker: Forker,
@@ -248,7 +248,9 @@ def test_a_stopped_run_leaves_no_request_on_the_server(
     assert "Traceback" not in run.text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGKILL]
+)
 def test_a_stopped_run_goes_on(
     plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int
 ) -> None:

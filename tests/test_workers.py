@@ -279,6 +279,7 @@ def test_what_one_engine_does_not_finish_another_does(
     assert_whole(folder, reference[1])
 
 
+@pytest.mark.soak
 def test_preemptions_and_the_use_of_the_cache_are_seen(
     forker: Forker, tiny_model: Path, tmp_path: Path
 ) -> None:
