@@ -1,7 +1,9 @@
 """Questions from JSON Lines files and Hugging Face data sets: what is read, mended, refused."""
 
+import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from helpers import ROOT, arithmetic, write_questions
 
 from pipeline.base.errors import UserError
+from pipeline.config import compose
 from pipeline.config.settings import DatasetConfig, FieldNames
 from pipeline.prepare import questions
 from pipeline.prepare.questions import Question
@@ -193,6 +196,102 @@ def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> 
     assert "dataset.split" in str(caught.value) and "train" in str(caught.value)
     with pytest.raises(UserError, match=r"row 1.*'problem'.*Problem, Answer, extra"):
         load(folder, split="train", fields=FieldNames(id=None))
+
+
+def contest(**more: Any) -> dict[str, list[Any]]:
+    """Three made-up rows in the columns of MathArena's data sets."""
+    return {
+        "problem_idx": [1, 2, 3],
+        "problem": ["Find $1+1$.", "Halve $1$.", "Halve it again."],
+        "answer": ["2", "\\frac{1}{2}", "0.25"],
+    } | more
+
+
+MINE = ["2", r"\frac{1}{2}", "0.25"]
+KIND = {"problem_type": [["Algebra"], ["Algebra"], ["Number Theory", "Algebra"]]}
+# Columns as the publishers have them, with the id and the gold answer of each row.
+LAYOUTS: dict[str, tuple[dict[str, list[Any]], list[str], list[str]]] = {
+    "aime26": (contest(answer=[2, 70, 277]), ["aime26-01", "aime26-02"], ["2", "70", "277"]),
+    "hmmt-nov25": (contest(**KIND), ["hmmt-nov25-01"], MINE),
+    "hmmt26": (contest(**KIND), ["hmmt26-01"], MINE),
+    "smt25": (contest(**KIND), ["smt25-01"], MINE),
+    "cmimc25": (contest(**KIND), ["cmimc25-01"], MINE),
+    "apex25": (contest(source=["a", "b", "c"]), ["apex25-01"], MINE),
+    "math500": (
+        {
+            "problem": ["Add $1$ and $1$.", "Halve $1$.", "Turn $i$."],
+            "solution": ["It is $\\boxed{2}$.", "It is $\\boxed{\\frac12}$.", "$-1$"],
+            "answer": ["2", "\\frac{1}{2}", "-1"],
+            "subject": ["Algebra", "Prealgebra", "Precalculus"],
+            "level": [1, 2, 3],
+            "unique_id": [f"test/algebra/{i}.json" for i in (7, 8, 9)],
+        },
+        ["test/algebra/7.json", "test/algebra/8.json"],
+        ["2", r"\frac{1}{2}", "-1"],
+    ),
+    "gsm8k": (
+        {
+            "question": ["How many pens?", "How many dollars?", "What is lost?"],
+            "answer": ["2+2 = <<2+2=4>>4 pens\n#### 4", "#### twice\n#### 1,234,567", "#### -5"],
+        },
+        ["gsm8k-01"],
+        ["4", "1234567", "-5"],
+    ),
+    "imo-answerbench": (
+        {
+            "Problem ID": [f"imo-bench-algebra-00{i}" for i in (1, 2, 3)],
+            "Problem": ["Find all $x$ with $x^2=1$.", "Which primes are even?", "Is it even?"],
+            "Short Answer": [" $\\{1,-1\\}$", "2", "Yes"],
+            "Category": ["Algebra", "Number theory", "Algebra"],
+            "Subcategory": ["Equation", "Prime", "Other"],
+            "Source": ["made up"] * 3,
+        },
+        ["imo-bench-algebra-001"],
+        [r"$\{1,-1\}$", "2", "Yes"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_data_set_in_the_layout_of_its_publisher(offline: Path, name: str) -> None:
+    columns, ids, golds = LAYOUTS[name]
+    cfg = compose.load([f"dataset={name}"]).dataset
+    assert re.fullmatch("[0-9a-f]{40}", cfg.revision or "") and "/" in cfg.path
+    file = f"data/{cfg.split}-00000-of-00001.parquet"
+    folder = offline / name
+    (folder / "data").mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / file)
+    config = {"config_name": cfg.subset or "default", "data_files": [{"split": cfg.split}]}
+    config["data_files"][0]["path"] = file
+    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps([config])}\n---\n")
+    loaded, notes = questions.load(dataclasses.replace(cfg, path=str(folder)))
+    assert [q.id for q in loaded][: len(ids)] == ids
+    assert [q.gold for q in loaded] == [str(gold) for gold in golds]
+    assert [q.problem for q in loaded] == columns[cfg.fields.problem]
+    commas = "gsm8k-02: answer: 1,234,567 was read without its commas"
+    assert notes == [commas] * (name == "gsm8k")
+
+
+def test_a_gold_answer_behind_a_mark(tmp_path: Path) -> None:
+    path = written(tmp_path, line(answer="so #### 3 is 4 #### 1,23") + line(problem="2?", id="b"))
+    with pytest.raises(UserError, match=r"line 2: field 'answer' has no gold .*gold_after=####"):
+        load(path, gold_after="####")
+    assert load(path, gold_after="####", limit=1)[0][0].gold == "1,23"  # no thousands
+
+
+def test_a_gated_data_set_says_how_to_get_it(
+    offline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    def refuse(path: str, **_: Any) -> None:  # what the hub says takes an account to see
+        raise datasets.exceptions.DatasetNotFoundError(
+            f"Dataset '{path}' is a gated dataset on the Hub. You must be authenticated to access"
+        )
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(UserError, match=r"OWNER/NAME.*gated.*Ask for access.*hf auth login"):
+        questions.load(DatasetConfig(name="x", path="OWNER/NAME"))
 
 
 def test_an_unknown_hub_id_without_a_network(offline: Path) -> None:

@@ -97,6 +97,7 @@ class DatasetConfig:
     split: str = "test"
     revision: str | None = None
     fields: FieldNames = field(default_factory=FieldNames)
+    gold_after: str | None = limited(None, named=True)  # the gold answer follows its last mark
     limit: int | None = limited(None, "[1, inf)")  # only the first so many questions
     boxes: str = limited("last", one_of=get_args(Policy))  # which are the answer; all: its parts
     conventions: ConventionsConfig = field(default_factory=ConventionsConfig)

@@ -23,6 +23,7 @@ from verifiers import check_golds
 # What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
 _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
 _LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command: \frac, \beta
+_THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _MAX_FIELD = 100_000  # characters
 _MAX_ID = 100
 OFFLINE = "without a network, run `python -m pipeline prefetch` first on a machine that has one"
@@ -98,6 +99,11 @@ def from_hub(what: str, remedy: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        if "gated" in str(error):
+            remedy = (
+                "Ask for access on its page at huggingface.co, then `hf auth login`, or HF_TOKEN in"
+                " the environment"
+            )
         raise UserError(f"{what}: could not be loaded: {one_line(error)}. {remedy}") from error
 
 
@@ -153,4 +159,15 @@ def _question(
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
         raise UserError(f"{place}: the id must be one line of at most {_MAX_ID} characters")
     question_id = f"{cfg.name}-{int(raw_id):02d}" if raw_id.isdecimal() else raw_id
-    return Question(question_id, text("problem"), text("answer")), notes
+    problem, gold = text("problem"), text("answer")
+    if cfg.gold_after is not None:
+        gold = gold.rpartition(cfg.gold_after)[2].strip() if cfg.gold_after in gold else ""
+        if not gold:
+            raise UserError(
+                f"{place}: field {cfg.fields.answer!r} has no gold answer behind"
+                f" dataset.gold_after={cfg.gold_after}"
+            )
+        if _THOUSANDS.fullmatch(gold):  # it is one answer, so these are no lists
+            notes.append(f"answer: {gold} was read without its commas")
+            gold = gold.replace(",", "")
+    return Question(question_id, problem, gold), notes
