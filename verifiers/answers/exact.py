@@ -1,5 +1,7 @@
 r"""Read plain numbers exactly: integers, decimals, fractions, mixed numbers, percents, bases.
 
+A repeating decimal is the fraction that it stands for.
+
 Nothing is evaluated: a number is read when the whole text is one number and refused otherwise.
 Binary floating point is never used.
 """
@@ -12,7 +14,12 @@ MAX_EXPONENT = 1_000
 
 _DEC = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _GROUPED = re.compile(r"[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
-_PLAIN = re.compile(_DEC)
+_DOTTED = r"\\dot(?:\{ ?[0-9] ?\}|[0-9])"
+REPEATING = (  # 0.1\overline{6}, 0.1\dot{6}, 0.\dot{1}4285\dot{7}
+    r"[0-9]{0,50}\.[0-9]{0,50}(?:\\(?:overline|bar)(?:\{ ?[0-9]{1,50} ?\}|[0-9])"
+    rf"|{_DOTTED}(?:[0-9]{{0,50}}{_DOTTED})?)"
+)
+_PLAIN = re.compile(rf"{_DEC}|{REPEATING}")
 _RATIO = re.compile(
     rf"\\frac ?\{{ ?([-+]?{_DEC}) ?\}} ?\{{ ?([-+]?{_DEC}) ?\}}|({_DEC}) ?[/:] ?({_DEC})"
 )
@@ -21,6 +28,10 @@ _MIXED = re.compile(
 )
 _POWER = re.compile(
     rf"({_DEC}) ?(?:\\times|\\cdot|\*) ?10 ?\^ ?(?:\{{ ?([-+]?[0-9]{{1,4}}) ?\}}|([0-9]))"
+)
+# An E that could be a variable is none: 2E+3.
+_E = re.compile(
+    r"([0-9]+(?:\.[0-9]+)?)E([0-9]{1,3})|(1|[0-9]\.[0-9]+)E([+-][0-9]{2,3})|(1)E([+-][0-9])"
 )
 _BASE = re.compile(r"([0-9][0-9A-F]*) ?_ ?(?:\{ ?([0-9]{1,2}) ?\}|([0-9]))")
 _SIGN = re.compile(r"^([-+]?) ?(.*)$", re.DOTALL)
@@ -78,6 +89,9 @@ def _read_unsigned(body: str) -> Number | None:
         if abs(exponent) > MAX_EXPONENT:
             return None
         return Number(decimal(match[1]) * Fraction(10) ** exponent, True)
+    if match := _E.fullmatch(body):
+        mantissa, power = (group for group in match.groups() if group is not None)
+        return Number(decimal(mantissa) * Fraction(10) ** int(power), True)
     if match := _BASE.fullmatch(body):
         try:
             base = int(match[2] or match[3])
@@ -88,7 +102,16 @@ def _read_unsigned(body: str) -> Number | None:
 
 
 def decimal(text: str) -> Fraction:
-    """The value of digits with or without a sign and a point."""
+    r"""The value of digits with or without a sign and a point, or of a repeating decimal.
+
+    >>> decimal("-0.25"), decimal(r"0.1\overline{6}")
+    (Fraction(-1, 4), Fraction(1, 6))
+    """
+    text, command, period = text.partition("\\")
+    if command:
+        nines = re.sub("[^0-9]", "", period)
+        places = 10 ** len(text.partition(".")[2])
+        return decimal(text) + Fraction(int(nines), places * (10 ** len(nines) - 1))
     whole, _, part = text.lstrip("+-").partition(".")
     value = Fraction(int((whole + part) or "0"), 10 ** len(part))
     return -value if text.startswith("-") else value

@@ -1,8 +1,9 @@
 r"""Read an expression in LaTeX into a small tree: no names are looked up, nothing is run.
 
 A tree is a tuple: ("num", Fraction), ("const", "pi"), ("var", "x_1") or an operation with its
-arguments, such as ("add", a, b). What the grammar does not know, or could be read in two ways, is
-refused: `\log` without a base, `1/2x`, `f(x)`, a word.
+arguments, such as ("add", a, b); of a sum or product the index, both ends and the term. What the
+grammar does not know, or could be read in two ways, is refused: `\log` without a base, `1/2x`,
+`f(x)`, `\sum_{k=1}^{3} k+1`, `-7\bmod 3`, a word.
 
 >>> read_expression(r"2\sqrt{3}")
 ('mul', ('num', Fraction(2, 1)), ('root', ('num', Fraction(3, 1)), ('num', Fraction(2, 1))))
@@ -15,16 +16,17 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from verifiers.answers.exact import decimal
+from verifiers.answers.exact import REPEATING, decimal
 from verifiers.answers.latex import MAX_CHARS, MAX_DEPTH
 
 Tree = tuple[Any, ...]
 
-_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]*)?|\.[0-9]+|\S")
+_TOKEN = re.compile(REPEATING + r"|\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]*)?|\.[0-9]+|\S")
 TRIGONOMETRIC = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
 _OTHERS = ["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "exp"]
 _FUNCTIONS = {f"\\{name}": name for name in [*TRIGONOMETRIC, *_OTHERS]}
 _OF_LISTS = {r"\gcd": "gcd", r"\lcm": "lcm", r"\max": "max", r"\min": "min"}
+_SERIES = {r"\sum": "sum", r"\prod": "prod"}
 _CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i"}
 _BRACKETS = {  # what closes them, and what they stand for
     "(": (")", ""),
@@ -35,6 +37,7 @@ _BRACKETS = {  # what closes them, and what they stand for
 }
 _OPENS = {r"\frac", r"\sqrt", r"\binom", r"\log"}  # a factor that stands behind another, as do:
 _OPENS |= _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | (_BRACKETS.keys() - {"|"})
+_OPENS |= _SERIES.keys()
 _TIMES = frozenset([r"\times", r"\cdot", "*"])
 _FUNCTION_NAMES = frozenset("fghFGHPQW")  # before a bracket: applied, not multiplied
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
@@ -80,6 +83,7 @@ class _Parser:
     def __init__(self, tokens: list[str]) -> None:
         self.tokens = [*tokens, "", "", "", ""]
         self.at = self.depth = 0
+        self.indices: list[str] = []  # of the sums and products around
 
     @property
     def next(self) -> str:
@@ -105,15 +109,21 @@ class _Parser:
         while sign := self.accept("+", "-"):
             negative ^= sign == "-"
         tree = self.product()
+        if not negative and self.accept(r"\bmod"):  # the remainder of -7, or the opposite of one?
+            tree = ("mod", tree, self.factor())
+            if self.next in ("+", "-"):
+                raise _Refused
         tree = ("neg", tree) if negative else tree
         while sign := self.accept("+", "-"):
             tree = ("add" if sign == "+" else "sub", tree, self.product())
         self.depth -= 1
         return tree
 
-    def product(self) -> Tree:
+    def product(self, side_by_side: bool = False) -> Tree:
         tree, divided = self.factor(), False
         while True:
+            if side_by_side and self.next in (*_TIMES, "/", r"\div"):
+                raise _Refused  # \prod_{k=1}^{3} k\cdot2: how often is it doubled?
             if operator := self.accept(*_TIMES, "/", r"\div"):
                 times = operator in _TIMES
                 if divided and not times:
@@ -185,6 +195,10 @@ class _Parser:
             closing, name = _BRACKETS[token]
             tree = self.group(closing)
             return (name, tree) if name else tree
+        if token in self.indices:
+            return ("var", "#" + self.take())
+        if token in _SERIES:
+            return self.of_series()
         if token in _CONSTANTS:
             return ("const", _CONSTANTS[self.take()])
         if self.accept(r"\frac", r"\binom"):
@@ -211,7 +225,7 @@ class _Parser:
             subscript = self.take()
             if braced:
                 self.expect("}")
-            if not subscript.isalnum():
+            if not subscript.isalnum() or subscript in self.indices:
                 raise _Refused
             name += "_" + subscript
         if self.next == "(" and name[0] in _FUNCTION_NAMES:
@@ -231,6 +245,28 @@ class _Parser:
             items.append(self.sum())
         self.expect(")")
         return (name, *items)
+
+    def of_series(self) -> Tree:
+        name, high = _SERIES[self.take()], None
+        if self.accept("^"):
+            high = self.argument()
+        self.expect("_")
+        self.expect("{")
+        index = self.take()
+        self.expect("=")
+        low = self.sum()
+        self.expect("}")
+        if high is None:
+            self.expect("^")
+            high = self.argument()
+        if len(index) > 1 or not index.isalpha():
+            raise _Refused
+        self.indices.append(index)
+        term = self.product(side_by_side=name == "prod")
+        self.indices.pop()
+        if self.next in ("+", "-", r"\bmod"):
+            raise _Refused  # is what follows a part of each term?
+        return (name, "#" + index, low, high, term)
 
     def function(self) -> Tree:
         name = _FUNCTIONS[self.take()]

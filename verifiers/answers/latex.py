@@ -8,6 +8,7 @@ import itertools
 import re
 
 from verifiers.answers.boxed import closing
+from verifiers.answers.operations import spelled
 
 MAX_CHARS = 1_000
 MAX_DEPTH = 40
@@ -24,7 +25,7 @@ _UNICODE = str.maketrans({
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"\\!\s*|\\displaystyle(?![A-Za-z])|\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
+        (r"\\!\s*|\\(?:displaystyle|limits|left|right|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
         (r"(?<!\\)\\[,;: ]|\\q?quad(?![A-Za-z])|(?<!\\)~|\\\n", " "),
         (r"\\text\s*\{\s*\}", " "),
         (r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))", ""),
@@ -32,7 +33,7 @@ _REWRITES = [
         (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
         (r"\\[()\[\]]|\\?\$", ""),
         (r"(?:,\s*)?(?:\\text\s*\{\s*(?:and|or)\s*\}|\s(?:and|or)\s)", ", "),
-        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\\[dtc](frac|binom)(?![A-Za-z])", r"\\\1"),
         (r"\\(?:textbf|textit|textrm|textnormal|textsf|mbox)\s*\{", r"\\text{"),
         (r"\\(?:mathrm|mathit|text)\s*\{\s*([ie])\s*\}", r"\1"),
         (r"\\(?:mathrm|mathbf|mathit|mathsf)\s*\{", r"\\text{"),
@@ -78,7 +79,7 @@ def clean(text: str) -> str:
     text = _COLUMN.sub(_joined, text.translate(_UNICODE).strip())
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
-    text = _unwrap(text.strip())
+    text = _unwrap(spelled(text.strip()))
     return text[:-1].rstrip() if len(text) > 1 and text[-1] in ".,;" else text
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from verifiers.answers.expression import TRIGONOMETRIC, Tree, read_expression
+from verifiers.answers.expression import TRIGONOMETRIC, Tree
 from verifiers.answers.rational import PLAIN, Exact, Unsure, apart, size_of
+from verifiers.answers.series import read_written_out
 
 _INVERSE_OR_HYPERBOLIC = frozenset(["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"])
 _POINTS = 4
@@ -39,7 +40,7 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
     >>> compare_expressions(r"\frac{n(n-1)}{2}", r"\frac{n^{2}-n}{2}")
     True
     """
-    left, right = read_expression(gold), read_expression(answer)
+    left, right = read_written_out(gold), read_written_out(answer)
     if left is None or right is None:
         return None
     # An angle in degrees is compared as a number.
@@ -100,7 +101,7 @@ def rounds_to(text: str, decimal: str) -> bool:
 
 def _sign(text: str) -> int | None:
     """The sign of a real constant; None where it is none, or too close to call."""
-    tree = read_expression(text)
+    tree = read_written_out(text)
     if tree is None:
         return None
     try:
@@ -179,6 +180,9 @@ class _Numeric:
         x = values[0]
         if name in ("add", "sub", "mul", "neg", "abs", "percent"):
             return PLAIN[name](*values)
+        if name in ("floor", "ceil") and _is_real(x):
+            self._nonzero(x - self.mp.nint(x))
+            return getattr(self.mp, name)(x)
         if name == "div":
             return x / self._nonzero(values[1])
         if name == "root":

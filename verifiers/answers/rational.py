@@ -143,6 +143,7 @@ _RATIONAL: dict[str, Callable[..., Fraction | None]] = {
     "ceil": lambda a: Fraction(math.ceil(a)),
     "gcd": _integers(math.gcd),
     "lcm": _integers(math.lcm),
+    "mod": _integers(operator.mod),
     "max": max,
     "min": min,
 }

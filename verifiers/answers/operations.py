@@ -1,0 +1,45 @@
+r"""Other spellings of powers, binomials, gcd and lcm, as conservative as those of `latex`.
+
+>>> spelled(r"{5\choose2}+2**10")
+'{\\binom{5}{2}}+2^{10}'
+"""
+
+import re
+
+_ONE = r"(?:\{([0-9]{1,6}|[a-z])\}|([0-9]{1,6}|[a-z]))"  # an index of nCk, with braces or without
+_ANY = re.compile(r"\*\*|\\choose|\\binom|C|gcd|lcm")
+_SPELLINGS = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # Python's power; not with another one behind it, nor the stars of bold text.
+        (
+            r"(?<=[0-9A-Za-z)}])\*\*(?:(-?[0-9]+(?:\.[0-9]+)?|[A-Za-z])|\(([^()*]*)\))"
+            r"(?! ?\*\*|[0-9.])",
+            r"^{\1\2}",
+        ),
+        (r"\{([^{}\\]+)\\choose ?([^{}\\]+)\}", r"{\\binom{\1}{\2}}"),
+        (r"^([^{}\\]+)\\choose ?([^{}\\]+)$", r"\\binom{\1}{\2}"),
+        (r"\\binom ?([0-9A-Za-z]) ?([0-9A-Za-z])(?![0-9A-Za-z])", r"\\binom{\1}{\2}"),
+        (r"\\binom ?([0-9A-Za-z])(?=\{)", r"\\binom{\1}"),
+        (r"(\\binom\{[^{}]*\}) ?([0-9A-Za-z])(?![0-9])", r"\1{\2}"),
+        # Before it stands nothing that the upper index could be the power of.
+        (
+            r"(?:\{\}|(?<=\\times)|(?<=\\cdot)|(?<![0-9A-Za-z)}\]!|']))[\^_]"
+            rf"{_ONE}(?:C|\\text\{{C\}})_{_ONE}(?![0-9])",
+            r"\\binom{\1\2}{\3\4}",
+        ),
+        # Of numbers only: the algebra behind takes two symbols for coprime.
+        (
+            r"(?:\\(?:operatorname|text)\{(gcd|lcm)\}|(?<![\\A-Za-z])(gcd|lcm))(?=\([0-9, ]+\))",
+            r"\\\1\2",
+        ),
+    )
+]
+
+
+def spelled(text: str) -> str:
+    r"""Rewrite `**`, `\choose`, ${}^nC_k$ and gcd and lcm of numbers in a text half cleaned."""
+    if _ANY.search(text):
+        for pattern, replacement in _SPELLINGS:
+            text = pattern.sub(replacement, text)
+    return text
