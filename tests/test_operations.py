@@ -39,7 +39,7 @@ NEAR = [
     ("mn", r"\operatorname{lcm}(m,n)"), ("12", r"\gcd(12,18)"), ("3", r"\lfloor\sqrt8\rfloor"),
     ("2", r"\lceil 2+10^{-300}\rceil"), ("3", r"\lceil\pi\rceil"), ("2000", "2E+3"),
     ("2500", "2.5E+3"), ("2000", "2E-3"), ("7", r"1.5E6"), ("7", "1E3_{16}"),
-    ("0.3", r"0.\overline{3}"), ("0.33333333333", r"0.\overline{3}"), ("3", r"\overline{3}"),
+    ("0.3", r"0.\overline{3}"), ("0.333333333", r"0.\overline{3}"), ("3", r"\overline{3}"),
     ("0.35", r"0.\dot{3}5"), ("1/3", r"0.\overline{33}4"), ("1/3", r"0.\overline{34}"),
     ("34/99", r"0.3\overline{4}"),
 ]  # fmt: skip
@@ -50,6 +50,21 @@ NEAR_SERIES = [
     ("12", r"\prod_{k=1}^{3}k\cdot 2"), ("48", r"\prod_{k=1}^{3}k \cdot 2"),
     ("-2", r"\sum_{k=3}^{1}k"), (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^{n} k^2"),
     ("k", r"\sum_{k=1}^{1}k"), ("2", r"\sum_{k=0}^{10} \frac{1}{2^k}"),
+]  # fmt: skip
+ROUNDED = [
+    ("1/3", "0.3333333333"), (r"\sqrt2", "1.4142135624"), ("1.4142135624", r"\sqrt2"),
+    (r"\frac{\pi}{4}", "0.7853981634"), ("e", "2.718281828459045"),
+    ("(1,-1/3)", "(1,-0.33333333333)"), (r"\frac{1}{3\cdot10^7}", "0.00000003333333333"),
+    (r"0.\overline{3}", "0.33333333333"),
+]  # fmt: skip
+NOT_ROUNDED = [
+    ("1/3", "0.333333333"), ("1/3", "0.3333333334"), (r"\sqrt2", "1.4142135623"),
+    ("1/7", "0.1428571430"), ("1234567890.12", "1234567890.1"), ("0.33333333333", "0.3333333333"),
+    ("1+10^{-300}", "1.0000000000"), (r"1.23456789012\times10^{5}", "123456.78901"),
+    (r"\frac{12345678901}{10^{10}}", "1.23456789"), (r"\sqrt2", "-1.4142135624"),
+    (r"\frac13x", "0.3333333333"), (r"\pi", "3.1415926535"),
+    (r"\frac{1}{2^{40}}", "0.000000000000909494"), ("1/3", r"0.3333333333\%"),
+    ("12345678901", "12345678901.4"),
 ]  # fmt: skip
 HOSTILE = [
     r"\sum_{k=1}^{10^9}k", r"\sum_{k=1}^{10^9}\sin k", r"\sum_{k=1}^{3000}k!",
@@ -71,6 +86,11 @@ def test_an_operation_is_its_value(gold: str, answer: str) -> None:
 @pytest.mark.parametrize(("gold", "answer"), SERIES)
 def test_a_finite_sum_is_its_value(gold: str, answer: str) -> None:
     assert compare_expressions(clean(gold), clean(answer)) is True
+
+
+def test_ten_correctly_rounded_digits_are_the_exact_value() -> None:
+    assert [pair for pair in ROUNDED if not compare(*pair)] == []
+    assert [pair for pair in NOT_ROUNDED if compare(*pair)] == []
 
 
 def test_near_misses_are_not_accepted() -> None:

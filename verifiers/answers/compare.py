@@ -17,12 +17,13 @@ from verifiers.answers.latex import KNOWN_UNITS, MAX_CHARS, clean, split_list, s
 from verifiers.answers.numeric import compare_expressions, rounds_to
 
 MAX_ITEMS = 30
+LONG = 10  # significant digits of a decimal that say which exact value it stands for
 
 Same = Callable[[str, str], bool | None]
 
 
 class Decision(NamedTuple):
-    """What a cheap layer says: "text", "number", "word", "expression", "unit" or "list"."""
+    """What a cheap layer says: a layer of `grading.Grade`, up to "list"."""
 
     equal: bool
     layer: str
@@ -171,8 +172,8 @@ def _decide_scalar(gold: str, answer: str, conventions: Conventions) -> Decision
             return Decision(True, "number")
         if not sure:
             return None
-        if conventions.decimals == "exact":
-            return Decision(False, "number")
+        rounded = _rounded(gold, answer, conventions)
+        return Decision(rounded, "rounded" if rounded else "number")
     if not sure:
         plain = [_GROUPS.sub(lambda m: m[0].replace(",", ""), text) for text in (gold, answer)]
         return Decision(True, "number") if compare_expressions(*plain) else None
@@ -180,10 +181,23 @@ def _decide_scalar(gold: str, answer: str, conventions: Conventions) -> Decision
     if word is not None:
         return Decision(word, "word")
     equal = compare_expressions(gold, answer)
-    rounded = conventions.decimals == "rounded" and equal is not True
-    if rounded and (rounds_to(gold, answer) or rounds_to(answer, gold)):
-        return Decision(True, "expression")
+    if equal is not True and _rounded(gold, answer, conventions):
+        return Decision(True, "rounded")
     return None if equal is None else Decision(equal, "expression")
+
+
+def _rounded(gold: str, answer: str, conventions: Conventions) -> bool:
+    """Whether one side is a decimal that rounds the other, by convention or with many digits."""
+    if conventions.decimals == "rounded":
+        return rounds_to(gold, answer) or rounds_to(answer, gold)
+    sides = ((gold, answer), (answer, gold))
+    return any(rounds_to(*side, LONG) and not _terminates(side[0]) for side in sides)
+
+
+def _terminates(text: str) -> bool:
+    """Whether a cleaned text is a number with an exact decimal, of which a rounding differs."""
+    number = read_number(text)
+    return number is not None and 10**400 % number.value.denominator == 0
 
 
 def _same_percent(gold: str, answer: str) -> bool:

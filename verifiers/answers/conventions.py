@@ -17,8 +17,8 @@ class Conventions:
             have an order, sets in braces never.
         units: "optional": `10\text{ cm}` equals `10`; "required": it does not. Two different units
             never agree.
-        decimals: "exact": 0.333 is 333/1000; "rounded": a decimal with three significant digits or
-            more also equals any exact value that rounds to it.
+        decimals: "exact": 0.333 is 333/1000, and only a decimal with ten significant digits or
+            more also equals any exact value that rounds to it; "rounded": with three.
         percent: "hundredth": `2\%` is 0.02; "either": it may also stand for 2.
 
     Raises ValueError: for a word that is not one of these.
@@ -30,6 +30,8 @@ class Conventions:
     (True, False)
     >>> compare("1/3", "0.333"), compare("1/3", "0.333", Conventions(decimals="rounded"))
     (False, True)
+    >>> compare("1/3", "0.3333333333"), compare("1/3", "0.3333333334")
+    (True, False)
     >>> compare("10", r"10\%"), compare("10", r"10\%", Conventions(percent="either"))
     (False, True)
     """

@@ -35,9 +35,9 @@ Pair = tuple[str, str]
 class Grade(NamedTuple):
     """An outcome, which layer decided it, and why.
 
-    "text", "number", "word", "expression", "unit" and "list" decide in this process; "algebra" is
-    math_verify in a worker, "plain" math_verify on the full text; "limits" refused the pair or
-    stopped the worker; "none" is for attempts without an answer.
+    "text", "number", "word", "expression", "rounded", "unit" and "list" decide in this process;
+    "algebra" is math_verify in a worker, "plain" math_verify on the full text; "limits"
+    refused the pair or stopped the worker; "none" is for attempts without an answer.
     """
 
     outcome: Outcome
@@ -54,6 +54,7 @@ _REASONS: dict[str, dict[Outcome, str]] = {
         "correct": "the same value, exactly or to more digits than any number in it has",
         "wrong": "another value",
     },
+    "rounded": {"correct": "the value, rounded to the digits of the other side"},
     "list": {"correct": "the same items", "wrong": "other items"},
     "unit": {"wrong": "another unit"},
     "algebra": {

@@ -79,17 +79,18 @@ def _points(names: list[str], seed: str, number: int) -> dict[str, Fraction]:
     return points
 
 
-def rounds_to(text: str, decimal: str) -> bool:
+def rounds_to(text: str, decimal: str, digits: int = 3) -> bool:
     r"""Whether a cleaned constant, rounded to the places of a cleaned decimal, is that decimal.
 
-    The decimal must have three significant digits or more. Half away from zero and half to even
-    both count.
+    The decimal must have so many significant `digits` or more, of which the last two may be zeros.
+    Half away from zero and half to even both count.
 
     >>> rounds_to(r"\sqrt{2}", "1.414"), rounds_to(r"\frac{1}{3}", "0.3")
     (True, False)
     """
     places = re.fullmatch(r"-?[0-9]*\.([0-9]{1,50})", decimal)
-    if places is None or len(decimal.lstrip("-").replace(".", "").lstrip("0")) < 3:
+    significant = decimal.replace(".", "").lstrip("-0")
+    if places is None or min(len(significant), len(significant.rstrip("0")) + 2) < digits:
         return False
     half = Fraction(1, 2 * 10 ** len(places[1]))
     ends = [Fraction(decimal) - half, Fraction(decimal) + half]
