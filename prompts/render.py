@@ -59,13 +59,14 @@ def render(
     chat: list[dict[str, str]],
     template_kwargs: dict[str, Any] | None = None,
     date: str | None = None,
+    prefix: str = "",
 ) -> Rendered:
     """Render a chat with the tokenizer's own chat template, up to where the answer begins.
 
     `chat` are turns as `turns` makes them, `template_kwargs` options of the template, such as
     ``{"enable_thinking": True}``, and `date` is an ISO date for templates that print today's, so
-    that a prompt stays the same. Raises PromptError: when there is no chat template, or it refuses
-    these turns.
+    that a prompt stays the same. `prefix` follows where the answer begins. Raises PromptError: when
+    there is no chat template, or it refuses these turns.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise PromptError("the tokenizer has no chat template")
@@ -80,4 +81,21 @@ def render(
     except Exception as error:  # templates raise whatever their author chose
         raise PromptError(f"the chat template failed: {str(error).strip()[:200]}") from error
     # The template writes every special token itself, so the tokenizer must add none.
+    text += prefix
     return Rendered(text, list(tokenizer(text, add_special_tokens=False)["input_ids"]))
+
+
+def plain(tokenizer: Any, text: str) -> Rendered:
+    """A text for a model to continue, with what its tokenizer puts in front of any text.
+
+    That is a beginning-of-sequence token or nothing, as its own files say (vLLM's completions and,
+    since 0.4.10, lm-evaluation-harness leave it to them, too). A text that begins with the token
+    gets no second one, and what a tokenizer puts behind a text is left out: the model goes on.
+    """
+    bare = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    whole = list(tokenizer(text)["input_ids"])
+    places = range(len(whole) - len(bare) + 1)
+    front = whole[: next((i for i in places if whole[i : i + len(bare)] == bare), 0)]
+    if bare[: len(front)] == front:
+        return Rendered(text, bare)
+    return Rendered(tokenizer.decode(front) + text, front + bare)

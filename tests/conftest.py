@@ -42,6 +42,7 @@ ENGINE = (
     "multiprocess",
     "run",
     "servers",
+    "stops",
     "verify_stage",
     "vllm_names",
     "workers",

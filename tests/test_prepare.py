@@ -274,7 +274,24 @@ def test_a_template_that_rejects_the_system_role(setup: Setup, tmp_path: Path) -
 
 def test_a_model_without_a_chat_template(setup: Setup, tmp_path: Path) -> None:
     setup.model = make_model(tmp_path / "bare", template=None)
-    assert "no chat template" in setup.refused()
+    assert "no chat template; a base model takes prompt.kind=plain" in setup.refused()
+    run = setup.run("prompt=base", "model.system=Sums.", "prompt.prefix='It is '")
+    stage.prepare(run)
+    expected = "Sums.\n\nProblem:\n1+1?\n\nSolution, with the final answer in \\boxed{}:\nIt is "
+    assert run.questions[0]["prompt"] == expected
+    assert len(run.questions[0]["prompt_token_ids"]) == len(expected)  # a byte each, and no BOS
+
+
+def test_how_a_prompt_is_put_is_part_of_what_a_run_is(setup: Setup, tmp_path: Path) -> None:
+    stage.prepare(setup.run())
+    manifest = runfolder.read_manifest(setup.run())
+    assert [key for key in manifest["identity"] if "prompt." in key] == ["prompt.template"]
+    said = setup.refused("prompt.kind=plain", "prompt.prefix=a", "prompt.stop=[b]")
+    assert "prompt.kind is 'chat' there and 'plain' here; prompt.prefix is '' there" in said
+    assert "prompt.stop is [] there and ['b'] here" in said
+    setup.folder = tmp_path / "other"
+    stage.prepare(setup.run("prompt.stop=[b]"))
+    assert "prompt.stop is ['b'] there and [] here" in setup.refused()
 
 
 def test_mended_damage_is_said(setup: Setup, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from helpers import CHATML, make_tokenizer
+from tokenizers import processors
 
-from prompts import PromptError, control_tokens, fill, render, turns
+from prompts import PromptError, control_tokens, fill, plain, render, turns
 
 NO_SYSTEM = (
     "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
@@ -98,6 +99,26 @@ def test_no_second_bos() -> None:
     assert tokenizer("Hi")["input_ids"][0] == tokenizer.bos_token_id  # it adds one by itself
     ids = render(tokenizer, turns("Hi", None)).token_ids
     assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
+
+
+def test_a_plain_text_gets_what_its_tokenizer_puts_in_front() -> None:
+    assert plain(make_tokenizer(None), "Hi 日") == ("Hi 日", make_tokenizer().encode("Hi 日"))
+    tokenizer = make_tokenizer(None, bos=True)
+    bos, hi = tokenizer.bos_token_id, tokenizer("Hi", add_special_tokens=False)["input_ids"]
+    assert plain(tokenizer, "Hi") == plain(tokenizer, "<|bos|>Hi") == ("<|bos|>Hi", [bos, *hi])
+    # One that also ends every text: the model is to go on.
+    both = processors.TemplateProcessing(
+        single="<|bos|> $A <|im_end|>",
+        special_tokens=[(t, tokenizer.convert_tokens_to_ids(t)) for t in ("<|bos|>", "<|im_end|>")],
+    )
+    tokenizer.backend_tokenizer.post_processor = both
+    assert tokenizer("Hi")["input_ids"] == [bos, *hi, tokenizer.eos_token_id]
+    assert plain(tokenizer, "Hi") == ("<|bos|>Hi", [bos, *hi])
+
+
+def test_the_answer_begins_with_its_prefix(tokenizer: Any) -> None:
+    text, ids = render(tokenizer, turns("Hi", None), prefix="It is \\boxed{")
+    assert text.endswith("<|im_start|>assistant\nIt is \\boxed{") and tokenizer.decode(ids) == text
 
 
 def test_control_tokens_in_a_text_are_found(tokenizer: Any) -> None:

@@ -20,7 +20,7 @@ from helpers import make_run, make_tokenizer
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import from_arrays
 from pipeline.config import analysis, compose
-from pipeline.report import build, data, figures, maths, tokens
+from pipeline.report import build, data, figures, maths, texts, tokens
 from pipeline.rubrics import signals, signals_table
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import VERDICTS
@@ -392,6 +392,10 @@ def test_lengths_cover_the_text_where_characters_share_tokens() -> None:
     assert len(ids) == len(text.encode()) and found is not None
     assert sum(found) == len(text) and found[-1] == 0
     assert tokens.lengths("another text", ids, tokenizer.backend_tokenizer) is None
+    ids = tokenizer("4. Problem:", add_special_tokens=False)["input_ids"]  # with a stop string
+    assert tokens.lengths("4", ids, tokenizer.backend_tokenizer) == [1, *[0] * 10]
+    made = texts._tokens("So 4", ids, [-1.0] * 11, tokenizer.backend_tokenizer, "So ")
+    assert made["lengths"] == [3, 1, *[0] * 10] and made["levels"][0] == tokens.UNKNOWN
 
 
 def test_surprisal_is_kept_to_a_few_percent() -> None:

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pipeline.base.errors import UserError
 from pipeline.config import compose
 from pipeline.engines import Completion, Request, load, text_of
+from pipeline.engines.ending import ending
 from pipeline.engines.transformers import TransformersEngine
 from pipeline.generate.writer import row_of
 from pipeline.store.columns import ATTEMPTS
@@ -255,8 +256,32 @@ def test_special_tokens_stay_in_the_text_when_asked(folder: Path, prompts: list[
     start = made.tokenizer.convert_tokens_to_ids("<|im_start|>")
     end = made.tokenizer.eos_token_id
     a = made.tokenizer.encode("a")
-    assert made._text([*a, start, *a, end]) == "a<|im_start|>a"
-    assert without._text([*a, start, *a, end]) == "aa"
+    for one, text in ((made, "a<|im_start|>a"), (without, "aa")):
+        found = ending(one.tokenizer, one.cfg, request([], 0), [*a, start, *a, end], None, "stop")
+        assert found["text"] == text
+
+
+def test_a_stop_string_ends_an_attempt_also_across_a_raised_cap(
+    folder: Path, prompts: list[list[int]]
+) -> None:
+    greedy = ["sampling.temperature=0", "sampling.trials=1"]
+    [free] = complete(engine(folder, *greedy), [request(prompts[1], 0, 40)])
+    ids, text = free.token_ids, free.text
+    assert ids and free.logprobs
+    word = next(
+        text[i : i + 3]
+        for i in range(5, len(text))
+        if text.find(text[i : i + 3]) == i and text[i : i + 3].isprintable()
+    )
+    made = engine(folder, *greedy)
+    made.cfg.prompt.stop, made.cfg.prompt.prefix = ["nowhere", word], "So "
+    n = next(n for n in range(40) if word in made.tokenizer.decode(ids[:n]))
+    for k in [0, *range(n - 4, n)]:
+        begun = {"token_ids": ids[:k]} if k else None
+        [done] = complete(made, [replace(request(prompts[1], 0, 40 - k), begun=begun)])
+        assert done.request.so_far(done.token_ids or []) == ids[:n]
+        assert done.finish_reason == "stop" and done.text == "So " + text[: text.find(word)]
+        np.testing.assert_allclose(done.logprobs, free.logprobs[k:n], atol=1e-4)
 
 
 def test_prompt_logprobs_equal_an_independent_forward_pass(

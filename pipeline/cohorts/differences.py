@@ -62,7 +62,8 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     settings = {name: protocol(run) | _grading(run) for name, run in runs.items()}
     for key in dict.fromkeys(key for of_run in settings.values() for key in of_run):
         known = [name for name in runs if name not in unknown or not key.startswith("sampling.")]
-        unlike += unequal(key, {name: settings[name].get(key, "not known") for name in known})
+        default = runfolder.DEFAULTS.get(key, "not known")
+        unlike += unequal(key, {name: settings[name].get(key, default) for name in known})
     return [*unlike, *_twice(runs, codes)]
 
 

@@ -108,16 +108,24 @@ class DatasetConfig:
 
 @dataclass
 class PromptConfig:
-    """How a problem becomes the user's turn; `{problem}` stands for the problem text."""
+    """How a problem becomes what the model sees; `{problem}` stands for the problem text."""
 
     name: str = MISSING
     template: str = MISSING
+    # plain: the text alone, for base models; chat: a user's turn of the model's chat template
+    kind: str = limited("chat", one_of=("chat", "plain"))
+    prefix: str = (
+        ""  # how the answer begins: the model continues it, and it is graded with the rest
+    )
+    stop: list[str] = limited([])  # texts that end an attempt where the model writes them
     # "user": put the system text in front of the user's turn
     system_role: str = limited("system", one_of=("system", "user"))
 
     def problems(self) -> Iterator[str]:
         if "{problem}" not in self.template:
             yield "template: must contain {problem}, where the problem text goes"
+        if "" in self.stop:
+            yield "stop: holds an empty text, which would end every attempt before it begins"
 
 
 @dataclass
@@ -219,6 +227,8 @@ class RunConfig:
         if not self.stages:
             yield f"stages=[]: nothing to do; name some of {', '.join(STAGES)}"
         yield from bad_folder_name("tag", self.tag)
+        if self.prompt.stop and "stop" in self.engine.args:
+            yield "engine.args.stop: leave it out; prompt.stop says it"
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
         if self.budget.money is not None and not (self.engine.price_in or self.engine.price_out):
             yield (

@@ -14,6 +14,7 @@ from pipeline.base.errors import TryAgain, UserError
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Request, Rows, pull, text_of
 from pipeline.engines.doubt import Doubt
+from pipeline.engines.ending import cut, ending
 from pipeline.prepare import models, questions_table
 from pipeline.servers.dialects import Answer, Ask
 from pipeline.servers.meeting import Meeting
@@ -105,18 +106,29 @@ class OpenAIEngine:
         wanted = s.logprobs and "logprobs" not in self.meeting.lacking
         try:
             answer = await self.model.ask(
-                Ask(prompt, request.max_tokens, request.seed, s, logprobs=wanted)
+                Ask(
+                    prompt,
+                    request.max_tokens,
+                    request.seed,
+                    s,
+                    logprobs=wanted,
+                    stop=self.cfg.prompt.stop,
+                )
             )
             if request.begun and not answer.token_ids:  # of no use after those that are there
                 answer = Answer(text="", finish_reason="no token ids")
         except GaveUp as error:
             answer = Answer(text="", finish_reason=str(error))
+        logprobs, ids = answer.logprobs if wanted else None, answer.token_ids
+        ended: Any = {"finish_reason": answer.finish_reason, "token_ids": ids, "logprobs": logprobs}
+        if self.tokenizer is not None and ids:
+            reason = answer.finish_reason
+            ended = ending(self.tokenizer, self.cfg, request, ids, logprobs, reason)
+        else:
+            ended["text"] = cut(self._text(answer), self.cfg.prompt.stop)
         return Completion(
             request=request,
-            text=self._text(answer, request),
-            finish_reason=answer.finish_reason,
-            token_ids=answer.token_ids,
-            logprobs=answer.logprobs if wanted else None,
+            **ended,
             started=started,
             first_token=None,
             finished=time.time(),
@@ -124,7 +136,7 @@ class OpenAIEngine:
             completion_tokens=answer.completion_tokens,
         )
 
-    def _text(self, answer: Answer, request: Request | None = None) -> str:
+    def _text(self, answer: Answer) -> str:
         """Of the tokens where they are known, as every engine; else as the server says it.
 
         What a server took apart, the reasoning and the answer, is put together as the model wrote
@@ -132,8 +144,7 @@ class OpenAIEngine:
         """
         if self.tokenizer is not None and answer.token_ids:
             stopped = answer.finish_reason == "stop"
-            ids = request.so_far(answer.token_ids) if request else answer.token_ids
-            return text_of(self.tokenizer, ids, stopped, self.cfg)
+            return text_of(self.tokenizer, answer.token_ids, stopped, self.cfg)
         if not answer.reasoning:
             return answer.text or ""
         if not answer.text:

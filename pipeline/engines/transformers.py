@@ -24,7 +24,8 @@ from transformers.utils import is_flash_attn_2_available
 
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig, SamplingConfig
-from pipeline.engines import Completion, Request, Rows, load_errors, pull, text_of
+from pipeline.engines import Completion, Request, Rows, load_errors, pull
+from pipeline.engines.ending import ending, stop_at
 from pipeline.prepare import models
 
 _POSITIONS = 256  # of a prompt whose float32 log-probs of the whole vocabulary are held at once
@@ -119,9 +120,6 @@ class TransformersEngine:
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
 
-    def _text(self, token_ids: list[int]) -> str:
-        return text_of(self.tokenizer, token_ids, token_ids[-1] in self.stop_ids, self.cfg)
-
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
         """One prompt at a time: the longest one, not the batch, sets the memory."""
         return [self._prompt_logprobs(prompt) for prompt in prompts]
@@ -206,6 +204,9 @@ class _Batch:
             for request in requests
         ]
         self.tokens: list[list[int]] = [[] for _ in requests]
+        # As many tokens as a stop string can have, of a byte each, and some that show nothing.
+        self.tail = max((len(word.encode()) + 4 for word in engine.cfg.prompt.stop), default=0)
+        self.begun = [r.so_far([])[-self.tail :] if self.tail else [] for r in requests]
         self.logprobs: list[list[float]] = [[] for _ in requests]
         self.running = list(range(len(requests)))
         self.logits: Any = None  # of this step only
@@ -244,7 +245,7 @@ class _Batch:
             self.tokens[row].append(tokens[row])
             if self.keep_logprobs:
                 self.logprobs[row].append(logprobs[row])
-            stopped = tokens[row] in self.engine.stop_ids
+            stopped = tokens[row] in self.engine.stop_ids or self._at_stop_string(row)
             if stopped or len(self.tokens[row]) >= self.requests[row].max_tokens:
                 self.running.remove(row)
                 self.out.put(self._completion(row, "stop" if stopped else "length", now))
@@ -254,13 +255,21 @@ class _Batch:
             done[self.running] = False
         return done.to(ids.device)
 
+    def _at_stop_string(self, row: int) -> bool:
+        if not self.tail:
+            return False
+        last = (self.begun[row] + self.tokens[row][-self.tail :])[-self.tail :]
+        return stop_at(self.engine.tokenizer, self.engine.cfg, last) is not None
+
     def _completion(self, row: int, reason: str, now: float) -> Completion:
+        request = self.requests[row]
+        logprobs = self.logprobs[row] if self.keep_logprobs else None
+        ended = ending(
+            self.engine.tokenizer, self.engine.cfg, request, self.tokens[row], logprobs, reason
+        )
         return Completion(
-            request=self.requests[row],
-            text=self.engine._text(self.requests[row].so_far(self.tokens[row])),
-            finish_reason=reason,
-            token_ids=self.tokens[row],
-            logprobs=self.logprobs[row] if self.keep_logprobs else None,
+            request=request,
+            **ended,
             started=self.started,
             first_token=self.first_token,
             finished=now,

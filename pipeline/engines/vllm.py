@@ -17,7 +17,8 @@ import numpy.typing as npt
 from pipeline.base import environment
 from pipeline.base.children import tamed
 from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Request, Rows, load_errors, pull, text_of
+from pipeline.engines import Completion, Request, Rows, load_errors, pull
+from pipeline.engines.ending import ending
 from pipeline.engines.vllm_core import Core
 from pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, without
 from pipeline.prepare import models
@@ -131,7 +132,7 @@ class VllmEngine:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        s = self.cfg.sampling
+        s, stop = self.cfg.sampling, list(self.cfg.prompt.stop)
         return SamplingParams(
             temperature=s.temperature,
             top_p=s.top_p,
@@ -140,7 +141,9 @@ class VllmEngine:
             max_tokens=1,
             logprobs=0 if s.logprobs else None,
             flat_logprobs=s.logprobs,
-            detokenize=False,  # see `text_of`
+            stop=stop,
+            detokenize=bool(stop),  # only to find stop strings; see `text_of`
+            skip_special_tokens=self.cfg.model.skip_special_tokens,
             output_kind=RequestOutputKind.DELTA,
         )
 
@@ -157,10 +160,7 @@ class VllmEngine:
             logprobs = [value for part in sampled for value in part.logprobs.logprobs]
         return Completion(
             request=request,
-            text=text_of(self.tokenizer, request.so_far(token_ids), reason == "stop", self.cfg),
-            finish_reason=reason,
-            token_ids=token_ids,
-            logprobs=logprobs,
+            **ending(self.tokenizer, self.cfg, request, token_ids, logprobs, reason),
             started=started,
             first_token=times[0],
             finished=times[-1],

@@ -15,7 +15,7 @@ from pipeline.servers.served import Facts
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
-from prompts import PromptError, Rendered, control_tokens, fill, render, turns
+from prompts import PromptError, Rendered, control_tokens, fill, plain, render, turns
 
 
 class Built(NamedTuple):
@@ -40,6 +40,12 @@ def build(run: Run) -> Built:
         warn(f"model.trust_remote_code=true: Python code that {cfg.model.id} brings will run")
     context = _context(cfg, server)
     chat = server is not None and server.api == "chat"
+    if chat and (cfg.prompt.kind == "plain" or cfg.prompt.prefix):
+        which = "kind=plain" if cfg.prompt.kind == "plain" else f"prefix={cfg.prompt.prefix!r}"
+        raise UserError(
+            f"prompt.{which}: {cfg.engine.url[0]} gets chat turns, and only token ids say where an"
+            " answer begins; a server that takes them is asked with engine.api=completions"
+        )
     rows = [_row(cfg, question, tokenizer, context, chat) for question in loaded]
     limits = [row["max_tokens"] for row in rows]
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
@@ -108,7 +114,7 @@ def _row(
 def _rendered(
     cfg: RunConfig, question: questions.Question, tokenizer: Any, asked: list[dict[str, str]]
 ) -> Rendered:
-    """The chat turns through the model's template."""
+    """The chat turns through the model's template; of a plain prompt their text alone."""
     model = cfg.model
     if control := control_tokens(tokenizer, question.problem):
         raise UserError(
@@ -116,12 +122,18 @@ def _rendered(
             f" {model.name} reads as control tokens and not as text; write it otherwise (a"
             " space inside is enough) or leave the question out of the data set"
         )
+    prefix = cfg.prompt.prefix
+    if cfg.prompt.kind == "plain":
+        return plain(tokenizer, "\n\n".join(turn["content"] for turn in asked) + prefix)
     try:
-        return render(tokenizer, asked, model.chat_template_kwargs, date=model.template_date)
+        return render(tokenizer, asked, model.chat_template_kwargs, model.template_date, prefix)
     except PromptError as error:
-        remedy = "; if it refuses the system role, set prompt.system_role=user"
-        has_role = model.system is not None and cfg.prompt.system_role == "system"
-        raise UserError(f"{question.id}, model {model.id}: {error}{remedy * has_role}") from error
+        remedy = ""
+        if not getattr(tokenizer, "chat_template", None):
+            remedy = "; a base model takes prompt.kind=plain (prompt=base)"
+        elif model.system is not None and cfg.prompt.system_role == "system":
+            remedy = "; if it refuses the system role, set prompt.system_role=user"
+        raise UserError(f"{question.id}, model {model.id}: {error}{remedy}") from error
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -55,8 +55,8 @@ def tokenizer(cfg: RunConfig) -> Any | None:
 
     Raises UserError: it cannot be loaded and is needed.
     """
-    local = not kind(cfg.engine.name).served
-    if local or cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate"):
+    needed = not kind(cfg.engine.name).served or cfg.prompt.kind == "plain" or cfg.prompt.prefix
+    if needed or cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate"):
         return models.tokenizer(cfg.model)
     try:
         return models.tokenizer(cfg.model)

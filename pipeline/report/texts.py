@@ -90,7 +90,7 @@ def write_responses(
     for attempt, text, token_ids, logprobs in _attempts(run, keys, trials, damage):
         page.rows[attempt] = {
             **_response(page, text, answers[attempt], model.reasoning_end),
-            **_tokens(text, token_ids, logprobs, decoder),
+            **_tokens(text, token_ids, logprobs, decoder, run.cfg.prompt.prefix),
         }
         page.size += 2 * len(text) + 4 * len(token_ids)
         files[attempt] = number
@@ -134,12 +134,19 @@ def _response(page: Page, text: str, answer: str | None, marker: str | None) -> 
     }
 
 
-def _tokens(text: str, token_ids: Any, logprobs: Any, decoder: Any) -> dict[str, Any]:
-    """Lengths of tokens in UTF-16 and their surprisal; null and "" where not known."""
+def _tokens(
+    text: str, token_ids: Any, logprobs: Any, decoder: Any, prefix: str = ""
+) -> dict[str, Any]:
+    """Lengths of tokens in UTF-16 and their surprisal; null and "" where not known.
+
+    A `prefix` that the model was given stands as one token of unknown surprisal.
+    """
     ids, characters = np.asarray(token_ids, np.int64).tolist(), None
-    levels = tokens.levels(logprobs)
+    levels = tokens.UNKNOWN * bool(prefix) + tokens.levels(logprobs)
     if decoder is not None and ids and len(logprobs) == len(ids):
-        characters = tokens.lengths(text, ids, decoder)
+        characters = tokens.lengths(text.removeprefix(prefix), ids, decoder)
+    if characters is not None and prefix:
+        characters = [len(prefix), *characters]
     if characters is None:
         return {"lengths": None, "levels": levels}
     at = tokens.utf16(text)

@@ -42,7 +42,8 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
     """Characters of `text` that each token stands for; None where they do not fit together.
 
     Special tokens that the text leaves out get 0. Of tokens that share a character the last one
-    gets it. What follows the last token must be white space.
+    gets it. What follows the last token must be white space; of the tokens of a stop string, which
+    the text leaves out, nothing counts.
 
     `text` has n characters, `token_ids` T tokens, at least one, and `decoder` is a
     ``tokenizers.Tokenizer``. Returns T lengths that add up to at most n.
@@ -50,8 +51,9 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
     known = list(set(token_ids))
     decoded = decoder.decode_batch([[token] for token in known], skip_special_tokens=True)
     pieces = dict(zip(known, decoded, strict=True))
-    if "".join(pieces[token] for token in token_ids) == text:  # as most do
-        return [len(pieces[token]) for token in token_ids]
+    if "".join(pieces[token] for token in token_ids).startswith(text):  # as most do
+        ends = itertools.accumulate((len(pieces[token]) for token in token_ids), initial=0)
+        return [b - a for a, b in itertools.pairwise(min(end, len(text)) for end in ends)]
     try:
         return _streamed(text, token_ids, {token for token in known if not pieces[token]}, decoder)
     except Exception:  # the library raises bare ones where a decoder takes back what it gave

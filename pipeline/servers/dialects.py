@@ -27,6 +27,7 @@ class Ask:
     logprobs: bool = False
     prompt_logprobs: bool = False
     labels: Sequence[int] = ()  # tokens whose log-probs are wanted, as the next one
+    stop: Sequence[str] = ()  # texts that end it
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class Dialect:
 
 def _sampling(ask: Ask) -> Body:
     s = ask.sampling
+    said: Body = {} if ask.seed is None else {"seed": ask.seed}
+    if ask.stop:
+        said["stop"] = list(ask.stop)
     return {
         "temperature": s.temperature,
         "top_p": s.top_p,
@@ -68,7 +72,7 @@ def _sampling(ask: Ask) -> Body:
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
-    } | ({} if ask.seed is None else {"seed": ask.seed})
+    } | said
 
 
 def _completions(model: str, ask: Ask) -> Body:
@@ -94,7 +98,7 @@ def _chat(model: str, ask: Ask) -> Body:
 
 
 def _vllm(model: str, ask: Ask) -> Body:
-    params = _sampling(ask) | {"max_tokens": ask.max_tokens, "detokenize": False}
+    params = _sampling(ask) | {"max_tokens": ask.max_tokens, "detokenize": bool(ask.stop)}
     if ask.logprobs:
         params["logprobs"] = 0
     return {"model": model, "token_ids": ask.prompt, "sampling_params": params}

@@ -30,6 +30,8 @@ _MODEL_KEYS = (
     "chat_template_kwargs",
 )
 _CAP = "sampling.max_tokens"
+# Settings that an identity names only where they are others than these: older folders have none.
+DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 
 
@@ -87,10 +89,12 @@ def identity(cfg: RunConfig) -> dict[str, Any]:
     fields = {"engine.args": dict(cfg.engine.args)} if kind(cfg.engine.name).served else {}
     sampling = {k: v for k, v in asdict(cfg.sampling).items() if k not in ("trials", "name")}
     sampling["seeds"] = None if cfg.sampling.seed is None else cfg.sampling.seeds
+    prompt = {f"prompt.{k}": v for k, v in asdict(cfg.prompt).items()}
     return {
         **fields,
         **{f"sampling.{k}": v for k, v in sampling.items()},
         **{f"model.{k}": getattr(cfg.model, k) for k in _MODEL_KEYS},
+        **{k: prompt[k] for k, default in DEFAULTS.items() if prompt[k] != default},
         "prompt.template": cfg.prompt.template,
         "dataset.name": cfg.dataset.name,
         "model.name": cfg.model.name,
@@ -128,6 +132,8 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> Non
     there = read_manifest(run).get("identity", {})
     if there.get("sampling.seed") is not None:
         there.setdefault("sampling.seeds", "shared")  # all were, before there was a choice
+    if there:
+        there, identity = DEFAULTS | there, DEFAULTS | identity
     if raising and raised(run, identity):
         there[_CAP] = identity[_CAP]
     differences = [
