@@ -91,6 +91,44 @@ def test_lost_backslashes_are_mended_and_reported(tmp_path: Path) -> None:
     assert "sums-01: answer: 1" in notes[1]
 
 
+@pytest.mark.parametrize(
+    ("sloppy", "gold", "slip"),
+    [
+        ("185\\", "185", "backslash"),
+        ("5.", "5", "full stop"),
+        ("$5", "5", "dollar"),
+        (r"\left(1,2)", "(1,2)", r"\left"),
+        (r"\frac{1}{2}}", r"\frac{1}{2}", "brace"),
+    ],
+)
+def test_a_sloppy_gold_is_mended_and_stays_the_same_question(
+    tmp_path: Path, sloppy: str, gold: str, slip: str
+) -> None:
+    (question,), notes = load(written(tmp_path, line(answer=sloppy)))
+    assert question.gold == gold and len(notes) == 1 and slip in notes[0]
+    assert question.hash == Question("a", question.problem, sloppy).hash  # of run folders of before
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        r"\$5",
+        "$5$",
+        "0.5",
+        "1,2,...",
+        r"\{1\}",
+        r"\left.x\right|_0",
+        r"[1,2)",
+        r"\frac{1",
+        "Yes",
+        "$",
+    ],
+)
+def test_a_gold_without_a_slip_stays_as_it_is(tmp_path: Path, gold: str) -> None:
+    loaded, _ = load(written(tmp_path, line(answer=gold)))
+    assert (loaded[0].gold, loaded[0].published) == (gold, "")
+
+
 def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> None:
     loaded, notes = load(
         written(tmp_path, line(answer="\\frac{") + line(id="b")[:-1].replace("1+1", "2+2"))

@@ -18,6 +18,7 @@ from pipeline.base import jsonl
 from pipeline.base.errors import UserError, one_line
 from pipeline.base.places import ROOT
 from pipeline.config.settings import DatasetConfig
+from pipeline.prepare.golds import mend
 from verifiers import check_golds
 
 # What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
@@ -36,6 +37,7 @@ class Question:
     id: str
     problem: str
     gold: str
+    published: str = ""  # the gold answer before it was mended: what the hash is of
 
     @property
     def hash(self) -> str:
@@ -44,7 +46,7 @@ class Question:
         >>> Question("a", "1+1?", "2").hash == Question("b", "1+1?", "2").hash
         True
         """
-        text = json.dumps([self.problem, self.gold], ensure_ascii=False)
+        text = json.dumps([self.problem, self.published or self.gold], ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -170,4 +172,6 @@ def _question(
         if _THOUSANDS.fullmatch(gold):  # it is one answer, so these are no lists
             notes.append(f"answer: {gold} was read without its commas")
             gold = gold.replace(",", "")
-    return Question(question_id, problem, gold), notes
+    mended, slips = mend(gold)
+    notes += [f"answer: {gold[:60]!r} was read without {slip}" for slip in slips]
+    return Question(question_id, problem, mended, gold if slips else ""), notes
