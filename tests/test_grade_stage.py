@@ -348,7 +348,7 @@ def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: pytest.CaptureFixt
     again = tmp_path / "again.jsonl"  # the result can be graded again
     assert main(["grade", "--file", str(target), "--out", str(again)]) == 0
     assert lines(again) == graded
-    assert "answer, layer, outcome, reason" in capsys.readouterr().err
+    assert "answer, grader, layer, outcome, reason" in capsys.readouterr().err
 
 
 def test_a_file_with_settings(tmp_path: Path) -> None:

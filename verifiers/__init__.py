@@ -12,6 +12,8 @@ Two steps, usable without the rest of the project:
 The outcome is one of five words (`Outcome`): correct, wrong, no_answer (no box), unparsable
 (nobody can tell), timeout (the comparison was stopped). A correct attempt counts 1, all others 0.
 
+`find` and `grade(..., answer=...)` do the same for other kinds of answers, `KINDS`.
+
 What mathematics leaves open (is a list ordered? is 0.333 a third?) is a `Conventions`.
 
 >>> text = r"<think>\boxed{3}?</think>It is \boxed{\dfrac{4}{8}}."
@@ -21,19 +23,31 @@ What mathematics leaves open (is a list ordered? is 0.333 a third?) is a `Conven
 >>> compare("0.5", answer)
 True
 >>> grade_answer("12", answer)
-Grade(outcome='wrong', layer='number', reason='another number')
+Grade(outcome='wrong', layer='number', reason='another number', grader='math')
 """
 
+from verifiers.answers import own
 from verifiers.answers.boxed import Extraction, Policy, extract
+from verifiers.answers.choice import gold_letter
 from verifiers.answers.compare import compare
-from verifiers.answers.conventions import Conventions
-from verifiers.answers.grading import NO_ANSWER, Grade, Outcome, check_golds, grade, grade_answer
+from verifiers.answers.conventions import Conventions, Outcome
+from verifiers.answers.grading import (
+    NO_ANSWER,
+    Grade,
+    check_golds,
+    grade,
+    grade_answer,
+    grader,
+)
+from verifiers.answers.kinds import KINDS, Asked, find, problems
 
 VERSION = "3"  # raise it whenever an outcome may change: runs are then graded anew
 
 __all__ = [
+    "KINDS",
     "NO_ANSWER",
     "VERSION",
+    "Asked",
     "Conventions",
     "Extraction",
     "Grade",
@@ -42,6 +56,11 @@ __all__ = [
     "check_golds",
     "compare",
     "extract",
+    "find",
+    "gold_letter",
     "grade",
     "grade_answer",
+    "grader",
+    "own",
+    "problems",
 ]

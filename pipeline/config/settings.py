@@ -6,7 +6,7 @@ error, so a misspelt override never passes in silence.
 
 import datetime
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, get_args, get_type_hints
 
 from omegaconf import MISSING
@@ -17,7 +17,7 @@ from pipeline.config.checks import limited
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
 from pipeline.config.scoring import PriorConfig, RubricConfig, ScoringConfig, ThresholdsConfig
-from verifiers import Conventions, Policy
+from verifiers import Conventions, Policy, problems
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 STAGES = ("prepare", "generate", "grade", "verify", "signals", "categorize", "score")
@@ -79,12 +79,15 @@ class FieldNames:
 
 @dataclass
 class ConventionsConfig:
-    """What counts as the same answer where mathematics leaves it open: verifiers.Conventions."""
+    """What counts as the same answer where its kind leaves it open: verifiers.Conventions."""
 
     lists: str = limited("unordered", one_of=_READINGS["lists"])  # ordered: `1,2` is not `2,1`
     units: str = limited("optional", one_of=_READINGS["units"])
     decimals: str = limited("exact", one_of=_READINGS["decimals"])  # rounded: 0.333 is 1/3
     percent: str = limited("hundredth", one_of=_READINGS["percent"])  # either: 2% may stand for 2
+    tolerance: float = limited(0.0, "[0, inf)")  # of answer=number
+    relative: float = limited(0.0, "[0, inf)")  # share of the gold answer; the larger counts
+    text: str = limited("space", one_of=_READINGS["text"])  # of answer=exact and regex
 
 
 @dataclass
@@ -99,11 +102,15 @@ class DatasetConfig:
     fields: FieldNames = field(default_factory=FieldNames)
     gold_after: str | None = limited(None, named=True)  # the gold answer follows its last mark
     limit: int | None = limited(None, "[1, inf)")  # only the first so many questions
+    # The kind of answer: a name of verifiers.KINDS; of python python:FILE.py:function.
+    answer: str = "math"
     boxes: str = limited("last", one_of=get_args(Policy))  # which are the answer; all: its parts
+    pattern: str | None = None  # of answer=regex: its group is the answer
     conventions: ConventionsConfig = field(default_factory=ConventionsConfig)
 
     def problems(self) -> Iterator[str]:
         yield from bad_folder_name("name", self.name)
+        yield from problems(self.answer, self.pattern, Conventions(**asdict(self.conventions)))
 
 
 @dataclass

@@ -6,22 +6,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import verifiers
 from pipeline.base import atomic, jsonl
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.grade.known import Attempt, KnownGrades
+from pipeline.grade.known import SEEN, Attempt, KnownGrades
 from pipeline.store.columns import CUT
 
 _BATCH = 4096  # rows graded together
-_ADDED = ("answer", "outcome", "layer", "reason")
+_ADDED = ("answer", "outcome", "layer", "reason", "grader")
 
 
 def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     """Grade every row of a JSON Lines file; the same rows come out, in order, with grades added.
 
     A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
-    ("length" or "repetition": cut off); every other field passes through. Blank lines are skipped.
+    ("length" or "repetition": cut off) and, of multiple choice, its `choices` in the order in which
+    they were shown; every other field passes through. Blank lines are skipped.
     Grades are kept for later only in a folder named by `grading.cache`. Raises UserError: for a bad
     row, before anything is graded, or a file that cannot be used.
     """
@@ -34,7 +36,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     with Meter("grade", len(rows)) as meter:
         for start in range(0, len(rows), _BATCH):
             batch = rows[start : start + _BATCH]
-            graded = known.attempts([_attempt(row) for row in batch])
+            graded = known.attempts([_attempt(row, cfg.dataset.answer) for row in batch])
             for row, (extraction, grade) in zip(batch, graded, strict=True):
                 row |= {"answer": extraction.answer, **grade._asdict()}
                 outcomes[grade.outcome] += 1
@@ -66,9 +68,16 @@ def _checked(row: dict[str, Any], where: str) -> dict[str, Any]:
         ):
             kind = "true or false" if name == "truncated" else "a text"
             raise UserError(f"{where}: {name} must be {kind}, not {json.dumps(value)[:60]}")
+    choices = row.get("choices") or []
+    if not isinstance(choices, list) or not all(isinstance(text, str) for text in choices):
+        raise UserError(f"{where}: choices must be a list of texts, the options as they were shown")
     return row
 
 
-def _attempt(row: dict[str, Any]) -> Attempt:
+def _attempt(row: dict[str, Any], answer: str) -> Attempt:
     cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
-    return Attempt(row["gold"], row["completion"], cut)
+    question = {name: row.get(name) for name in SEEN}
+    gold = row["gold"]
+    if answer == "choice":
+        gold = verifiers.gold_letter(gold, row.get("choices") or []) or gold
+    return Attempt(gold, row["completion"], cut, question)

@@ -27,37 +27,84 @@ from verifiers import NO_ANSWER, Extraction, Grade
 Pair = tuple[str, str]
 
 PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
+SEEN = ("question_id", "problem", "choices")  # of a question, by graders that ask for it
 _OUTCOMES = frozenset(get_args(verifiers.Outcome))
 _NO_ANSWER = {
     "no_box": NO_ANSWER,
     "unclosed": NO_ANSWER._replace(reason="a box was opened and never closed"),
     "truncated": NO_ANSWER._replace(reason="the attempt was cut off before it answered"),
+    "timeout": verifiers.Grade("timeout", "limits", ""),
 }
 
 
 class Attempt(NamedTuple):
-    """What grading needs to know of an attempt."""
+    """What grading needs to know of an attempt, and of its question where the kind asks for it."""
 
     gold: str
     text: str
     truncated: bool
+    question: dict[str, Any] = {}  # noqa: RUF012 (never written to): what `own` passes on
+
+
+def seen(question: dict[str, Any]) -> dict[str, Any]:
+    """What a grader may know of a question, from its row of the questions table."""
+    return {name: question[name] for name in SEEN}
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
-    """Everything that decides the grade of a pair: another identity is another cache."""
+    """Everything that decides the grade of a pair: another identity is another cache.
+
+    Raises UserError: a user's own grader is not there.
+    """
+    kind = verifiers.KINDS[cfg.dataset.answer.partition(":")[0]]
+    answer, function = _resolved(cfg)
+    # Whatever is not mathematics comes on top: grades of before know nothing of it.
+    other = {"answer": verifiers.grader(answer), "function": function}
     return {
         "grader": verifiers.VERSION,
         "compat": cfg.grading.compat,
-        "conventions": asdict(cfg.dataset.conventions),
+        "conventions": {name: getattr(cfg.dataset.conventions, name) for name in kind.conventions},
         "timeout_s": cfg.grading.timeout_s,
         "memory_mb": cfg.grading.memory_mb,
         "packages": {name: environment.version(name) for name in PACKAGES},
+        **(other if answer != "math" else {}),
     }
 
 
+def _resolved(cfg: RunConfig) -> tuple[str, str | None]:
+    """The kind of answer; of a user's own grader where its file is, and the hash of that."""
+    answer = cfg.dataset.answer
+    if not answer.startswith("python:"):
+        return answer, None
+    try:
+        return verifiers.own.resolved(answer)
+    except ValueError as error:
+        raise UserError(f"dataset.answer={answer}: {error}") from error
+
+
 def extraction(cfg: RunConfig) -> dict[str, Any]:
-    """How the answer is extracted from a completion."""
-    return {"reasoning_end": cfg.model.reasoning_end, "boxes": cfg.dataset.boxes}
+    """How the answer is found in a completion."""
+    pattern = {} if cfg.dataset.pattern is None else {"pattern": cfg.dataset.pattern}
+    return {"reasoning_end": cfg.model.reasoning_end, "boxes": cfg.dataset.boxes} | pattern
+
+
+def whole(cfg: RunConfig) -> bool:
+    """Whether whole texts are judged, not answers that are found in them."""
+    return cfg.grading.compat is not None or cfg.dataset.answer.startswith("python:")
+
+
+def find(cfg: RunConfig, attempt: Attempt, answer: str | None = None) -> Extraction:
+    """The answer of an attempt, as the kind of answer of the data set, or another, has it."""
+    choices = tuple(attempt.question.get("choices") or ())
+    policy: Any = cfg.dataset.boxes
+    asked = verifiers.Asked(policy, cfg.dataset.pattern or "", choices)
+    return verifiers.find(
+        attempt.text,
+        answer=answer or cfg.dataset.answer,
+        truncated=attempt.truncated,
+        reasoning_end=cfg.model.reasoning_end,
+        asked=asked,
+    )
 
 
 def default_folder(cfg: RunConfig) -> Path:
@@ -69,33 +116,47 @@ def default_folder(cfg: RunConfig) -> Path:
 class KnownGrades:
     """Grades attempts, asking about no pair twice.
 
-    With `grading.compat` math_verify judges whole texts. `folder` is the cache, None to remember
+    With `grading.compat` math_verify judges whole texts, a user's own grader final parts; of those
+    the box, if there is one, is only written down. Raises UserError: that grader is not there.
+
+    `folder` is the cache, None to remember
     only in memory; new grades go there if `keep` says so, else it is only read.
     """
 
     def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
         self.cfg = cfg
-        self.plain = cfg.grading.compat is not None
+        self.plain, self.whole = cfg.grading.compat is not None, whole(cfg)
+        self.answer, _ = _resolved(cfg)
+        self.grader = "math_verify" if self.plain else verifiers.grader(self.answer)
         if folder is not None:
             folder /= runfolder.short_hash(json.dumps(identity(cfg), sort_keys=True))
-        self.known = {} if folder is None else _load(folder)
+        self.known = {} if folder is None else _load(folder, self.grader)
         self.folder = folder if keep else None
         self.used: set[Pair] = set()
         self.parts = 0
 
     def attempts(self, attempts: Sequence[Attempt]) -> list[tuple[Extraction, Grade]]:
         """What is extracted from each attempt, in order, and its grade."""
-        policy = extraction(self.cfg)
-        boxes = [verifiers.extract(a.text, truncated=a.truncated, **policy) for a in attempts]
+        found = boxes = [find(self.cfg, attempt) for attempt in attempts]
+        if self.whole:
+            boxes = [find(self.cfg, attempt, "math") for attempt in attempts]
         if self.plain:
             grades = self.pairs([(attempt.gold, attempt.text) for attempt in attempts])
             return list(zip(boxes, grades, strict=True))
-        answers = [box.answer for box in boxes]
-        pairs = [(a.gold, x) for a, x in zip(attempts, answers, strict=True) if x is not None]
+        pairs = [
+            (a.gold, verifiers.own.packed(x.answer, a.question) if self.whole else x.answer)
+            for a, x in zip(attempts, found, strict=True)
+            if x.answer is not None
+        ]
         judged = iter(self.pairs(pairs))
         return [
-            (box, _NO_ANSWER[box.reason] if box.answer is None else next(judged)) for box in boxes
+            (box, self._unanswered(x) if x.answer is None else _told(next(judged), x))
+            for box, x in zip(boxes, found, strict=True)
         ]
+
+    def _unanswered(self, found: Extraction) -> Grade:
+        grade = _NO_ANSWER[found.reason]._replace(grader=self.grader)
+        return grade._replace(reason=found.how) if found.how else grade
 
     def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
         """The grade of each pair, in order; new ones are graded and kept.
@@ -109,6 +170,7 @@ class KnownGrades:
             try:
                 grades = verifiers.grade(
                     [owed[key] for key in sorted(owed)],
+                    answer=self.answer,
                     conventions=verifiers.Conventions(**asdict(self.cfg.dataset.conventions)),
                     plain=self.plain,
                     workers=limits.workers,
@@ -130,14 +192,14 @@ class KnownGrades:
         return f"{len(self.used)} distinct pairs" + (f": {', '.join(shares)}" if shares else "")
 
     def _key(self, pair: Pair) -> Pair:
-        if not self.plain:
+        if not self.whole:
             return pair
         return pair[0], hashlib.sha256(pair[1].encode(errors="surrogatepass")).hexdigest()
 
     def _keep(self, fresh: dict[Pair, Grade]) -> None:
         """Write new grades to the cache, or say once why that fails and go on without it."""
         rows = [
-            {"gold": gold, "answer": answer, **grade._asdict()}
+            {"gold": gold, "answer": answer, **grade._asdict()}  # of one grader: the folder's
             for (gold, answer), grade in fresh.items()
             if _is_text(gold) and _is_text(answer)
         ]
@@ -154,7 +216,12 @@ class KnownGrades:
             self.folder = None
 
 
-def _load(folder: Path) -> dict[Pair, Grade]:
+def _told(grade: Grade, found: Extraction) -> Grade:
+    """With where the answer was found, which other attempts with it need not share."""
+    return grade._replace(reason=f"{grade.reason}, {found.how}") if found.how else grade
+
+
+def _load(folder: Path, grader: str) -> dict[Pair, Grade]:
     """The rows that this program can have written; anything else may not decide an outcome."""
     known: dict[Pair, Grade] = {}
     for path in sorted(folder.glob("*.parquet")):
@@ -165,7 +232,7 @@ def _load(folder: Path) -> dict[Pair, Grade]:
             continue
         for row in rows:
             if row["outcome"] in _OUTCOMES and None not in row.values():
-                grade = Grade(row["outcome"], row["layer"], row["reason"])
+                grade = Grade(row["outcome"], row["layer"], row["reason"], grader)
                 known[row["gold"], row["answer"]] = grade
     return known
 

@@ -264,7 +264,8 @@ def _category(value: Any, cfg: ImportConfig) -> int | None:
 
 def derive(row: Row, troubles: Troubles) -> None:
     """Add the columns of our tables that follow from what the record says."""
-    row["layer"], has_box = "imported", row["has_box"]
+    row["layer"] = row["grader"] = "imported"
+    has_box = row["has_box"]
     if has_box is not None:
         cut = "truncated" if row["finish_reason"] in CUT else "no_box"
         row["box"] = "boxed" if has_box else cut

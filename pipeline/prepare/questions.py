@@ -79,7 +79,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
         questions.append(question)
     if not questions:
         raise UserError(f"{source}: holds no questions")
-    reasons = check_golds(question.gold for question in questions)
+    reasons = check_golds((question.gold for question in questions), answer=cfg.answer)
     for question in questions:
         if reason := reasons[question.gold]:
             gold = f"gold answer {question.gold[:60]!r}: {reason}"
@@ -172,6 +172,6 @@ def _question(
         if _THOUSANDS.fullmatch(gold):  # it is one answer, so these are no lists
             notes.append(f"answer: {gold} was read without its commas")
             gold = gold.replace(",", "")
-    mended, slips = mend(gold)
+    mended, slips = mend(gold) if cfg.answer == "math" else (gold, [])
     notes += [f"answer: {gold[:60]!r} was read without {slip}" for slip in slips]
     return Question(question_id, problem, mended, gold if slips else ""), notes

@@ -108,6 +108,7 @@ def _row(
         "prompt_token_ids": ids,
         "prompt_logprobs": None,
         "max_tokens": limit if context is None else min(context - size, limit),
+        "choices": None,
     }
 
 

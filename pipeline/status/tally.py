@@ -18,11 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import scoring
-import verifiers
 from pipeline.base.journal import read_on
 from pipeline.config.settings import RunConfig
 from pipeline.grade import known
-from pipeline.grade.known import KnownGrades, Pair
+from pipeline.grade.known import Attempt, KnownGrades, Pair, seen
 from pipeline.store import outcomes, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, Codes, correct
@@ -119,7 +118,7 @@ class Tally:
     @property
     def _judging(self) -> bool:
         """Whether attempts are graded here: not by whole texts, which would have to be kept."""
-        return self.run.cfg.grading.compat is None
+        return not known.whole(self.run.cfg)
 
     def score(self) -> RunningScore | None:
         """The running score, or None before the first outcome."""
@@ -247,13 +246,15 @@ class Tally:
         """The answers of attempts whose outcome nobody knows."""
         if not self._judging:
             return
-        unknown, policy = self._unknown(shard), known.extraction(self.run.cfg)
+        unknown = self._unknown(shard)
         rows = rowkeys.rows_of(rowkeys.encode(table, self._ids), shard.rows["key"])
         for row, text in zip(rows.tolist(), table["text"], strict=True):
             if row < 0 or not unknown[row]:
                 continue
             key, truncated = int(shard.rows["key"][row]), bool(shard.rows["truncated"][row])
-            answer = verifiers.extract(text.as_py() or "", truncated=truncated, **policy).answer
+            question = self.run.questions[key >> 32]
+            attempt = Attempt(question["gold"], text.as_py() or "", truncated, seen(question))
+            answer = known.find(self.run.cfg, attempt).answer
             if answer is None:
                 shard.rows["outcome"][row] = NO_ANSWER
             else:

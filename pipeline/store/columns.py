@@ -23,6 +23,8 @@ QUESTIONS = pa.schema(
         ("prompt_token_ids", pa.list_(pa.int32())),  # null for chat turns
         ("prompt_logprobs", pa.list_(pa.float32())),  # null until generated; NaN at position 0
         ("max_tokens", pa.int32()),  # the asked length, clamped to the model's context
+        # The options of multiple choice, null without; the gold answer is a letter of this order.
+        ("choices", pa.list_(pa.string())),
     ]
 )
 
@@ -35,6 +37,7 @@ FINISHED = ("stop", *CUT)
 # `sampling.max_tokens` let it go on, the last time; null: it was sampled in one go. In other
 # tables: of which state of the attempt the row is.
 CONTINUED = pa.field("continued_from", pa.int32())
+ADDED = (CONTINUED.name, "grader", "choices")  # columns that older files lack
 
 ATTEMPTS = pa.schema(
     [
@@ -82,12 +85,13 @@ def below(limits: Any, finish_reasons: Any, tokens: Any) -> Any:
 GRADES = pa.schema(
     [
         *_KEY_FIELDS,
-        ("has_box", pa.bool_()),
-        ("box", pa.string()),  # boxed, no_box, unclosed or truncated
+        ("has_box", pa.bool_()),  # whether there is an answer, in a box where its kind needs one
+        ("box", pa.string()),  # boxed, no_box, unclosed, truncated or timeout
         ("answer", pa.string()),  # the extracted answer, null without one
         ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable or timeout
         ("layer", pa.string()),  # what decided it, see verifiers.Grade
         ("reason", pa.string()),  # why, in a few words
+        ("grader", pa.string()),  # the kind of answer, see verifiers.Grade; null in old folders
         CONTINUED,
     ]
 )
@@ -96,7 +100,7 @@ GRADES = pa.schema(
 KNOWN_GRADES = pa.schema(
     [
         ("gold", pa.string()),
-        ("answer", pa.string()),  # with grading.compat the SHA-256 of the whole completion
+        ("answer", pa.string()),  # of graders of whole texts the SHA-256 of what they were given
         ("outcome", pa.string()),
         ("layer", pa.string()),
         ("reason", pa.string()),

@@ -21,12 +21,20 @@ import pyarrow.parquet as pq
 from pipeline.base import atomic, journal
 from pipeline.base.errors import one_line
 from pipeline.store import workernames
-from pipeline.store.columns import CONTINUED, KEY
+from pipeline.store.columns import ADDED, CONTINUED, KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
 HIDDEN, DAMAGED = "_", ".damaged"
-_FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason"}  # values, often
+_FEW = {
+    "question_id",
+    "finish_reason",
+    "box",
+    "outcome",
+    "layer",
+    "reason",
+    "grader",
+}  # values, often
 _TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
 SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
@@ -300,10 +308,19 @@ def whole(path: Path, columns: pa.Schema) -> pa.Table:
 
 
 def _group(file: pq.ParquetFile, group: int, columns: pa.Schema, names: list[str]) -> pa.Table:
-    """Columns of a group of rows; a part that is older than the last column has null there."""
-    table = file.read_row_group(group, columns=names)
-    if CONTINUED.name in names and len(file.schema_arrow) == len(columns) - 1:
-        table = table.append_column(CONTINUED, pa.nulls(table.num_rows, CONTINUED.type))
+    """Columns of a group of rows."""
+    return _cast(file, file.read_row_group(group, columns=names), columns, names)
+
+
+def _cast(file: pq.ParquetFile, table: pa.Table, columns: pa.Schema, names: list[str]) -> pa.Table:
+    """What was read of a file; one that is older than a column (`ADDED`) has null there."""
+    absent = [
+        name for name in columns.names if name in ADDED and name not in file.schema_arrow.names
+    ]
+    if absent and len(file.schema_arrow) == len(columns) - len(absent):
+        for name in set(absent) & set(names):
+            field = columns.field(name)
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table.select(names).cast(pa.schema([columns.field(name) for name in names]))
 
 
@@ -325,5 +342,6 @@ def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBat
 def read_table(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
     """A small single-file table as rows."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:  # no pandas import
-        rows: list[dict[str, Any]] = file.read().cast(columns).to_pylist()
+        table = _cast(file, file.read(), columns, columns.names)
+    rows: list[dict[str, Any]] = table.to_pylist()
     return rows

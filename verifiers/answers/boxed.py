@@ -1,22 +1,26 @@
 r"""Find the final answer of an attempt: the last closed `\boxed{…}` of its final part.
 
 >>> extract(r"<think>\boxed{1}?</think>So \boxed{\frac{1}{2}}.", truncated=False)
-Extraction(answer='\\frac{1}{2}', reason='boxed')
+Extraction(answer='\\frac{1}{2}', reason='boxed', how='')
 >>> extract(r"<think>\boxed{1}?</think>I give up.", truncated=False)
-Extraction(answer=None, reason='no_box')
+Extraction(answer=None, reason='no_box', how='')
 """
 
 import re
 from typing import Literal, NamedTuple
 
-Reason = Literal["boxed", "no_box", "unclosed", "truncated"]
+Reason = Literal["boxed", "no_box", "unclosed", "truncated", "timeout"]
 
 
 class Extraction(NamedTuple):
-    """The text inside the final box, or None and the reason why there is none."""
+    """The text inside the final box, or None and the reason why there is none.
+
+    Kinds of answers that need no box (`kinds`) say where they found theirs, or what is lacking.
+    """
 
     answer: str | None
     reason: Reason
+    how: str = ""
 
 
 # Every alternative matches in constant time or consumes what it looked at, so hostile text takes
@@ -71,13 +75,9 @@ def extract(
     """
     if truncated:
         return Extraction(None, "truncated")
-    start = 0
-    if reasoning_end:
-        end = text.rfind(reasoning_end)
-        if end >= 0:
-            start = end + len(reasoning_end)
-        elif reasoning_end.startswith(_CHANNEL) and _CHANNEL in text:
-            return Extraction(None, "no_box")
+    start = final_part(text, reasoning_end)
+    if start is None:
+        return Extraction(None, "no_box")
 
     if boxes == "last" and (quick := _last_box(text, start)) is not None:
         return Extraction(_content(text, *quick), "boxed")
@@ -109,6 +109,19 @@ def extract(
         if pieces and (math := max(pieces[-1], key=len).strip()):  # one of its groups is not empty
             return Extraction(math, "boxed")
     return Extraction(None, "unclosed" if opened else "no_box")
+
+
+def final_part(text: str, reasoning_end: str | None) -> int | None:
+    """Where the final part begins; None where Harmony channels hold none.
+
+    >>> final_part("<think>4?</think>5", "</think>"), final_part("5", None)
+    (17, 0)
+    """
+    end = text.rfind(reasoning_end) if reasoning_end else -1
+    if reasoning_end and end >= 0:
+        return end + len(reasoning_end)
+    harmony = reasoning_end and reasoning_end.startswith(_CHANNEL) and _CHANNEL in text
+    return None if harmony else 0
 
 
 def _last_box(text: str, start: int) -> tuple[int, int] | None:

@@ -1,7 +1,10 @@
-"""What counts as the same answer where mathematics leaves it open: four documented conventions."""
+"""What counts as the same answer where mathematics leaves it open: documented conventions."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
+
+Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout"]
+Judged = tuple[Outcome, str]  # and why
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,17 @@ class Conventions:
             more also equals any exact value that rounds to it; "rounded": with three.
         percent: "hundredth": `2\%` is 0.02; "either": it may also stand for 2.
 
-    Raises ValueError: for a word that is not one of these.
+    Other kinds of answers (`kinds`) have other ones: `number` has `percent` and the first two of
+    these, `exact` and `regex` the last.
+
+    Attributes:
+        tolerance: how far a number may be from the gold answer.
+        relative: the same as a share of the gold answer; the larger of both counts.
+        text: "none": the same characters; "space": white space, composed accents and one full stop
+            at the end do not count; "casefold": nor does case; "words": nor do punctuation around
+            words and the articles a, an, the.
+
+    Raises ValueError: for a word that is not one of these, or a tolerance below 0.
 
     >>> from verifiers import compare
     >>> compare("1,2", "2,1"), compare("1,2", "2,1", Conventions(lists="ordered"))
@@ -40,12 +53,17 @@ class Conventions:
     units: Literal["optional", "required"] = "optional"
     decimals: Literal["exact", "rounded"] = "exact"
     percent: Literal["hundredth", "either"] = "hundredth"
+    tolerance: float = 0.0
+    relative: float = 0.0
+    text: Literal["none", "space", "casefold", "words"] = "space"
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
-            if getattr(self, name) not in get_args(kind):
-                known = " or ".join(get_args(kind))
-                raise ValueError(f"{name}={getattr(self, name)!r}: it must be {known}")
+            value, known = getattr(self, name), get_args(kind)
+            if known and value not in known:
+                raise ValueError(f"{name}={value!r}: it must be {' or '.join(known)}")
+            if not known and not 0 <= value < float("inf"):
+                raise ValueError(f"{name}={value!r}: it must be at least 0 and finite")
 
 
 STRICT = Conventions()

@@ -9,26 +9,27 @@ work starts. If every pair is decided cheaply, no process is started.
 [(('25', '025'), 'correct'), (('7', '8'), 'wrong'), (('7', ' '), 'unparsable')]
 """
 
+import contextlib
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pebble import ProcessExpired, ProcessPool
 
+from verifiers.answers import kinds, own
 from verifiers.answers.boxed import unboxed
 from verifiers.answers.compare import decide, reduce_pair
-from verifiers.answers.conventions import STRICT, Conventions
+from verifiers.answers.conventions import STRICT, Conventions, Outcome
 from verifiers.answers.exact import read_number
 from verifiers.answers.latex import MAX_CHARS, clean, refusal
 
 _WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
 START_S = 120  # for the first worker, which imports SymPy; far more than a busy machine needs
 
-Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout"]
 Pair = tuple[str, str]
 
 
@@ -37,12 +38,15 @@ class Grade(NamedTuple):
 
     "text", "number", "word", "expression", "rounded", "unit" and "list" decide in this process;
     "algebra" is math_verify in a worker, "plain" math_verify on the full text; "limits"
-    refused the pair or stopped the worker; "none" is for attempts without an answer.
+    refused the pair or stopped the worker; "none" is for attempts without an answer. Of another
+    kind of answer than mathematics the layer is its name. `grader` is the kind, for a function of
+    the user's own `python:FILE.py:function`, "math_verify" where that judged the full text.
     """
 
     outcome: Outcome
     layer: str
     reason: str
+    grader: str = "math"
 
 
 NO_ANSWER = Grade("no_answer", "none", "there is no closed box in the final part")
@@ -74,6 +78,7 @@ _STOPPED = Grade("timeout", "limits", "the comparison ran out of time or memory"
 def grade(
     pairs: Iterable[Pair],
     *,
+    answer: str = "math",
     conventions: Conventions = STRICT,
     plain: bool = False,
     workers: int | None = None,
@@ -90,7 +95,8 @@ def grade(
     needs the `if __name__ == "__main__"` guard.
 
     Args:
-        pairs: (gold, answer) texts, in this order.
+        pairs: (gold, answer) texts, in this order; for `python` the second is `own.packed`.
+        answer: the kind of answer, as `dataset.answer` has it; of `python` the path is whole.
         conventions: what counts as the same where mathematics leaves it open.
         plain: take the second text for a whole completion and ask math_verify alone, with its
             defaults, as other harnesses do: to see why a number moved.
@@ -100,20 +106,38 @@ def grade(
 
     Raises RuntimeError: worker processes cannot be started.
     """
-    unique = dict.fromkeys(pairs)
-    cheap = {pair: None if plain else _grade_cheaply(*pair, conventions) for pair in unique}
+    unique, name = dict.fromkeys(pairs), "math_verify" if plain else grader(answer)
+    whole = plain or kinds.of(answer) == "python"
+    cheap = {p: None if whole else _grade_cheaply(*p, answer, conventions) for p in unique}
     owed = [pair for pair, decided in cheap.items() if decided is None]
     if plain:
         kind, tasks = "plain", list[Any](owed)
+    elif whole:
+        kind, tasks = "python", [(answer, *pair) for pair in owed]
     else:
         kind = "algebra"
         tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in owed]
-    outcomes = _run(kind, tasks, workers, timeout_s, memory_mb)
-    dear = {
-        pair: Grade(outcome, kind, _REASONS[kind][outcome]) if outcome else _STOPPED
-        for pair, outcome in zip(owed, outcomes, strict=True)
-    }
-    return {pair: decided or dear[pair] for pair, decided in cheap.items()}
+    said = _run(kind, tasks, workers, timeout_s, memory_mb)
+    dear = {pair: _said(kind, result) for pair, result in zip(owed, said, strict=True)}
+    return {p: (decided or dear[p])._replace(grader=name) for p, decided in cheap.items()}
+
+
+def _said(kind: str, result: Any) -> Grade:
+    """What a worker returned as a grade; None where it was stopped."""
+    if result is None:
+        return _STOPPED
+    outcome, reason = result if kind == "python" else (result, _REASONS[kind][result])
+    return Grade(outcome, kind, reason)
+
+
+def grader(answer: str) -> str:
+    """What a grade says of who decided: the kind, without the folder of a user's own file.
+
+    >>> grader("choice"), grader("python:/home/me/own.py:judge")
+    ('choice', 'python:own.py:judge')
+    """
+    kind, _, rest = answer.partition(":")
+    return f"{kind}:{rest.rpartition('/')[2]}" if rest else kind
 
 
 def grade_answer(
@@ -125,7 +149,7 @@ def grade_answer(
     `limits` are `timeout_s` and `memory_mb` of `grade`.
 
     >>> grade_answer(r"\frac{1}{2}", "0.5")
-    Grade(outcome='correct', layer='number', reason='the same number')
+    Grade(outcome='correct', layer='number', reason='the same number', grader='math')
     >>> grade_answer("2", r"2\%").outcome
     'wrong'
     """
@@ -134,13 +158,19 @@ def grade_answer(
 
 
 def check_golds(
-    golds: Iterable[str], *, workers: int | None = None, timeout_s: float = 10
+    golds: Iterable[str],
+    *,
+    answer: str = "math",
+    workers: int | None = None,
+    timeout_s: float = 10,
 ) -> dict[str, str | None]:
     """Say in a few words why each gold answer cannot be graded against, or None if it can.
 
     >>> check_golds(["025", "  "])
     {'025': None, '  ': 'it is empty'}
     """
+    if answer != "math":
+        return {gold: kinds.KINDS[kinds.of(answer)].gold(gold) for gold in golds}
     reasons = {gold: _refusal(unboxed(gold)) for gold in dict.fromkeys(golds)}
     owed = [
         gold
@@ -161,7 +191,10 @@ def _refusal(text: str) -> str | None:
     return None if read_number(cleaned) else refusal(cleaned)
 
 
-def _grade_cheaply(gold: str, answer: str, conventions: Conventions) -> Grade | None:
+def _grade_cheaply(gold: str, answer: str, kind: str, conventions: Conventions) -> Grade | None:
+    if compare := kinds.KINDS[kind].compare:
+        said, why = compare(gold, answer, conventions)
+        return Grade(said, kind, why)
     decision = decide(gold, answer, conventions)
     if decision is not None:
         outcome: Outcome = "correct" if decision.equal else "wrong"
@@ -181,6 +214,7 @@ def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
         "algebra": symbolic.judge,
         "plain": symbolic.plain,
         "check": symbolic.why_unreadable,
+        "python": own.call,
     }
     try:
         with symbolic.cpu_limit(cpu_s):
@@ -191,10 +225,13 @@ def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
         return f"reading it fails: {type(error).__name__}" if kind == "check" else "unparsable"
 
 
-def _start(memory_mb: int, plain: bool) -> None:
+def _start(memory_mb: int, plain: bool, function: str | None) -> None:
     from verifiers.answers import symbolic  # so that no task's clock pays for it
 
     symbolic.init_worker(memory_mb, plain)
+    if function:
+        with contextlib.suppress(Exception, SystemExit):  # a task says what is wrong
+            own.load(function)
 
 
 def _run(
@@ -211,7 +248,7 @@ def _run(
         max_workers=min(workers or os.cpu_count() or 1, len(tasks)),
         context=context,
         initializer=_start,
-        initargs=(memory_mb, kind == "plain"),
+        initargs=(memory_mb, kind == "plain", tasks[0][0] if kind == "python" else None),
     )
     try:
         _await_start(pool)

@@ -1,0 +1,384 @@
+"""The registry of graders: choices, texts, numbers, patterns and a user's own function."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_grade_stage import grades, lines, reloaded, ungraded_run, write_lines
+
+import verifiers
+from pipeline.base.errors import UserError
+from pipeline.cli.main import main
+from pipeline.grade import known, stage
+from verifiers import Asked, Conventions, find, grade, problems
+
+STRICT = Conventions()
+FOUR = ("7", r"\frac{1}{2}", "10 m/s", "the mitochondria")
+ODD = ("B", "A cell", "Vitamin B", "None of the above")  # texts that look like letters
+
+
+def answer_of(kind: str, text: str, choices: tuple[str, ...] = (), **asked: Any) -> str | None:
+    found = find(text, answer=kind, truncated=False, asked=Asked(choices=choices, **asked))
+    return found.answer
+
+
+def outcome(
+    kind: str,
+    gold: str,
+    text: str,
+    choices: tuple[str, ...] = (),
+    pattern: str = "",
+    conventions: Conventions = STRICT,
+) -> str:
+    asked = Asked(choices=choices, pattern=pattern)
+    found = find(text, answer=kind, truncated=False, asked=asked)
+    if found.answer is None:
+        return "no_answer"
+    pair = (gold, found.answer)
+    return grade([pair], answer=kind, conventions=conventions)[pair].outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "letters"),
+    [
+        ("Answer: (C)", "C"),
+        ("Answer: C", "C"),
+        ("**Answer:** C", "C"),
+        ("**Final Answer**: (C)", "C"),
+        ("### Final Answer\n\nC", "C"),
+        ("The answer is (C).", "C"),
+        ("the answer is C", "C"),
+        ("The correct answer is **C**.", "C"),
+        ("The best choice is C) 10 m/s", "C"),
+        ("The correct option is: C", "C"),
+        ("Answer: option C, because (C) is right.", "C"),
+        ("Answer: C because it moves", "C"),
+        (r"Answer: $\boxed{C}$", "C"),
+        (r"\boxed{C}", "C"),
+        (r"\boxed{\text{(C)}}", "C"),
+        (r"\boxed{\text{C}}", "C"),
+        (r"\boxed{\textbf{C}}", "C"),
+        (r"\boxed{(c)}", "C"),
+        (r"\boxed{c}", "C"),
+        (r"\boxed{C. 10 m/s}", "C"),
+        (r"\boxed{\text{C) } 10 m/s}", "C"),
+        (r"first \boxed{A}, then \boxed{C}", "C"),
+        ("I think about it.\n\nC", "C"),
+        ("It goes fast.\n(C)", "C"),
+        ("It goes fast.\n**C.**", "C"),
+        ("It goes fast.\n10 m/s", "C"),
+        (r"\boxed{7}", "A"),
+        (r"\boxed{0.5}", "B"),
+        (r"The answer is 1/2.", "B"),
+        ("Answer: The Mitochondria.", "D"),
+        (r"\boxed{\text{the mitochondria}}", "D"),
+        ("Answer: (A)\nExplanation: (B) and (C) are slow.", "A"),
+        ("Answer: A\nI must correct myself.\nAnswer: D", "D"),
+        ("<think>Answer: A</think>Answer: B", "B"),
+        # More than one is nobody's.
+        ("Answer: A or C", "A, C"),
+        ("Answer: (A) or (C)", "A, C"),
+        ("Answer: both B and C", "B, C"),
+        (r"\boxed{A, B}", "A, B"),
+        (r"\boxed{A/D}", "A, D"),
+        ("Answer: (C), hardly (B)", "B, C"),
+        ("Answer: (C). Wait, it is (B).", "B, C"),
+        ("Answer: (C).\n\nWait, I misread. So (B) is it.", "B, C"),
+        (r"\boxed{B}, so the answer is: C", "B, C"),
+        ("The answer is A.\n\nD", "A, D"),
+        (r"\boxed{A) 10 m/s}", "A, C"),
+    ],
+)
+def test_a_choice_is_named_in_many_ways(text: str, letters: str) -> None:
+    assert answer_of("choice", text, FOUR) == letters
+    assert outcome("choice", letters[0], text, FOUR) == (
+        "correct" if len(letters) == 1 else "unparsable"
+    )
+    if len(letters) == 1:
+        assert outcome("choice", "E", text, FOUR) == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "choices", "expected"),
+    [
+        ("A good choice would be to wait.", FOUR, "no_answer"),
+        ("The mass of A is larger than that of B.", FOUR, "no_answer"),
+        ("", FOUR, "no_answer"),
+        ("Answer: A good question", FOUR, "unparsable"),
+        ("The answer is not C", FOUR, "unparsable"),
+        ("Answer: (C) is wrong", FOUR, "unparsable"),
+        ("Answer: (C), not (B)", FOUR, "unparsable"),
+        ("Answer: neither", FOUR, "unparsable"),
+        ("Answer: maybe C", FOUR, "unparsable"),
+        ("Answer: Z", FOUR, "wrong"),
+        (r"\boxed{42}", FOUR, "unparsable"),
+        (r"\boxed{AC}", FOUR, "unparsable"),
+        (r"\boxed{A + C}", FOUR, "unparsable"),
+        (r"\boxed{A) 8}", FOUR, "unparsable"),  # A is 7
+        (r"\boxed{C}" * 3 + r"\boxed{" + "C" * 10**5 + "}", FOUR, "unparsable"),
+        ("Answer: B", ODD, "unparsable"),  # which is the text of A
+        ("Answer: (C) Vitamin B", ODD, "correct"),
+        ("Answer: Vitamin B", ODD, "correct"),
+        ("Answer: C", ("1", "1.0", "2", "3"), "correct"),
+        (r"\boxed{1.00}", ("1", "1.0", "2", "3"), "unparsable"),  # two options are it
+        ("Answer: C", (), "correct"),
+        ("Answer: Q", (), "wrong"),
+    ],
+)
+def test_no_option_is_guessed(text: str, choices: tuple[str, ...], expected: str) -> None:
+    assert outcome("choice", "C", text, choices) == expected
+
+
+@pytest.mark.parametrize("gold", ["C", "D"])
+def test_the_reasons_say_how_a_choice_was_named(gold: str) -> None:
+    hows = {
+        r"\boxed{C}": "in the last box",
+        "Answer: C": "after a label",
+        "So\nC": "in the last line",
+        "10 m/s": "the last line, by the option's text",
+        "Answer: C) 10 m/s": "after a label, by its letter and text",
+    }
+    for text, how in hows.items():
+        found = find(text, answer="choice", truncated=False, asked=Asked(choices=FOUR))
+        assert (found.answer, found.how) == ("C", how)
+    cut = find("Answer: C", answer="choice", truncated=True)
+    assert cut == (None, "truncated", "")
+    harmony = "<|channel|>analysis<|message|>Answer: C"
+    end = "<|channel|>final<|message|>"
+    assert find(harmony, answer="choice", truncated=False, reasoning_end=end).answer is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "conventions", "expected"),
+    [
+        ("72", "48 + 24 = 72\n#### 72", {}, "correct"),
+        ("She sold 48/2 = <<48/2=24>>24.\n#### 72", "The answer is 72 clips.", {}, "correct"),
+        ("1,000", r"\boxed{\$1000}", {}, "correct"),
+        ("18", "The answer is $18.00 per day.", {}, "correct"),
+        ("-5", "Answer: -$5", {}, "correct"),
+        ("3", r"Answer: x = 3", {}, "correct"),
+        ("0.5", r"\boxed{\frac12}", {}, "correct"),
+        ("25", "**Answer: 25**", {}, "correct"),
+        ("6.02e23", r"\boxed{6.02 \times 10^{23}}", {}, "correct"),
+        ("0.45", r"\boxed{45\%}", {}, "correct"),
+        ("45", r"\boxed{45\%}", {}, "wrong"),
+        ("45", r"\boxed{45\%}", {"percent": "either"}, "correct"),
+        ("3.14159", "Answer: 3.14", {}, "wrong"),
+        ("3.14159", "Answer: 3.14", {"tolerance": 0.01}, "correct"),
+        ("1000000", "Answer: 1,000,900", {"relative": 0.001}, "correct"),
+        ("1000000", "Answer: 1,002,000", {"relative": 0.001}, "wrong"),
+        ("72", "So it is 72.", {}, "no_answer"),  # never guessed from prose
+        ("5", "The answer is 5 to 7", {}, "unparsable"),
+        ("5", "The answer is 5 or 6", {}, "unparsable"),
+        ("5", "The answer is 5 million.", {}, "unparsable"),
+        ("5", "The answer is 5/", {}, "unparsable"),
+        ("5", "The answer is 5 + 1", {}, "unparsable"),
+        ("5", r"\boxed{5, 6}", {}, "unparsable"),
+        ("5", r"\boxed{5x}", {}, "unparsable"),
+        ("1234", "Answer: 12,34", {}, "unparsable"),
+        ("5", "Answer: nan", {"tolerance": 1e9}, "unparsable"),
+        ("5", "Answer: inf", {"tolerance": 1e9}, "unparsable"),
+        ("5", "Answer: 1e999999999", {}, "unparsable"),
+        ("5", r"\boxed{9^{9^{9^9}}}", {}, "unparsable"),
+        ("5", r"\boxed{" + "9" * 10**6 + "}", {}, "unparsable"),
+        ("five", "Answer: 5", {}, "unparsable"),
+    ],
+)
+def test_numbers(gold: str, text: str, conventions: dict[str, Any], expected: str) -> None:
+    assert outcome("number", gold, text, conventions=Conventions(**conventions)) == expected
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "how", "expected"),
+    [
+        ("Paris", r"\boxed{\text{Paris}}", "none", "correct"),
+        ("Paris", "Answer:  Paris.", "space", "correct"),
+        ("New  York", "The answer is New\u00a0York", "space", "correct"),
+        ("caf\u00e9", "Answer: cafe\u0301", "space", "correct"),
+        ("Paris", "Answer: paris", "space", "wrong"),
+        ("Paris", "Answer: paris", "casefold", "correct"),
+        ("Eiffel Tower", 'Answer: "The Eiffel tower!"', "casefold", "wrong"),
+        ("Eiffel Tower", 'Answer: "The Eiffel tower!"', "words", "correct"),
+        ("-5", "Answer: 5", "words", "wrong"),
+        ("the", "Answer: a", "words", "wrong"),
+        ("102", "Answer: 10²", "words", "wrong"),
+        ("Paris", "It is Paris.", "words", "no_answer"),
+    ],
+)
+def test_exact_texts(gold: str, text: str, how: Any, expected: str) -> None:
+    assert outcome("exact", gold, text, conventions=Conventions(text=how)) == expected
+
+
+def test_the_group_of_the_last_match_counts() -> None:
+    pattern = r"(?:RESULT|result)=(\w+)|=> (\w+)"
+    assert outcome("regex", "b", "RESULT=a result=b", pattern=pattern) == "correct"
+    assert outcome("regex", "c", "RESULT=a\n=> c", pattern=pattern) == "correct"
+    assert outcome("regex", "c", "<think>=> c</think>", pattern=pattern) == "no_answer"
+
+
+def test_a_pattern_that_explodes_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verifiers.answers.kinds.REGEX_S", 0.1)
+    began = time.process_time()
+    found = find(
+        "a" * 60 + "b", answer="regex", truncated=False, asked=Asked(pattern="^((a|aa)+)$")
+    )
+    assert (found.answer, found.reason) == (None, "timeout")
+    assert time.process_time() - began < 2
+
+
+HOSTILE = ["Answer: " * 20_000, "(" * 10**5, "\\boxed{" * 10**4, "*" * 10**5, "A, " * 10**5]
+HOSTILE += ["the answer is\n" * 10**4, "#### 1" * 10**4, "$" * 10**5, "wait (B) " * 10**4]
+
+
+@pytest.mark.parametrize("kind", ["choice", "number", "exact"])
+def test_hostile_texts_take_linear_time(kind: str) -> None:
+    began = time.process_time()
+    for text in HOSTILE:
+        outcome(kind, "B", text, FOUR)
+        outcome(kind, "B", rf"\boxed{{{text}}}", FOUR)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "pattern", "conventions", "message"),
+    [
+        ("maths", None, {}, "must be math, choice"),
+        ("math:x", None, {}, "must be math, choice"),
+        ("python:own.txt:grade", None, {}, "write python:FILE.py:function"),
+        ("regex", None, {}, "set dataset.pattern"),
+        ("regex", "x", {}, "has no group"),
+        ("regex", "(", {}, "no regular expression"),
+        ("exact", "(x)", {}, "drop dataset.pattern"),
+        ("choice", None, {"units": "required"}, "conventions.units=required: answer=choice has no"),
+        ("math", None, {"tolerance": 0.1}, "only lists, units, decimals, percent"),
+        ("number", None, {"text": "words"}, "only percent, tolerance, relative; leave it out"),
+    ],
+)
+def test_what_a_kind_has_not_is_refused(
+    answer: str, pattern: str | None, conventions: dict[str, Any], message: str
+) -> None:
+    [line] = problems(answer, pattern, Conventions(**conventions))
+    assert message in line
+    with pytest.raises(UserError, match="dataset"):
+        reloaded_settings(answer, pattern, conventions)
+
+
+def reloaded_settings(answer: str, pattern: str | None, conventions: dict[str, Any]) -> None:
+    from helpers import settings
+
+    said = [f"dataset.conventions.{name}={value}" for name, value in conventions.items()]
+    said += [f"dataset.pattern='{pattern}'"] * (pattern is not None)
+    settings(f"dataset.answer='{answer}'", *said)
+
+
+OWN = '''
+"""A grader of somebody's own."""
+import os, time
+
+def same(gold, response, question):
+    if "raise" in response:
+        return 1 / 0
+    if "leave" in response:
+        os._exit(1)
+    if "spin" in response:
+        while True:
+            pass
+    if "eat" in response:
+        return len([bytearray(2**24) for _ in range(2**20)])
+    if "timeout" in response:
+        return "timeout"
+    if "seven" in response:
+        return 7
+    return response.strip() == gold and question["question_id"] == "q1"
+
+def one(gold):
+    return True
+'''
+TEXTS = {"q1": ["<think>no</think>2", "3", "raise", "leave", "spin", "eat", "timeout", "seven"]}
+
+
+def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN, encoding="utf-8")
+    own = f"dataset.answer=python:{file}:same"
+    run = ungraded_run(
+        tmp_path / "run", own, "grading.timeout_s=0.3", "grading.workers=2", texts=TEXTS
+    )
+    stage.grade(run)
+    rows = grades(run)
+    assert [rows["q1", i]["outcome"] for i in range(8)] == [
+        *(
+            "correct",
+            "wrong",
+            "unparsable",
+            "timeout",
+            "timeout",
+            "timeout",
+            "timeout",
+            "unparsable",
+        )
+    ]
+    assert rows["q1", 2]["reason"].startswith("own.py:7: ZeroDivisionError")
+    assert "returned 7" in rows["q1", 7]["reason"]
+    assert {row["grader"] for row in rows.values()} == {"python:own.py:same"}
+    # Another file is another grader, and what changed is shown.
+    file.write_text(OWN.replace("return 7", "return True"), encoding="utf-8")
+    stage.grade(run)
+    [change] = lines(run.grades / "_changes.jsonl")
+    assert (change["trial"], change["from"], change["to"]) == (7, "unparsable", "correct")
+
+
+def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN, encoding="utf-8")
+    cases = {f"{tmp_path}/none.py:same": "No such file", f"{file}:lost": "no function 'lost'"}
+    for name, message in (cases | {f"{file}:one": "must take"}).items():
+        run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{name}", texts=TEXTS)
+        with pytest.raises(UserError, match=message):
+            known.KnownGrades(run.cfg, None)
+    file.write_text("def same(gold, response):\n  return (\n", encoding="utf-8")
+    run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{file}:same", texts=TEXTS)
+    with pytest.raises(UserError, match=r"own\.py:2: no Python"):
+        known.identity(run.cfg)
+
+
+def test_every_grade_says_which_grader_and_another_one_shows_flips(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"q1": [r"\boxed{2 \text{ apples}}", "#### 2", r"\boxed{3}"]}
+    run = ungraded_run(tmp_path / "run", texts=texts)
+    stage.grade(run)
+    assert {row["grader"] for row in grades(run).values()} == {"math"}
+    assert "answer" not in json.loads((run.grades / "_grader.json").read_text())
+    capsys.readouterr()
+    stage.grade(reloaded(run, "dataset.answer=number"))
+    out, err = capsys.readouterr()
+    assert "no_answer → correct" in out and "(answer" in err
+    rows = grades(run)
+    assert {row["grader"] for row in rows.values()} == {"number"}
+    assert rows["q1", 1]["reason"] == "the same number, after a label"
+    two = ungraded_run(tmp_path / "two", "dataset.answer=number", texts=texts)
+    calls: list[Any] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(verifiers, "grade", lambda *a, **k: calls.append(a))
+        stage.grade(two)  # the other run's grades are known
+    assert not calls and grades(two)["q1", 0]["grader"] == "number"
+
+
+def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
+    rows = [
+        {"completion": "Answer: (B)", "gold": "7", "choices": ["5", "7"]},
+        {"completion": r"\boxed{5}", "gold": "B", "choices": ["5", "7"]},
+        {"completion": "Answer: B", "gold": "B"},
+    ]
+    source, target = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    command = ["grade", "--file", str(source), "--out", str(target), "dataset.answer=choice"]
+    assert main(command) == 0
+    graded = lines(target)
+    assert [row["outcome"] for row in graded] == ["correct", "wrong", "correct"]
+    assert [row["answer"] for row in graded] == ["B", "A", "B"]
+    assert {row["grader"] for row in graded} == {"choice"}
+    write_lines(source, [rows[0] | {"choices": "5, 7"}])
+    assert main(command) == 2

@@ -1,0 +1,276 @@
+r"""The registry of graders: for every kind of answer how it is found, compared, and agreed upon.
+
+`math` is the grader of this package (`boxed`, `grading`). The others find their answer in the final
+part, too, and never in an attempt that was cut off:
+
+choice   the letter of an option (`choice`)
+exact    a text: the last box, else what follows the last "answer:"; equal as a normalised text
+number   one number: the last box, else after "####" or "answer:"; equal within a tolerance
+regex    the group of the last match of a pattern; equal as a normalised text
+python   a function of the user's own, which is given all of the final part (`own`)
+
+>>> found = find("She makes 9 * 2 = $18.\n#### 18", answer="number", truncated=False)
+>>> found
+Extraction(answer='18', reason='boxed', how='after a label')
+>>> KINDS["number"].compare("$18.00", found.answer, Conventions())
+('correct', 'the same number')
+"""
+
+import re
+import unicodedata
+from collections import deque
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple
+
+import regex
+
+from verifiers.answers import choice, own
+from verifiers.answers.boxed import Extraction, Policy, extract, final_part, unboxed
+from verifiers.answers.claims import last_claim
+from verifiers.answers.conventions import STRICT, Conventions, Judged
+from verifiers.answers.exact import read_number
+from verifiers.answers.latex import MAX_CHARS, clean
+
+REGEX_S = 1.0  # processor seconds for the matches of a pattern in one text
+
+
+class Asked(NamedTuple):
+    """What a question or a data set says beside the text: its options, the policy, the pattern."""
+
+    boxes: Policy = "last"
+    pattern: str = ""
+    choices: tuple[str, ...] = ()  # as this attempt saw them
+
+
+_NOTHING = Asked()
+
+
+class Kind(NamedTuple):
+    """A grader. Where there is no `compare` an answer is compared in worker processes.
+
+    `find` takes the final part of an attempt that ended; `compare` takes gold, answer and
+    conventions; `conventions` are the names of those that it knows; `gold` says why a gold answer
+    cannot be graded against, None where it can or nobody can tell beforehand.
+    """
+
+    find: Callable[[str, Asked], Extraction]
+    compare: Callable[[str, str, Conventions], Judged] | None
+    conventions: tuple[str, ...]
+    gold: Callable[[str], str | None] = lambda gold: None if gold.strip() else "it is empty"
+
+
+def find(
+    text: str,
+    *,
+    answer: str = "math",
+    truncated: bool,
+    reasoning_end: str | None = "</think>",
+    asked: Asked = _NOTHING,
+) -> Extraction:
+    """Find the answer of one attempt; the time is linear in the text, or bounded (`regex`).
+
+    `answer` is what `dataset.answer` may be; for the other arguments see `boxed.extract`. The
+    answer is None with the reason "truncated", "unclosed" or "no_box" (there is none, whatever the
+    kind), or "timeout" (`regex` ran too long); `how` says where it was found, or what is lacking.
+    """
+    if truncated:
+        return Extraction(None, "truncated")
+    start = final_part(text, reasoning_end)
+    if start is None:
+        return Extraction(None, "no_box")
+    return KINDS[of(answer)].find(text[start:], asked)
+
+
+def of(answer: str) -> str:
+    """The name of a kind: `python:FILE.py:function` is "python"."""
+    return answer.partition(":")[0]
+
+
+def problems(answer: str, pattern: str | None, conventions: Conventions) -> Iterator[str]:
+    """What keeps a grader from being used, a line each, with the remedy.
+
+    >>> list(problems("number", None, Conventions(lists="ordered")))
+    ['conventions.lists=ordered: answer=number has no such convention, only percent, tolerance, \
+relative; leave it out']
+    """
+    name = of(answer)
+    if name not in KINDS or (answer != name and name != "python"):
+        yield f"answer={answer}: must be {', '.join(KINDS)}, with python as python:FILE.py:function"
+        return
+    if name == "python" and (why := own.misnamed(answer)):
+        yield f"answer={answer}: {why}"
+    if (name == "regex") != (pattern is not None):
+        need = "needs a pattern with a group: set" if name == "regex" else "takes no pattern; drop"
+        yield f"answer={answer}: {need} dataset.pattern"
+    elif pattern is not None and (why := _bad_pattern(pattern)):
+        yield f"pattern={pattern}: {why}"
+    known = KINDS[name].conventions
+    for field, default in vars(STRICT).items():
+        if field not in known and (value := getattr(conventions, field)) != default:
+            only = f"only {', '.join(known)}" if known else "and none at all"
+            yield (
+                f"conventions.{field}={value}: answer={name} has no such convention, {only};"
+                " leave it out"
+            )
+
+
+def normal(text: str, how: str) -> str:
+    """A text as `Conventions.text` reads it.
+
+    Not NFKC, which makes 10² a 102.
+
+    >>> normal(" New\u00a0York. ", "space"), normal("New York", "casefold")
+    ('New York', 'new york')
+    >>> normal("The (red) apple, -5!", "words"), normal("A", "words")
+    ('red apple -5', 'a')
+    """
+    if how == "none":
+        return text.strip()
+    text = " ".join(unicodedata.normalize("NFC", text).split())
+    text = text.removesuffix(".").rstrip() or text
+    if how == "space":
+        return text
+    text = text.casefold()
+    if how == "words":
+        words = [_AROUND.sub("", word) for word in text.split()]
+        return " ".join(w for w in words if w and w not in ("a", "an", "the")) or text
+    return text
+
+
+_AROUND = re.compile(r"^(?:(?!-\d)[\W_])+|[\W_]+$")
+_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf)\s*\{([^{}]*)\}")
+_MARKUP = "*_`\"' \t"
+_CURRENCY = re.compile(r"^([-+]?) ?(?:US)?[$€£¥₹] ?|^(?:USD|EUR|GBP|INR|Rs\.?) ?")
+_SCIENTIFIC = re.compile(r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))[eE]([-+]?[0-9]{1,3})")
+_VALUE = re.compile(r"[-+]?[ ]?(?:[0-9.,/ ]*[0-9])(?: ?(?:\\%|%|percent))?")
+_NAMED = re.compile(r"^(?:\\?[A-Za-z]{1,8} ?)?(?:=|≈|\\approx) ?")
+_TAIL = re.compile(r" ?[A-Za-z²³]+(?:[ -][A-Za-z]+){0,5}")
+# Words after a number that make it another one, or one of several.
+_SCALES = re.compile(
+    r"\b(?:to|or|and|not|mod|plus|minus|times|by|over|less|more|than|base|half|halves|thirds?"
+    r"|quarters?|\w*[a-z]ths?|tens?|dozens?|scores?|hundreds?|thousands?|millions?|billions?"
+    r"|trillions?|[kmb]|mn|bn|factorial|squared|cubed|degrees?|e|i|x|pi)\b",
+    re.IGNORECASE,
+)
+
+
+def _said(text: str) -> Extraction:
+    """The last box, else the line after the last label."""
+    box = extract(text, truncated=False, reasoning_end=None)
+    if box.answer is not None:
+        return Extraction(_plain(box.answer), "boxed", "in the last box")
+    if claim := last_claim(text):
+        return Extraction(_plain(claim.text), "boxed", "after a label")
+    return Extraction(None, box.reason, 'there is neither a box nor an "answer:"')
+
+
+def _plain(text: str) -> str:
+    r"""Without the marks of Markdown and `\text{}` around the whole."""
+    text = text.strip(_MARKUP)
+    if whole := _TEXT.fullmatch(text.strip("$")):
+        return whole[1].strip()
+    return text
+
+
+def _number(text: str) -> tuple[Fraction, bool] | None:
+    """The number that a short text is, with a currency, a unit of words; and if it is a percent."""
+    if len(text) > MAX_CHARS:
+        return None
+    text = clean(_CURRENCY.sub(r"\1", text.strip(_MARKUP))).strip(_MARKUP)
+    text = _CURRENCY.sub(r"\1", _NAMED.sub("", text)).strip()
+    text = _SCIENTIFIC.sub(r"\1\\times 10^{\2}", text)
+    number = read_number(text)
+    if number is None and (value := _VALUE.match(text)):
+        tail = text[value.end() :].replace("\\text{", " ").rstrip("}. ").strip()
+        if _TAIL.fullmatch(tail) and not _SCALES.search(tail):
+            text = value[0]
+            number = read_number(text)
+    return None if number is None else (number.value, text.endswith(("%", "percent", "pct")))
+
+
+def _compare_numbers(gold: str, answer: str, conventions: Conventions) -> Judged:
+    expected, found = _gold_number(gold), _number(answer)
+    if expected is None or found is None:
+        side = "answer" if expected else "gold answer"
+        return "unparsable", f"the {side} is not one number"
+    near = max(
+        Fraction(str(conventions.tolerance)),
+        Fraction(str(conventions.relative)) * abs(expected[0]),
+    )
+    either = conventions.percent == "either" and expected[1] != found[1]
+    values = [found[0], *([found[0] * 100 if found[1] else found[0] / 100] if either else [])]
+    if found[0] == expected[0]:
+        return "correct", "the same number"
+    if any(abs(value - expected[0]) <= near for value in values):
+        return "correct", "the same number within the conventions"
+    return "wrong", "another number"
+
+
+@cache
+def _gold_number(gold: str) -> tuple[Fraction, bool] | None:
+    """A gold answer may come with its solution: "... #### 72"."""
+    return _number(unboxed(gold)) or _number(_said(gold).answer or "")
+
+
+def _compare_texts(gold: str, answer: str, conventions: Conventions) -> Judged:
+    if len(answer) > 100 * MAX_CHARS:
+        return "unparsable", "the answer is too long"
+    same = normal(_plain(unboxed(gold)), conventions.text) == normal(answer, conventions.text)
+    return ("correct", "the same text") if same else ("wrong", "another text")
+
+
+@cache
+def _pattern(pattern: str) -> Any:
+    return regex.compile(pattern)
+
+
+def _bad_pattern(pattern: str) -> str:
+    try:
+        groups = _pattern(pattern).groups
+    except regex.error as error:
+        return f"no regular expression: {error}"
+    return "" if groups else "has no group; put the part that is the answer in ( )"
+
+
+def _match(text: str, asked: Asked) -> Extraction:
+    """The first group that took part in the last match."""
+    try:
+        last = deque(_pattern(asked.pattern).finditer(text, timeout=REGEX_S), maxlen=1)
+    except TimeoutError:
+        return Extraction(None, "timeout", f"the pattern took more than {REGEX_S:g} s")
+    groups = [group for match in last for group in match.groups() if group is not None]
+    if not groups:
+        return Extraction(None, "no_box", "the pattern does not match")
+    return Extraction(groups[0].strip(), "boxed", "the last match")
+
+
+def _gold_of_number(gold: str) -> str | None:
+    return None if _gold_number(gold) else "it is not one number"
+
+
+def _letter(gold: str) -> str | None:
+    return None if choice.LETTER.fullmatch(gold) else "it is no letter of an option"
+
+
+# A kind that asks somebody else has no `compare`, and a layer of its own in `grading`.
+KINDS = {
+    "math": Kind(
+        lambda text, asked: extract(text, truncated=False, reasoning_end=None, boxes=asked.boxes),
+        None,
+        ("lists", "units", "decimals", "percent"),
+    ),
+    "choice": Kind(
+        lambda text, asked: choice.find(text, asked.choices), choice.compare, (), _letter
+    ),
+    "exact": Kind(lambda text, _: _said(text), _compare_texts, ("text",)),
+    "number": Kind(
+        lambda text, _: _said(text),
+        _compare_numbers,
+        ("percent", "tolerance", "relative"),
+        _gold_of_number,
+    ),
+    "regex": Kind(_match, _compare_texts, ("text",)),
+    "python": Kind(lambda text, _: Extraction(text, "boxed"), None, ()),
+}

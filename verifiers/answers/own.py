@@ -1,0 +1,105 @@
+"""A user's own grader: a function of a Python file, called in worker processes that are killed.
+
+    def grade(gold, response):             # or (gold, response, question)
+        return response.strip() == gold    # or one of the five outcomes
+
+The response is the final part of an attempt that ended; the question a dict of its id, its problem
+and its options. What it raises or returns wrongly is unparsable, with file and line.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_OUTCOMES = ("correct", "wrong", "no_answer", "unparsable", "timeout")
+
+
+def misnamed(answer: str) -> str:
+    """What is wrong with the form of `python:FILE.py:function`; empty where nothing is.
+
+    >>> misnamed("python:my.py:grade"), misnamed("python:my.py")
+    ('', 'write python:FILE.py:function')
+    """
+    file, _, function = answer.removeprefix("python:").rpartition(":")
+    return (
+        "" if file.endswith(".py") and function.isidentifier() else "write python:FILE.py:function"
+    )
+
+
+def resolved(answer: str) -> tuple[str, str]:
+    """`python:FILE.py:function` with the whole path, and the SHA-256 of the file, 16 hex digits.
+
+    Nothing of the file is run. Raises ValueError: no such file, no Python, or no such function of
+    two or three arguments.
+    """
+    file, _, function = answer.removeprefix("python:").rpartition(":")
+    path = Path(file).expanduser().resolve()
+    try:
+        source = path.read_bytes()
+        body = ast.parse(source, str(path)).body
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}; name the file") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise ValueError(f"{path}{line}: no Python: {error}") from error
+    functions = {part.name: part.args for part in body if isinstance(part, ast.FunctionDef)}
+    if function not in functions:
+        there = ", ".join(functions) or "none"
+        raise ValueError(f"{path}: defines no function {function!r}; it has {there}")
+    if _count(functions[function]) not in (2, 3):
+        raise ValueError(f"{path}: {function} must take (gold, response) or with question third")
+    return f"python:{path}:{function}", hashlib.sha256(source).hexdigest()[:16]
+
+
+def packed(text: str, question: dict[str, Any]) -> str:
+    """A final part and its question as one text, which is what a pair is made of."""
+    return json.dumps([text, question], sort_keys=True)
+
+
+def call(answer: str, gold: str, text: str) -> tuple[str, str]:
+    """What the function says of one `packed` attempt: an outcome and the reason; in a worker."""
+    file, _, name = answer.removeprefix("python:").rpartition(":")
+    short, (response, question) = Path(file).name, json.loads(text)
+    try:
+        function, count = load(answer)
+        said = function(*(gold, response, question)[:count])
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+        line = f":{frames[-1].lineno}" if frames else ""
+        return "unparsable", f"{short}{line}: {type(error).__name__}: {error}"[:300]
+    if isinstance(said, bool):
+        return ("correct" if said else "wrong"), f"{name} of {short} says so"
+    if isinstance(said, str) and said in _OUTCOMES:
+        return said, f"{name} of {short} says so"
+    return "unparsable", f"{short}: {name} returned {said!r:.60}, not True, False or an outcome"
+
+
+@cache
+def load(answer: str) -> tuple[Callable[..., Any], int]:
+    """The function and how many arguments it takes; its file is run once a process."""
+    file, _, name = answer.removeprefix("python:").rpartition(":")
+    sys.path.append(str(Path(file).parent))  # for its own modules, behind everybody else's
+    spec = importlib.util.spec_from_file_location("_own_grader", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, name)
+    [tree] = [
+        part.args
+        for part in ast.parse(Path(file).read_bytes()).body
+        if isinstance(part, ast.FunctionDef) and part.name == name
+    ]
+    return function, _count(tree)
+
+
+def _count(arguments: ast.arguments) -> int:
+    return len(arguments.posonlyargs) + len(arguments.args)
