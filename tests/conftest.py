@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -49,7 +48,6 @@ ENGINE = (
 )
 TOGETHER = {f"tests/test_{name}.py": "engine" for name in ENGINE}
 
-BEGAN = time.monotonic()
 BUDGET = 520  # CPU-seconds of the tests: with ruff and mypy, six minutes on two cores with slack
 
 
@@ -63,18 +61,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return TOGETHER.get(file, file)
 
     return Groups(config, log)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--minutes", type=float, help="leave out tests that have not begun after so many minutes"
-    )
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    minutes = item.config.getoption("--minutes")
-    if minutes is not None and time.monotonic() - BEGAN > 60 * minutes:
-        pytest.skip(f"left out: {minutes:g} minutes are over")
 
 
 def pytest_configure(config: pytest.Config) -> None:

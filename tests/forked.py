@@ -28,6 +28,26 @@ BATCH = "engine.batch_size=32"  # of the engine that is loaded
 # Few at a time: sampling takes long enough to be hit.
 IN_FLIGHT = 12
 SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none", "rubric=exact-match"]
+# Holds a writer that has stored more than so many attempts for as long as a file is there: whatever
+# is done to its process then finds it at work, however busy the machine is.
+HELD = """
+import os, time
+from pathlib import Path
+from pipeline.generate.writer import AttemptWriter
+def hold(flush=AttemptWriter.flush):
+    def flushing(self):
+        flush(self)
+        while self.written > {attempts} and Path({file!r}).exists():
+            Path({file!r} + f".{{os.getpid()}}").touch()
+            time.sleep(0.02)
+    AttemptWriter.flush = flushing
+hold()
+"""
+MAIN = """
+import sys
+from pipeline.cli import main
+sys.exit(main.main(sys.argv[1:]))
+"""
 Key = tuple[str, int]
 Attempts = dict[Key, dict[str, Any]]
 
@@ -82,7 +102,8 @@ class Command:
         arguments: settings, or flags.
         verb: what to do.
         environment: on top of this process's.
-        before: for a forked child, Python that runs first.
+        before: Python that runs first.
+        hold: stop there once more attempts than these are stored, until `release`.
         logs: where what it prints goes; none: beside the run folder.
     """
 
@@ -94,11 +115,16 @@ class Command:
         verb: str = "run",
         environment: dict[str, str] | None = None,
         before: str = "",
+        hold: float | None = None,
         logs: Path | None = None,
     ) -> None:
         self.folder, self.forker = folder, forker
         self.log = (logs or folder.parent) / f"{folder.name}-{time.time_ns()}.log"
         self.code: int | None = None
+        self.holder = Path(f"{self.log}.held")
+        if hold is not None:
+            self.holder.touch()
+            before += HELD.format(attempts=hold, file=str(self.holder))
         line = [verb, f"run_dir={folder}", *arguments]
         if forker is not None:
             self.pid = forker.ask(
@@ -107,7 +133,7 @@ class Command:
             return
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline", *line],
+                [sys.executable, *(["-c", before + MAIN] if before else ["-m", "pipeline"]), *line],
                 cwd=ROOT,
                 stdout=log,
                 stderr=log,
@@ -151,13 +177,16 @@ class Command:
         assert code == 0, self.text()[-3000:]
         return self.text()
 
-    def wait_for_more_than(self, attempts: float) -> Attempts:
-        """What is stored, once it is that much; nothing if the command ended before."""
-        while len(found := stored(self.folder)) <= attempts:
+    def held(self) -> Attempts:
+        """What is stored, once the command is held; nothing if it ended before."""
+        while not list(self.holder.parent.glob(f"{self.holder.name}.*")):
             if not self.alive():
                 return {}
             time.sleep(0.02)
-        return found
+        return stored(self.folder)
+
+    def release(self) -> None:
+        self.holder.unlink()
 
 
 def stored(folder: Path) -> Attempts:

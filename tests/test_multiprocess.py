@@ -46,9 +46,10 @@ os._exit(0)
 """
 
 
-def start(folder: Path, forker: Forker | None, *more: str) -> Command:
+def start(folder: Path, forker: Forker | None, *more: str, hold: float | None = None) -> Command:
     few = ["engine.batch_size=8", f"engine.in_flight={IN_FLIGHT}", f"sampling.trials={TRIALS}"]
-    return Command(folder, forker, *few, *more, environment=APART, before=ASKED)
+    before = ASKED if forker else ""
+    return Command(folder, forker, *few, *more, environment=APART, before=before, hold=hold)
 
 
 def family(command: Command) -> list[psutil.Process]:
@@ -67,10 +68,11 @@ def test_a_killed_core_is_one_line_and_what_is_finished_is_kept(
     forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
     folder, total = tmp_path / "run", len(reference[1])
-    command = start(folder, forker, SAMPLED)
-    before = command.wait_for_more_than(total // 8)
+    command = start(folder, forker, SAMPLED, hold=total // 8)
+    before = command.held()
     processes = family(command)
     named(processes, "EngineCore").kill()
+    command.release()
     assert command.wait() == 1, command.text()
     said = command.text()
     assert "failed while generating: its process was killed by SIGKILL (out of memory?)" in said
@@ -119,13 +121,14 @@ def test_signals_leave_no_process_and_lose_nothing(
 ) -> None:
     """A terminal signals the group of the command, Slurm every process of a step."""
     folder, total = tmp_path / "run", len(reference[1])
-    command = start(folder, None, SAMPLED, f"engine.tensor_parallel_size={size}")
-    before = command.wait_for_more_than(total // 8)
+    command = start(folder, None, SAMPLED, f"engine.tensor_parallel_size={size}", hold=total // 8)
+    before = command.held()
     processes = family(command)
     named(processes, "Worker_TP1" if size == 2 else "Worker")
     for process in processes if everyone else ():
         process.send_signal(signal.Signals[number])
     command.signal(signal.Signals[number])
+    command.release()
     assert command.wait() == code, command.text()
     assert "Traceback" not in command.text() and gone(processes)
     assert before and all(stored(folder).get(key) == row for key, row in before.items())
@@ -138,10 +141,12 @@ def test_signals_leave_no_process_and_lose_nothing(
 def test_a_worker_of_the_core_that_is_killed_ends_the_command_in_good_order(
     reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
-    command = start(tmp_path / "run", None, SAMPLED, "engine.tensor_parallel_size=2")
-    before = command.wait_for_more_than(len(reference[1]) // 8)
+    few = len(reference[1]) // 8
+    command = start(tmp_path / "run", None, SAMPLED, "engine.tensor_parallel_size=2", hold=few)
+    before = command.held()
     processes = family(command)
     named(processes, "Worker_TP1").kill()
+    command.release()
     assert command.wait() == 1, command.text()
     assert "failed while generating" in command.text() and gone(processes)
     assert before and all(stored(tmp_path / "run").get(key) == row for key, row in before.items())

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from forked import HELD
 
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
@@ -23,16 +24,22 @@ from pipeline.replicas import devices
 
 QUESTIONS = 30
 SHORT_EXPIRY = """
-import sys
 from pipeline.store import lease
 from pipeline.store import heartbeat
 heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
 """
-REPLICA = f"{SHORT_EXPIRY}\nfrom pipeline.generate import replica\nsys.exit(replica.main())"
-PARENT = f"""{SHORT_EXPIRY}
+
+
+REPLICA = "import sys\nfrom pipeline.generate import replica\nsys.exit(replica.main())"
+
+
+def program(everywhere: str = "", before: str = "", replica: str = REPLICA) -> str:
+    """The command, with code that comes first in all its processes, or in its replicas only."""
+    return f"""{everywhere}
+import sys
 from pipeline.cli import main as cli
 from pipeline.generate import replica_process
-replica_process.PROGRAM = [sys.executable, "-c", {REPLICA!r}]
+replica_process.PROGRAM = [sys.executable, "-c", {everywhere + before + replica!r}]
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -74,11 +81,27 @@ LLMEngine.step = killing
 
 
 class Command:
-    """`generate` with two replicas, in a process group of its own as under a shell."""
+    """`generate` with two replicas, in a process group of its own as under a shell.
 
-    def __init__(self, folder: Path, *more: str, program: str = "", **environment: str) -> None:
-        start = ["-c", program] if program else ["-m", "pipeline"]
+    `hold`: replicas stop when they have stored something, until `release`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *more: str,
+        hold: bool = False,
+        everywhere: str = "",
+        before: str = "",
+        replica: str = REPLICA,
+        **environment: str,
+    ) -> None:
         self.folder, self.log = folder, folder.with_name(f"{time.time_ns()}.log")
+        self.holder = Path(f"{self.log}.held")
+        if hold:
+            self.holder.touch()
+            before += HELD.format(attempts=0, file=str(self.holder))
+        start = ["-c", program(everywhere, before, replica)]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *start, "generate", str(folder), "engine.replicas=2", *more],
@@ -89,24 +112,13 @@ class Command:
                 env={**os.environ, **environment},
             )
 
-    def replicas(self) -> dict[int, int]:
-        """Process ids of the replicas that have made some attempts durable, by number."""
-        found = {}
-        children = {p.pid for p in psutil.Process(self.process.pid).children()}
-        for path in (self.folder / "sessions").glob("*.json"):
-            session = json.loads(path.read_text())
-            journals = (self.folder / "attempts").glob(f"_{path.stem}-*.journal")
-            if session["pid"] in children and any(one.stat().st_size > 1000 for one in journals):
-                found[session["replica"]] = session["pid"]
-        return found
+    def held(self) -> dict[int, int]:
+        """Process ids of the replicas that are held, by number: once it is both."""
+        self.until(lambda: len(list(self.holder.parent.glob(f"{self.holder.name}.*"))) == 2)
+        return {session["replica"]: session["pid"] for session in sessions(self.folder)}
 
-    def both(self) -> dict[int, int]:
-        """The same, of both at once: the first to load must not make everything alone."""
-        [first] = self.until(lambda: list(self.replicas().values())[:1])
-        os.kill(first, signal.SIGSTOP)
-        self.until(lambda: len(self.replicas()) == 2)
-        os.kill(first, signal.SIGCONT)
-        return self.replicas()
+    def release(self) -> None:
+        self.holder.unlink()
 
     def until(self, true: Callable[[], Any], seconds: float = 300) -> Any:
         """The first value that is true; the command must not end before."""
@@ -171,9 +183,10 @@ def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
     tiny_model: Path, tmp_path: Path, engine: str, trials: int
 ) -> None:
     folder, total = prepared(tmp_path / "run", trials, f"engine={engine}"), QUESTIONS * trials
-    command = Command(folder)
-    killed = command.both()[0]
+    command = Command(folder, hold=True)
+    killed = command.held()[0]
     os.kill(killed, signal.SIGKILL)
+    command.release()
     said = command.ends(0)
     assert "by SIGKILL" in said and said.count("starting it again") == 1
     assert f"generate: {total}/{total}" in said
@@ -192,8 +205,7 @@ def test_what_engines_abort_is_made_by_any_replica_or_owed(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = prepared(tmp_path / "run", 3)
-    replica = REPLICA.replace("from pipeline.generate", f"{ABORTING}\nfrom pipeline.generate")
-    said = Command(folder, program=PARENT.replace(repr(REPLICA), repr(replica))).ends(1)
+    said = Command(folder, everywhere=SHORT_EXPIRY, before=ABORTING).ends(1)
     found = rows(folder)
     assert len(found) == len(set(found)) == (QUESTIONS - 1) * 3
     assert not any(question == "demo-05" for question, _ in found)
@@ -208,9 +220,8 @@ def test_what_engines_abort_is_made_by_any_replica_or_owed(
 def test_a_replica_whose_core_is_killed_is_started_again(tiny_model: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "run", 30)
     killing = KILLING.replace("MARK", repr(str(tmp_path / "killed")))
-    replica = REPLICA.replace("from pipeline.generate", f"{killing}\nfrom pipeline.generate")
-    program = PARENT.replace(repr(REPLICA), repr(replica))
-    said = Command(folder, program=program, VLLM_ENABLE_V1_MULTIPROCESSING="1").ends(0)
+    apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    said = Command(folder, everywhere=SHORT_EXPIRY, before=killing, **apart).ends(0)
     assert " ended with status 1: engine=vllm failed while generating" in said
     assert "its process was killed by SIGKILL" in said and said.count("starting it again") == 1
     assert_whole(folder, 30)
@@ -220,8 +231,8 @@ def test_a_replica_whose_core_is_killed_is_started_again(tiny_model: Path, tmp_p
 def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> None:
     """Processes of an engine die with their replica: tests/test_children.py."""
     folder = prepared(tmp_path / "run", 8, "engine=transformers")
-    command = Command(folder)
-    command.both()
+    command = Command(folder, hold=True)
+    command.held()
     family = psutil.Process(command.process.pid).children(recursive=True)
     command.process.kill()
     _, alive = psutil.wait_procs(family, timeout=30)
@@ -234,9 +245,10 @@ def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> 
 @pytest.mark.soak
 def test_a_replica_that_hangs_is_replaced(tiny_model: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "run", 8, "engine=transformers")
-    command = Command(folder, program=PARENT)
-    [(number, hung)] = command.until(lambda: list(command.replicas().items())[:1])
+    command = Command(folder, hold=True, everywhere=SHORT_EXPIRY)
+    number, hung = command.held().popitem()
     os.kill(hung, signal.SIGSTOP)
+    command.release()
     said = command.ends(0)
     assert f"replica {number} was killed" in said
     assert not psutil.pid_exists(hung)
@@ -250,14 +262,14 @@ def test_a_signal_to_the_parent_or_to_everyone_stops_all_once(
 ) -> None:
     """A terminal signals the parent's group, Slurm every process of a step."""
     folder = prepared(tmp_path / "run", 16, "engine=transformers")
-    command = Command(folder, **({"SLURM_JOB_ID": slurm} if slurm else {}))
-    command.both()
-    time.sleep(1)  # until they have told the parent
+    command = Command(folder, hold=True, **({"SLURM_JOB_ID": slurm} if slurm else {}))
+    command.held()
     everyone = [command.process.pid]
     if slurm:
         everyone = [*psutil.Process(command.process.pid).children(recursive=True), *everyone]
     for process in everyone:
         os.kill(getattr(process, "pid", process), signal.Signals[number])
+    command.release()
     said = command.ends(code)
     found, total = rows(folder), QUESTIONS * 16
     assert 0 < len(found) == len(set(found)) < total
@@ -280,8 +292,7 @@ def test_replicas_that_can_never_start_are_one_error(tiny_model: Path, tmp_path:
 def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "run", 1)
     dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
-    parent = PARENT.replace(repr(REPLICA), repr(dying))
-    said = Command(folder, program=parent).ends(1)
+    said = Command(folder, replica=dying).ends(1)
     assert said.count("starting it again") == 2 * 2 and said.count("last words") == 2 * 3
     assert "by SIGABRT" in said and "30 of 30" in said
 

@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from forked import MAIN
 from helpers import make_run
 
 from pipeline.base.errors import TryAgain, UserError
@@ -170,14 +171,26 @@ def test_replicas_that_can_never_start_are_one_error(run: Run, capsys: Any) -> N
     assert bad.value.exit_code == 2
 
 
-def command(folder: Path, *more: str) -> "subprocess.Popen[bytes]":
-    program = [sys.executable, "-m", "pipeline", "verify", str(folder), *more]
+# Stands still for good once the first verdicts are on the disk.
+HELD = """
+import signal
+from pipeline.store import shards
+def write_part(path, table, write=shards.write_part):
+    write(path, table)
+    while path.parent.name == "verdicts":
+        signal.pause()
+shards.write_part = write_part
+"""
+
+
+def command(folder: Path, *more: str, before: str = "") -> "subprocess.Popen[bytes]":
+    program = [sys.executable, "-c", before + MAIN, "verify", str(folder), *more]
     return subprocess.Popen(program, cwd=ROOT, start_new_session=True)
 
 
 @pytest.mark.soak
 def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: Run) -> None:
-    parent = command(run.path, TWO)
+    parent = command(run.path, TWO, before=HELD)
     while not list((run.path / "verdicts").glob("*.parquet")):
         assert parent.poll() is None
         time.sleep(0.02)

@@ -115,27 +115,18 @@ def sessions(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted((folder / "sessions").glob("*.json"))]
 
 
-def both_sampling(folder: Path, commands: list[Command]) -> None:
-    """Wait until every worker has finished something; the first one is held up for the others."""
-    wanted, held = {command.pid for command in commands}, set[int]()
-    try:
-        while held < wanted:
-            for session in sessions(folder):
-                if list((folder / "attempts").glob(f"_{session['worker']}-*.journal")):
-                    os.kill(session["pid"], signal.SIGSTOP)
-                    held.add(session["pid"])
-            assert all(one.alive() for one in commands), [c.text()[-2000:] for c in commands]
-            time.sleep(0.02)
-    finally:
-        for pid in held:
-            os.kill(pid, signal.SIGCONT)
+def both_sampling(commands: list[Command]) -> None:
+    """Wait until every worker is held with something finished."""
+    assert all([command.held() for command in commands]), [c.text()[-2000:] for c in commands]
 
 
 def test_two_submissions_at_once(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:
-    two = [start(folder, forker) for _ in range(2)]
-    both_sampling(folder, two)
+    two = [start(folder, forker, hold=0) for _ in range(2)]
+    both_sampling(two)
+    for command in two:
+        command.release()
     for command in two:
         command.finish()
     assert_whole(folder, reference[1])
@@ -165,10 +156,11 @@ def test_a_whole_run_in_two_processes_ends_with_one_score(
 def test_kill_9_of_one_worker_leaves_its_attempts_to_the_other(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:
-    one, other = (start(folder, forker) for _ in range(2))
-    both_sampling(folder, [one, other])
+    one, other = (start(folder, forker, hold=0) for _ in range(2))
+    both_sampling([one, other])
     before = stored(folder)
     one.kill()
+    other.release()
     other.finish()
     assert all(stored(folder)[key] == row for key, row in before.items())
     assert_whole(folder, reference[1])
@@ -182,11 +174,13 @@ def test_a_worker_that_is_suspended_is_followed_and_may_come_back(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:
     """Its heartbeat stops while its process lives."""
-    one, other = (start(folder, forker, before=QUICK) for _ in range(2))
-    both_sampling(folder, [one, other])
+    one, other = (start(folder, forker, before=QUICK, hold=0) for _ in range(2))
+    both_sampling([one, other])
     one.signal(signal.SIGSTOP)
+    other.release()
     other.finish()
     assert len(stored(folder)) == len(reference[1])
+    one.release()
     one.signal(signal.SIGCONT)
     one.finish()
     assert_whole(folder, reference[1], twice=True)
@@ -197,10 +191,11 @@ def test_a_worker_that_is_suspended_is_followed_and_may_come_back(
 def test_nodes_whose_clocks_differ(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path, seconds: int
 ) -> None:
-    one = start(folder, forker, before=ELSEWHERE.format(seconds=seconds, host="n1"))
-    other = start(folder, forker, before=ELSEWHERE.format(seconds=0, host="n2"))
-    both_sampling(folder, [one, other])
+    one = start(folder, forker, before=ELSEWHERE.format(seconds=seconds, host="n1"), hold=0)
+    other = start(folder, forker, before=ELSEWHERE.format(seconds=0, host="n2"), hold=0)
+    both_sampling([one, other])
     one.kill()
+    other.release()
     other.finish()
     assert {session["hardware"]["host"] for session in sessions(folder)} == {"n1", "n2"}
     assert_whole(folder, reference[1])
@@ -211,10 +206,12 @@ def test_nodes_whose_clocks_differ_do_not_think_each_other_dead(
 ) -> None:
     hosts = {"n1": 3600, "n2": -3600}
     two = [
-        start(folder, forker, before=ELSEWHERE.format(seconds=seconds, host=host))
+        start(folder, forker, before=ELSEWHERE.format(seconds=seconds, host=host), hold=0)
         for host, seconds in hosts.items()
     ]
-    both_sampling(folder, two)
+    both_sampling(two)
+    for command in two:
+        command.release()
     for command in two:
         command.finish()
     assert_whole(folder, reference[1])
@@ -225,8 +222,9 @@ def test_an_engine_that_hangs_costs_its_worker_and_nothing_else(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:
     one = start(folder, forker, before=HANGING)
-    other = start(folder, forker, before=QUICK)
+    other = start(folder, forker, before=QUICK, hold=0)
     assert one.wait() == 86
+    other.release()
     other.finish()
     assert_whole(folder, reference[1], twice=True)
     [failed] = [session for session in sessions(folder) if session["state"] == "failed"]
@@ -272,8 +270,10 @@ def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(
 def test_what_one_engine_does_not_finish_another_does(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:
-    two = [start(folder, forker, before=before) for before in (UNFINISHED, "")]
-    both_sampling(folder, two)
+    two = [start(folder, forker, before=before, hold=0) for before in (UNFINISHED, "")]
+    both_sampling(two)
+    for command in two:
+        command.release()
     two[1].finish()
     assert two[0].wait() in (0, 1)  # 1 if it had given up before the other was there
     assert_whole(folder, reference[1])
@@ -342,10 +342,11 @@ def test_a_scheduler_s_warning_saves_and_asks_to_be_started_again(
     number: int,
     environment: dict[str, str],
 ) -> None:
-    command = start(folder, forker, environment=environment)
-    just_before = command.wait_for_more_than(20)
+    command = start(folder, forker, environment=environment, hold=20)
+    just_before = command.held()
     assert just_before
     command.signal(number)
+    command.release()
     assert command.wait() == 85, command.text()[-2000:]
     assert stored(folder).items() >= just_before.items()
     [session] = sessions(folder)
@@ -360,8 +361,8 @@ def test_a_scheduler_s_warning_saves_and_asks_to_be_started_again(
 def test_a_folder_that_moved_while_idle(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path, how: str
 ) -> None:
-    command = start(folder, forker)
-    assert command.wait_for_more_than(20)
+    command = start(folder, forker, hold=20)
+    assert command.held()
     command.kill()  # its claims stay behind
     before, there = stored(folder), folder.parent / "elsewhere" / "run"
     (shutil.move if how == "moved" else shutil.copytree)(folder, there)
@@ -390,10 +391,11 @@ def test_a_full_disk_stops_a_worker_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
     folder = shutil.copytree(prepared, small_disk / "run")
-    command = start(folder, forker, logs=tmp_path)
-    assert command.wait_for_more_than(20)
+    command = start(folder, forker, logs=tmp_path, hold=20)
+    assert command.held()
     size = shutil.disk_usage(small_disk).used // 1024 + 8
     subprocess.run(["mount", "-o", f"remount,size={size}k", small_disk], check=True)
+    command.release()
     assert command.wait() == 2
     said, before = command.text(), stored(folder)
     assert "No space left on device" in said and "same command continues" in said
