@@ -195,7 +195,7 @@ def test_memory_of_a_worker_is_limited() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_that_cannot_start_are_an_error_not_a_hang(workers: int, tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
-    pairs = [(f"x>{n}", f"{n}<x") for n in range(11, 21)]
+    pairs = [(rf"\int_0^{n} x dx", str(n)) for n in range(11, 21)]  # for a worker
     script.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         f"import verifiers.answers.grading as g; g.START_S = 5\n"

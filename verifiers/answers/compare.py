@@ -13,8 +13,10 @@ from verifiers.answers.boxed import unboxed
 from verifiers.answers.conventions import STRICT, Conventions
 from verifiers.answers.exact import read_number
 from verifiers.answers.expression import read_expression
-from verifiers.answers.latex import KNOWN_UNITS, MAX_CHARS, clean, split_list, split_unit
+from verifiers.answers.latex import KNOWN_UNITS, MAX_CHARS, clean, signs, split_list, split_unit
+from verifiers.answers.named import without_names
 from verifiers.answers.numeric import compare_expressions, rounds_to
+from verifiers.answers.relations import compare_relations
 
 MAX_ITEMS = 30
 LONG = 10  # significant digits of a decimal that say which exact value it stands for
@@ -32,7 +34,6 @@ class Decision(NamedTuple):
 _BETWEEN_DIGITS = re.compile(r"\\[,!;: ]|\{,\}|[\s,$]|\.$")
 _LONG_INTEGER = re.compile(r"(-?)0*([0-9]*)")
 _GROUPS = re.compile(r"(?<![0-9,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
-_PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 _NAME = (
     r"(?:[A-Za-z](?:_\{?[A-Za-z0-9]{1,8}\}?)?'?(?:\([a-z0-9](?:,[a-z0-9])*\))?"
     r"|\\[a-zA-Z]{2,8}(?:_\{?[A-Za-z0-9]\}?)?|\([a-z](?:,[a-z])+\))"
@@ -54,8 +55,8 @@ def compare(gold: str, answer: str, conventions: Conventions = STRICT) -> bool |
 
     >>> compare("25", "025"), compare(r"\frac{1}{2}", "$x = 0.5$"), compare("2", r"2\%")
     (True, True, False)
-    >>> compare(r"2\sqrt{3}", r"\sqrt{12}"), compare("x>1", "1<x")
-    (True, None)
+    >>> compare(r"2\sqrt{3}", r"\sqrt{12}"), compare("x>1", "1<x"), compare("x^2=4", "x=2")
+    (True, True, None)
     """
     decision = decide(gold, answer, conventions)
     return None if decision is None else decision.equal
@@ -70,6 +71,9 @@ def decide(gold: str, answer: str, conventions: Conventions = STRICT) -> Decisio
         return Decision(True, "text")
     if len(gold) > MAX_CHARS or len(answer) > MAX_CHARS:
         return _decide_long_integers(gold, answer)
+    related = compare_relations(gold, answer)
+    if related is not None:
+        return Decision(related, "relation")
     reduced = reduce_pair(gold, answer, conventions)
     if reduced is None:
         return Decision(False, "unit")
@@ -95,6 +99,7 @@ def reduce_pair(
     gold, answer = clean(unboxed(gold)), clean(answer)
     if not _APPROXIMATELY.search(gold):  # an exact value with its decimals behind it
         answer = _APPROXIMATELY.split(answer, maxsplit=1)[0].strip() or answer
+    gold, answer = without_names(gold, answer)
     gold_name, gold_value = _split_assignment(gold)
     answer_name, answer_value = _split_assignment(answer)
     if not (gold_name and answer_name and gold_name != answer_name):
@@ -148,7 +153,7 @@ def _several_against_one(gold: str, answer: str, same: Same) -> bool:
         return False  # 10,000\pi
     if read_expression(answer if gold_list else gold) is None:
         return False
-    return compare_sets(gold_items, answer_items, same) is False
+    return compare_sets(gold_items, answer_items, same, repeated=True) is False
 
 
 def _chain_agrees(gold: str, answer: str, conventions: Conventions) -> bool:
@@ -245,42 +250,49 @@ def compare_lists(
     if brackets <= {"", "{}"} and (brackets != {""} or conventions.lists == "unordered"):
         if min(len(gold_items), len(answer_items)) < 2:
             return None
-        return compare_sets(gold_items, answer_items, same)
+        # A double root counts twice; a solution in several unknowns is one however often written.
+        roots = brackets != {"{}"} and not all(item[0] == "(" for item in gold_items)
+        return compare_sets(gold_items, answer_items, same, repeated=roots)
     if "{}" in brackets:
+        return False
+    if len(gold_items) != len(answer_items):
         return False
     if len(brackets) > 1 and brackets != {"", "()"}:
         return None
-    if len(gold_items) != len(answer_items):
-        return False
     equal = [same(g, a) for g, a in zip(gold_items, answer_items, strict=True)]
     return False if False in equal else None if None in equal else True
 
 
 def _expand_list(text: str) -> tuple[str, list[str]] | None:
     brackets, items = split_list(text) or ("", [text])
+    if brackets == "()" and len(tuples := signs(text)) > 1:
+        brackets, items = "", tuples
     named = [_split_assignment(item) for item in items]
     if len({name for name, _ in named}) == 1:  # x=2, x=3
+        brackets = "{}" if named[0][0] and len(items) > 1 else brackets
         items = [value for _, value in named]
     if brackets in ("", "{}"):
-        items = [sign for item in items for sign in _signs(item)]
+        items = [sign for item in items for sign in signs(item)]
     return (brackets, items) if len(items) > 1 or brackets else None
 
 
-def _signs(item: str) -> list[str]:
-    # Two signs in one item may or may not go together: not for us to say.
-    if len(_PLUS_MINUS.findall(item)) != 1:
-        return [item]
-    return [_PLUS_MINUS.sub("+", item), _PLUS_MINUS.sub("-", item)]
+def compare_sets(
+    gold_items: Sequence[str], answer_items: Sequence[str], same: Same, *, repeated: bool = False
+) -> bool | None:
+    """Compare two collections without order, given a test for two items.
 
-
-def compare_sets(gold_items: Sequence[str], answer_items: Sequence[str], same: Same) -> bool | None:
-    """Compare two collections without order or repetition, given a test for two items.
+    An item that is `repeated` counts as often as it occurs.
 
     >>> compare_sets(["1", "2"], ["2", "1", "1"], compare)
     True
     """
     table = [[same(g, a) for a in answer_items] for g in gold_items]
-    lines = table + [list(column) for column in zip(*table, strict=True)]
-    if any(all(cell is False for cell in line) for line in lines):
+    columns = [list(column) for column in zip(*table, strict=True)]
+    if any(all(cell is False for cell in line) for line in table + columns):
         return False  # an item that has no partner on the other side
-    return True if all(True in line for line in lines) else None
+    if repeated and len(gold_items) != len(answer_items):
+        return False
+    if not all(True in line for line in table + columns):
+        return None
+    pairs = ((row, column) for row in table for i, column in enumerate(columns) if row[i])
+    return not repeated or all(row.count(True) == column.count(True) for row, column in pairs)

@@ -36,8 +36,8 @@ Pair = tuple[str, str]
 class Grade(NamedTuple):
     """An outcome, which layer decided it, and why.
 
-    "text", "number", "word", "expression", "rounded", "unit" and "list" decide in this process;
-    "algebra" is math_verify in a worker, "plain" math_verify on the full text; "limits"
+    "text", "number", "word", "relation", "expression", "rounded", "unit" and "list" decide in this
+    process; "algebra" is math_verify in a worker, "plain" math_verify on the full text; "limits"
     refused the pair or stopped the worker; "none" is for attempts without an answer. Of another
     kind of answer than mathematics the layer is its name. `grader` is the kind, for a function of
     the user's own `python:FILE.py:function`, "math_verify" where that judged the full text.
@@ -59,6 +59,7 @@ _REASONS: dict[str, dict[Outcome, str]] = {
         "wrong": "another value",
     },
     "rounded": {"correct": "the value, rounded to the digits of the other side"},
+    "relation": {"correct": "the same relation or set", "wrong": "another relation or set"},
     "list": {"correct": "the same items", "wrong": "other items"},
     "unit": {"wrong": "another unit"},
     "algebra": {

@@ -20,12 +20,13 @@ _UNICODE = str.maketrans({
     "\u00d7": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "±": r"\pm ", "\uff05": r"\%",
     "²": "^{2}", "³": "^{3}", "°": r"^{\circ}", "π": r"\pi ", "∞": r"\infty ",
     "≤": r"\leq ", "≥": r"\geq ", "\u222a": r"\cup ", "∅": r"\emptyset ",
+    "≠": r"\neq ", "\u2208": r"\in ", "\u2229": r"\cap ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "",  # no-break, thin, narrow, no width
 })  # fmt: skip
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"\\!\s*|\\(?:displaystyle|limits|left|right|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
+        (r"\\!\s*|\\(?:displaystyle|limits|left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
         (r"(?<!\\)\\[,;: ]|\\q?quad(?![A-Za-z])|(?<!\\)~|\\\n", " "),
         (r"\\text\s*\{\s*\}", " "),
         (r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))", ""),
@@ -40,8 +41,8 @@ _REWRITES = [
         (r"\\lt(?![A-Za-z])", "<"),
         (r"\\gt(?![A-Za-z])", ">"),
         (r"(?<=[A-Za-z]) ?!=|\\ne(?![A-Za-z])", r"\\neq "),
-        (r"\\le(?![A-Za-z])|<=", r"\\leq "),
-        (r"\\ge(?![A-Za-z])|>=", r"\\geq "),
+        (r"\\le(?:qslant)?(?![A-Za-z])|<=", r"\\leq "),
+        (r"\\ge(?:qslant)?(?![A-Za-z])|>=", r"\\geq "),
         (
             r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})|\\degree(?![A-Za-z])",
             r"^{\\circ}",
@@ -64,6 +65,19 @@ _REWRITES = [
 # Some models typeset an expression as a column of its pieces. A matrix without brackets and with
 # one column is not a vector.
 _COLUMN = re.compile(r"\\begin\{matrix\}([^&]*?)\\end\{matrix\}", re.DOTALL)
+# A matrix in brackets is one, whatever it is called; in bars it is a determinant.
+_MATRICES = [
+    (re.compile(pattern, re.DOTALL), replacement)
+    for pattern, replacement in (
+        (
+            r"(?:\\left ?)?[(\[]\s*\\begin\{(array|(?:small)?matrix)\}(?:\{[lcr| ]*\})?"
+            r"([^()\[\]]*?)\\end\{\1\}\s*(?:\\right ?)?[)\]]",
+            r"\\begin{pmatrix}\2\\end{pmatrix}",
+        ),
+        (r"\\(begin|end)\{bmatrix\}", r"\\\1{pmatrix}"),
+        (r"\\\\\s*(?=\\end\{pmatrix\})", ""),
+    )
+]
 _ROW_BREAK = re.compile(r"\s*(?:\\\\\s*)+")
 _WRAPPER = re.compile(r"(?:\\boxed|\\fbox|\\text(?=\{ ?[-+]?[0-9.,/]+ ?\}$))? ?\{")
 
@@ -76,7 +90,11 @@ def clean(text: str) -> str:
     >>> clean(r"1\,234"), clean("{ 5 }"), clean("90°")
     ('1 234', '5', '90^{\\circ}')
     """
-    text = _COLUMN.sub(_joined, text.translate(_UNICODE).strip())
+    text = text.translate(_UNICODE).strip()
+    if r"\begin" in text:
+        for pattern, replacement in _MATRICES:
+            text = pattern.sub(replacement, text)
+        text = _COLUMN.sub(_joined, text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _unwrap(spelled(text.strip()))
@@ -112,21 +130,49 @@ def split_list(text: str) -> tuple[str, list[str]] | None:
     """
     brackets = ""
     if text.startswith("\\{") and text.endswith("\\}"):
-        brackets, text = "{}", text[2:-2]
+        brackets, inner = "{}", text[2:-2]
     elif text[:1] in "([" and text[-1:] in ")]" and len(text) > 1:
-        brackets, text = text[0] + text[-1], text[1:-1]
-    items, depth, last = [], 0, 0
-    for i, char in enumerate(text):
-        depth += (char in "([{") - (char in ")]}")
+        brackets, inner = text[0] + text[-1], text[1:-1]
+    items = split_top(inner, "[,;]") if brackets else []
+    if not items:  # no brackets, or two pairs of them: (1,2),(3,4)
+        brackets, inner, items = "", text, split_top(text, "[,;]")
+    if ";" in inner and len(by_semicolon := split_top(inner, ";")) > 1:
+        items = by_semicolon
+    return (brackets, items) if all(items) and len(items) > (brackets != "{}") else None
+
+
+def split_top(text: str, separator: str) -> list[str]:
+    r"""The stripped parts of a text between separators (a pattern) outside all brackets.
+
+    Nothing where the brackets do not pair. The kinds of brackets are not told apart: [1,2).
+
+    >>> split_top(r"f(1,2),\frac{a}{b,c}", ","), split_top("1),(2", ",")
+    (['f(1,2)', '\\frac{a}{b,c}'], [])
+    """
+    parts, depth, last = [], 0, 0
+    for match in re.finditer(rf"[(\[{{)\]}}]|{separator}", text):
+        depth += (match[0] in "([{") - (match[0] in ")]}")
         if depth < 0:
-            return None
-        if char == "," and depth == 0:
-            items.append(text[last:i].strip())
-            last = i + 1
-    items.append(text[last:].strip())
-    if depth or not all(items) or (len(items) < 2 and brackets != "{}"):
-        return None
-    return brackets, items
+            return []
+        if depth == 0 and match[0] not in "([{)]}":
+            parts.append(text[last : match.start()].strip())
+            last = match.end()
+    return [] if depth else [*parts, text[last:].strip()]
+
+
+_PLUS_MINUS, _MINUS_PLUS = (re.compile(rf"\\{word}(?![A-Za-z])") for word in ("pm", "mp"))
+
+
+def signs(text: str) -> list[str]:
+    r"""Write out a plus-minus; two of them may or may not go together, but with `\mp` they do.
+
+    >>> signs(r"1\pm x"), signs(r"(\pm 1,\mp 2)"), signs(r"\pm1\pm2")
+    (['1+ x', '1- x'], ['(+ 1,- 2)', '(- 1,+ 2)'], ['\\pm1\\pm2'])
+    """
+    minuses = len(_MINUS_PLUS.findall(text))
+    if not minuses and len(_PLUS_MINUS.findall(text)) != 1:
+        return [text]
+    return [_PLUS_MINUS.sub(a, _MINUS_PLUS.sub(b, text)) for a, b in ("+-", "-+")]
 
 
 _UNIT_TAIL = re.compile(

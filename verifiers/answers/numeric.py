@@ -43,8 +43,7 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
     left, right = read_written_out(gold), read_written_out(answer)
     if left is None or right is None:
         return None
-    # An angle in degrees is compared as a number.
-    left, right = (tree[1] if tree[0] == "degree" else tree for tree in (left, right))
+    left, right = _angles(left, right)
     parts = [*_parts(left), *_parts(right)]
     names = sorted({part[1] for part in parts if part[0] == "var"})
     if not names:
@@ -58,6 +57,19 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
     # With a corner they may agree on one side of a point and not on the other.
     corners = any(part[0] in ("abs", "floor", "ceil", "max", "min") for part in parts)
     return True if equal[0] and equal.count(True) > _POINTS // 2 and not corners else None
+
+
+def _angles(left: Tree, right: Tree) -> tuple[Tree, Tree]:
+    """An angle in degrees against one with pi in radians; without pi the sign means nothing."""
+    pair = left, right
+    if (left[0] == "degree") != (right[0] == "degree"):
+        other = right if left[0] == "degree" else left
+        if ("const", "pi") in _parts(other):
+            turn = ("div", ("const", "pi"), ("num", Fraction(180)))
+            left, right = (("mul", t[1], turn) if t[0] == "degree" else t for t in pair)
+            return left, right
+    left, right = (tree[1] if tree[0] == "degree" else tree for tree in pair)
+    return left, right
 
 
 def _parts(tree: Tree) -> Iterator[Tree]:
@@ -94,15 +106,18 @@ def rounds_to(text: str, decimal: str, digits: int = 3) -> bool:
         return False
     half = Fraction(1, 2 * 10 ** len(places[1]))
     ends = [Fraction(decimal) - half, Fraction(decimal) + half]
-    above, below = (
-        _sign(rf"({text})-(\frac{{{end.numerator}}}{{{end.denominator}}})") for end in ends
-    )
+    differences = [rf"({text})-(\frac{{{end.numerator}}}{{{end.denominator}}})" for end in ends]
+    above, below = (_sign(read_written_out(difference)) for difference in differences)
     return above is not None and below is not None and above >= 0 >= below
 
 
-def _sign(text: str) -> int | None:
+def order(left: Tree, right: Tree) -> int | None:
+    """-1, 0 or 1 for a real constant below, equal to or above another; None: too close to call."""
+    return 0 if _same(left, right, {}) else _sign(("sub", left, right))
+
+
+def _sign(tree: Tree | None) -> int | None:
     """The sign of a real constant; None where it is none, or too close to call."""
-    tree = read_written_out(text)
     if tree is None:
         return None
     try:

@@ -1,0 +1,101 @@
+r"""Take the names off functions, and off solutions in several unknowns, where both sides agree.
+
+`f(t)=t^2` and `f(x)=x^2` are one function; `x=1, y=2` and `(y,x)=(2,1)` are one solution, and the
+bare `1,2` is the one in the order of the names.
+"""
+
+import re
+
+from verifiers.answers.latex import split_list
+
+_TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
+_FUNCTION = re.compile(r"(?:(y)|([A-Za-z]'{0,3})\(([a-z](?:,[a-z])*)\))=([^=<>]+)")
+_UNKNOWN = re.compile(r"(\\?[A-Za-z]+(?:_\{?\w{1,8}\}?)?)=([^=<>]+)")
+_LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
+_UNKNOWNS = re.compile(rf"(\({_LETTER}(?:, ?{_LETTER})+\))(?:=|\\in ?)(.+)")
+
+Solution = dict[str, str]  # the values of the unknowns, in the order in which they are named
+
+
+def without_names(gold: str, answer: str) -> tuple[str, str]:
+    r"""Two cleaned texts as values or lists of tuples; unchanged where the names do not agree.
+
+    >>> without_names("f(x)=x^{2}+a", "f(t)=t^{2}+a"), without_names("y=2x", "f(x)=2x")
+    (('x^{2}+a', 'x^{2}+a'), ('2x', '2x'))
+    >>> without_names("(x,y)=(1,2),(3,4)", "y=2,x=1"), without_names("a=1,b=2", "2,1")
+    (('(1,2), (3,4)', '(1,2)'), ('(1,2)', '2,1'))
+    """
+    function, other = _FUNCTION.fullmatch(gold), _FUNCTION.fullmatch(answer)
+    if function and other:
+        return _values(function, other) or (gold, answer)
+    left, right = _solutions(gold), _solutions(answer)
+    if left and right and left[0].keys() != right[0].keys():
+        return gold, answer
+    names = list((left or right or [{}])[0])
+    if not (left and right) and _follow(names):
+        names.sort()  # y=1, x=2 is not the point (1,2)
+    written = [
+        ", ".join(f"({','.join(one[name] for name in names)})" for one in found) if found else text
+        for found, text in ((left, gold), (right, answer))
+    ]
+    return written[0], written[1]
+
+
+def _follow(names: list[str]) -> bool:
+    """Whether the names have an order of their own: x, y, z; x_1, x_2; not r, h."""
+    bare = sorted(name.rstrip("}") for name in names)
+    places = [ord(name[-1]) - i for i, name in enumerate(bare)]
+    return len({name[:-1] for name in bare}) == len(set(places)) == 1
+
+
+def _values(gold: re.Match[str], answer: re.Match[str]) -> tuple[str, str] | None:
+    """What both functions are, in the letters of the gold's; None where they may be two."""
+    plain, name, letters, body = gold.groups()
+    other_plain, other_name, other_letters, other_body = answer.groups()
+    if plain and other_plain:
+        return None  # the same name: not for us
+    if plain or other_plain:  # y= and f(x)=, of the same x
+        letter = letters or other_letters
+        same = "'" not in (name or other_name) and letter not in ("y", "e", "i")
+        both = all(letter in _TOKEN.findall(text) for text in (body, other_body))
+        return (body, other_body) if same and both else None
+    to, renamed = letters.split(","), other_letters.split(",")
+    if name != other_name or len(to) != len(renamed) or len(set(renamed)) < len(renamed):
+        return None
+    fresh = {*to} - {*renamed}  # must not meet a letter that is there already
+    odd = {"e", "i", "_"} & {*to, *renamed, *other_body}
+    if to != renamed and (odd or fresh & {*_TOKEN.findall(other_body)}):
+        return None
+    names = dict(zip(renamed, to, strict=True))
+    return body, _TOKEN.sub(lambda token: names.get(token[0], token[0]), other_body)
+
+
+def _solutions(text: str) -> list[Solution] | None:
+    """Solutions in two unknowns or more, all in the same ones."""
+    if "=" not in text and r"\in" not in text:
+        return None
+    brackets, items = split_list(text) or ("", [text])
+    if brackets or len(items) > 60:
+        return None
+    found: list[Solution] = []
+    inherited: list[str] = []
+    for item in items:
+        tuples, unknown = _UNKNOWNS.fullmatch(item), _UNKNOWN.fullmatch(item)
+        if tuples:
+            inherited, item = tuples[1][1:-1].replace(" ", "").split(","), tuples[2]
+        if inherited:
+            listed = split_list(item)
+            values = listed[1] if listed and listed[0] == "{}" else [item]
+            for value in values:
+                brackets, parts = split_list(value) or ("", [])
+                if brackets != "()" or len(parts) != len(inherited):
+                    return None
+                found.append(dict(zip(inherited, parts, strict=True)))
+        elif unknown:
+            if not found or unknown[1] in found[-1]:
+                found.append({})
+            found[-1][unknown[1]] = unknown[2]
+        else:
+            return None
+    several = len(found[0]) > 1 and all(one.keys() == found[0].keys() for one in found)
+    return found if several else None

@@ -1,0 +1,125 @@
+r"""Polynomials with fractions as coefficients, expanded from expression trees.
+
+What is no sum, product or small power (`\sqrt{x}`, `\pi`, a reciprocal) counts as one more
+unknown, an atom: two expansions that agree are the same function, two that differ may still be.
+
+>>> from verifiers.answers.expression import read_expression
+>>> polynomial(read_expression("(x-1)^{2}-x(x-2)"))
+{(): Fraction(1, 1)}
+"""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+from verifiers.answers.expression import Tree
+from verifiers.answers.rational import Exact, Unsure
+
+Monomial = tuple[tuple[Tree, int], ...]  # (atom, exponent), in a fixed order; () is the constant
+Polynomial = dict[Monomial, Fraction]
+
+_MAX_POWER = 12
+_MAX_WORK = 4_000  # products of two terms in one expansion
+_MAX_BITS = 4_000  # of a coefficient
+
+
+def polynomial(tree: Tree) -> Polynomial:
+    """Expand a tree; a polynomial without terms is zero.
+
+    Raises Unsure or ArithmeticError: it is too large, or divides by zero.
+    """
+    exact, work = Exact(), 0
+
+    def times(a: Polynomial, b: Polynomial) -> Polynomial:
+        nonlocal work
+        work += len(a) * len(b)
+        if work > _MAX_WORK:
+            raise Unsure
+        return _summed(
+            (_ordered(left, right), x * y) for left, x in a.items() for right, y in b.items()
+        )
+
+    def expand(tree: Tree) -> Polynomial:
+        value = exact.value(tree)
+        if value is not None:
+            return {(): value} if value else {}
+        name, *arguments = tree
+        if name in ("var", "const"):
+            return {((tree, 1),): Fraction(1)}
+        if name in ("degree", "percent"):
+            raise Unsure
+        power = exact.value(arguments[1]) if name == "pow" else None
+        if power is not None and power.denominator == 1 and 0 < power <= _MAX_POWER:
+            base = result = expand(arguments[0])
+            for _ in range(power.numerator - 1):
+                result = times(result, base)
+            return result
+        parts = [expand(argument) for argument in arguments]
+        if name == "neg":
+            return scaled(parts[0], -1)
+        if name in ("add", "sub"):
+            return plus(parts[0], scaled(parts[1], 1 if name == "add" else -1))
+        if name == "mul":
+            return times(*parts)
+        if name == "div":
+            if parts[1].keys() <= {()}:
+                return scaled(parts[0], 1 / parts[1].get((), Fraction(0)))
+            return times(parts[0], {((("div", canonical(parts[1])), 1),): Fraction(1)})
+        return {(((name, *map(canonical, parts)), 1),): Fraction(1)}
+
+    return expand(tree)
+
+
+def plus(a: Polynomial, b: Polynomial) -> Polynomial:
+    """The sum of two."""
+    return _summed([*a.items(), *b.items()])
+
+
+def _summed(terms: Iterable[tuple[Monomial, Fraction]]) -> Polynomial:
+    total: Polynomial = {}
+    for monomial, value in terms:
+        total[monomial] = total.get(monomial, Fraction(0)) + value
+        if total[monomial].numerator.bit_length() > _MAX_BITS:
+            raise Unsure
+    return {monomial: value for monomial, value in total.items() if value}
+
+
+def scaled(a: Polynomial, factor: Fraction | int) -> Polynomial:
+    """Every coefficient times `factor`."""
+    return {monomial: value * factor for monomial, value in a.items() if factor}
+
+
+def canonical(a: Polynomial) -> tuple[Any, ...]:
+    """Its terms in a fixed order: equal for equal polynomials, and hashable."""
+    return tuple(sorted(a.items(), key=repr))
+
+
+def _ordered(left: Monomial, right: Monomial) -> Monomial:
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=repr))
+
+
+def variables(part: Any) -> set[str]:
+    """The names of variables in a tree, a monomial or anything made of tuples of them."""
+    if not isinstance(part, tuple):
+        return set()
+    if len(part) == 2 and part[0] == "var":
+        return {part[1]}
+    return set().union(*map(variables, part))
+
+
+def linear_in(a: Polynomial, name: str) -> tuple[Polynomial, Polynomial]:
+    """(b, c) with a = b times the variable + c, neither of which has the variable.
+
+    Raises Unsure: it is not linear in it.
+    """
+    factor: Polynomial = {}
+    rest: Polynomial = {}
+    for monomial, value in a.items():
+        others = tuple(pair for pair in monomial if pair != (("var", name), 1))
+        if name in variables(others):
+            raise Unsure
+        (rest if len(others) == len(monomial) else factor)[others] = value
+    return factor, rest

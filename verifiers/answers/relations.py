@@ -1,0 +1,214 @@
+r"""Compare equations, inequalities, sets of numbers and residue classes in different forms.
+
+Exact or None: never by values at points. Equations and inequalities are the same if one is the
+other times a constant (positive, or with the sign turned).
+
+>>> compare_relations("y = 2x-3", "2x-y-3=0"), compare_relations("x+y<3", "-x-y<-3")
+(True, False)
+>>> compare_relations(r"x \equiv 7 \pmod 4", r"\{4k-1 : k\in\mathbb{Z}\}")
+True
+"""
+
+import itertools
+import math
+import re
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from verifiers.answers.expression import Tree, read_expression
+from verifiers.answers.latex import MAX_CHARS, clean, signs, split_top
+from verifiers.answers.polynomial import (
+    Polynomial,
+    canonical,
+    linear_in,
+    plus,
+    polynomial,
+    scaled,
+    variables,
+)
+from verifiers.answers.rational import Unsure
+from verifiers.answers.sets import builder, relations, same_reals
+
+_MAX_CLASSES = 500
+_MAX_PARTS = 30
+
+# Only texts with one of these are looked at; of equations both sides must be one.
+_RELATION = re.compile(
+    r"[<>≤≥≠∈∪ℝℤ]|!=|\\(?:[lg](?:t|e|eq|eqslant)|neq?|in|cup|cap|equiv|p?mod|bmod|setminus|mathbb|infty)"
+    r"(?![A-Za-z])|\bmod\b|^[$\s]*(?:\\left ?)?\]|\[[$\s]*$"
+)
+_OR_AND = re.compile(
+    r"(?:,\s*)?(?:\\(?:text|mbox|textrm|textbf|mathrm)\s*\{\s*(or|and)\s*\}|(?<=[\s$])(or|and)(?=[\s$]))"
+)
+_SPELLINGS = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\vee(?![A-Za-z])", r"\\lor"),
+        (r"\\wedge(?![A-Za-z])", r"\\land"),
+        (r"\\mathbb ?\{?([A-Z])\}?|\\([RZN])(?![A-Za-z])", r"\\mathbb{\1\2}"),
+        (r"\\(?:backslash|smallsetminus)(?![A-Za-z])|(?<=\\mathbb\{R\})-(?=\\\{)", r"\\setminus"),
+        (r"(?:\\colon|\\vert|\\text\{:\})(?![A-Za-z])", ":"),
+    )
+]
+_FUNCTION = re.compile(r"^[A-Za-z]'*\([a-z](?:,[a-z])*\)=")
+_MODULUS = re.compile(
+    r" ?\(?(?:\\[pb]?mod|\\text\{mod ?\}|mod)(?![A-Za-z]) ?\{?([0-9]{1,6})\}?\)?$"
+)
+_DOMAIN = re.compile(
+    r"(?:[,:(]|\\text\{,? ?(?:for|where|with)[a-z ]*\})? ?([a-z])\\in\\mathbb\{([ZN])\}\)?$"
+)
+_NAMED = re.compile(r"([A-Za-z]) ?(?:=|\\equiv(?![A-Za-z])) ?")
+_ELEMENT = re.compile(r"([A-Za-z])(?:\\in\\mathbb\{Z\})?")
+
+
+class _Parts(NamedTuple):
+    """Normal forms of relations, the word that joins them, and the variables in them."""
+
+    forms: frozenset[Any]
+    joined: str
+    names: set[str]
+
+
+def compare_relations(gold: str, answer: str) -> bool | None:
+    """Decide whether two texts are the same relation or set of numbers; None: not for us to say."""
+    found = [_RELATION.search(text) is not None for text in (gold, answer)]
+    if not any(found) and not ("=" in gold and "=" in answer):
+        return None
+    if max(len(gold), len(answer)) > MAX_CHARS:
+        return None
+    gold, answer = _normal(gold), _normal(answer)
+    for comparison in (_same_families, same_reals, _same_relations)[0 if any(found) else 2 :]:
+        try:
+            return comparison(gold, answer)
+        except (Unsure, ArithmeticError, ValueError, RecursionError):
+            continue
+    sides = [text.split(r"\in", 1) for text in (gold, answer)]
+    member = [side for side in sides if len(side) > 1 and not side[1][:1].isalpha()]
+    if len(member) == 1 and (read_expression(member[0][0]) or ("var",))[0] != "var":
+        return False  # x^2 in [1,4] is not [1,4]
+    joined = [re.findall(r"\\l(?:or|and)(?![A-Za-z])", text) for text in (gold, answer)]
+    if all(found) and joined[0] != joined[1] and all(joined):
+        return False
+    return None
+
+
+def _normal(text: str) -> str:
+    text = clean(_OR_AND.sub(lambda match: rf"\l{match[1] or match[2]} ", text))
+    for pattern, replacement in _SPELLINGS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _same_relations(gold: str, answer: str) -> bool | None:
+    """Not of equations in one variable: one of them may be yet to be solved."""
+    left, right = _read(gold), _read(answer)
+    several = max(len(left.names), len(right.names)) > 1
+    if not several and all(sign == "=" for sign, _ in left.forms | right.forms):
+        raise Unsure
+    if {left.joined, right.joined} == {"or", "and"}:
+        return False
+    if left.forms == right.forms:
+        return True
+    if several and len(left.forms) == len(right.forms) == 1 and not _has_atoms(left, right):
+        return False
+    raise Unsure
+
+
+def _has_atoms(*sides: _Parts) -> bool:
+    terms = [term for side in sides for _, form in side.forms for term, _ in form]
+    return any(atom[0] != "var" for term in terms for atom, _ in term)
+
+
+def _read(text: str) -> _Parts:
+    either, both = split_top(text, r"\\lor(?![A-Za-z])"), split_top(text, r"\\land(?![A-Za-z])|,")
+    parts = either if len(either) > 1 else both
+    if (len(either) > 1 and len(both) > 1) or not 0 < len(parts) <= _MAX_PARTS:
+        raise Unsure
+    chains = [relations(part) for part in parts if not _FUNCTION.match(part)]  # f(x)= is no product
+    solved = {chain[0][0] for chain in chains if chain[0][1] == "="}
+    if len(chains) < len(parts) or (len(parts) > 1 and len(solved) == 1 and len(chains) > 1):
+        raise Unsure  # x=1, x=2: roots, whatever the word between them
+    if len(either) > 1 and any(len(chain) > 1 for chain in chains):
+        raise Unsure
+    whole = list(itertools.chain(*chains))
+    names = set().union(*(variables((left, right)) for left, _, right in whole))
+    forms = frozenset(itertools.starmap(_form, whole))
+    return _Parts(forms, "or" if len(either) > 1 else "and" * (len(forms) > 1), names)
+
+
+def _form(left: Tree, sign: str, right: Tree) -> tuple[str, tuple[Any, ...]]:
+    """One form for all constant multiples: the sign, and what stands at it with 0."""
+    if sign in (">", r"\geq"):
+        left, right = right, left
+    difference = polynomial(("sub", left, right))
+    if not difference.keys() - {()}:
+        raise Unsure  # 0=0
+    leading = canonical(difference)[-1][1]
+    sign = {">": "<", r"\geq": r"\leq"}.get(sign, sign)
+    factor = 1 / (leading if sign in ("=", r"\neq") else abs(leading))
+    return sign, canonical(scaled(difference, factor))
+
+
+def _same_families(gold: str, answer: str) -> bool:
+    r"""Residue classes and families such as $\frac\pi4 + k\pi$ over the integers k, as sets.
+
+    Raises Unsure: one is no such set, or there are more than 500 classes.
+    """
+    (name, left), (other, right) = _family(gold), _family(answer)
+    if name and other and name != other:
+        return False
+    steps = [step for step, _ in left + right]
+    unit, lead = steps[0], canonical(steps[0])[-1]
+    ratios = [step.get(lead[0], Fraction(0)) / lead[1] for step in steps]
+    if any(not r or scaled(unit, r) != step for r, step in zip(ratios, steps, strict=True)):
+        raise Unsure
+    top = math.lcm(*(r.numerator for r in ratios))
+    period = Fraction(top, math.gcd(*(r.denominator for r in ratios)))
+    if sum(abs(period / r) for r in ratios) > _MAX_CLASSES:
+        raise Unsure
+
+    def classes(family: list[tuple[Polynomial, Polynomial]]) -> set[Any]:
+        found = set()
+        for step, start in family:
+            for k in range(int(abs(period / (step[lead[0]] / lead[1])))):
+                offset = plus(start, scaled(step, k))
+                turns = math.floor(offset.get(lead[0], Fraction(0)) / (period * lead[1]))
+                found.add(canonical(plus(offset, scaled(unit, -turns * period))))
+        return found
+
+    return classes(left) == classes(right)
+
+
+def _family(text: str) -> tuple[str, list[tuple[Polynomial, Polynomial]]]:
+    """The variable ("" if unnamed), and the step and the start of each progression."""
+    name, found = "", list[tuple[Polynomial, Polynomial]]()
+    if text.startswith("\\{") and text.endswith("\\}") and (parts := builder(text)):
+        element = _ELEMENT.fullmatch(parts[0])
+        text = parts[1] if element else ",".join(parts)
+    domain = _DOMAIN.search(text)
+    items = split_top(text[: domain.start()] if domain else text, r"\\lor(?![A-Za-z])")
+    if not 0 < len(items) <= _MAX_PARTS or (domain and domain[2] != "Z"):
+        raise Unsure
+    shared = _MODULUS.search(items[-1]) if not any(map(_MODULUS.search, items[:-1])) else None
+    index = domain[1] if domain else "k"
+    for item in items:
+        modulus = _MODULUS.search(item) or shared
+        if (modulus is None) == (domain is None):
+            raise Unsure
+        for value in split_top(_MODULUS.sub("", item), ","):
+            if named := _NAMED.match(value):
+                if name not in ("", named[1]):
+                    raise Unsure
+                name, value = named[1], value[named.end() :]
+            for one in signs(value):
+                tree = read_expression(one)
+                if tree is None or (modulus and variables(tree)):
+                    raise Unsure
+                if modulus:
+                    turns = ("mul", ("var", index), ("num", Fraction(modulus[1])))
+                    tree = ("add", tree, turns)
+                step, start = linear_in(polynomial(tree), index)
+                if not step:
+                    raise Unsure
+                found.append((step, start))
+    return name, found
