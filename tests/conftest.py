@@ -38,6 +38,7 @@ ENGINE = (
     "crash",
     "equivalence_runs",
     "faulty_proxy",
+    "judge",
     "multiprocess",
     "run",
     "servers",

@@ -33,6 +33,7 @@ class Member:
     name: str  # as tables call it, unique within the cohort: the run folder's name
     run: Run
     question_ids: list[str]  # M, the cohort's questions as this run calls them
+    decided: str = ""  # who decided the run's outcomes, where a verifier does
 
     @cached_property
     def usage(self) -> outcomes.Usage:
@@ -195,7 +196,12 @@ def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
     codes = np.stack([_padded(graded[name].codes[at], trials) for name, at in rows.items()])
     cut = np.stack([_padded(graded[name].truncated[at], trials) for name, at in rows.items()])
     members = [
-        Member(name, runs[name], [graded[name].question_ids[row] for row in of_run])
+        Member(
+            name,
+            runs[name],
+            [graded[name].question_ids[row] for row in of_run],
+            outcomes.who(runs[name], graded[name]),
+        )
         for name, of_run in rows.items()
     ]
     unlike = differences.lines({name: runs[name] for name in rows}, codes)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.store import heartbeat, runfolder
+from pipeline.store import heartbeat, judged, runfolder
 from pipeline.store.outcomes import OWED, Codes
 from pipeline.store.runfolder import Run
 
@@ -70,6 +70,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
 def _grading(run: Run) -> dict[str, Any]:
     """What decides a grade: as its maker wrote it down, apart from the way to the final answer."""
     grader = runfolder.read_json(run.grades / "_grader.json")
+    grader |= {"judge": judged.settings(run)}
     return {f"grading.{key}": value for key, value in grader.items() if key != "reasoning_end"}
 
 

@@ -193,6 +193,8 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
     avgs = [f"avg of {name}" for name in cohort.names]
     notes += shared_luck(avgs, scored.inflation, scored.avg.sigma, s.confidence)
     notes += stopped.lines(cohort.stopped(s.confidence), s.confidence)
+    members = [member for part in cohort.parts or [cohort] for member in part.members]
+    notes += [f"{member.name}: {member.decided}" for member in members if member.decided]
     return notes + [f"not alike: {line}" for line in cohort.differences]
 
 

@@ -102,11 +102,18 @@ class DatasetConfig:
     fields: FieldNames = field(default_factory=FieldNames)
     gold_after: str | None = limited(None, named=True)  # the gold answer follows its last mark
     limit: int | None = limited(None, "[1, inf)")  # only the first so many questions
-    # The kind of answer: a name of verifiers.KINDS; of python python:FILE.py:function.
+    # The kind of answer: a name of verifiers.KINDS; of python python:FILE.py:function. And judge:
+    # math, where the verifier decides.
     answer: str = "math"
     boxes: str = limited("last", one_of=get_args(Policy))  # which are the answer; all: its parts
     pattern: str | None = None  # of answer=regex: its group is the answer
     conventions: ConventionsConfig = field(default_factory=ConventionsConfig)
+    # The verifier decides: unmatched: what the rule grader does not accept; all: every answer.
+    judge: str | None = limited(None, one_of=("unmatched", "all"))
+
+    def __post_init__(self) -> None:
+        if self.answer == "judge":
+            self.answer, self.judge = "math", self.judge or "all"
 
     def problems(self) -> Iterator[str]:
         yield from bad_folder_name("name", self.name)
@@ -237,6 +244,13 @@ class RunConfig:
         if self.prompt.stop and "stop" in self.engine.args:
             yield "engine.args.stop: leave it out; prompt.stop says it"
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
+        if self.dataset.judge and self.verifier.id is None:
+            yield f"dataset.judge={self.dataset.judge}: the verifier decides, and verifier=none"
+        if self.dataset.judge == "unmatched" and self.verifier.fit_temperature:
+            yield (
+                "verifier.fit_temperature=true: not with dataset.judge=unmatched, which asks about"
+                " no attempt that the rule grader accepts"
+            )
         if self.budget.money is not None and not (self.engine.price_in or self.engine.price_out):
             yield (
                 f"budget.money={self.budget.money:g}: nothing has a price; set engine.price_in and"

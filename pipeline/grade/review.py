@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.base import atomic
 from pipeline.base.console import note
 from pipeline.grade import known
-from pipeline.store import rowkeys, shards
+from pipeline.store import outcomes, rowkeys, shards
 from pipeline.store.runfolder import Run
 
 # In the order of the list; common wrong answers of questions with a good gold answer come last.
@@ -45,6 +45,8 @@ def write(run: Run, ask_math_verify: bool) -> None:
         entries += _disagreements(run, groups)
     entries.sort(key=lambda e: (not e.get("gold_in_doubt"), KINDS.index(e["kind"])))
     atomic.write_jsonl(path(run), entries)
+    if decided := outcomes.who(run, outcomes.read(run, quiet=True)):
+        note(f"review: {decided}; the list has what the rule grader said")
     if not entries:
         note("review: nothing to look at")
         return

@@ -20,7 +20,7 @@ from pipeline.base import atomic
 from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
-from pipeline.store import rowkeys
+from pipeline.store import judged, rowkeys
 from pipeline.store.columns import cut_off
 from pipeline.store.runfolder import Run
 from scoring.numerics.inputs import Ints
@@ -63,7 +63,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     """
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
-    grades = rowkeys.streamed(run, "grades", graded)
+    grades = judged.graded(run, graded)
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
     attempts = rowkeys.streamed(run, "attempts", sampled)
     verdicts = rowkeys.streamed(run, "verdicts", list(_LOGS.values()))

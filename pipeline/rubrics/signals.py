@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import judged, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
 from pipeline.store.runfolder import Run
 from scoring.numerics.inputs import Floats
@@ -44,7 +44,7 @@ def signals(run: Run) -> None:
     if not sources["grades"]:
         raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
     stored = signals_table.stored(run)
-    if stored and stored.record == sources:
+    if stored and not signals_table.changed(stored, sources):
         note(f"signals: nothing owed, {stored.table.num_rows} attempts")
         return
     if stored and all(
@@ -129,7 +129,13 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
     names = MEANS.names[len(KEY) :]
     means = rowkeys.aligned(run, "means", names, keys)
     bits = {name: _nullable(_bits(mean)) for name, mean in means.items()}
-    grade = rowkeys.aligned(run, "grades", ["has_box", "outcome"], keys)
+    graded = judged.graded(run, ["has_box"])
+    known = rowkeys.encode(graded, ids)
+    grade = rowkeys.in_order(graded, known, ["has_box", "outcome"], keys)
+    labels = rowkeys.aligned(run, "verdicts", ["a", "b", "c"], keys)
+    if run.cfg.dataset.judge == "unmatched" and labels["a"].null_count:
+        note("signals: dataset.judge=unmatched has verdicts on some attempts, so A, B, C are empty")
+        labels = {name: pa.nulls(keys.size, pa.float32()) for name in labels}
     prompt_bpt = _nullable(prompt_bits[keys >> 32])
     columns = {
         **{name: measured[name] for name in _MEASURED.names},
@@ -137,7 +143,7 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
         "is_correct": pc.equal(grade["outcome"], "correct"),
         "prompt_bpt": pc.coalesce(prompt_bpt, bits["prompt_mean_logprob"]),
         "completion_bpt": pc.coalesce(measured["completion_bpt"], bits["completion_mean_logprob"]),
-        **rowkeys.aligned(run, "verdicts", ["a", "b", "c"], keys),
+        **labels,
     }
     return pa.table(columns, schema=SIGNALS)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.base.errors import UserError
-from pipeline.store import records, runfolder, shards
+from pipeline.store import judged, records, runfolder, shards
 from pipeline.store.columns import SIGNALS
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
@@ -37,6 +37,7 @@ def sources(run: Run) -> dict[str, Any]:
         "questions": _digest([run.path / "questions.parquet"]),
         "grades": _digest(shards.files(run.grades)),
         "verdicts": _digest(shards.files(run.path / "verdicts")),
+        "judge": judged.state(run),  # null in older folders, too
     }
 
 
@@ -58,10 +59,14 @@ def current(run: Run) -> pa.Table:
     signals = stored(run)
     if signals is None:
         raise UserError(f"{run.path}: no signals yet; {_REMEDY} first")
-    changed = [name for name, now in sources(run).items() if signals.record.get(name) != now]
-    if changed:
-        raise UserError(f"{path(run)}: older than the run's {', '.join(changed)}; {_REMEDY} again")
+    if names := changed(signals, sources(run)):
+        raise UserError(f"{path(run)}: older than the run's {', '.join(names)}; {_REMEDY} again")
     return signals.table
+
+
+def changed(stored: Recorded, now: dict[str, Any]) -> list[str]:
+    """Which sources are others now than those that stored signals were made from."""
+    return [name for name, value in now.items() if stored.record.get(name) != value]
 
 
 def identity(run: Run) -> str:

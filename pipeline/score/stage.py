@@ -17,7 +17,7 @@ from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
 from pipeline.score import caps, stopped
 from pipeline.score.luck import shared_luck
-from pipeline.store import outcomes, runfolder
+from pipeline.store import judged, outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
@@ -36,7 +36,8 @@ def score(run: Run) -> None:
     graded = outcomes.read(run)
     owed = graded.codes == OWED
     if owed.all():
-        raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
+        verb = "grade" if (graded.ruled == OWED).all() else "verify"
+        raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline {verb}` first")
     # What cannot be told is refused before anything is shown.
     asked, codes = run.cfg.scoring, graded.codes
     curve = caps.table(run, codes, outcomes.lengths(run)) if asked.caps else None
@@ -51,9 +52,14 @@ def score(run: Run) -> None:
     if forecast is not None:
         scores["forecast"], line = forecast
         results.print(line)
+    if decided := outcomes.who(run, graded):
+        results.print(decided)
+    before = runfolder.read_json(run.path / "scores.json")
+    if before and before.get("judge", {}).get("by") != judged.settings(run):
+        note("score: another grader or verifier decided the outcomes of the scores before these")
     if owed.any():
         warn(
-            f"{int(owed.sum())} of {owed.size} attempts are still owed or ungraded; a"
+            f"{int(owed.sum())} of {owed.size} attempts are still owed, ungraded or unjudged; a"
             " missing trial is never counted as wrong"
         )
     if cut := runfolder.continuing(run):
@@ -112,6 +118,7 @@ def _scores(
         "trials": graded.codes.shape[1],
         "attempts": int((graded.codes != OWED).sum()),
         "confidence": level,
+        **({"judge": {"by": by, **graded.deciders()}} if (by := judged.settings(run)) else {}),
         "uniform_prior": _uniform_prior(run, graded, summaries),
         "metrics": {name: summary._asdict() for name, summary in summaries.items()},
     }

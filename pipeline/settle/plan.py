@@ -103,7 +103,7 @@ def make(asked: Asked) -> Plan:
         raise UserError(f"{twice[0]}: two of these models have this name; tell them apart by tag=")
     cfg, first = asked.cfg, runs[0].cfg
     for run in runs:
-        _check_seeds(run.cfg)
+        _check(run.cfg)
         # What is there whole is not sampled, so nobody else would find out.
         runfolder.check_same(run, runfolder.identity(run.cfg))
     label = cfg.until.replace(":", "-")
@@ -121,8 +121,13 @@ def _contender(settings: list[str], datasets: Sequence[list[str]]) -> Contender:
     return Contender(runs[0].path.name, runs, combined)
 
 
-def _check_seeds(cfg: RunConfig) -> None:
-    """Attempts must be independent; of shared seeds they are not."""
+def _check(cfg: RunConfig) -> None:
+    """Attempts must be independent; of shared seeds they are not. Looks ask no verifier."""
+    if cfg.dataset.judge:
+        raise UserError(
+            f"dataset.judge={cfg.dataset.judge}: `settle` asks no verifier between its blocks, so"
+            " it would see no outcomes; leave it out"
+        )
     if cfg.sampling.seeds != "independent" and cfg.sampling.seed is not None:
         raise UserError(
             f"sampling.seeds={cfg.sampling.seeds}: attempts that share seeds are not independent,"

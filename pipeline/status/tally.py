@@ -77,7 +77,8 @@ class Tally:
         self._raised = False
         self._shape = (len(self._golds), run.cfg.sampling.trials)
         self._shards: dict[str, _Shard] = {}  # by stem
-        self._grades: Codes = np.full(self._shape, OWED, np.int8)  # by `grade`
+        self._grades: Codes = np.full(self._shape, OWED, np.int8)  # by `grade` and `verify`
+        self._waiting = False  # for verdicts: what is known without them is no fair sample
         self._grade_versions: list[tuple[str, str]] = []
         self._assemble()
 
@@ -117,13 +118,13 @@ class Tally:
 
     @property
     def _judging(self) -> bool:
-        """Whether attempts are graded here: not by whole texts, which would have to be kept."""
-        return not known.whole(self.run.cfg)
+        """Whether attempts are graded here: no whole texts, to be kept, nothing for a verifier."""
+        return not known.whole(self.run.cfg) and self.run.cfg.dataset.judge is None
 
     def score(self) -> RunningScore | None:
-        """The running score, or None before the first outcome."""
+        """The running score, or None before the first outcome, or while a verifier owes some."""
         attempts = int((self.outcomes != OWED).sum())
-        if not attempts:
+        if not attempts or self._waiting:
             return None
         confidence = self.run.cfg.scoring.confidence
         mu, _, low, high = scoring.bayes_ci(
@@ -144,9 +145,12 @@ class Tally:
         """
         self._raised = runfolder.RAISED in runfolder.read_manifest(self.run)
         counted = [self.run.grades] + [self.run.attempts] * self._raised  # grades of what is now
+        counted += [self.run.path / "verdicts"] * bool(self.run.cfg.dataset.judge)
         versions = [_version(path) for folder in counted for path in shards.files(folder)]
         if versions != self._grade_versions:
-            self._grades = outcomes.read(self.run, quiet=True).codes
+            found = outcomes.read(self.run, quiet=True)
+            self._grades = found.codes
+            self._waiting = bool(((found.codes == OWED) & (found.ruled != OWED)).any())
             self._grade_versions = versions
         for _ in range(_LISTINGS):
             files = {shards.stem(path): path for path in shards.files(self.run.attempts)}

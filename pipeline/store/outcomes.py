@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.base.errors import UserError
 from pipeline.config.engine import EngineConfig
-from pipeline.store import rowkeys, shards, workers
+from pipeline.store import judged, rowkeys, workers
 from pipeline.store.columns import CUT, cut_off
 from pipeline.store.runfolder import Run
 
@@ -32,6 +32,8 @@ class Outcomes(NamedTuple):
     hashes: list[str]  # M, of problem and gold answer
     codes: Codes  # (M, N) positions in OUTCOMES, or OWED
     boxes: Codes  # (M, N) positions in BOXES; -1 where there is no grade, or it does not say
+    ruled: Codes  # (M, N) as `codes`, by the rule grader alone
+    judged: npt.NDArray[np.bool_] | None = None  # (M, N) the verifier decides; None: none of them
 
     @property
     def truncated(self) -> Codes:
@@ -39,13 +41,32 @@ class Outcomes(NamedTuple):
         cut = (self.boxes == BOXES.index("truncated")).astype(np.int8)
         return np.where(self.boxes < 0, np.int8(-1), cut)
 
+    def deciders(self) -> dict[str, int]:
+        """How many outcomes each grader decided; nothing where no verifier does.
+
+        >>> one = [np.array([[code]], np.int8) for code in (CORRECT, 0, WRONG)]
+        >>> Outcomes(["a"], ["x"], *one, np.array([[True]])).deciders()
+        {'rule': 0, 'verifier': 1, 'accepted': 1, 'rejected': 0, 'owed': 0}
+        """
+        if self.judged is None:
+            return {}
+        judged, right, known = self.judged, self.codes == CORRECT, self.codes != OWED
+        kinds = {
+            "rule": ~judged & known,
+            "verifier": judged & known,
+            "accepted": right & (self.ruled != CORRECT),  # by the verifier, not by the rules
+            "rejected": judged & known & ~right & (self.ruled == CORRECT),
+            "owed": judged & ~known,
+        }
+        return {kind: int(which.sum()) for kind, which in kinds.items()}
+
     def positions(self) -> dict[str, int]:
         """Where each question is, by its hash; one that occurs again has its number behind it.
 
         Raises UserError: a question has no id or no hash.
 
         >>> none = np.empty((3, 0), np.int8)
-        >>> Outcomes(["a", "b", "c"], ["x", "y", "x"], none, none).positions()
+        >>> Outcomes(["a", "b", "c"], ["x", "y", "x"], none, none, none).positions()
         {'x': 0, 'y': 1, 'x 2': 2}
         """
         positions: dict[str, int] = {}
@@ -91,18 +112,36 @@ class Lengths(NamedTuple):
 
 
 def read(run: Run, quiet: bool = False) -> Outcomes:
-    """All grades of a run; damaged ones count as owed, and a warning names them unless `quiet`.
+    """All outcomes of a run; damaged ones count as owed, and a warning names them unless `quiet`.
 
-    Raises UserError: the run is not prepared.
+    Raises UserError: the run is not prepared; unless `quiet`, as `judged.graded`.
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
-    codes, boxes = np.full(shape, OWED, np.int8), np.full(shape, -1, np.int8)
-    damage = shards.Damage() if quiet else None
-    table = rowkeys.streamed(run, "grades", ["outcome", "box"], damage)
+    table = judged.graded(run, quiet=quiet)
     rows, cell = rowkeys.cells(rowkeys.encode(table, ids), shape[1])
-    codes[cell] = coded(table["outcome"], OUTCOMES)[rows]
-    boxes[cell] = coded(table["box"], BOXES)[rows]
-    return Outcomes(ids.to_pylist(), [q["question_hash"] for q in run.questions], codes, boxes)
+
+    def placed(values: Any, unknown: int) -> Any:
+        whole = np.full(shape, unknown, values.dtype)
+        whole[cell] = values[rows]
+        return whole
+
+    found = {"codes": ("outcome", OUTCOMES), "boxes": ("box", BOXES), "ruled": ("ruled", OUTCOMES)}
+    codes = {name: placed(coded(table[key], of), -1) for name, (key, of) in found.items()}
+    decided = placed(table["judged"].to_numpy(), 0) if run.cfg.dataset.judge else None
+    hashes = [q["question_hash"] for q in run.questions]
+    return Outcomes(ids.to_pylist(), hashes, **codes, judged=decided)
+
+
+def who(run: Run, found: Outcomes) -> str:
+    """Who decided the outcomes, in a line; empty where the rule grader decided all."""
+    if not (n := found.deciders()):
+        return ""
+    owed = f"; {n['owed']} wait for it" * bool(n["owed"])
+    return (
+        f"decided by the rule grader: {n['rule']}, by verifier {run.cfg.verifier.name}:"
+        f" {n['verifier']} (judge={run.cfg.dataset.judge}); of these it accepts {n['accepted']}"
+        f" that the rule grader does not, and rejects {n['rejected']} that it accepts{owed}"
+    )
 
 
 def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:

@@ -76,9 +76,20 @@ def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
     return np.where(known[at] == keys, at, -1)
 
 
-def aligned(run: Run, table: str, names: Sequence[str], keys: Ints) -> dict[str, pa.Array]:
+def aligned(
+    run: Run,
+    table: str,
+    names: Sequence[str],
+    keys: Ints,
+    damage: shards.Damage | None = None,
+) -> dict[str, pa.Array]:
     """Columns of a table, as for :func:`streamed`, in the order of `keys`; null without a row."""
-    rows, known = keyed(run, table, names)
+    rows, known = keyed(run, table, names, damage)
+    return in_order(rows, known, names, keys)
+
+
+def in_order(rows: pa.Table, known: Ints, names: Sequence[str], keys: Ints) -> dict[str, pa.Array]:
+    """Columns of a table whose rows have the keys `known`, in the order of `keys`, else null."""
     at = rows_of(keys, known)
     places = pa.array(at, mask=at < 0)
     return {name: rows[name].take(places).combine_chunks() for name in names}

@@ -188,6 +188,17 @@ def save_config(run: Run) -> None:
     atomic.write_text(run.path / "config.yaml", dump(run.cfg))
 
 
+def save_judge(run: Run) -> None:
+    """Let later stages know which outcomes the verifier decides, and which verifier it is."""
+    there, now = load_folder(run.path, []), run.cfg
+    if there.dataset.judge == now.dataset.judge and (
+        now.dataset.judge is None or there.verifier == now.verifier
+    ):
+        return
+    there.dataset.judge, there.verifier = now.dataset.judge, now.verifier
+    atomic.write_text(run.path / "config.yaml", dump(there))
+
+
 def save_trials(run: Run) -> None:
     """Let later stages know the number of trials and the budget; the rest is this command's own."""
     there = load_folder(run.path, [])

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.base import atomic
 from pipeline.base.console import note, results, warn
 from pipeline.display.table import Column, Table, show
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import outcomes, rowkeys, runfolder, shards
 from pipeline.store.columns import KEY
+from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
@@ -31,6 +33,7 @@ MEASURES = {
     "ece": "calibration error (ECE)",
     "auroc": "AUROC of P(A)",
 }
+_MANY = 20  # attempts of which a sound verifier hardly accepts all
 _END = 600  # characters of a response's end, in the list for a person
 
 
@@ -127,21 +130,50 @@ def agree(run: Run) -> None:
     verdicts, keys = store.judged(run, ["a", "b", "c", "label", "cut"])
     if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
         note(f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit")
-    truth = store.true_labels(verdicts["outcome"])
-    graded = np.flatnonzero(truth >= 0)
+    truth, judge = store.true_labels(verdicts["outcome"]), run.cfg.dataset.judge
+    # Where verdicts decide, people see those on what the rules could not read, too.
+    seen = pc.is_valid(verdicts["outcome"]).to_numpy() if judge else truth >= 0
+    graded = np.flatnonzero(seen)
     path = folder(run) / "_disagreements.jsonl"
     if not graded.size:
         path.unlink(missing_ok=True)
         note("verify: no grades to compare the verdicts with; run `grade`")
         return
     correct, prob = truth[graded] == 0, store.of_labels(verdicts)[graded]
-    _show_agreement(agreement.agreement(correct, prob.argmax(axis=1)), len(verdicts) - graded.size)
+    if judge:
+        _show_deciders(run)
+    if judge != "unmatched":
+        both = agreement.agreement(correct, prob.argmax(axis=1))
+        _show_agreement(both, len(verdicts) - graded.size)
     surest = agreement.disagreements(correct, prob.astype(np.float64))
     rows = graded[surest]
     entries = _for_a_person(run, verdicts.take(pa.array(rows)), keys[rows])
     atomic.write_jsonl(path, entries if rows.size else [])
     if rows.size:
         note(f"verify: {rows.size} disagreements, the surest first, are in {path}")
+
+
+def _show_deciders(run: Run) -> None:
+    """What became of each outcome of the rule grader."""
+    found = outcomes.read(run, quiet=True)
+    assert found.judged is not None
+    heads = {OWED: "no verdict", CORRECT: "A correct", WRONG: "B wrong", NO_ANSWER: "C no answer"}
+    rows = []
+    for code, name in enumerate(outcomes.OUTCOMES):
+        of_rule = found.ruled == code
+        judged = of_rule & found.judged
+        row = {head: int((judged & (found.codes == c)).sum()) for c, head in heads.items()}
+        rows.append({"rule": name, "kept": int((of_rule & ~judged).sum()), **row})
+    columns = [Column("rule", "rule grader", align="left"), Column("kept", "kept")]
+    columns += [Column(head, head) for head in heads.values()]
+    show(Table(f"what the verifier decides, judge={run.cfg.dataset.judge}", columns, rows))
+    results.print(outcomes.who(run, found))
+    n = found.deciders()
+    if run.cfg.dataset.judge == "unmatched" and n["accepted"] == n["verifier"] >= _MANY:
+        warn(
+            f"the verifier accepts every one of {n['verifier']} attempts that the rule grader does"
+            " not: is it broken? dataset.judge=all asks it about the others, too"
+        )
 
 
 def _show_agreement(both: agreement.Agreement, left_out: int) -> None:

@@ -15,7 +15,7 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
-from pipeline.store import lease, records, runfolder, shards, workernames
+from pipeline.store import judged, lease, records, runfolder, shards, workernames
 from pipeline.store.columns import CONTINUED, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -57,8 +57,11 @@ def verify(run: Run) -> None:
         if records.settings(store.record(run)) not in ({}, settings):  # refused while all is there
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
         store.begin(run, settings)
+        store.remember(run, asked=judged.asked_as(run))
+        runfolder.save_judge(run)
         _judge(run, judge, survey.survey(run, uses_answer(template)))
-        quality.calibrated(run)
+        if run.cfg.dataset.judge != "unmatched":  # its sample says nothing of all attempts
+            quality.calibrated(run)
         quality.agree(run)
 
 

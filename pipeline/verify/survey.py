@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
-from pipeline.store import rowkeys, shards
+from pipeline.store import judged, rowkeys, shards
 from pipeline.store.columns import CONTINUED, KEY, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -54,21 +54,28 @@ class Survey:
 def survey(run: Run, with_answer: bool) -> Survey:
     """Read what there is; verdicts on texts that have changed since are dropped.
 
-    Raises UserError: without attempts, or when the prompt restates answers and some are not graded.
+    With judge=unmatched only what the rule grader does not accept is in it. Raises UserError:
+    without attempts; when some are not graded that the prompt or judge=unmatched needs graded.
     """
     attempts, keys = rowkeys.keyed(run, "attempts", [CONTINUED.name], shards.Damage())
     order = np.argsort(keys)
     keys, continued = keys[order], rowkeys.continued_from(attempts)[order]
-    grades = rowkeys.aligned(run, "grades", ["answer", "outcome"], keys)
-    if with_answer and (ungraded := grades["outcome"].null_count):
+    judge, names = run.cfg.dataset.judge, ["answer", "outcome", "box"]
+    grades = rowkeys.aligned(run, "grades", names, keys)
+    if (with_answer or judge == "unmatched") and (ungraded := grades["outcome"].null_count):
+        why = f"the prompt {run.cfg.verifier.prompt} restates the extracted answer"
+        why = why if with_answer else "dataset.judge=unmatched asks by the grade"
         raise UserError(
-            f"{run.path}: {ungraded} attempts are not graded, and the prompt"
-            f" {run.cfg.verifier.prompt} restates the extracted answer; run `grade` first"
+            f"{run.path}: {ungraded} attempts are not graded, and {why}; run `grade` first"
         )
+    if judge == "unmatched":
+        asked = judged.asks(judge, grades["outcome"], grades["box"])
+        grades = {name: column.filter(asked) for name, column in grades.items()}
+        keys, continued = (rows[asked.to_numpy(False)] for rows in (keys, continued))
     answers = grades["answer"] if with_answer else pa.nulls(keys.size, pa.string())
     digests, longest = _digests(run, keys, answers)
     readable = digests != b""
-    if not readable.any():
+    if not readable.any() and not (judge == "unmatched" and order.size):
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
     distinct, slots = np.unique(digests[readable], return_inverse=True)
     work = Survey(
@@ -138,6 +145,8 @@ def _digests(run: Run, keys: Ints, answers: pa.Array) -> tuple[npt.NDArray[np.by
 
 def _add_stored(run: Run, work: Survey) -> None:
     """Add stored verdicts to a survey."""
+    if not work.keys.size:
+        return
     damage, order = shards.Damage(), np.arange(work.keys.size)
     stale: list[Ints] = [np.empty(0, dtype=np.int64)]
     for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage, verify=True):

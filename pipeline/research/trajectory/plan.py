@@ -93,6 +93,8 @@ def make(settings: Settings) -> TrajectoryPlan:
     probe = [f"model.checkpoint={_STAND_IN}", f"model.id={quoted(stand_in)}", STAGES]
     bases = [compose.load([*settings.run, *of, *probe]) for of in settings.datasets]
     names = [base.dataset.name for base in bases]
+    if judge := next((base.dataset.judge for base in bases if base.dataset.judge), None):
+        raise UserError(f"dataset.judge={judge}: a trajectory asks no verifier; leave it out")
     for name in names:
         if names.count(name) > 1:
             raise UserError(

@@ -1,0 +1,113 @@
+"""What an attempt's outcome is where a verifier decides it: of a grade and a verdict, here alone.
+
+With `dataset.judge` a verdict's label, the largest calibrated probability, is the outcome: A
+correct, B wrong, C no_answer. Grades stay on the disk as the rule grader made them. A response that
+was cut off has not answered, whatever it holds, so no verdict decides it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
+from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store.runfolder import Run
+
+_LABELS = pa.array(["A", "B", "C"])
+_OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that they stand for
+# What makes a verdict another one; the record of the calibration says the rest.
+_ASKED = ("id", "revision", "prompt", "labels", "dtype", "context", "chat_template_kwargs")
+
+
+def asks(judge: str | None, outcome: Any, box: Any) -> Any:
+    """Which attempts the verifier decides, by columns of their grades: bool of the same length.
+
+    >>> outcome, box = pa.array(["correct", "wrong", "wrong", None]), pa.array(["boxed"] * 4)
+    >>> asks("all", outcome, box).to_pylist(), asks("unmatched", outcome, box).to_pylist()
+    ([True, True, True, False], [False, True, True, False])
+    """
+    decided = pc.and_(pc.is_valid(outcome), pc.not_equal(box, "truncated").fill_null(True))
+    if judge == "unmatched":
+        decided = pc.and_(decided, pc.not_equal(outcome, "correct").fill_null(False))
+    return pc.and_(decided, judge is not None)
+
+
+def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table:
+    """The key, `outcome`, `box` and other columns of every grade, with verdicts where they decide.
+
+    `ruled` is the rule grader's outcome, and `judged` whether the verifier decides. Where it does,
+    `layer` is "verifier", `reason` says what both said, and the outcome is null, so owed, without a
+    verdict as the settings would have it. With `quiet` nothing is said of damage. Raises UserError,
+    unless `quiet`: with judge=unmatched verdicts are missing; the others would be scored, and are
+    mostly those that the rule grader accepts.
+    """
+    damage, judge = shards.Damage() if quiet else None, run.cfg.dataset.judge
+    table = rowkeys.streamed(run, "grades", [*dict.fromkeys(["outcome", "box", *names])], damage)
+    ruled = table["outcome"]
+    judged = asks(judge, ruled, table["box"])
+    table = table.append_column("ruled", ruled).append_column("judged", judged)
+    if judge is None:
+        return table
+    labels = _labels(run, table, quiet)
+    waiting = pc.sum(pc.and_(judged, labels.is_null())).as_py()
+    if waiting and judge == "unmatched" and not quiet:
+        raise UserError(
+            f"{run.path}: {waiting} attempts wait for the verifier, which decides what the rule"
+            " grader does not accept (dataset.judge=unmatched); run `python -m pipeline verify`"
+        )
+    said = ("the verifier says ", labels.fill_null("nothing yet"), "; the rule grader: ", ruled)
+    decided: dict[str, Any] = {"outcome": _OUTCOMES.take(pc.index_in(labels, _LABELS))}
+    if "layer" in names:
+        decided["layer"] = pa.scalar("verifier")
+    if "reason" in names:
+        decided["reason"] = pc.binary_join_element_wise(*said, ", ", table["reason"], "")
+    for name, values in decided.items():
+        column = pc.if_else(judged, values, table[name])
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+def asked_as(run: Run) -> dict[str, Any]:
+    """The settings that make a verdict what it is, for the record beside the verdicts."""
+    settings = asdict(run.cfg.verifier)
+    return {name: settings[name] for name in _ASKED}
+
+
+def settings(run: Run) -> dict[str, Any] | None:
+    """Which outcomes verdicts decide, and whose; None: the rule grader decides all."""
+    judge = run.cfg.dataset.judge
+    return {"judge": judge, **asked_as(run)} if judge else None
+
+
+def state(run: Run) -> str | None:
+    """Which outcomes verdicts decide, for the record of what is made of them; None: none.
+
+    Verdicts of another verifier than is set, or calibrated otherwise, decide nothing.
+    """
+    judge = run.cfg.dataset.judge
+    return judge if judge is None or _as_set(run) else f"{judge}, by another verifier"
+
+
+def _labels(run: Run, rows: pa.Table, quiet: bool) -> pa.Array:
+    """The label of the verdict on each row of a table, A, B or C; null without one."""
+    if not _as_set(run):
+        name = run.cfg.verifier.name
+        if not quiet and (run.path / "verdicts").exists():
+            warn(f"{run.path}: its verdicts are not of verifier={name} as it is set; run `verify`")
+        return pa.nulls(rows.num_rows, pa.string())
+    keys = rowkeys.encode(rows, rowkeys.question_ids(run))
+    damage = shards.Damage() if quiet else None
+    return rowkeys.aligned(run, "verdicts", ["label"], keys, damage)["label"]
+
+
+def _as_set(run: Run) -> bool:
+    """Whether the stored verdicts are those that the settings would give."""
+    made, v = runfolder.read_json(run.path / "verdicts" / "_verifier.json"), run.cfg.verifier
+    applied = made.get("calibration") or {}  # none while it is changed
+    calibrated = (applied.get("average"), applied.get("content_free"))
+    wanted = (v.average, list(v.content_free))
+    return made.get("asked") == asked_as(run) and calibrated == wanted

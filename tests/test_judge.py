@@ -1,0 +1,215 @@
+"""dataset.judge: outcomes that the verifier decides, with the demo's verifier on real attempts."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from forked import Attempts
+from helpers import ROOT, make_run, settings
+
+from pipeline.base.errors import UserError
+from pipeline.cli.main import main
+from pipeline.cohorts import cohort, leaderboard
+from pipeline.config import compose
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.grade import review
+from pipeline.report import attempts
+from pipeline.rubrics import signals
+from pipeline.settle import plan
+from pipeline.status.tally import Tally
+from pipeline.store import outcomes, shards
+from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
+from pipeline.store.runfolder import Run
+from pipeline.verify import stage, survey
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+VERIFIER = [
+    "verifier.name=demo",
+    f"verifier.id={ROOT / 'demo' / 'verifier'}",
+    "verifier.prompt=demo",
+    "verifier.engine.name=transformers",
+    "verifier.engine.device=cpu",
+]
+OF_LABEL = {"A": "correct", "B": "wrong", "C": "no_answer"}
+Table = dict[tuple[str, int], dict[str, Any]]
+
+
+@pytest.fixture
+def folder(reference: tuple[Path, Attempts], tmp_path: Path) -> Path:
+    """A real run of 30 questions, graded and not verified."""
+    return Path(shutil.copytree(reference[0], tmp_path / "run"))
+
+
+def opened(folder: Path, *overrides: str) -> Run:
+    return Run(compose.load_folder(folder, [*VERIFIER, *overrides]))
+
+
+def table(folder: Path, name: str) -> Table:
+    rows = pq.read_table(folder / name).to_pylist() if any((folder / name).glob("*.pa*")) else []
+    return {(row["question_id"], row["trial"]): row for row in rows}
+
+
+def resolved(folder: Path, judge: str) -> dict[tuple[str, int], str]:
+    """The outcomes by hand: of grades and verdicts as they lie on the disk."""
+    verdicts, found = table(folder, "verdicts"), {}
+    for key, grade in table(folder, "grades").items():
+        found[key] = grade["outcome"]
+        if grade["box"] != "truncated" and (judge == "all" or grade["outcome"] != "correct"):
+            found[key] = OF_LABEL[verdicts[key]["label"]] if key in verdicts else "owed"
+    return found
+
+
+def read(run: Run, quiet: bool = False) -> dict[tuple[str, int], str]:
+    found = outcomes.read(run, quiet)
+    words = outcomes.words(found.codes)
+    return {
+        (qid, trial): str(words[row, trial])
+        for row, qid in enumerate(found.question_ids)
+        for trial in range(words.shape[1])
+    }
+
+
+def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grades = table(folder, "grades")
+    asked = {
+        key
+        for key, grade in grades.items()
+        if grade["outcome"] != "correct" and grade["box"] != "truncated"
+    }
+    assert 0 < len(asked) < len(grades)
+    assert {grades[key]["outcome"] for key in asked} >= {"wrong"}
+    assert main(["verify", str(folder), *VERIFIER, "dataset.judge=unmatched"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert table(folder, "verdicts").keys() == asked and table(folder, "grades") == grades
+    run = Run(compose.load_folder(folder, []))  # later stages know what was asked
+    assert run.cfg.dataset.judge == "unmatched" and run.cfg.verifier.name == "demo"
+    by_hand = resolved(folder, "unmatched")
+    assert read(run) == by_hand
+    accepted = sum(by_hand[key] == "correct" for key in asked)
+    n = outcomes.read(run).deciders()
+    assert (n["verifier"], n["accepted"], n["rejected"], n["owed"]) == (len(asked), accepted, 0, 0)
+    decided = f"rule grader: {len(grades) - len(asked)}, by verifier demo: {len(asked)}"
+    assert "judge=unmatched" in out and decided in out
+    assert len(list(folder.glob("verdicts/_calibration.json"))) == 0
+
+    assert main(["score", str(folder)]) == 0
+    captured = capsys.readouterr()
+    assert decided in " ".join(captured.out.split()) and "another grader" in captured.err
+    scores = json.loads((folder / "scores.json").read_text())
+    assert scores["judge"]["accepted"] == accepted and scores["judge"]["by"]["judge"] == "unmatched"
+    matrix = np.load(folder / "matrix.npz")
+    assert (matrix["R"] == 1).sum() == sum(word == "correct" for word in by_hand.values())
+    review.write(run, ask_math_verify=False)
+    assert decided in " ".join(capsys.readouterr().err.split())
+
+    signals.signals(run)  # only some have a verdict, so rubrics have none
+    rows = table(folder, "signals")
+    assert all(row["a"] is None for row in rows.values())
+    assert {key: row["is_correct"] for key, row in rows.items()} == {
+        key: word == "correct" for key, word in by_hand.items()
+    }
+    assert Tally(run, {}).score() is None  # nothing read yet
+    tally = Tally(run, {})
+    tally.look()
+    assert tally.score() is not None and (tally.outcomes == outcomes.read(run).codes).all()
+    ids = [question["question_id"] for question in run.questions]
+    _, index = attempts.index(run, ids, texts=True)
+    shown = [index["reason"]["values"][code] for code in index["reason"]["codes"]]
+    layers = [index["layer"]["values"][code] for code in index["layer"]["codes"]]
+    assert layers.count("verifier") == len(asked)
+    assert sum("the verifier says A; the rule grader: " in line for line in shown) == accepted
+
+
+def test_all_outcomes_are_labels_and_a_change_is_noticed(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = opened(folder, "dataset.judge=unmatched")
+    real, parts = shards.write_part, []
+
+    def die(path: Path, *more: Any) -> None:
+        if path.parent.name == "verdicts" and len(parts) == 2:
+            raise KeyboardInterrupt
+        parts.extend([path] * (path.parent.name == "verdicts"))
+        real(path, *more)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(survey, "_ROWS", 8)
+        patched.setattr(shards, "write_part", die)
+        stage.verify(run)
+    some = table(folder, "verdicts")
+    assert some and read(run, quiet=True) == resolved(folder, "unmatched")  # "owed", never wrong
+    assert "owed" in resolved(folder, "unmatched").values()
+    for refused in (lambda: outcomes.read(run), lambda: signals.signals(run)):
+        with pytest.raises(UserError, match=r"attempts wait for the verifier.*pipeline verify"):
+            refused()
+    tally = Tally(run, {})
+    tally.look()
+    assert tally.score() is None and not tally.unread
+    stage.verify(run)
+    before = table(folder, "verdicts")
+    assert some.items() <= before.items() and "owed" not in read(run).values()
+
+    run = opened(folder, "dataset.judge=all")
+    assert "owed" in read(run).values()
+    capsys.readouterr()
+    stage.verify(run)
+    assert "kappa" in capsys.readouterr().out
+    after = table(folder, "verdicts")
+    assert before.items() <= after.items() and after.keys() == table(folder, "grades").keys()
+    by_hand = resolved(folder, "all")
+    assert read(run) == by_hand
+    cut = [key for key, grade in table(folder, "grades").items() if grade["box"] == "truncated"]
+    assert all(by_hand[key] == "no_answer" for key in cut)
+    signals.signals(run)
+    assert all(row["a"] is not None for row in table(folder, "signals").values())
+
+    stack = cohort.load(AnalysisConfig(folders=[str(folder)]))[0]
+    assert any(
+        "judge=all" in line for line in leaderboard.leaderboard(stack, AnalysisConfig()).notes
+    )
+    other = opened(folder, "verifier.content_free=[x]")
+    assert set(read(other).values()) - {"owed"} <= {"no_answer"}
+    assert "verdicts are not of verifier=demo as it is set" in capsys.readouterr().err
+    assert main(["signals", str(folder), "dataset.judge=null"]) == 0  # older than the setting
+    assert "nothing owed" not in capsys.readouterr().err
+    assert read(opened(folder, "dataset.judge=null")) == {
+        key: row["outcome"] for key, row in table(folder, "grades").items()
+    }
+
+
+def test_nothing_to_ask_and_nothing_graded(tmp_path: Path) -> None:
+    """No model is loaded for either: there is none at the path of this verifier."""
+    asked = ["verifier.id=/nowhere", "verifier.engine=transformers", "dataset.judge=unmatched"]
+    run = make_run(tmp_path / "right", {"a": "11", "b": "1~"}, *asked)
+    assert (outcomes.read(run).codes == [[CORRECT, CORRECT], [CORRECT, NO_ANSWER]]).all()
+    assert not survey.survey(run, with_answer=False).keys.size
+    ungraded = make_run(tmp_path / "new", {"a": "1+"}, *asked)
+    with pytest.raises(UserError, match=r"1 attempts are not graded.*unmatched.*`grade` first"):
+        survey.survey(ungraded, with_answer=False)
+
+
+@pytest.mark.parametrize("judge", ["unmatched", "all"])
+def test_what_cannot_work_is_refused(tmp_path: Path, judge: str) -> None:
+    one = f"dataset.judge={judge}"
+    short = settings("dataset.answer=judge", *[one] * (judge != "all")).dataset
+    assert (short.answer, short.judge) == ("math", judge)
+    with pytest.raises(UserError, match=f"{one}: the verifier decides, and verifier=none"):
+        settings(one, "verifier=none")
+    with pytest.raises(UserError, match=r"`settle` asks no verifier"):
+        plan._check(settings(one, "sampling.seeds=independent"))
+    assert main(["trajectory", "model=demo", "checkpoints=demo/models", "dataset=demo", one]) == 2
+    # A verdict of an attempt decides nothing for another one, and none is no outcome.
+    run = make_run(tmp_path / "run", {"a": "10-u~"}, one)
+    rule, open_ = [CORRECT, WRONG, NO_ANSWER, 3, NO_ANSWER], [OWED] * 4 + [NO_ANSWER]
+    expected = open_ if judge == "all" else [CORRECT, *open_[1:]]
+    found = outcomes.read(run, quiet=True)
+    assert found.codes[0].tolist() == expected and found.ruled[0].tolist() == rule
+    if judge == "unmatched":
+        with pytest.raises(UserError, match="fit_temperature=true: not with"):
+            settings(one, "verifier.fit_temperature=true")
