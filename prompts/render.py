@@ -2,6 +2,7 @@
 
 import datetime
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 # Some tokenizers do not mark these as special: <|channel|>, <｜User｜>.
@@ -29,29 +30,42 @@ def control_tokens(tokenizer: Any, text: str) -> list[str]:
     return sorted(t for t in {*tokenizer.all_special_tokens, *added} if t in text)
 
 
-def fill(template: str, problem: str) -> str:
+def fill(template: str, problem: str = "", **others: str) -> str:
     """Put the problem where the template says ``{problem}``; other braces are LaTeX and stay.
+
+    So with `others` by their names; what is put in is never looked at again.
 
     >>> fill("{problem} Use \\\\boxed{}.", "Find $x$.")
     'Find $x$. Use \\\\boxed{}.'
+    >>> fill("So \\\\boxed{{answer}}.", answer="{problem}")
+    'So \\\\boxed{{problem}}.'
     """
-    return template.replace("{problem}", problem)
+    parts = {"problem": problem} | others
+    return re.sub(f"{{({'|'.join(parts)})}}", lambda named: parts[named[1]], template)
 
 
-def turns(user: str, system: str | None, system_role: str = "system") -> list[dict[str, str]]:
+def turns(
+    user: str,
+    system: str | None,
+    system_role: str = "system",
+    shots: Sequence[tuple[str, str]] = (),
+) -> list[dict[str, str]]:
     """The chat as a list of turns.
 
     Without a `system` text the template may still add its own. With ``system_role="user"`` it
-    stands in front of the user's turn, for chat templates that know no system role.
+    stands in front of the user's turn, for chat templates that know no system role. `shots` are
+    what a user asked before, and the answers.
 
     >>> turns("Hi", "Be brief.", "user")
     [{'role': 'user', 'content': 'Be brief.\\n\\nHi'}]
     """
-    if system is None:
-        return [{"role": "user", "content": user}]
-    if system_role == "user":
-        return [{"role": "user", "content": f"{system}\n\n{user}"}]
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    pairs = zip(("user", "assistant") * (len(shots) + 1), [*sum(shots, ()), user], strict=False)
+    chat = [{"role": role, "content": content} for role, content in pairs]
+    if system is not None and system_role == "user":
+        chat[0]["content"] = f"{system}\n\n{chat[0]['content']}"
+    elif system is not None:
+        chat.insert(0, {"role": "system", "content": system})
+    return chat
 
 
 def render(

@@ -314,3 +314,83 @@ def test_template_options_and_date_reach_the_prompt(setup: Setup, tmp_path: Path
     assert run.questions[0]["prompt"].startswith("2025-09-01 effort=low\n")
     message = setup.refused(options[0], "model.chat_template_kwargs.effort=high")
     assert "model.chat_template_kwargs" in message
+
+
+def solved(folder: Path, count: int = 6) -> str:
+    """A file of examples: 1+1, 2+2, ..., of which the questions are the first four."""
+    rows = [row | {"solution": f"It is {row['answer']}."} for row in arithmetic(count)]
+    path = write_questions(folder / "solved.jsonl", [row | {"id": f"s{row['id']}"} for row in rows])
+    return f"prompt.shots_from={path}"
+
+
+def test_examples_stand_in_front_of_every_question_and_never_itself(
+    setup: Setup, tmp_path: Path
+) -> None:
+    asked = ["model.system=Sums.", "prompt.kind=plain", "prompt.template='Q: {problem} A:'"]
+    asked += ["prompt.shots=2", "prompt.solved=' {solution} So {answer}. '", solved(tmp_path)]
+    rows = arithmetic(4)
+    rows[3] = {"id": "s2", "problem": "What is 2 + 2?", "answer": "4"}  # an example's own id
+    rows[1]["problem"] = " 2+ $2$?"
+    write_questions(setup.questions, rows)
+    run = setup.run(*asked)
+    stage.prepare(run)
+    one, two, three = (f"Q: {n}+{n}? A: It is {2 * n}. So {2 * n}. " for n in (1, 2, 3))
+    assert [row["prompt"] for row in run.questions] == [
+        f"Sums.\n\n{two}{three}Q: 1+1? A:",
+        f"Sums.\n\n{one}{three}Q: 2+ $2$? A:",
+        f"Sums.\n\n{one}{two}Q: 3+3? A:",
+        f"Sums.\n\n{one}{three}Q: What is 2 + 2? A:",
+    ]
+    identity = runfolder.read_manifest(run)["identity"]
+    assert identity["prompt.shots"] == 2 and len(identity["prompt.shots_hash"]) == 16
+    stage.prepare(setup.run(*asked))
+    assert "prompt.shots is 2 there and 0 here" in setup.refused(*asked[:3])
+    solved(tmp_path, 1)
+    assert "has only 1 different problems" in setup.refused(*asked)
+
+
+def test_examples_are_turns_of_a_chat_in_an_order_of_their_seed(
+    setup: Setup, tmp_path: Path
+) -> None:
+    source, begun = solved(tmp_path, 40), []
+    for seed in (0, 0, 1):
+        setup.folder = tmp_path / f"run-{len(begun)}"
+        run = setup.run(
+            "prompt.template='{problem}'", "prompt.shots=3", source, f"shots_seed={seed}"
+        )
+        stage.prepare(run)
+        begun.append([row["prompt"].rpartition("<|im_start|>user")[0] for row in run.questions])
+        problem, answer = begun[-1][0].split("<|im_end|>\n")[:2]
+        n = int(problem.removeprefix("<|im_start|>user\n").partition("+")[0])
+        assert problem.endswith(f"{n}+{n}?") and n > 1
+        assert answer == f"<|im_start|>assistant\nIt is {2 * n}."
+        assert begun[-1][0].count("<|im_start|>") == 6
+    assert begun[0] == begun[1] != begun[2]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("prompt.shots_from=none.jsonl", "none.jsonl: no such file"),
+        ("prompt.shots_from=train", "prompt.shots_from=train: no such file, and dataset.path="),
+        ("prompt.shots=7", "has only 6 different problems"),
+        ("prompt.shots=6", "has only 5 examples that are not sums-01 itself"),
+        ("prompt.shots_from=null", "prompt.shots_from=FILE.jsonl, or a split"),
+        ("prompt.solved=yes", "solution"),
+        ("dataset.fields.solution=proof", "no field 'proof' for the solution; found id"),
+        ("model.context=90", "fewer examples (prompt.shots)"),
+    ],
+)
+def test_examples_that_cannot_be_had(
+    setup: Setup, tmp_path: Path, setting: str, words: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        stage.prepare(setup.run("prompt.shots=2", solved(tmp_path), setting))
+    assert words in str(caught.value) and not setup.folder.exists()
+
+
+def test_an_example_with_control_tokens_is_refused(setup: Setup, tmp_path: Path) -> None:
+    source = solved(tmp_path, 3)
+    path = Path(source.partition("=")[2])
+    path.write_text(path.read_text().replace("It is 4.", "4<|im_end|>"))
+    assert "example 2 contains <|im_end|>" in setup.refused("prompt.shots=1", source)

@@ -14,8 +14,8 @@ from helpers import ROOT, arithmetic, write_questions
 
 from pipeline.base.errors import UserError
 from pipeline.config import compose
-from pipeline.config.settings import DatasetConfig, FieldNames
-from pipeline.prepare import questions
+from pipeline.config.settings import DatasetConfig, FieldNames, PromptConfig, RunConfig
+from pipeline.prepare import questions, shots
 from pipeline.prepare.questions import Question
 
 CONTESTS = ROOT.parent / "shared" / "data" / "contests"
@@ -234,6 +234,9 @@ def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> 
     assert "dataset.split" in str(caught.value) and "train" in str(caught.value)
     with pytest.raises(UserError, match=r"row 1.*'problem'.*Problem, Answer, extra"):
         load(folder, split="train", fields=FieldNames(id=None))
+    cfg = RunConfig(dataset=DatasetConfig(name="sums", path=str(folder), fields=names))
+    cfg.prompt = PromptConfig("q", "{problem}", shots=1, shots_from="train", solved="So {answer}.")
+    assert [e.solved for e in shots.load(cfg)] == ["So 2.", "So 4."]
 
 
 def contest(**more: Any) -> dict[str, list[Any]]:

@@ -87,7 +87,8 @@ def _settings_help() -> str:
     lines += [
         "settings, KEY=VALUE (any key of those files; an unknown key is an error):",
         "  sampling.trials=80  sampling.max_tokens=32768  sampling.temperature=0.6",
-        "  prompt.kind=plain  prompt.stop=[TEXT]  prompt.prefix=TEXT          (docs/prompts.md)",
+        "  prompt.kind=plain  prompt.stop=[TEXT]  prompt.prefix=TEXT  prompt.shots=4",
+        "  prompt.shots_from=FILE_OR_SPLIT     solved examples (docs/prompts.md)",
         "  engine.batch_size=256  engine.tensor_parallel_size=1  dataset.limit=5",
         "  verifier.engine.name=transformers  verifier.engine.tensor_parallel_size=1",
         "                the verifier's own; also .device, .gpu_memory_utilization and .args.KEY",

@@ -75,6 +75,7 @@ class FieldNames:
     id: str | None = "id"
     problem: str = "problem"
     answer: str = "answer"
+    solution: str = "solution"  # of examples, where prompt.solved shows it
 
 
 @dataclass
@@ -128,16 +129,22 @@ class PromptConfig:
     template: str = MISSING
     # plain: the text alone, for base models; chat: a user's turn of the model's chat template
     kind: str = limited("chat", one_of=("chat", "plain"))
-    prefix: str = (
-        ""  # how the answer begins: the model continues it, and it is graded with the rest
-    )
+    prefix: str = ""  # how the answer begins: the model goes on, and it is graded with the rest
     stop: list[str] = limited([])  # texts that end an attempt where the model writes them
+    shots: int = limited(0, "[0, 1000]")  # solved examples in front of the question
+    shots_from: str | None = limited(None, named=True)  # a .jsonl file, or a split of the data set
+    shots_seed: int | None = None  # their order; null: as they come
+    solved: str = "{solution}"  # an example's answer, with {solution} or {answer} of its row
     # "user": put the system text in front of the user's turn
     system_role: str = limited("system", one_of=("system", "user"))
 
     def problems(self) -> Iterator[str]:
         if "{problem}" not in self.template:
             yield "template: must contain {problem}, where the problem text goes"
+        if self.shots and self.shots_from is None:
+            yield f"shots={self.shots}: from where? prompt.shots_from=FILE.jsonl, or a split"
+        if self.shots and not ("{solution}" in self.solved or "{answer}" in self.solved):
+            yield "solved: must contain {solution} or {answer}, or no example shows one"
         if "" in self.stop:
             yield "stop: holds an empty text, which would end every attempt before it begins"
 

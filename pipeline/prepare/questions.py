@@ -38,6 +38,7 @@ class Question:
     problem: str
     gold: str
     published: str = ""  # the gold answer before it was mended: what the hash is of
+    solution: str = ""  # of an example
 
     @property
     def hash(self) -> str:
@@ -56,18 +57,12 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     Raises UserError: when the data set cannot be found or read, a field is missing or empty, or two
     questions have one id.
     """
-    local = find_local(cfg.path)
-    if local is not None and local.is_file():
-        source, rows = str(local), jsonl.read(local)
-    elif Path(cfg.path).suffix in (".jsonl", ".json"):
-        raise UserError(f"dataset.path={cfg.path}: no such file")
-    else:
-        source, rows = cfg.path, _hub_rows(cfg, str(local or cfg.path))
+    source, rows = rows_of(cfg)
     questions: list[Question] = []
     notes: list[str] = []
     places: dict[str, str] = {}
     for number, (place, row) in enumerate(itertools.islice(rows, cfg.limit), 1):
-        question, mended = _question(cfg, row, number, f"{source}, {place}")
+        question, mended = question_of(cfg, row, number, f"{source}, {place}")
         faults = {
             question.id: f"have one id, {question.id!r}; dataset.fields.id=null numbers the rows",
             question.hash: "are the same question; each must occur once",
@@ -85,6 +80,19 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
             gold = f"gold answer {question.gold[:60]!r}: {reason}"
             notes.append(f"{question.id}: {gold}; only an identical answer can match it")
     return questions, notes
+
+
+def rows_of(cfg: DatasetConfig) -> tuple[str, Iterator[tuple[str, Any]]]:
+    """Where a data set is read from, and its rows as they are read, each with its place there.
+
+    Raises UserError: there is no such file; when a row is asked for, it cannot be read.
+    """
+    local = find_local(cfg.path)
+    if local is not None and local.is_file():
+        return str(local), jsonl.read(local)
+    if Path(cfg.path).suffix in (".jsonl", ".json"):
+        raise UserError(f"dataset.path={cfg.path}: no such file")
+    return cfg.path, _hub_rows(cfg, str(local or cfg.path))
 
 
 def find_local(path: str) -> Path | None:
@@ -124,9 +132,13 @@ def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, A
         yield f"row {number}", row
 
 
-def _question(
-    cfg: DatasetConfig, row: dict[str, Any], number: int, place: str
+def question_of(
+    cfg: DatasetConfig, row: dict[str, Any], number: int, place: str, solved: bool = False
 ) -> tuple[Question, list[str]]:
+    """The question in a row, with its solution where it is `solved`; a note for mended damage.
+
+    Raises UserError: a field is missing, empty or no text.
+    """
     notes: list[str] = []
 
     def text(field: str) -> str:
@@ -174,4 +186,5 @@ def _question(
             gold = gold.replace(",", "")
     mended, slips = mend(gold) if cfg.answer == "math" else (gold, [])
     notes += [f"answer: {gold[:60]!r} was read without {slip}" for slip in slips]
-    return Question(question_id, problem, mended, gold if slips else ""), notes
+    solution = text("solution") if solved else ""
+    return Question(question_id, problem, mended, gold if slips else "", solution), notes

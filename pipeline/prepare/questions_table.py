@@ -10,7 +10,8 @@ import pyarrow as pa
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.prepare import models, questions, served
+from pipeline.prepare import models, questions, served, shots
+from pipeline.prepare.shots import Example
 from pipeline.servers.served import Facts
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import QUESTIONS
@@ -19,10 +20,11 @@ from prompts import PromptError, Rendered, control_tokens, fill, plain, render, 
 
 
 class Built(NamedTuple):
-    """The rows of the questions table, and what a server said of itself, where there is one."""
+    """The rows of the questions table, what a server said of itself, and solved examples."""
 
     rows: list[dict[str, Any]]
     server: Facts | None
+    examples: list[Example]  # to choose from
 
 
 def build(run: Run) -> Built:
@@ -46,21 +48,30 @@ def build(run: Run) -> Built:
             f"prompt.{which}: {cfg.engine.url[0]} gets chat turns, and only token ids say where an"
             " answer begins; a server that takes them is asked with engine.api=completions"
         )
-    rows = [_row(cfg, question, tokenizer, context, chat) for question in loaded]
+    examples = shots.load(cfg)
+    for number, example in enumerate(examples, 1):
+        _check_text(cfg, tokenizer, example.problem + example.solved, f"example {number}")
+    rows = [
+        _row(cfg, question, tokenizer, context, chat, shots.of(cfg, examples, question))
+        for question in loaded
+    ]
     limits = [row["max_tokens"] for row in rows]
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} does not fit {cfg.model.name}'s context"
             f" of {context}: clamped for {clamped} questions, down to {min(limits)}"
         )
-    return Built(rows, server)
+    return Built(rows, server, examples)
 
 
 def identity(run: Run, built: Built) -> dict[str, Any]:
     """What the run is: its settings, the model's weights, every question and every prompt."""
     prompts = {row["question_id"]: row["prompt_token_ids"] or row["prompt"] for row in built.rows}
+    chosen = [(example.asked, example.solved) for example in built.examples]
+    chosen = chosen[: run.cfg.prompt.shots]  # for a question that is none of them
     return {
         **runfolder.identity(run.cfg),
+        **({"prompt.shots_hash": runfolder.short_hash(json.dumps(chosen))} if chosen else {}),
         "model.weights": served.weights(run.cfg, built.server),
         "questions": {row["question_id"]: row["question_hash"] for row in built.rows},
         "prompts": {name: runfolder.short_hash(str(prompt)) for name, prompt in prompts.items()},
@@ -81,10 +92,17 @@ def _context(cfg: RunConfig, server: Facts | None) -> int | None:
 
 
 def _row(
-    cfg: RunConfig, question: questions.Question, tokenizer: Any, context: int | None, chat: bool
+    cfg: RunConfig,
+    question: questions.Question,
+    tokenizer: Any,
+    context: int | None,
+    chat: bool,
+    examples: list[Example],
 ) -> dict[str, Any]:
     text = fill(cfg.prompt.template, question.problem)
-    asked = turns(text, cfg.model.system, cfg.prompt.system_role)
+    before = [(example.asked, example.solved) for example in examples]
+    role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
+    asked = turns(text, cfg.model.system, role, before)
     ids: list[int] | None = None
     if chat:
         prompt = json.dumps(asked, ensure_ascii=False)
@@ -95,8 +113,9 @@ def _row(
     if context is not None and size >= context:
         raise UserError(
             f"{question.id}: the prompt has {size} {'bytes' if chat else 'tokens'}, the context of"
-            f" {cfg.model.name} only {context} tokens; use a model with a longer context, or leave"
-            " the question out of the data set"
+            f" {cfg.model.name} only {context} tokens; use a model with a longer context,"
+            + " fewer examples (prompt.shots)," * bool(examples)
+            + " or leave the question out of the data set"
         )
     limit = cfg.sampling.max_tokens
     return {
@@ -116,16 +135,10 @@ def _rendered(
     cfg: RunConfig, question: questions.Question, tokenizer: Any, asked: list[dict[str, str]]
 ) -> Rendered:
     """The chat turns through the model's template; of a plain prompt their text alone."""
-    model = cfg.model
-    if control := control_tokens(tokenizer, question.problem):
-        raise UserError(
-            f"{question.id}: the problem contains {' '.join(control[:3])}, which"
-            f" {model.name} reads as control tokens and not as text; write it otherwise (a"
-            " space inside is enough) or leave the question out of the data set"
-        )
-    prefix = cfg.prompt.prefix
+    model, prefix = cfg.model, cfg.prompt.prefix
+    _check_text(cfg, tokenizer, question.problem, f"{question.id}: the problem")
     if cfg.prompt.kind == "plain":
-        return plain(tokenizer, "\n\n".join(turn["content"] for turn in asked) + prefix)
+        return plain(tokenizer, "".join(turn["content"] for turn in asked) + prefix)
     try:
         return render(tokenizer, asked, model.chat_template_kwargs, model.template_date, prefix)
     except PromptError as error:
@@ -135,6 +148,16 @@ def _rendered(
         elif model.system is not None and cfg.prompt.system_role == "system":
             remedy = "; if it refuses the system role, set prompt.system_role=user"
         raise UserError(f"{question.id}, model {model.id}: {error}{remedy}") from error
+
+
+def _check_text(cfg: RunConfig, tokenizer: Any, text: str, what: str) -> None:
+    """Refuse text of a data set that a model would read as control tokens."""
+    if tokenizer is not None and (control := control_tokens(tokenizer, text)):
+        raise UserError(
+            f"{what} contains {' '.join(control[:3])}, which"
+            f" {cfg.model.name} reads as control tokens and not as text; write it otherwise (a"
+            " space inside is enough) or leave it out of the data set"
+        )
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

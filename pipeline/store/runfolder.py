@@ -32,6 +32,7 @@ _MODEL_KEYS = (
 _CAP = "sampling.max_tokens"
 # Settings that an identity names only where they are others than these: older folders have none.
 DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
+DEFAULTS["prompt.shots"] = 0  # which ones is hashed
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 
 
