@@ -129,6 +129,17 @@ def test_a_gold_without_a_slip_stays_as_it_is(tmp_path: Path, gold: str) -> None
     assert (loaded[0].gold, loaded[0].published) == (gold, "")
 
 
+def test_a_question_may_ask_for_a_form(tmp_path: Path) -> None:
+    rows = written(
+        tmp_path,
+        line(form="strict") + line(id="b", problem="p") + line(id="c", problem="q", form=""),
+    )
+    assert [q.form for q in load(rows, fields=FieldNames(form="form"))[0]] == ["strict", None, None]
+    for form, said in (("Strict", "'Strict', not \"strict\""), ("", "no row has a field 'form'")):
+        with pytest.raises(UserError, match=said):
+            load(written(tmp_path, line(form=form)), fields=FieldNames(form="form"))
+
+
 def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> None:
     loaded, notes = load(
         written(tmp_path, line(answer="\\frac{") + line(id="b")[:-1].replace("1+1", "2+2"))

@@ -38,6 +38,7 @@ from verifiers.answers.grading import (
     grade,
     grade_answer,
     grader,
+    in_form,
 )
 from verifiers.answers.kinds import KINDS, Asked, find, problems
 
@@ -61,6 +62,7 @@ __all__ = [
     "grade",
     "grade_answer",
     "grader",
+    "in_form",
     "own",
     "problems",
 ]

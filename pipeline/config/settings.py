@@ -76,6 +76,7 @@ class FieldNames:
     problem: str = "problem"
     answer: str = "answer"
     solution: str = "solution"  # of examples, where prompt.solved shows it
+    form: str | None = None  # "strict" in it: an answer must have the form of the gold answer
 
 
 @dataclass

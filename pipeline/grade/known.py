@@ -27,7 +27,7 @@ from verifiers import NO_ANSWER, Extraction, Grade
 Pair = tuple[str, str]
 
 PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
-SEEN = ("question_id", "problem", "choices")  # of a question, by graders that ask for it
+SEEN = ("question_id", "problem", "choices", "form")  # of a question, by graders that ask for it
 _OUTCOMES = frozenset(get_args(verifiers.Outcome))
 _NO_ANSWER = {
     "no_box": NO_ANSWER,
@@ -150,8 +150,13 @@ class KnownGrades:
         ]
         judged = iter(self.pairs(pairs))
         return [
-            (box, self._unanswered(x) if x.answer is None else _told(next(judged), x))
-            for box, x in zip(boxes, found, strict=True)
+            (
+                box,
+                self._unanswered(x)
+                if x.answer is None
+                else _told(in_form(next(judged), (a.gold, x.answer), a.question), x),
+            )
+            for box, a, x in zip(boxes, attempts, found, strict=True)
         ]
 
     def _unanswered(self, found: Extraction) -> Grade:
@@ -214,6 +219,11 @@ class KnownGrades:
         except OSError as error:
             warn(f"{self.folder}: {error.strerror}; new grades are not kept for other runs")
             self.folder = None
+
+
+def in_form(grade: Grade, pair: Pair, question: dict[str, Any]) -> Grade:
+    """The grade of a pair as the question wants it: grades are known without the form."""
+    return verifiers.in_form(grade, *pair) if question.get("form") == "strict" else grade
 
 
 def _told(grade: Grade, found: Extraction) -> Grade:

@@ -37,6 +37,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         if not keys.size:
             raise UserError(f"{run.path}: no attempts to grade; run `python -m pipeline generate`")
         settings = identity(run.cfg) | extraction(run.cfg)
+        if strict := [q["question_id"] for q in run.questions if q["form"] == "strict"]:
+            settings["strict"] = strict
         records.begin(run.grades / "_grader.json", settings, lambda _: changes.before(run))
         unreadable = shards.Damage()
         _, graded = rowkeys.keyed(run, "grades", [], unreadable)

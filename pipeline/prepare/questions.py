@@ -39,6 +39,7 @@ class Question:
     gold: str
     published: str = ""  # the gold answer before it was mended: what the hash is of
     solution: str = ""  # of an example
+    form: str | None = None  # "strict": in another form than the gold answer's it is wrong
 
     @property
     def hash(self) -> str:
@@ -74,6 +75,11 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
         questions.append(question)
     if not questions:
         raise UserError(f"{source}: holds no questions")
+    if cfg.fields.form is not None and not any(question.form for question in questions):
+        raise UserError(
+            f"{source}: no row has a field {cfg.fields.form!r} that says strict; set"
+            " dataset.fields.form=NAME, or null if no question asks for a form"
+        )
     reasons = check_golds((question.gold for question in questions), answer=cfg.answer)
     for question in questions:
         if reason := reasons[question.gold]:
@@ -187,4 +193,8 @@ def question_of(
     mended, slips = mend(gold) if cfg.answer == "math" else (gold, [])
     notes += [f"answer: {gold[:60]!r} was read without {slip}" for slip in slips]
     solution = text("solution") if solved else ""
-    return Question(question_id, problem, mended, gold if slips else "", solution), notes
+    form = row.get(cfg.fields.form) if cfg.fields.form is not None else None
+    if form not in (None, "", "strict"):
+        raise UserError(f'{place}: field {cfg.fields.form!r} is {form!r:.60}, not "strict" or ""')
+    published = gold if slips else ""
+    return Question(question_id, problem, mended, published, solution, form or None), notes

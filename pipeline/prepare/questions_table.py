@@ -128,6 +128,7 @@ def _row(
         "prompt_logprobs": None,
         "max_tokens": limit if context is None else min(context - size, limit),
         "choices": None,
+        "form": question.form,
     }
 
 

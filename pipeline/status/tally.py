@@ -194,8 +194,9 @@ class Tally:
             pairs = [shard.pairs[row] for shard, row in chunk]
             grades = _judge(self.run.cfg, self._judges).pairs(pairs)
             for (shard, row), grade in zip(chunk, grades, strict=True):
-                shard.rows["outcome"][row] = OUTCOMES.index(grade.outcome)
-                del shard.pairs[row]
+                question = self.run.questions[int(shard.rows["key"][row]) >> 32]
+                formed = known.in_form(grade, shard.pairs.pop(row), question)
+                shard.rows["outcome"][row] = OUTCOMES.index(formed.outcome)
             if time.monotonic() - began < _QUICK_S:  # most are; a hard one takes seconds
                 size *= 4
         self._assemble()

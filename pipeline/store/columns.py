@@ -25,6 +25,7 @@ QUESTIONS = pa.schema(
         ("max_tokens", pa.int32()),  # the asked length, clamped to the model's context
         # The options of multiple choice, null without; the gold answer is a letter of this order.
         ("choices", pa.list_(pa.string())),
+        ("form", pa.string()),  # "strict" where the answer must have the form of the gold answer
     ]
 )
 
@@ -37,7 +38,7 @@ FINISHED = ("stop", *CUT)
 # `sampling.max_tokens` let it go on, the last time; null: it was sampled in one go. In other
 # tables: of which state of the attempt the row is.
 CONTINUED = pa.field("continued_from", pa.int32())
-ADDED = (CONTINUED.name, "grader", "choices")  # columns that older files lack
+ADDED = (CONTINUED.name, "grader", "choices", "form")  # columns that older files lack
 
 ATTEMPTS = pa.schema(
     [

@@ -25,6 +25,7 @@ from verifiers.answers.boxed import unboxed
 from verifiers.answers.compare import decide, reduce_pair
 from verifiers.answers.conventions import STRICT, Conventions, Outcome
 from verifiers.answers.exact import read_number
+from verifiers.answers.form import same_form
 from verifiers.answers.latex import MAX_CHARS, clean, refusal
 
 _WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
@@ -38,7 +39,8 @@ class Grade(NamedTuple):
 
     "text", "number", "word", "relation", "expression", "rounded", "unit" and "list" decide in this
     process; "algebra" is math_verify in a worker, "plain" math_verify on the full text; "limits"
-    refused the pair or stopped the worker; "none" is for attempts without an answer. Of another
+    refused the pair or stopped the worker; "form" is the layer of `in_form`, "none" that of
+    attempts without an answer. Of another
     kind of answer than mathematics the layer is its name. `grader` is the kind, for a function of
     the user's own `python:FILE.py:function`, "math_verify" where that judged the full text.
     """
@@ -156,6 +158,17 @@ def grade_answer(
     """
     pair = (gold, answer)
     return grade([pair], conventions=conventions, workers=1, **limits)[pair]
+
+
+def in_form(grade: Grade, gold: str, answer: str) -> Grade:
+    r"""The grade of a pair where the question asks for the form of the gold answer, see `form`.
+
+    >>> in_form(grade_answer("2/3", "4/6"), "2/3", "4/6")
+    Grade(outcome='wrong', layer='form', reason='equal value in another form', grader='math')
+    """
+    if grade.outcome != "correct" or grade.grader != "math" or same_form(gold, answer):
+        return grade
+    return Grade("wrong", "form", "equal value in another form")
 
 
 def check_golds(
