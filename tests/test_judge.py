@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import Attempts
@@ -40,8 +41,15 @@ Table = dict[tuple[str, int], dict[str, Any]]
 
 @pytest.fixture
 def folder(reference: tuple[Path, Attempts], tmp_path: Path) -> Path:
-    """A real run of 30 questions, graded and not verified."""
-    return Path(shutil.copytree(reference[0], tmp_path / "run"))
+    """A real run of 30 questions, not verified, whose rule grader failed on some right answers."""
+    path = Path(shutil.copytree(reference[0], tmp_path / "run"))
+    [part] = (path / "grades").glob("*.parquet")
+    grades = pq.read_table(part)
+    rows = grades.to_pylist()
+    right = [row for row in rows if row["outcome"] == "correct"]
+    right[0]["outcome"], right[1]["outcome"] = "unparsable", "timeout"
+    pq.write_table(pa.Table.from_pylist(rows, schema=grades.schema), part)
+    return path
 
 
 def opened(folder: Path, *overrides: str) -> Run:
@@ -92,6 +100,7 @@ def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
     by_hand = resolved(folder, "unmatched")
     assert read(run) == by_hand
     accepted = sum(by_hand[key] == "correct" for key in asked)
+    assert accepted == 2
     n = outcomes.read(run).deciders()
     assert (n["verifier"], n["accepted"], n["rejected"], n["owed"]) == (len(asked), accepted, 0, 0)
     decided = f"rule grader: {len(grades) - len(asked)}, by verifier demo: {len(asked)}"

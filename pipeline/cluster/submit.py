@@ -28,7 +28,7 @@ from pipeline.config.checks import AUTO
 from pipeline.config.settings import RunConfig
 from pipeline.display.table import Column, Table, show
 from pipeline.prepare import questions_table, stage
-from pipeline.store import find, runfolder
+from pipeline.store import find, judged, runfolder
 from pipeline.store.runfolder import Run
 
 
@@ -166,8 +166,10 @@ def _owed(run: Run) -> bool:
 
 
 def _scored(run: Run) -> bool:
-    """Whether `score` has seen every attempt."""
-    return runfolder.read_json(run.path / "scores.json").get("attempts") == len(run.keys)
+    """Whether `score` has seen every attempt, its outcome decided by whom it is to be."""
+    scores = runfolder.read_json(run.path / "scores.json")
+    by = scores.get("judge", {}).get("by")
+    return scores.get("attempts") == len(run.keys) and by == judged.settings(run)
 
 
 def _name_earlier(runs: list[Run]) -> None:
