@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from forked import stored
 from helpers import make_run, write_questions
 from safetensors.numpy import save_file
 
@@ -47,7 +49,8 @@ from pipeline.research.trajectory import (
 )
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
 from pipeline.research.trajectory.tracks import Track
-from pipeline.store import runfolder
+from pipeline.store import runfolder, shards
+from pipeline.store.columns import QUESTIONS
 from scoring.metrics import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -983,6 +986,34 @@ def test_the_demo_from_checkpoints_to_a_page(
     monkeypatch.setattr(sweep.subprocess, "Popen", None)  # finished runs start no process
     assert main.main([*merge, "greedy=false"]) == 0
     assert "5 finished, 0 owed" in capfd.readouterr().err
+
+
+@pytest.mark.soak
+def test_base_checkpoints_are_evaluated_with_plain_prompts(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The demo's models without their template, with vLLM; the text of the template is no other."""
+    for step in ("step-3800", "step-3900"):
+        shutil.copytree(DEMO / step, place / "base" / step)
+        (place / "base" / step / "chat_template.jinja").unlink()
+    asked = [
+        "trajectory", "dataset=demo", "sampling=demo", "sampling.seeds=shared", "verifier=none",
+        "dataset.limit=6", "sampling.trials=4", "merge=[]", "greedy=false", "replicates=100",
+    ]  # fmt: skip
+    bare = [*asked, "model=custom", "checkpoints.bare=base"]
+    assert main.main(bare) == 2
+    assert "no chat template; a base model takes prompt.kind=plain" in capfd.readouterr().err
+    shown = compose.load([]).prompt.template
+    turn = f"<|im_start|>user\n{shown}<|im_end|>\n<|im_start|>assistant\n"
+    assert main.main([*bare, "prompt.kind=plain", f'prompt.template="{turn}"']) == 0
+    chat = [*asked, "model=demo", f"checkpoints.chat={DEMO}/step-3[89]00"]
+    assert main.main(chat) == 0
+    for name in ("step-3800", "step-3900"):
+        folders = [place / "runs/demo" / f"{kind}-{name}" for kind in ("bare", "demo-chat")]
+        parts = [shards.read_table(folder / "questions.parquet", QUESTIONS) for folder in folders]
+        here, there = ([row["prompt_token_ids"] for row in rows] for rows in parts)
+        assert here == there
+        assert stored(folders[0]) == stored(folders[1]) and len(stored(folders[0])) == 24
 
 
 def test_two_checkpoints_for_real(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
