@@ -64,6 +64,7 @@ def gone(processes: list[psutil.Process]) -> bool:
     return children.end(processes, 60) == 0
 
 
+@pytest.mark.soak
 def test_a_killed_core_is_one_line_and_what_is_finished_is_kept(
     forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:

@@ -180,10 +180,16 @@ def test_what_the_probe_found_is_recorded(served: tuple[Path, str], server: Serv
 SEEN = [*PASSING, "endless", "drip", "same", "swapped", "empty", "no token ids", "no log-probs"]
 
 
+@pytest.mark.parametrize("faults", [len(SEEN), pytest.param(100, marks=pytest.mark.soak)])
 def test_a_hundred_faults_lose_nothing_and_double_nothing(
-    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+    plain: Proxy,
+    server: Server,
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    tmp_path: Path,
+    faults: int,
 ) -> None:
-    times = -(-100 // len(SEEN))
+    times = -(-faults // len(SEEN))
     plan = spread(SEEN, times, every=1.5)
     plain.plan = lambda number: plan(number - 20)  # the probe has been before
     run = command(tmp_path / "run", forker, plain.url, before=QUICK)

@@ -51,7 +51,8 @@ def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | No
     known = list(set(token_ids))
     decoded = decoder.decode_batch([[token] for token in known], skip_special_tokens=True)
     pieces = dict(zip(known, decoded, strict=True))
-    if "".join(pieces[token] for token in token_ids).startswith(text):  # as most do
+    whole = "".join(pieces[token] for token in token_ids)
+    if whole == text or (whole.startswith(text) and "\ufffd" not in whole):  # as most do
         ends = itertools.accumulate((len(pieces[token]) for token in token_ids), initial=0)
         return [b - a for a, b in itertools.pairwise(min(end, len(text)) for end in ends)]
     try:
