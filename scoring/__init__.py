@@ -50,6 +50,11 @@ from scoring.intervals.inflation import Inflation as Inflation
 from scoring.intervals.inflation import inflation as inflation
 from scoring.intervals.uncertainty import Uncertainty as Uncertainty
 from scoring.intervals.uncertainty import uncertainty as uncertainty
+from scoring.metrics.ballots import Ballots as Ballots
+from scoring.metrics.ballots import best_at_k as best_at_k
+from scoring.metrics.ballots import best_at_k_sigma as best_at_k_sigma
+from scoring.metrics.ballots import weighted_cons_at_k as weighted_cons_at_k
+from scoring.metrics.ballots import weighted_cons_at_k_sigma as weighted_cons_at_k_sigma
 from scoring.metrics.bayes import SHRINKAGE_LIMIT as SHRINKAGE_LIMIT
 from scoring.metrics.bayes import avg as avg
 from scoring.metrics.bayes import avg_ci as avg_ci
@@ -96,6 +101,9 @@ from scoring.metrics.thresholds import mg_pass_at_k_ci as mg_pass_at_k_ci
 from scoring.metrics.thresholds import mg_pass_at_k_integral as mg_pass_at_k_integral
 from scoring.metrics.thresholds import threshold_spectrum_at_k as threshold_spectrum_at_k
 from scoring.metrics.thresholds import threshold_spectrum_at_k_ci as threshold_spectrum_at_k_ci
+from scoring.metrics.votes import cons_at_k as cons_at_k
+from scoring.metrics.votes import cons_at_k_ci as cons_at_k_ci
+from scoring.metrics.votes import cons_at_k_sigma as cons_at_k_sigma
 from scoring.numerics.inputs import Counts as Counts
 from scoring.ranking.compare import Comparison as Comparison
 from scoring.ranking.compare import compare as compare

@@ -20,7 +20,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts import differences
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.compose import load_folder
-from pipeline.score import stopped
+from pipeline.score import stopped, votes
 from pipeline.store import find, outcomes
 from pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
 from pipeline.store.runfolder import Run
@@ -65,6 +65,17 @@ class Cohort:
     def matrix(self) -> Any:
         """1 correct, 0 not, masked where owed: int8, shape (L, M, N)."""
         return outcomes.correct(self.outcomes)
+
+    @cached_property
+    def votes(self) -> list[votes.Evidence]:
+        """What votes of each model are counted from, (M, N) as outcomes are."""
+        if self.parts:
+            of_parts = [dict(zip(part.names, part.votes, strict=True)) for part in self.parts]
+            trials = self.outcomes.shape[2]
+            return [votes.joined([of[name] for of in of_parts], trials) for name in self.names]
+        trials = self.outcomes.shape[2]
+        found = [votes.read(member.run, member.question_ids, trials) for member in self.members]
+        return found or [votes.NOTHING] * len(self.names)
 
     def stopped(self, confidence: float) -> dict[str, dict[str, Any]]:
         """Of members whose outcomes decided how many trials there are, what may be read."""

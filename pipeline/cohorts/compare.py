@@ -15,7 +15,7 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
-from pipeline.score import stopped
+from pipeline.score import stopped, votes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,10 +133,22 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     if (chosen := leaderboard.metrics(board, cfg)) is not None:
         tables["metrics"] = chosen
     tables["attempts"] = leaderboard.attempts(board)
+    if any(m.votes for m in leaderboard.others(cfg)) and (swings := swings_of(cohort)) is not None:
+        tables["votes"] = swings
     if len(cohort.names) > 1:
         tables["neighbours"] = neighbours.order_of_neighbours(cohort, cfg)
         tables["posterior_ranks"] = neighbours.posterior_ranks(cohort, cfg)
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
+
+
+def swings_of(cohort: Cohort) -> Table | None:
+    """The questions that votes win or lose; None where no run has the texts of its answers."""
+    models = {
+        name: (of.arrays["answers"], of.texts)
+        for name, of in zip(cohort.names, cohort.votes, strict=True)
+        if "answers" in of.arrays
+    }
+    return votes.swings(cohort.question_ids, models) if models else None
 
 
 def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
@@ -164,7 +176,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     """All that was computed of a data set, as docs/compare.md describes it."""
     # The other tables are columns of the leaderboard.
     keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
-    keys |= {stem: stem for stem in ("neighbours", "rubrics", "caps", "swaps")}
+    keys |= {stem: stem for stem in ("neighbours", "rubrics", "caps", "swaps", "votes")}
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,

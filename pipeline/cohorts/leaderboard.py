@@ -17,7 +17,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
-from pipeline.score import stopped
+from pipeline.score import stopped, votes
 from pipeline.score.luck import shared_luck
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
 from scoring import SHRINKAGE_LIMIT, Inflation
@@ -104,7 +104,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         **inflation_columns(scored.inflation),
     }
     heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
-    for metric in _others(cfg):
+    for metric in others(cfg):
         parts = _summary(_scored(metric, cohort, cfg.scoring.confidence))
         for (end, head), part in zip(heads.items(), parts, strict=True):
             key, group = f"{metric.key}{end}", metric.title()
@@ -118,11 +118,16 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
     """The columns of a leaderboard that are scores other than Bayes@N and avg; None for none."""
     notes = ["estimate ∓ z σ, σ over repetitions of the trials, of as many as a model has"]
-    blank = {m: [row[m.key] is None for row in board.rows] for m in _others(cfg)}
+    blank = {m: [row[m.key] is None for row in board.rows] for m in others(cfg)}
     if short := [m.title() for m, rows in blank.items() if any(rows) and not all(rows)]:
-        notes.append(f"{', '.join(short)}: blank where a question has too few graded trials")
+        notes.append(
+            f"{', '.join(short)}: blank where a question has too few graded trials, or a run lacks"
+            " what a vote takes"
+        )
     if left_out := [m.title() for m, rows in blank.items() if all(rows)]:
-        notes.append(f"left out, as no model has so many trials: {', '.join(left_out)}")
+        notes.append(
+            f"left out, as no model has so many trials, or what a vote takes: {', '.join(left_out)}"
+        )
     kept = [m.key for m, rows in blank.items() if not all(rows)]
     keys = [f"{key}{end}" for key in kept for end in ("", "_low", "_high")]
     return _part(board, "metrics", keys, notes) if blank else None
@@ -155,7 +160,7 @@ def title(what: str, cohort: Cohort) -> str:
     )
 
 
-def _others(cfg: AnalysisConfig) -> list[Metric]:
+def others(cfg: AnalysisConfig) -> list[Metric]:
     """The metrics that were asked for; Bayes@N and avg are in every leaderboard anyway."""
     return [m for m in parse_all(cfg.scoring.metrics) if m.name not in ("bayes", "avg")]
 
@@ -163,9 +168,15 @@ def _others(cfg: AnalysisConfig) -> list[Metric]:
 def _scored(metric: Metric, cohort: Cohort, confidence: float) -> Summary:
     """A metric of every model, (L,); NaN where some question has too few trials."""
     enough = (cohort.outcomes != OWED).sum(axis=2).min(axis=1) >= metric.k
+    evidence: list[dict[str, Any]] = [{"outcomes": of} for of in cohort.matrix()]
+    if metric.votes:
+        evidence = [of.arrays for of in cohort.votes]
+        enough &= [{*metric.of} <= {*of} for of in evidence]
     summary = np.full((4, len(enough)), np.nan)
     if enough.any():
-        summary[:, enough] = metric.summary(cohort.matrix()[enough], confidence)
+        known = [of for of, has in zip(evidence, enough, strict=True) if has]
+        stacks = {name: np.ma.stack([of[name] for of in known]) for name in metric.of}
+        summary[:, enough] = metric.summary(metric.given(stacks), confidence)
     return Summary(*summary)
 
 
@@ -192,6 +203,12 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
     notes += moved_by_prior(dict(zip(cohort.names, scored.shrinkage, strict=True)))
     avgs = [f"avg of {name}" for name in cohort.names]
     notes += shared_luck(avgs, scored.inflation, scored.avg.sigma, s.confidence)
+    if any(m.votes for m in others(cfg)):
+        for name, of in zip(cohort.names, cohort.votes, strict=True):
+            lines = [
+                f"{m} is left out: {why}" for m, why in votes.left_out(others(cfg), of).items()
+            ]
+            notes += [f"{name}: {line}" for line in lines + of.notes]
     notes += stopped.lines(cohort.stopped(s.confidence), s.confidence)
     members = [member for part in cohort.parts or [cohort] for member in part.members]
     notes += [f"{member.name}: {member.decided}" for member in members if member.decided]

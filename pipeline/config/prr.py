@@ -7,6 +7,7 @@ from functools import partial
 from pipeline.config import overrides
 from pipeline.config.checks import limited
 from pipeline.config.trajectory import ResearchConfig
+from scoring.metrics.table import parse_all
 
 
 @dataclass
@@ -22,6 +23,9 @@ class ReversalConfig(ResearchConfig):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
+        for metric in parse_all(self.metrics) if not [*super().problems()] else ():
+            if metric.votes:
+                yield f"metrics: {metric.name} takes answers, and prr compares outcomes only"
         for side in ("before", "after"):
             if not getattr(self, side):
                 yield (

@@ -28,6 +28,7 @@ Pair = tuple[str, str]
 
 PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 SEEN = ("question_id", "problem", "choices", "form")  # of a question, by graders that ask for it
+_DEAR = ("algebra", "limits")  # layers whose grades are worth more than their row
 _OUTCOMES = frozenset(get_args(verifiers.Outcome))
 _NO_ANSWER = {
     "no_box": NO_ANSWER,
@@ -163,10 +164,11 @@ class KnownGrades:
         grade = _NO_ANSWER[found.reason]._replace(grader=self.grader)
         return grade._replace(reason=found.how) if found.how else grade
 
-    def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
+    def pairs(self, pairs: Sequence[Pair], dear: bool = False) -> list[Grade]:
         """The grade of each pair, in order; new ones are graded and kept.
 
-        Raises UserError: worker processes cannot be started.
+        `dear`: only those that took a worker process are kept. Raises UserError: worker processes
+        cannot be started.
         """
         keys = [self._key(pair) for pair in pairs]
         owed = {k: p for k, p in zip(keys, pairs, strict=True) if k not in self.known}
@@ -186,7 +188,7 @@ class KnownGrades:
                 raise UserError(str(error)) from error
             fresh = {key: grades[pair] for key, pair in owed.items()}
             self.known |= fresh
-            self._keep(fresh)
+            self._keep({k: g for k, g in fresh.items() if not dear or g.layer in _DEAR})
         self.used.update(keys)
         return [self.known[key] for key in keys]
 

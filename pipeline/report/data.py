@@ -39,6 +39,8 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> dict
     found = compare.tables_of(cohort, cfg)
     if not cfg.scoring.caps:
         found |= caps.tables(cohort, cfg)
+    if "votes" not in found and (swings := compare.swings_of(cohort)) is not None:
+        found["votes"] = swings
     return found if labelled is None else found | {"rubrics": cohort_rubrics.scores(labelled, cfg)}
 
 

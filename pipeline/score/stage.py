@@ -15,7 +15,7 @@ from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
-from pipeline.score import caps, stopped
+from pipeline.score import caps, stopped, votes
 from pipeline.score.luck import shared_luck
 from pipeline.store import judged, outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
@@ -43,10 +43,21 @@ def score(run: Run) -> None:
     curve = caps.table(run, codes, outcomes.lengths(run)) if asked.caps else None
     forecast = caps.forecast(run, codes, outcomes.lengths(run)) if asked.forecast else None
     metrics = _measurable(run, graded)
+    evidence = votes.read(run) if any(m.votes for m in metrics) else votes.NOTHING
+    for name, why in votes.left_out(metrics, evidence).items():
+        warn(f"{name}: left out: {why}")
+    metrics = [m for m in metrics if m.name not in votes.left_out(metrics, evidence)]
     mapped = categories.current(run)
-    scores = _scores(run, graded, metrics, mapped)
+    scores = _scores(run, graded, metrics, mapped, evidence)
     categories.print_rubrics(scores.get("rubrics", {}), run.cfg.scoring.confidence)
     _show(scores, metrics)
+    if evidence.arrays:
+        of_run = {run.cfg.model.name: (evidence.arrays["answers"], evidence.texts)}
+        swings = votes.swings(graded.question_ids, of_run)
+        display.show(swings)
+        scores["votes"] = [dict(row) for row in swings.rows]
+        for line in evidence.notes:
+            warn(line)
     if curve is not None:
         scores["caps"] = _by_cap(run, curve)
     if forecast is not None:
@@ -105,11 +116,17 @@ def _measurable(run: Run, graded: Outcomes) -> list[Metric]:
 
 
 def _scores(
-    run: Run, graded: Outcomes, metrics: list[Metric], mapped: Mapping[str, Recorded]
+    run: Run,
+    graded: Outcomes,
+    metrics: list[Metric],
+    mapped: Mapping[str, Recorded],
+    evidence: votes.Evidence,
 ) -> Parts:
     """All that `scores.json` holds."""
     matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence
-    summaries = {metric.name: metric.summary(matrix, level) for metric in metrics}
+    arrays = {"outcomes": matrix, **evidence.arrays}
+    summaries = {metric.name: metric.summary(metric.given(arrays), level) for metric in metrics}
+    errors = {m.name: m.error(m.given(arrays)) for m in metrics if m.error is not None}
     scores: Parts = {
         "run": str(run.path),
         "model": run.cfg.model.name,
@@ -120,7 +137,10 @@ def _scores(
         "confidence": level,
         **({"judge": {"by": by, **graded.deciders()}} if (by := judged.settings(run)) else {}),
         "uniform_prior": _uniform_prior(run, graded, summaries),
-        "metrics": {name: summary._asdict() for name, summary in summaries.items()},
+        "metrics": {
+            name: summary._asdict() | ({"error": errors[name]} if name in errors else {})
+            for name, summary in summaries.items()
+        },
     }
     if how := stopped.of(run):
         scores["stopped"] = stopped.estimate(how, matrix, level)
@@ -281,6 +301,8 @@ def _rows(scores: Parts, metrics: list[Metric]) -> list[Parts]:
                 error = uniform["avg"]["stderr_over_questions"]
                 rows.append({"metric": "  questions as a sample", "sigma": error})
             add("empirical Bayes", uniform.get("empirical_bayes"))
+        if error := scores["metrics"][metric.name].get("error"):
+            rows.append({"metric": "  of it by random subsets", "sigma": error})
     if how := scores.get("stopped"):
         interval = f"{how['low']:.4f} to {how['high']:.4f}"
         rows.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})

@@ -8,7 +8,7 @@ fractions, so that ties of two models are ties. A blend over the data set has tw
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from scoring.metrics.ballots import Ballots
 from scoring.metrics.geom import blend, blend_sigma
 from scoring.numerics.checks import UNIT
 from scoring.numerics.credit import Credit, by_state
@@ -24,6 +25,7 @@ from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_count
 from scoring.numerics.results import Summary, normal_summary, question_sigma, result
 
 Value: TypeAlias = Fraction | float
+OUTCOMES, ANSWERS, CONFIDENCE, VERIFIER = "outcomes", "answers", "confidence", "verifier"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,8 @@ class Metric:
     sigma: Callable[[Outcomes], Any] | None = None  # None: `sampling_sigma`
     interval: Callable[..., Summary] | None = None  # a posterior's own
     name: str = ""  # as settings have it: "g-pass@8:0.5"
+    of: tuple[str, ...] = (OUTCOMES,)  # what it takes, see `given`
+    error: Callable[[Any], Any] | None = None  # Monte Carlo error, which sigma holds
 
     @property
     def key(self) -> str:
@@ -55,12 +59,26 @@ class Metric:
         """Its label, with the number of trials where that is part of it."""
         return self.label.format(trials=trials)
 
-    def estimate(self, R: Outcomes) -> Any:
+    @property
+    def votes(self) -> bool:
+        """Whether it takes answers."""
+        return ANSWERS in self.of
+
+    def given(self, evidence: Mapping[str, Any]) -> Any:
+        """What the other methods take as R, from arrays (..., M, N) by name.
+
+        Most metrics take "outcomes"; votes take "answers" (:func:`scoring.cons_at_k`), some
+        together with scores, "confidence" or "verifier". Raises KeyError: a name is missing.
+        """
+        first, *scores = (evidence[name] for name in self.of)
+        return Ballots(first, *scores) if scores else first
+
+    def estimate(self, R: Any) -> Any:
         """The score, a float or an array (...); R and errors: :func:`scoring.pass_at_k`."""
         scores = [part(R) for part in self.parts]
         return result(blend(*scores, *self.powers)) if len(scores) > 1 else scores[0]
 
-    def summary(self, R: Outcomes, confidence: float = 0.95) -> Summary:
+    def summary(self, R: Any, confidence: float = 0.95) -> Summary:
         """The score with its sigma and interval, at a confidence in (0, 1), moved into 0 to 1.
 
         Bayes@N and avg@N have the posterior's. All else is the unbiased estimate -/+ z times its
@@ -112,6 +130,23 @@ def of_count(
     return Metric(
         label, k, (score,), lambda n: ([value(c, n) for c in range(n + 1)],), interval=interval
     )
+
+
+def of_votes(
+    label: str,
+    k: int,
+    score: Callable[..., Any],
+    sigma: Callable[..., Any],
+    *scores: str,
+    error: Callable[..., Any] | None = None,
+) -> Metric:
+    """The metric ``score`` of answers, and of scores of the attempts if any are named."""
+
+    def tables(n: int) -> Any:
+        raise ValueError(f"{label}: depends on more than how many of {n} trials are correct")
+
+    parts, of = (partial(score, k=k),), (ANSWERS, *scores)
+    return Metric(label, k, parts, tables, sigma=partial(sigma, k=k), of=of, error=error)
 
 
 def of_credit(

@@ -29,13 +29,21 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from scoring.metrics.ballots import (
+    Ballots,
+    best_at_k,
+    best_at_k_sigma,
+    weighted_cons_at_k,
+    weighted_cons_at_k_sigma,
+)
 from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
 from scoring.metrics.geom import check_powers, geom_at_k
+from scoring.metrics.metric import CONFIDENCE, VERIFIER, of_count, of_credit, of_votes
 from scoring.metrics.metric import Metric as Metric
-from scoring.metrics.metric import of_count, of_credit
 from scoring.metrics.passk import naive_pass_at_k
 from scoring.metrics.passk_variance import pass_at_k_sigma
 from scoring.metrics.thresholds import area, needed, spectrum, upper_half, upper_ramp
+from scoring.metrics.votes import cons_at_k, cons_at_k_sigma
 from scoring.numerics.checks import check_k, check_share
 from scoring.numerics.credit import at_least
 from scoring.numerics.results import Summary as Summary
@@ -70,6 +78,19 @@ def _geo_spectrum(k: int, lam: float = 0.5) -> Metric:
     return of_credit(f"GeoSpectrum@{k}", at_least(1, k), upper_half(k), powers=powers)
 
 
+def _weighted(k: int, scores: str) -> Metric:
+    def score(R: Ballots, k: int) -> Any:
+        return weighted_cons_at_k(R, k)[0]
+
+    label, sigma = f"Cons@{k} by {scores}", weighted_cons_at_k_sigma
+    error = partial(weighted_cons_at_k, k=k)
+    return of_votes(label, k, score, sigma, scores, error=lambda R: error(R)[1])
+
+
+def _best(k: int, scores: str) -> Metric:
+    return of_votes(f"Best@{k} by {scores}", k, best_at_k, best_at_k_sigma, scores)
+
+
 def _powers(a: float, b: float) -> tuple[float, float]:
     """The powers of a blend, which may be 0 but not negative, and not both 0."""
     if min(check_powers(a, b)) < 0:
@@ -100,6 +121,12 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
         f"Geom-DS@{k}", at_least(1, k), at_least(k, k), powers=_powers(a, b)
     ),
     "geo-spectrum@": _geo_spectrum,
+    # Of answers: votes, also weighed by a score of the attempts, and the best attempt by it.
+    "cons@": lambda k: of_votes(f"Cons@{k}", k, cons_at_k, cons_at_k_sigma),
+    "cons-confidence@": lambda k: _weighted(k, CONFIDENCE),
+    "cons-verifier@": lambda k: _weighted(k, VERIFIER),
+    "best-confidence@": lambda k: _best(k, CONFIDENCE),
+    "best-verifier@": lambda k: _best(k, VERIFIER),
 }
 
 

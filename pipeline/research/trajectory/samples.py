@@ -63,7 +63,7 @@ def _judge(
     cfg: TrajectoryConfig,
 ) -> None:
     """Add the rows of a track with n trials; its windows of one come first."""
-    enough = [metric for metric in track.metrics(cfg.metrics) if metric.k <= n]
+    enough = [m for m in track.metrics(cfg.metrics) if m.k <= n and not m.votes]
     metrics = [m for m in enough if m.name == BAYES or m.name not in AVERAGES]
     sampled = [metric for metric in metrics if metric is not GREEDY]
     drawn = replicates(track, sampled, cfg, n)

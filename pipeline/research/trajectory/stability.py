@@ -8,6 +8,7 @@ import scoring
 from pipeline.base.console import Meter, percent, warn
 from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.display.table import Column, Table
+from pipeline.research import protocols
 from pipeline.research.protocols import AVERAGES, AVG, BAYES, GREEDY
 from pipeline.research.tables import Row, Rows, columns, names, records, values, varies, where
 from pipeline.research.trajectory.steadiness import replicates, spread, steadiness
@@ -123,7 +124,8 @@ def stability(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
 
 def _judged(track: Track, steps: str, cfg: TrajectoryConfig) -> Iterator[Row]:
     metrics = track.metrics(cfg.metrics)
-    apart = [m for m in metrics if m is not GREEDY and (m.name == AVG or m.name not in AVERAGES)]
+    drawable = [m for m in metrics if m is not GREEDY and not m.votes]
+    apart = [m for m in drawable if m.name == AVG or m.name not in AVERAGES]
     drawn = replicates(track, apart, cfg)
     for metric in metrics:
         scores = track.summary(metric, cfg.confidence)
@@ -170,6 +172,9 @@ def _notes(rows: Rows, cfg: TrajectoryConfig) -> list[str]:
     level = percent(cfg.confidence)
     steps = max((row["n"] for row in rows), default=1) - 1
     chance = steps * (1 - cfg.confidence)
+    asked = protocols.metrics({row["metric"] for row in rows} - {GREEDY.name})
+    voting = any(metric.votes for metric in asked)
+    voted = "votes and the best of k are not drawn again: their boot is blank"
     greedy = "greedy: one attempt without chance; there is nothing to draw again"
     return [
         "τ: 4P / n(n-1) - 1 with P the pairs of which the later scores higher (MaP); a tie counts"
@@ -185,6 +190,7 @@ def _notes(rows: Rows, cfg: TrajectoryConfig) -> list[str]:
         INDEPENDENT,
         "with the same number of trials everywhere avg@N, Pass@1 and Bayes@N order checkpoints"
         " alike, so their τ is one and the same; Bayes@N adds the interval",
+        *[voted] * voting,
         *[greedy] * bool(where(rows, metric=GREEDY.name)),
     ]
 

@@ -1,16 +1,18 @@
 """What the finished runs of a trajectory hold, as arrays along the steps of training."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.research import protocols
 from pipeline.research.protocols import GREEDY, Tokens
 from pipeline.research.tables import Row
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
+from pipeline.score import votes
 from pipeline.store import outcomes
 from pipeline.store.runfolder import Run
 from scoring.metrics.table import Metric, Summary
@@ -29,6 +31,7 @@ class Track(NamedTuple):
     greedy: Any  # (n, M, 1), of greedy attempts; None without greedy runs
     tokens: Tokens
     greedy_tokens: Tokens
+    votes: Mapping[str, Any] = {}  # what votes are counted from, (n, M, N), if all have it
 
     @property
     def trials(self) -> int:
@@ -43,16 +46,22 @@ class Track(NamedTuple):
             names=[self.names[i] for i in places],
             R=self.R[places],
             greedy=None if self.greedy is None else self.greedy[places],
+            votes={name: of[places] for name, of in self.votes.items()},
         )
 
     def metrics(self, names: Sequence[str]) -> list[Metric]:
         """Metrics that there are attempts for; greedy decoding comes first."""
-        enough = [metric for metric in protocols.metrics(names) if metric.k <= self.trials]
+        enough = [
+            metric
+            for metric in protocols.metrics(names)
+            if metric.k <= self.trials and {*metric.of} <= {"outcomes", *self.votes}
+        ]
         return [*[GREEDY] * (self.greedy is not None), *enough]
 
     def summary(self, metric: Metric, confidence: float) -> Summary:
         """A metric along the steps, (n,) each, with its interval where it has one."""
-        return metric.summary(self.greedy if metric is GREEDY else self.R, confidence)
+        R = self.greedy if metric is GREEDY else self.R
+        return metric.summary(metric.given({"outcomes": R, **self.votes}), confidence)
 
     def place(self, metric: Metric, trials: int | str | None = None) -> Row:
         """The cells that say of which protocol a row is; `trials` in place of its own number."""
@@ -65,10 +74,11 @@ class Track(NamedTuple):
         }
 
 
-def read(plan: TrajectoryPlan) -> list[Track]:
+def read(plan: TrajectoryPlan, with_votes: bool = False) -> list[Track]:
     """The tracks of a plan whose runs are complete: by training, data set and size of windows.
 
-    Raises UserError: two runs do not hold the same questions; an attempt without a grade.
+    `with_votes`: what votes are counted from, too; a warning says what is not there. Raises
+    UserError: two runs do not hold the same questions; an attempt without a grade.
     """
     trainings = [training.name for training in plan.trainings]
 
@@ -78,10 +88,12 @@ def read(plan: TrajectoryPlan) -> list[Track]:
 
     orders: dict[str, list[str]] = {}  # hashes of a data set's questions, alike in all tracks
     groups = itertools.groupby(sorted(plan.evaluations, key=place), place)
-    return [_track([*evaluations], orders) for _, evaluations in groups]
+    return [_track([*evaluations], orders, with_votes) for _, evaluations in groups]
 
 
-def _track(evaluations: Sequence[Evaluation], orders: dict[str, list[str]]) -> Track:
+def _track(
+    evaluations: Sequence[Evaluation], orders: dict[str, list[str]], with_votes: bool
+) -> Track:
     sampled, greedy = ([e.run for e in evaluations if e.greedy is kind] for kind in (False, True))
     windows = list(dict.fromkeys(evaluation.window for evaluation in evaluations))
     dataset = evaluations[0].dataset
@@ -96,7 +108,20 @@ def _track(evaluations: Sequence[Evaluation], orders: dict[str, list[str]]) -> T
         np.stack([_outcomes(run, order) for run in greedy]) if greedy else None,
         protocols.tokens(sampled),
         protocols.tokens(greedy),
+        _votes(sampled, order) if with_votes else {},
     )
+
+
+def _votes(runs: Sequence[Run], order: Sequence[str]) -> dict[str, Any]:
+    of_runs = []
+    for run in runs:
+        positions = outcomes.read(run).positions()
+        ids = [run.questions[positions[mark]]["question_id"] for mark in order]
+        of_runs.append(votes.read(run, ids))
+    for why in dict.fromkeys(why for of in of_runs for why in of.lacking.values()):
+        warn(f"votes: {why}")
+    names = set.intersection(*(set(of.arrays) for of in of_runs))
+    return {name: np.ma.stack([of.arrays[name] for of in of_runs]) for name in names}
 
 
 def _outcomes(run: Run, order: Sequence[str]) -> Any:

@@ -1,0 +1,161 @@
+"""What votes are counted from: the answers of a run's attempts, and scores of theirs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.base.errors import UserError
+from pipeline.display.table import Column, Table
+from pipeline.grade import classes
+from pipeline.rubrics import signals_table
+from pipeline.store import rowkeys
+from pipeline.store.outcomes import OWED
+from pipeline.store.runfolder import Run
+from scoring.metrics.metric import ANSWERS, CONFIDENCE, VERIFIER, Metric
+from scoring.metrics.votes import right
+
+_SIGNALS = {CONFIDENCE: "completion_bpt", VERIFIER: "a"}
+SWINGS = 40  # questions that a table of them shows
+_LONGEST = 60  # characters of an answer in it
+_SHARE = "{:.3f}"
+
+
+class Evidence(NamedTuple):
+    """What the metrics of a run are made from: arrays (M, N), by the names that metrics have."""
+
+    arrays: dict[str, Any]  # "answers" is masked where owed
+    lacking: dict[str, str]  # why others are not there
+    texts: list[list[str]]  # of each question the texts of the answers 2, 3, ...
+    notes: list[str]
+
+
+NOTHING = Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), "no run, so no answers"), [], [])
+
+
+def read(
+    run: Run, question_ids: Sequence[str] | None = None, trials: int | None = None
+) -> Evidence:
+    """The answers of a run, and the scores that all attempts with an answer have.
+
+    Of the questions named, and padded or cut to so many trials; None: of all.
+
+    The confidence of an attempt is the geometric mean of the probabilities of its tokens, 2 to the
+    power of minus its bits per token; the verifier's score its calibrated P(A).
+    """
+    try:
+        found = classes.of(run)
+    except UserError as error:
+        return Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), str(error)), [], [])
+    places = {q["question_id"]: i for i, q in enumerate(run.questions)}
+    rows = [places[name] for name in (places if question_ids is None else question_ids)]
+    size = found.codes.shape[1]
+    missing = ((0, 0), (0, max(0, (trials or size) - size)))
+
+    def chosen(array: Any, fill: float) -> Any:
+        return np.pad(array[rows, :trials], missing, constant_values=fill)
+
+    codes: Any = np.ma.masked_equal(chosen(found.codes, OWED), OWED)  # type: ignore[no-untyped-call]
+    evidence = Evidence({ANSWERS: codes}, {}, [found.texts[row] for row in rows], [])
+    if found.alone:
+        evidence.notes.append(
+            f"{found.alone} wrong answers, beyond the {classes.MOST} commonest of their questions,"
+            " vote by their text: too many to compare"
+        )
+    try:
+        table = signals_table.current(run)
+    except UserError as error:
+        return evidence._replace(lacking=dict.fromkeys(_SIGNALS, str(error)))
+    keys = rowkeys.encode(table, rowkeys.question_ids(run))
+    kept, cells = rowkeys.cells(keys, size)
+    for name, signal in _SIGNALS.items():
+        scores = np.full(found.codes.shape, np.nan)
+        scores[cells] = table[signal].to_numpy()[kept]
+        scores = chosen(scores, np.nan)
+        if lost := int((np.isnan(scores) & (codes.filled(OWED) > classes.NONE)).sum()):
+            evidence.lacking[name] = f"{run.path}: {lost} attempts with an answer have no {signal}"
+        else:
+            evidence.arrays[name] = np.exp2(-scores) if name == CONFIDENCE else scores
+    return evidence
+
+
+def joined(parts: Sequence[Evidence], trials: int) -> Evidence:
+    """The evidence of several data sets as of one, padded to so many trials."""
+    arrays = {}
+    for name in set.intersection(*(set(part.arrays) for part in parts)):
+        rows = [part.arrays[name] for part in parts]
+        full = [np.ma.masked_all((len(of), trials), of.dtype) for of in rows]  # type: ignore[no-untyped-call]
+        for padded, of in zip(full, rows, strict=True):
+            padded[:, : of.shape[1]] = of
+        arrays[name] = np.ma.concatenate(full)  # type: ignore[no-untyped-call]
+    return Evidence(
+        arrays,
+        {name: why for part in parts for name, why in part.lacking.items()},
+        [texts for part in parts for texts in part.texts],
+        [note for part in parts for note in part.notes],
+    )
+
+
+def left_out(metrics: Sequence[Metric], evidence: Evidence) -> dict[str, str]:
+    """Why metrics cannot be made of the evidence, by their names; those that can are not there."""
+    lacking = evidence.lacking
+    return {m.name: lacking[name] for m in metrics for name in m.of[::-1] if name in lacking}
+
+
+def swings(
+    question_ids: Sequence[str], models: Mapping[str, tuple[Any, Sequence[Sequence[str]]]]
+) -> Table:
+    """The questions that the vote of all trials wins or loses, most of all first.
+
+    `models` holds for each the answers (M, N), masked where owed, and what :class:`Evidence` has as
+    texts. A vote wins a question that fewer than half of the attempts get right, and loses one
+    whose share of right attempts it falls short of.
+    """
+    rows = [row for model, of in models.items() for row in _rows(model, question_ids, *of)]
+    rows.sort(key=lambda row: -abs(row["gain"]))
+    columns = [
+        Column("model", "model", align="left"),
+        Column("question_id", "question", align="left"),
+        Column("vote", "vote", align="left"),
+        Column("avg", "right", None, _SHARE),
+        Column("value", "Cons@N", "Cons@$N$", _SHARE),
+        Column("gain", "gain", None, "{:+.3f}"),
+        Column("answers", "answers"),
+        Column("share", "commonest wrong", None, _SHARE),
+        Column("wrong", "it is", align="left"),
+    ]
+    won = sum(row["vote"] == "wins" for row in rows)
+    notes = [
+        f"won by the vote of all trials: {won}, which fewer than half of the attempts get right;"
+        f" lost: {len(rows) - won}, where it is right less often than the attempts are; right,"
+        " commonest wrong: shares of attempts; answers: how many different ones there are"
+    ]
+    if len(rows) > SWINGS:
+        notes.append(f"the {SWINGS} with the largest gain or loss")
+    return Table("questions that a vote wins or loses", columns, rows[:SWINGS], notes)
+
+
+def _rows(
+    model: str, question_ids: Sequence[str], codes: Any, texts: Sequence[Sequence[str]]
+) -> Iterator[dict[str, Any]]:
+    for name, row, of_question in zip(question_ids, codes, texts, strict=True):
+        given = row.compressed()
+        average, vote = (
+            float((given == classes.RIGHT).mean()),
+            float(right(np.bincount(given, minlength=2))),
+        )
+        wins = average < 0.5 < vote
+        if not wins and vote >= average:
+            continue
+        common = float((given == classes.RIGHT + 1).mean())
+        yield {
+            "model": model,
+            "question_id": name,
+            "vote": "wins" if wins else "loses",
+            "avg": average,
+            "value": vote,
+            "gain": vote - average,
+            "answers": np.unique(given[given > classes.NONE]).size,
+            "share": common if common else None,
+            "wrong": of_question[0][:_LONGEST] if of_question else None,
+        }

@@ -1,0 +1,213 @@
+"""Cons@k: is the answer that most of k attempts give the right one?
+
+Outcomes are answers here, of shape (..., M, N): 1 the right answer, 0 none, and 2, 3, ... the other
+answers of that question, one number for all attempts that gave the same. An attempt without an
+answer casts no vote, so k attempts without any are wrong. Ties are broken at random.
+
+The expectation over all k-subsets is counted. Let every trial be drawn by itself, and ask what
+holds where k are: before that answers are independent, and the chance that the right one has m
+votes and no other more is a coefficient of a product of polynomials. With t others at m votes the
+tie is worth 1 / (1 + t), the integral of y^t over 0 to 1: a polynomial in y, for which a few Gauss
+nodes are exact. All that is added is positive and at most 1. Source of Cons@k: Wang et al.,
+"Self-consistency improves chain of thought", arXiv 2203.11171.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.numerics.arrays import with_masks
+from scoring.numerics.checks import UNIT, check_k, check_whole
+from scoring.numerics.credit import BLOCK
+from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, outcome_counts
+from scoring.numerics.results import Summary, normal_summary, question_mean, question_sigma, result
+
+REPLICATES = 200  # for a sigma; the questions add their variances, and so their noise
+PIECES = 8  # of the answers that nobody gave yet
+NEGLIGIBLE = 1e-17  # a chance that a sum of k of them does not show
+
+
+def cons_at_k(R: Outcomes, k: int) -> Any:
+    """Cons@k: the chance that the vote of k of the trials is right, averaged over questions.
+
+    R holds answers, 0 to N + 1 as the head of this module says, masked where a trial is missing, or
+    :class:`scoring.Counts` of them, (..., M, C + 1). Returns a float, or an array (...) for a
+    stack. Raises ValueError: k below 1 or above the trials of a question; other numbers.
+
+    >>> [round(cons_at_k([[1, 1, 2, 2, 3]], k), 6) for k in (1, 3, 5)]
+    [0.4, 0.433333, 0.5]
+    """
+    return result(question_mean(_subset_votes(_counted(R, check_k(k)), k)))
+
+
+def cons_at_k_sigma(R: Outcomes, k: int, replicates: int = REPLICATES, seed: int = 0) -> Any:
+    """Standard deviation of Cons@k over repetitions of the trials: a bootstrap of every question.
+
+    The right answer is drawn at the rate (c + 1/2) / (N + 1), the others at their shares of the
+    rest; where all are right, the rest is one answer more. Else as :func:`cons_at_k`.
+
+    >>> round(cons_at_k_sigma([[1, 1, 2, 2, 3]], 1), 1)
+    0.2
+    """
+    counts = _counted(R, check_k(k))
+    check_whole(replicates, "replicates", least=2)
+
+    def variances(states: Ints) -> Floats:
+        drawn = np.empty((len(states), replicates, states.shape[1] + 1), np.int64)
+        for of_state, state in zip(drawn, states, strict=True):
+            n, right = int(state.sum()), int(state[1])
+            rates = np.append(state, n == right).astype(np.float64)
+            rates *= (n - right + 0.5) / (rates.sum() - right)
+            rates[1] = right + 0.5
+            rng = np.random.default_rng([seed, *state.tolist()])
+            of_state[:] = rng.multinomial(n, rates / rates.sum(), replicates)
+        return np.asarray(_subset_votes(drawn, k).var(axis=-1, ddof=1))
+
+    return result(question_sigma(_by_state(variances, counts)))
+
+
+def cons_at_k_ci(
+    R: Outcomes, k: int, confidence: float = 0.95, draws: int = 2000, seed: int = 0
+) -> Summary:
+    """Posterior mean, standard deviation and credible interval of Cons@k of k new attempts.
+
+    The prior of a question is a Dirichlet process: weight 1 on the right answer and weight 1 on
+    answers that nobody gave yet, whose shares are a stick broken at uniform places. So the rate of
+    the right answer has the posterior of Bayes@N, Beta(1 + c, 1 + N - c), and answers that were
+    given share the rest by their counts. Of every draw from it two votes of k are held: their mean,
+    and their covariance, which is the variance of what they have in common. k = 1 is Bayes@N but
+    for the draws. Questions may have any number of trials. Else as :func:`cons_at_k`.
+
+    >>> [round(x, 1) for x in cons_at_k_ci([[1, 1, 2, 2, 3]], 3)]
+    [0.5, 0.2, 0.0, 0.9]
+    """
+    counts, k = _counted(R), check_k(k)
+    check_whole(draws, "draws", least=2)
+
+    def moments(states: Ints) -> Floats:
+        found = np.empty((len(states), 2))
+        for i, state in enumerate(states):
+            rng = np.random.default_rng([seed, *state.tolist()])
+            given = state + (np.arange(state.size) == 1)
+            shares = rng.gamma([*given, 1.0], size=(draws, state.size + 1))
+            left = np.cumprod(rng.random((draws, PIECES)), axis=1)
+            left[:, -1] = 0
+            pieces = -np.diff(left, axis=1, prepend=1.0) * shares[:, -1:]
+            shares = np.append(shares[:, :-1], pieces, axis=1)
+            shares /= shares.sum(axis=1, keepdims=True)
+            votes = right(rng.multinomial(k, shares, size=(2, draws)))
+            found[i] = votes.mean(), max(0.0, np.cov(votes)[0, 1])
+        return found
+
+    found = _by_state(moments, counts)
+    mean, sigma = question_mean(found[..., 0]), question_sigma(found[..., 1])
+    return normal_summary(mean, sigma, confidence, UNIT)
+
+
+def right(votes: npt.ArrayLike) -> Floats:
+    """Whether votes (..., C + 1) for none, the right answer and others elect the right one.
+
+    With a tie of t it is 1 / t: (...). Weights that are equal but for rounding are tied.
+
+    >>> right([[5, 2, 1], [0, 2, 2], [3, 0, 0]]).tolist()
+    [1.0, 0.5, 0.0]
+    """
+    cast = np.asarray(votes, dtype=np.float64)[..., 1:]
+    top = cast.max(axis=-1, keepdims=True)
+    first = (cast >= top * (1 - 1e-12)) & (top > 0)
+    return np.asarray(first[..., 0] / np.maximum(1, first.sum(axis=-1)))
+
+
+def _counted(R: Outcomes, least: int = 0) -> Ints:
+    """How often each answer was given, of questions with enough trials: (..., M, C + 1)."""
+    if isinstance(R, Counts):
+        last = np.shape(R.values)[-1] - 1 if np.ndim(R.values) else 1
+    else:
+        data = with_masks(R)
+        top = data.max() if data.size and data.dtype.kind in "iuf" else 1
+        last = int(top) if not np.ma.is_masked(top) and top <= data.shape[-1] + 1 else 1
+    remedy = "answers are 0 none, 1 the right one, and 2 to N + 1 others"
+    counts: Ints = outcome_counts(R, max(1, last) + 1, remedy=remedy)
+    check_trials(counts.sum(axis=-1), least, f"Cons@{least}")
+    return counts
+
+
+def _by_state(function: Callable[[Ints], Floats], counts: Ints) -> Floats:
+    """A function of states (S, C + 1) for all counts (..., C + 1), each state once.
+
+    Wrong answers come in falling order, as it makes no difference which of them is which.
+    """
+    rows = counts.reshape(-1, counts.shape[-1]).copy()
+    rows[:, 2:] = -np.sort(-rows[:, 2:], axis=-1)
+    states, inverse = np.unique(rows, axis=0, return_inverse=True)
+    values = function(states[:, : 2 + int(states[:, 2:].any(axis=0).sum())])
+    return values[inverse.ravel()].reshape(*counts.shape[:-1], *values.shape[1:])
+
+
+def _subset_votes(counts: Ints, k: int) -> Floats:
+    """Cons@k over the k-subsets of the trials of each question (...)."""
+
+    def scores(states: Ints) -> Floats:
+        won, trials = np.empty(len(states)), states.sum(axis=1)
+        for n in np.unique(trials).tolist():
+            drawn = _binomial(n, k)
+            at = np.flatnonzero(trials == n)
+            step = max(1, BLOCK // ((k + 1) * (states.shape[1] + k // 2)))
+            for block in (at[i : i + step] for i in range(0, at.size, step)):
+                won[block] = _won(states[block], k, drawn)
+        return won
+
+    return _by_state(scores, counts)
+
+
+def _binomial(n: int, k: int) -> Floats:
+    """P(j of s trials are drawn), s = 0..n and j = 0..k, each with a chance of k / (n + 1).
+
+    Any other chance would do.
+    """
+    j, s = np.arange(k), np.arange(n + 1)[:, None]
+    ratios = np.maximum(0, s - j) * k / ((j + 1) * (n - k + 1))
+    with np.errstate(divide="ignore"):
+        logs = np.cumsum(np.log(ratios), axis=1)
+    chances: Floats = np.exp(s * np.log1p(-k / (n + 1)) + np.insert(logs, 0, 0, axis=1))
+    return chances
+
+
+def _won(sizes: Ints, k: int, chances: Floats) -> Floats:
+    """P(the vote of k attempts is right) for states (S, C + 1) of how many gave each answer.
+
+    ``chances`` (N + 1, k + 1): of drawing 0..k of 0..N attempts, each by itself.
+    """
+    each = chances[sizes]
+    total = chances[-1, k]
+    won = np.zeros(len(sizes))
+    for m in range(1, k + 1):
+        # An answer of fewer attempts is no rival, and all such are drawn as one.
+        rivals = 2 + int((sizes[:, 2:] >= m).sum(axis=1).max())
+        others = each[:, 2:rivals, : m + 1]
+        live = each[:, 1, m] * others.sum(axis=-1).prod(axis=-1) > NEGLIGIBLE * total
+        if not live.any():
+            continue
+        alike = sizes[live, 0] + sizes[live, rivals:].sum(axis=1)
+        nodes, weights = np.polynomial.legendre.leggauss(min(rivals - 2, k // m - 1) // 2 + 1)
+        ways = np.repeat(chances[alike, None, : k - m + 1], nodes.size, axis=1)
+        ways = _times(ways, others[live], m, (1 + nodes) / 2)[..., k - m]
+        won[live] += each[live, 1, m] * (ways @ weights) / 2
+    return np.asarray(np.clip(won / total, 0, 1))
+
+
+def _times(ways: Floats, factors: Floats, top: int = 0, nodes: Any = None) -> Floats:
+    """Polynomials (S, q, d + 1) times those of every answer, (S, C, ...), to the same degree.
+
+    The coefficients of degree ``top`` count by the nodes (q,).
+    """
+    for factor in np.moveaxis(factors, 1, 0):
+        product = ways * factor[:, None, :1]
+        for j in range(1, min(factor.shape[1], ways.shape[2])):
+            if factor[:, j].any():
+                scale = factor[:, j, None] * (nodes if j == top else 1)
+                product[..., j:] += ways[..., :-j] * scale[..., None]
+        ways = product
+    return ways
