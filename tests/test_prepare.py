@@ -9,6 +9,7 @@ import pytest
 from helpers import CHATML, arithmetic, make_model, write_questions
 
 from pipeline.base.errors import UserError
+from pipeline.cohorts import differences
 from pipeline.config.compose import load, load_folder
 from pipeline.prepare import questions_table, stage
 from pipeline.store import runfolder, shards
@@ -343,6 +344,7 @@ def test_examples_stand_in_front_of_every_question_and_never_itself(
     ]
     identity = runfolder.read_manifest(run)["identity"]
     assert identity["prompt.shots"] == 2 and len(identity["prompt.shots_hash"]) == 16
+    assert differences.protocol(run)["prompt.shots_hash"] == identity["prompt.shots_hash"]
     stage.prepare(setup.run(*asked))
     assert "prompt.shots is 2 there and 0 here" in setup.refused(*asked[:3])
     solved(tmp_path, 1)

@@ -22,6 +22,8 @@ def protocol(run: Run) -> dict[str, Any]:
     Of imported records that do not say how they were sampled, the settings of sampling are None.
     """
     identity, known = runfolder.identity(run.cfg), _sampling_known(run)
+    made = runfolder.read_json(run.manifest).get("identity", {})
+    identity["prompt.shots_hash"] = made.get("prompt.shots_hash")  # of the examples themselves
     return {
         key: value if known or not key.startswith("sampling.") else None
         for key, value in identity.items()

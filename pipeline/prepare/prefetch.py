@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline.base.console import note, results
-from pipeline.prepare import models, questions
+from pipeline.prepare import models, questions, shots
 from pipeline.store.runfolder import Run
 
 # Weights are stored twice in many repositories; vLLM and transformers read safetensors.
@@ -19,6 +19,7 @@ def prefetch(run: Run) -> None:
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
     results.print(f"model    {model.id}: {_weights(models.locate(model), model.revision)}")
     loaded, _ = questions.load(dataset)
+    shots.load(run.cfg)
     where = questions.find_local(dataset.path) or "in the Hugging Face cache"
     results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
     if verifier.id is not None:
