@@ -9,11 +9,10 @@ other times a constant (positive, or with the sign turned).
 True
 """
 
-import itertools
 import math
 import re
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from verifiers.answers.expression import Tree, read_expression
 from verifiers.answers.latex import MAX_CHARS, clean, signs, split_top
@@ -27,7 +26,7 @@ from verifiers.answers.polynomial import (
     variables,
 )
 from verifiers.answers.rational import Unsure
-from verifiers.answers.sets import builder, relations, same_reals
+from verifiers.answers.sets import WORDS, builder, relations, same_reals, split_once
 
 _MAX_CLASSES = 500
 _MAX_PARTS = 30
@@ -61,14 +60,6 @@ _NAMED = re.compile(r"([A-Za-z]) ?(?:=|\\equiv(?![A-Za-z])) ?")
 _ELEMENT = re.compile(r"([A-Za-z])(?:\\in\\mathbb\{Z\})?")
 
 
-class _Parts(NamedTuple):
-    """Normal forms of relations, the word that joins them, and the variables in them."""
-
-    forms: frozenset[Any]
-    joined: str
-    names: set[str]
-
-
 def compare_relations(gold: str, answer: str) -> bool | None:
     """Decide whether two texts are the same relation or set of numbers; None: not for us to say."""
     found = [_RELATION.search(text) is not None for text in (gold, answer)]
@@ -86,10 +77,8 @@ def compare_relations(gold: str, answer: str) -> bool | None:
     member = [side for side in sides if len(side) > 1 and not side[1][:1].isalpha()]
     if len(member) == 1 and (read_expression(member[0][0]) or ("var",))[0] != "var":
         return False  # x^2 in [1,4] is not [1,4]
-    joined = [re.findall(r"\\l(?:or|and)(?![A-Za-z])", text) for text in (gold, answer)]
-    if all(found) and joined[0] != joined[1] and all(joined):
-        return False
-    return None
+    words = [{*re.findall(r"\\l(or|and)(?![A-Za-z])", text)} for text in (gold, answer)]
+    return False if all(found) and words in ([{"or"}, {"and"}], [{"and"}, {"or"}]) else None
 
 
 def _normal(text: str) -> str:
@@ -99,41 +88,33 @@ def _normal(text: str) -> str:
     return text
 
 
-def _same_relations(gold: str, answer: str) -> bool | None:
+def _same_relations(gold: str, answer: str) -> bool:
     """Not of equations in one variable: one of them may be yet to be solved."""
-    left, right = _read(gold), _read(answer)
-    several = max(len(left.names), len(right.names)) > 1
-    if not several and all(sign == "=" for sign, _ in left.forms | right.forms):
+    (word, left), (other, right) = _read(gold), _read(answer)
+    atoms = {atom for _, form in left | right for term, _ in form for atom, _ in term}
+    several = max(len(variables((*side,))) for side in (left, right)) > 1
+    if not several and all(sign == "=" for sign, _ in left | right):
         raise Unsure
-    if {left.joined, right.joined} == {"or", "and"}:
-        return False
-    if left.forms == right.forms:
-        return True
-    if several and len(left.forms) == len(right.forms) == 1 and not _has_atoms(left, right):
-        return False
-    raise Unsure
+    if {word, other} != {"or", "and"}:
+        if left == right:
+            return True
+        plain = all(atom[0] == "var" for atom in atoms)
+        if not (several and plain and len(left) == len(right) == 1):
+            raise Unsure
+    return False
 
 
-def _has_atoms(*sides: _Parts) -> bool:
-    terms = [term for side in sides for _, form in side.forms for term, _ in form]
-    return any(atom[0] != "var" for term in terms for atom, _ in term)
-
-
-def _read(text: str) -> _Parts:
-    either, both = split_top(text, r"\\lor(?![A-Za-z])"), split_top(text, r"\\land(?![A-Za-z])|,")
-    parts = either if len(either) > 1 else both
-    if (len(either) > 1 and len(both) > 1) or not 0 < len(parts) <= _MAX_PARTS:
-        raise Unsure
-    chains = [relations(part) for part in parts if not _FUNCTION.match(part)]  # f(x)= is no product
+def _read(text: str) -> tuple[str, frozenset[Any]]:
+    """Whether "or" or "and" joins relations ("" for one), and their forms."""
+    word, parts = split_once(text, WORDS)
+    if len(parts) > _MAX_PARTS or any(map(_FUNCTION.match, parts)):
+        raise Unsure  # f(x)= is no product
+    chains = [relations(part) for part in parts]
     solved = {chain[0][0] for chain in chains if chain[0][1] == "="}
-    if len(chains) < len(parts) or (len(parts) > 1 and len(solved) == 1 and len(chains) > 1):
+    if len(chains) > 1 and (len(solved) == 1 or (word == "or" and max(map(len, chains)) > 1)):
         raise Unsure  # x=1, x=2: roots, whatever the word between them
-    if len(either) > 1 and any(len(chain) > 1 for chain in chains):
-        raise Unsure
-    whole = list(itertools.chain(*chains))
-    names = set().union(*(variables((left, right)) for left, _, right in whole))
-    forms = frozenset(itertools.starmap(_form, whole))
-    return _Parts(forms, "or" if len(either) > 1 else "and" * (len(forms) > 1), names)
+    forms = frozenset(_form(*relation) for chain in chains for relation in chain)
+    return word if word == "or" else "and" * (len(forms) > 1), forms
 
 
 def _form(left: Tree, sign: str, right: Tree) -> tuple[str, tuple[Any, ...]]:

@@ -1,13 +1,13 @@
 r"""Sets of real numbers, however written: intervals, unions, inequalities, set-builder notation.
 
 A text becomes a small tree: ("between", low, closed, high, closed) with trees of constants as ends
-(None: infinite), joined by "or", "and", "not" and "comma". The ends of both sets, put in order,
-cut the line into points and gaps; each set is a choice of those, and equality is exact.
+(None: infinite), joined by "or", "and", "not", "comma" and so on. The ends of both sets, put in
+order, cut the line into points and gaps; each set is a choice of those, and equality is exact.
 """
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,19 +18,26 @@ from verifiers.answers.polynomial import linear_in, polynomial, variables
 from verifiers.answers.rational import Unsure
 
 Node = tuple[Any, ...]
-Inequality = tuple[Tree, str, Tree]
 
 _MAX_ENDS = 24
-_ALL, _NONE = ("and",), ("or",)
+WORDS = ((r"\\lor(?![A-Za-z])", "or"), (r"\\land(?![A-Za-z])", "and"), (",", "comma"))
+_OPERATORS = (
+    (r"\\cup(?![A-Za-z])", "union"),
+    (r"\\cap(?![A-Za-z])", "common"),
+    (r"\\setminus(?![A-Za-z])", "minus"),
+)
 _SIGN = re.compile(r"(\\leq|\\geq|\\neq)(?![A-Za-z])|([<>=])")
 _TURNED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq"}
 # The value that a set is said of: x, x_1, f(x).
 _MEMBER = re.compile(r"([A-Za-z](?:_\{?\w\}?)?(?:\([a-z]\))?)\\in(?![A-Za-z]) ?(.*)")
-_REALS = frozenset([r"\mathbb{R}", r"\text{all real numbers}", r"\text{all reals}"])
+_NAMED: dict[str, Node] = {
+    **dict.fromkeys([r"\mathbb{R}", r"\text{all real numbers}", r"\text{all reals}"], ("and",)),
+    **dict.fromkeys([r"\emptyset", r"\{\}"], ("or",)),
+}
 # ]1,2[ is (1,2): a bracket opens at the start or after an operator, and closes before one.
-_OPERATOR = r"\\(?:in|cup|cap|setminus)(?![A-Za-z])"
-_OPENING = re.compile(rf"(^|{_OPERATOR} ?|[:,])\]")
-_CLOSING = re.compile(rf"\[(?= ?$| ?(?:{_OPERATOR}|[:,]|\\\}}))")
+_BESIDE = r"\\(?:in|cup|cap|setminus)(?![A-Za-z])"
+_OPENING = re.compile(rf"(^|{_BESIDE} ?|[:,])\]")
+_CLOSING = re.compile(rf"\[(?= ?$| ?(?:{_BESIDE}|[:,]|\\\}}))")
 
 
 def same_reals(gold: str, answer: str) -> bool:
@@ -45,11 +52,9 @@ def same_reals(gold: str, answer: str) -> bool:
     >>> same_reals(r"x<1\lor x>2", r"(-\infty,1)\cup(2,\infty)"), same_reals("]1,2[", r"1<x\leq 2")
     (True, False)
     """
-    (gold_names, gold_node), (answer_names, answer_node) = _read(gold), _read(answer)
-    if len(gold_names) > 1 or len(answer_names) > 1:
-        raise Unsure
-    ends = [*_ends(gold_node), *_ends(answer_node)]
-    if len(ends) > _MAX_ENDS:
+    names, nodes = zip(*map(_read, (gold, answer)), strict=True)
+    ends = [end for node in nodes for end in _ends(node)]
+    if max(map(len, names)) > 1 or len(ends) > _MAX_ENDS:
         raise Unsure
     ends.sort(key=functools.cmp_to_key(_order))
     position: dict[Tree, int] = {}
@@ -57,9 +62,8 @@ def same_reals(gold: str, answer: str) -> bool:
     for previous, end in zip([None, *ends], ends, strict=False):
         rank += previous is None or _order(previous, end) != 0
         position[end] = rank
-    cells = 2 * rank + 3
-    chosen = [_cells(node, position, cells) for node in (gold_node, answer_node)]
-    return chosen[0] == chosen[1] and (len(gold_names | answer_names) < 2)
+    left, right = (_cells(node, position, 2 * rank + 3) for node in nodes)
+    return left == right and len(names[0] | names[1]) < 2
 
 
 def _order(a: Tree, b: Tree) -> int:
@@ -88,11 +92,11 @@ def _cells(node: Node, position: dict[Tree, int], count: int) -> frozenset[int]:
             raise Unsure  # (2,1) is no interval
         return frozenset(range(first, last + 1))
     parts = [_cells(part, position, count) for part in node[1:]]
-    if node[0] == "not":
-        return everything - parts[0]
+    if node[0] in ("not", "minus"):
+        return (parts[0] if node[0] == "minus" else everything) - parts[-1]
     union, common = frozenset().union(*parts), everything.intersection(*parts)
     if node[0] != "comma":
-        return union if node[0] == "or" else common
+        return union if node[0] in ("or", "union") else common
     readings = [cells for cells in (union, common) if cells and cells != everything]
     if len(readings) != 1:
         raise Unsure
@@ -105,52 +109,49 @@ def _read(text: str) -> tuple[set[str], Node]:
     return names, _joined(text, names)
 
 
+def split_once(text: str, separators: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
+    """The kind of separator outside brackets ("" if none) and the parts.
+
+    Raises Unsure: there are two kinds, unless they are "or" and "and", which binds.
+    """
+    parts = {kind: split_top(text, separator) for separator, kind in separators}
+    found = [(kind, several) for kind, several in parts.items() if len(several) > 1]
+    if len(found) > 1 and {kind for kind, _ in found} != {"or", "and"}:
+        raise Unsure
+    return found[0] if found else ("", [text])
+
+
 def _joined(text: str, names: set[str]) -> Node:
     """A set, or conditions on one variable, whose name is added to `names`."""
-    for separator, kind in ((r"\\lor(?![A-Za-z])", "or"), (r"\\land(?![A-Za-z])", "and")):
-        parts = split_top(text, separator)
-        if len(parts) > 1:
-            if any(len(split_top(part, ",")) > 1 for part in parts):
-                raise Unsure  # which of them binds?
-            nodes = [_joined(part, names) for part in parts]
-            if kind == "and" and any(node[0] == "between" and node[1] == node[3] for node in nodes):
-                raise Unsure  # x=1 and x=2: both are meant, not neither
-            return (kind, *nodes)
-    parts = split_top(text, ",")
-    if len(parts) > 1:
-        if not all(_MEMBER.match(part) or _SIGN.search(part) for part in parts):
-            raise Unsure  # (1,2),(3,4): as likely points
-        return ("comma", *(_joined(part, names) for part in parts))
+    kind, parts = split_once(text, WORDS)
+    if kind == "comma" and not all(_MEMBER.match(part) or _SIGN.search(part) for part in parts):
+        raise Unsure  # (1,2),(3,4): as likely points
+    if kind:
+        nodes = [_joined(part, names) for part in parts]
+        if kind == "and" and any(node[0] == "between" and node[1] == node[3] for node in nodes):
+            raise Unsure  # x=1 and x=2: both are meant, not neither
+        return (kind, *nodes)
     if member := _MEMBER.fullmatch(text):
         names.add(member[1])
         return _set(member[2])
     if len(split_top(text, _SIGN.pattern)) > 1:
-        signed = [_half_line(*relation, names) for relation in relations(text)]
-        return signed[0] if len(signed) == 1 else ("and", *signed)
+        nodes = [_half_line(*relation, names) for relation in relations(text)]
+        return ("and", *nodes) if len(nodes) > 1 else nodes[0]
     return _set(text)
 
 
 def _set(text: str) -> Node:
-    for separator, kind in ((r"\\cup(?![A-Za-z])", "or"), (r"\\cap(?![A-Za-z])", "and")):
-        parts = split_top(text, separator)
-        if len(parts) > 1:
-            if any(len(split_top(part, r"\\(?:cap|setminus)(?![A-Za-z])")) > 1 for part in parts):
-                raise Unsure
-            return (kind, *map(_set, parts))
-    parts = split_top(text, r"\\setminus(?![A-Za-z])")
-    if len(parts) == 2:
-        return ("and", _set(parts[0]), ("not", _set(parts[1])))
-    if text in _REALS:
-        return _ALL
-    if text in (r"\emptyset", r"\{\}"):
-        return _NONE
+    kind, parts = split_once(text, _OPERATORS)
+    if kind and (kind != "minus" or len(parts) == 2):
+        return (kind, *map(_set, parts))
+    if text in _NAMED:
+        return _NAMED[text]
     brackets, items = split_list(text) or ("", [])
     if brackets == "{}" and (halves := builder(text)):
-        head, condition = halves
         inner: set[str] = set()
-        node = _joined(condition, inner)
-        domain = _MEMBER.fullmatch(head)
-        if inner != {domain[1] if domain else head}:
+        node = _joined(halves[1], inner)
+        domain = _MEMBER.fullmatch(halves[0])
+        if inner != {domain[1] if domain else halves[0]}:
             raise Unsure
         return ("and", _set(domain[2]), node) if domain else node
     if brackets == "{}":
@@ -158,9 +159,9 @@ def _set(text: str) -> Node:
     if len(items) != 2 or not brackets:
         raise Unsure
     low, high = (item.replace("+", "") if r"\infty" in item else item for item in items)
-    endless = brackets[0] == "(" and low == r"-\infty", brackets[1] == ")" and high == r"\infty"
-    from_, to = None if endless[0] else _constant(low), None if endless[1] else _constant(high)
-    return ("between", from_, brackets[0] == "[", to, brackets[1] == "]")
+    first = None if brackets[0] == "(" and low == r"-\infty" else _constant(low)
+    last = None if brackets[1] == ")" and high == r"\infty" else _constant(high)
+    return ("between", first, brackets[0] == "[", last, brackets[1] == "]")
 
 
 def builder(text: str) -> list[str] | None:
@@ -183,7 +184,7 @@ def _constant(text: str) -> Tree:
     return tree
 
 
-def relations(text: str) -> list[Inequality]:
+def relations(text: str) -> list[tuple[Tree, str, Tree]]:
     r"""Split a cleaned chain such as `0<x\leq 1` into its relations.
 
     Raises Unsure: a side is no expression, or there is no sign.
@@ -203,22 +204,19 @@ def _half_line(left: Tree, sign: str, right: Tree, names: set[str]) -> Node:
         halves = (_half_line(side, sign, right, names) for side in (left[1], ("neg", left[1])))
         return (kind, *halves)
     difference: Tree = ("sub", left, right)
-    found = variables(difference)
-    names |= found
-    if len(found) != 1:
+    names |= variables(difference)
+    if len(names) != 1:
         raise Unsure
-    name = found.pop()
+    (name,) = names
     factor, _ = linear_in(polynomial(difference), name)
     if factor.keys() != {()}:
         raise Unsure
     end = ("div", ("neg", _at_zero(difference, name)), ("num", factor[()]))
-    if factor[()] < 0:
-        sign = _TURNED.get(sign, sign)
     if sign in ("=", r"\neq"):
         point = ("between", end, True, end, True)
         return point if sign == "=" else ("not", point)
     closed = sign in (r"\leq", r"\geq")
-    if sign in ("<", r"\leq"):
+    if (sign in ("<", r"\leq")) == (factor[()] > 0):
         return ("between", None, False, end, closed)
     return ("between", end, closed, None, False)
 
