@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Extraction, extract
+from verifiers import Asked, Extraction, compare, extract, find
 
 HARMONY_FINAL = "<|channel|>final<|message|>"
 
@@ -78,6 +78,46 @@ def test_any_text_is_answered(text: str, boxed: bool) -> None:
         assert extraction.answer == "77"
 
 
+SEVERAL = [
+    (r"$\boxed{2}$ and $\boxed{3}$", "2, 3"), (r"\boxed{3}, \boxed{2}.", r"\{2,3\}"),
+    (r"First \boxed{7}. So $x=\boxed{2}$ or $x=\boxed{3}$", "2,3"),
+    ("\\boxed{2}\n\n\\boxed{3}", "3,2"),
+    (r"\boxed{2} \quad\text{and}\quad \boxed{3}", r"2\text{ and }3"),
+    (r"\boxed{1}, \boxed{2,3}", "1,2,3"), (r"\boxed{1} and \boxed{\pm 2}", "1,2,-2"),
+    (r"\boxed{1}, \boxed{2}. Wait. \boxed{3}, \boxed{4}", "3,4"),
+    (r"\boxed{9}, \boxed{2,3}", "2,3"),
+    (r"$$\boxed{(2, 2)} \quad \boxed{(6, 2)}$$", "(2, 2), (6, 2)"),
+    (r"\boxed{1}, \boxed{(2,3)}", "(2,3)"), (r"\boxed{1} or \boxed{2}", "2"),
+    ("\\boxed{1},\n\\boxed{2}", r"\boxed{1} and \boxed{2}"),
+    (r"\boxed{5} and finally \boxed{\pm 2}", "2,-2"),
+    (r"\boxed{0.5} & \boxed{\frac13}", r"\frac12,\frac13"),
+]  # fmt: skip
+NOT_SEVERAL = [
+    (r"\boxed{1}, \boxed{2}, \boxed{3}", "2,3"), (r"\boxed{1}, \boxed{2}, \boxed{3}", "1,2"),
+    (r"\boxed{2}, \boxed{3}. No: \boxed{2}, \boxed{4}", "2,3"),
+    (r"\boxed{2}, \boxed{3}, no, \boxed{4}", "2,3"), (r"\boxed{2}, not \boxed{3}", "2,3"),
+    (r"\boxed{2}. \boxed{3}", "2,3"), (r"\boxed{2}\boxed{3}", "2,3"),
+    (r"\boxed{2} - \boxed{3}", "2,3"), (r"\boxed{2} + \boxed{3}", "2,3"),
+    (r"\boxed{2} to \boxed{3}", "2,3"), (r"\boxed{2}, \boxed{2}", "2,3"),
+    (r"\boxed{2}, \boxed{3}", "(2,3)"), (r"\boxed{2}, \boxed{3}", "[2,3]"),
+    (r"\boxed{1}, \boxed{234}", "1,234"), (r"\boxed{2}, \boxed{3}, \boxed{5}", "5,2"),
+    (r"\boxed{1} then \boxed{2}, then \boxed{3}", "1,2,3"), (r"\boxed{2}, \boxed{3", "2,3"),
+    (r"\boxed{2}, \boxed{3}</think>none", "2,3"),
+    (r"\boxed{2}, \boxed{3}</think>\boxed{3}", "2,3"), (r"\boxed{2}, \boxed{3}", r"2,3,\pm1"),
+    ("\\boxed{2}\n\\boxed{x}", "2,3"),
+]  # fmt: skip
+
+
+def several(text: str, gold: str) -> bool:
+    answer = find(text, truncated=False, asked=Asked("auto", gold=gold)).answer
+    return answer is not None and compare(gold, answer) is True
+
+
+def test_several_boxes_are_one_answer_if_the_gold_answer_has_so_many_parts() -> None:
+    assert [pair for pair in SEVERAL if not several(*pair)] == []
+    assert [pair for pair in NOT_SEVERAL if several(*pair)] == []
+
+
 @pytest.mark.parametrize(
     "unit",
     ["{", "}", "\\", r"\{", r"\boxed", r"\boxed{", r"\boxed{1}", r"\boxed{ ", r"\fbox ", " ", "5"],
@@ -86,7 +126,7 @@ def test_time_is_linear_on_hostile_text(unit: str) -> None:
     def seconds(times: int) -> float:
         text = r"\boxed{" + unit * times
         start = time.process_time()
-        extract(text, truncated=False)
+        find(text, truncated=False, asked=Asked("auto", gold="1, 2"))
         return time.process_time() - start
 
     seconds(10_000)

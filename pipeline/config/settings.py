@@ -107,7 +107,8 @@ class DatasetConfig:
     # The kind of answer: a name of verifiers.KINDS; of python python:FILE.py:function. And judge:
     # math, where the verifier decides.
     answer: str = "math"
-    boxes: str = limited("last", one_of=get_args(Policy))  # which are the answer; all: its parts
+    # Which are the answer; auto: the last, or those that close the text, if the gold has parts.
+    boxes: str = limited("auto", one_of=get_args(Policy))
     pattern: str | None = None  # of answer=regex: its group is the answer
     conventions: ConventionsConfig = field(default_factory=ConventionsConfig)
     # The verifier decides: unmatched: what the rule grader does not accept; all: every answer.

@@ -98,7 +98,7 @@ def find(cfg: RunConfig, attempt: Attempt, answer: str | None = None) -> Extract
     """The answer of an attempt, as the kind of answer of the data set, or another, has it."""
     choices = tuple(attempt.question.get("choices") or ())
     policy: Any = cfg.dataset.boxes
-    asked = verifiers.Asked(policy, cfg.dataset.pattern or "", choices)
+    asked = verifiers.Asked(policy, cfg.dataset.pattern or "", choices, attempt.gold)
     return verifiers.find(
         attempt.text,
         answer=answer or cfg.dataset.answer,

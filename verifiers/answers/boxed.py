@@ -31,7 +31,7 @@ _TOKEN = re.compile(
     r"|\\.|(?P<brace>[{}])",
     re.DOTALL,
 )
-Policy = Literal["last", "all", "or_math"]
+Policy = Literal["auto", "last", "all", "or_math"]
 _MATH = re.compile(
     r"\$\$([^$]{1,1000})\$\$|\$([^$]{1,1000})\$|\\\[(.{1,1000}?)\\\]|\\\((.{1,1000}?)\\\)",
     re.DOTALL,
@@ -41,6 +41,7 @@ _CHANNEL = "<|channel|>"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _LOOK_BACK = 8  # boxes that are tried before the whole text is read: keeps hostile text linear
 _NOT_SPACE = re.compile(r"\S")
+_MOST_BOXES = 64  # of a gold answer
 
 
 def extract(
@@ -59,7 +60,8 @@ def extract(
         truncated: the attempt ran into its token limit. It has not answered, whatever it boxed.
         reasoning_end: what ends the reasoning: `</think>`, `<|channel|>final<|message|>` for
             Harmony, or None to take the whole text.
-        boxes: "last"; "all": the different boxes in their order with commas between them, for
+        boxes: "last"; "auto": as "last", for only with a gold answer there is more to it, see
+            `parts.find`; "all": the different boxes in their order with commas between them, for
             questions with several parts; "or_math": the last box or, without any, the last piece
             of mathematics between dollar signs or LaTeX brackets, for models that do not box.
 
@@ -79,7 +81,7 @@ def extract(
     if start is None:
         return Extraction(None, "no_box")
 
-    if boxes == "last" and (quick := _last_box(text, start)) is not None:
+    if boxes in ("auto", "last") and (quick := _last_box(text, start)) is not None:
         return Extraction(_content(text, *quick), "boxed")
     closed: list[tuple[int, int]] = []  # where the content of each box starts and ends
     opened = False
@@ -166,12 +168,59 @@ def _content(text: str, start: int, end: int) -> str:
     return answer if text[start - 1] == "{" else answer.rstrip(".,/")
 
 
-def unboxed(gold: str) -> str:
-    r"""The content of the last box of a gold answer that comes with its sentence, else the gold.
+# What stands between two boxes of one answer, and the name of the latter's value.
+_NAMED = r"([A-Za-z](?:_\{?[A-Za-z0-9]\}?)?\s*=\s*)"
+_BETWEEN = re.compile(
+    r"(?:[\s$,;.&]|\\[()\[\],;: ]|\\q?quad|\\text\s?\{\s*(?:and|or)\s*\}|and|or)*" rf"{_NAMED}?\$?"
+)
+_NAMED_LAST = re.compile(rf"{_NAMED}\$?$")
+_APART = re.compile(r"[,;&\n]|and|or|quad")  # else two boxes may be a product, or digits
 
-    >>> unboxed(r"The answer is $\boxed{5}$."), unboxed("5")
-    ('5', '5')
+
+def unboxed(gold: str) -> str:
+    r"""The boxed part of a gold answer that comes with its sentence, else the gold.
+
+    Boxes with nothing but a comma, "and" or "or" between them are one answer.
+
+    >>> unboxed(r"It is $\boxed{5}$."), unboxed(r"\boxed{1}? No: $x=\boxed{2}$, $y=\boxed{3}$")
+    ('5', 'x=2, y=3')
     """
     if "boxed" not in gold and "fbox" not in gold:
         return gold
-    return extract(gold, truncated=False, reasoning_end=None).answer or gold
+    boxes = together(gold, of_gold=True)
+    if not boxes:
+        return extract(gold, truncated=False, reasoning_end=None).answer or gold
+    if len(boxes) == 1:
+        return boxes[0][1]
+    return ", ".join(dict.fromkeys(name + value for name, value in boxes))
+
+
+def together(text: str, of_gold: bool = False) -> list[tuple[str, str]]:
+    r"""The boxes at the end with next to nothing between them, in order: "x=" or "", and the value.
+
+    Any other word ends them, and so does a full stop unless it is `of_gold`: what comes behind may
+    take back what came before. At most 64 boxes.
+
+    >>> together(r"Not \boxed{1}: it is \boxed{2} or $y = \boxed{3}$.")
+    [('', '2'), ('y = ', '3')]
+    """
+    found: list[tuple[str, str]] = []
+    last = len(text)
+    opening = [token for token in _TOKEN.finditer(text) if token["box"] and token["open"]]
+    for match in reversed(opening[-_MOST_BOXES:]):
+        close = closing(text, match.end())
+        if close is None or close >= last or not _NOT_SPACE.search(text, match.end(), close):
+            continue
+        if found:
+            between = _BETWEEN.fullmatch(text, close + 1, last)
+            joined = between and (of_gold or ("." not in between[0] and _APART.search(between[0])))
+            if not joined:
+                break
+        found.append((_name_before(text, match.start()), _content(text, match.end(), close)))
+        last = match.start()
+    return found[::-1]
+
+
+def _name_before(text: str, start: int) -> str:
+    name = _NAMED_LAST.search(text, max(0, start - 20), start)
+    return name[1] if name else ""

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from verifiers.answers import choice, own
+from verifiers.answers import choice, own, parts
 from verifiers.answers.boxed import Extraction, Policy, extract, final_part, unboxed
 from verifiers.answers.claims import last_claim
 from verifiers.answers.conventions import STRICT, Conventions, Judged
@@ -39,9 +39,10 @@ REGEX_S = 1.0  # processor seconds for the matches of a pattern in one text
 class Asked(NamedTuple):
     """What a question or a data set says beside the text: its options, the policy, the pattern."""
 
-    boxes: Policy = "last"
+    boxes: Policy = "auto"
     pattern: str = ""
     choices: tuple[str, ...] = ()  # as this attempt saw them
+    gold: str = ""  # of which "auto" takes how many parts it has
 
 
 _NOTHING = Asked()
@@ -257,7 +258,11 @@ def _letter(gold: str) -> str | None:
 # A kind that asks somebody else has no `compare`, and a layer of its own in `grading`.
 KINDS = {
     "math": Kind(
-        lambda text, asked: extract(text, truncated=False, reasoning_end=None, boxes=asked.boxes),
+        lambda text, asked: (
+            parts.find(text, asked.gold)
+            if asked.boxes == "auto"
+            else extract(text, truncated=False, reasoning_end=None, boxes=asked.boxes)
+        ),
         None,
         ("lists", "units", "decimals", "percent"),
     ),
