@@ -42,7 +42,7 @@ from verifiers.answers.grading import (
 )
 from verifiers.answers.kinds import KINDS, Asked, find, problems
 
-VERSION = "3"  # raise it whenever an outcome may change: runs are then graded anew
+VERSION = "4"  # raise it whenever an outcome may change: runs are then graded anew
 
 __all__ = [
     "KINDS",

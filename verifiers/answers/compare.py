@@ -6,22 +6,21 @@ symbolic layer.
 """
 
 import re
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from verifiers.answers.boxed import unboxed
 from verifiers.answers.conventions import STRICT, Conventions
 from verifiers.answers.exact import read_number
 from verifiers.answers.expression import read_expression
-from verifiers.answers.latex import KNOWN_UNITS, MAX_CHARS, clean, signs, split_list, split_unit
+from verifiers.answers.labels import sides, split_label
+from verifiers.answers.latex import MAX_CHARS, clean
+from verifiers.answers.lists import Same, compare_chain, compare_lists, compare_sets, expand_list
 from verifiers.answers.named import without_names
-from verifiers.answers.numeric import compare_expressions, rounds_to
+from verifiers.answers.numeric import compare_expressions, is_near, rounds_to
 from verifiers.answers.relations import compare_relations
+from verifiers.answers.units import agree, split_unit
 
-MAX_ITEMS = 30
 LONG = 10  # significant digits of a decimal that say which exact value it stands for
-
-Same = Callable[[str, str], bool | None]
 
 
 class Decision(NamedTuple):
@@ -33,18 +32,21 @@ class Decision(NamedTuple):
 
 _BETWEEN_DIGITS = re.compile(r"\\[,!;: ]|\{,\}|[\s,$]|\.$")
 _LONG_INTEGER = re.compile(r"(-?)0*([0-9]*)")
+_INTEGER = re.compile(r"-?[0-9]{1,300}")
 _GROUPS = re.compile(r"(?<![0-9,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
-_NAME = (
-    r"(?:[A-Za-z](?:_\{?[A-Za-z0-9]{1,8}\}?)?'?(?:\([a-z0-9](?:,[a-z0-9])*\))?"
-    r"|\\[a-zA-Z]{2,8}(?:_\{?[A-Za-z0-9]\}?)?|\([a-z](?:,[a-z])+\))"
-)
-_ASSIGNED = re.compile(rf"^({_NAME}(?: ?: ?{_NAME})*) ?(?:=|\\equiv) ?([^=<>]+)$")
-_ASSIGNS = re.compile(rf"^([^=<>]+?) ?= ?({_NAME})$")
-_CONSTANTS = frozenset([r"\pi", r"\infty", r"\emptyset", "e", "i"])
 _TEXT_WORDS = re.compile(r"\\text ?\{ ?\(?([A-Za-z][A-Za-z ]*?)\)? ?\}")
 _LETTERS = re.compile(r"[A-Za-z]+")
+_LETTER = re.compile(r"\(?[A-E]\)?|\\text ?\{ ?\(?[A-E]\)? ?\}")
 _APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])|≈|\\simeq(?![A-Za-z])")
-_MEMBER = re.compile(r"^([A-Za-z]) ?\\in ?(\\\{.*\\\})$")
+_RANGE = re.compile(
+    r",? ?(?:\\text ?\{,? ?for (?:all|every|any) ?(?:real )?(?:numbers? )?[a-z]? ?\} ?[a-z]?"
+    r"|for (?:all|every|any) (?:real )?(?:numbers? )?[a-z]|\\forall ?[a-z])"
+    r"(?: ?\\in ?\\mathbb ?\{[A-Z]\})?$"
+)
+_CHOICE = re.compile(
+    r"(?:\\text ?\{ ?\(([A-E])\) ?\}|\(([A-E])\)) ?((?:[-0-9.]|\\(?:frac|sqrt|text)(?![a-z])).*)"
+    r"|\\text ?\{ ?\(([A-E])\) ?([^{}]+)\}"
+)
 
 
 def compare(gold: str, answer: str, conventions: Conventions = STRICT) -> bool | None:
@@ -69,6 +71,8 @@ def decide(gold: str, answer: str, conventions: Conventions = STRICT) -> Decisio
         return None
     if gold == answer:
         return Decision(True, "text")
+    if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(answer):
+        return Decision(int(gold) == int(answer), "number")
     if len(gold) > MAX_CHARS or len(answer) > MAX_CHARS:
         return _decide_long_integers(gold, answer)
     related = compare_relations(gold, answer)
@@ -98,30 +102,48 @@ def reduce_pair(
     """
     gold, answer = clean(unboxed(gold)), clean(answer)
     if not _APPROXIMATELY.search(gold):  # an exact value with its decimals behind it
-        answer = _APPROXIMATELY.split(answer, maxsplit=1)[0].strip() or answer
-    gold, answer = without_names(gold, answer)
-    gold_name, gold_value = _split_assignment(gold)
-    answer_name, answer_value = _split_assignment(answer)
-    if not (gold_name and answer_name and gold_name != answer_name):
-        gold, answer = gold_value, answer_value
+        exact, *decimals = map(str.strip, _APPROXIMATELY.split(answer))
+        if exact and len(decimals) == 1 and is_near(exact, decimals[0]) is not False:
+            answer = exact
+    if not _RANGE.search(gold):  # f(x)=x for all x
+        answer = _RANGE.sub("", answer)
+    gold, answer = without_names(*_same_part(gold, answer))
+    gold, answer = _unlabelled(gold, answer)
     (gold_value, gold_unit), (answer_value, answer_unit) = split_unit(gold), split_unit(answer)
-    if gold_unit != answer_unit and (
-        conventions.units == "required" or {gold_unit, answer_unit} <= KNOWN_UNITS
+    if not agree(gold_unit, answer_unit) or (
+        gold_unit != answer_unit and conventions.units == "required"
     ):
         return None
     return gold_value, answer_value
 
 
-def _split_assignment(text: str) -> tuple[str, str]:
-    if member := _MEMBER.match(text):
-        return member[1], member[2]
-    for pattern, name, value in ((_ASSIGNED, 1, 2), (_ASSIGNS, 2, 1)):
-        sides = pattern.match(text)
-        if not sides or sides[value] == sides[name] or sides[name] in _CONSTANTS:
-            continue
-        if "," not in sides[value] or (split_list(sides[value]) and sides[value][0] in "([\\"):
-            return sides[name], sides[value]
-    return "", text
+def _unlabelled(gold: str, answer: str) -> tuple[str, str]:
+    """Both without their labels, unless these differ or an equation needs one."""
+    (gold_label, gold_value), (answer_label, answer_value) = map(split_label, (gold, answer))
+    if gold_label and answer_label:
+        return (gold_value, answer_value) if gold_label == answer_label else (gold, answer)
+    label, other = (gold_label, answer) if gold_label else (answer_label, gold)
+    if len(sides(other)) > 1 and label in other:  # y=2x against 2x-y=0
+        return gold, answer
+    return gold_value, answer_value
+
+
+def _same_part(gold: str, answer: str) -> tuple[str, str]:
+    """Where one side is a choice letter with its value, the part that the other side has."""
+    matches = _CHOICE.fullmatch(gold), _CHOICE.fullmatch(answer)
+    if not any(matches):
+        return gold, answer
+    choices = []
+    for text, found in zip((gold, answer), matches, strict=True):
+        parts = [part for part in found.groups() if part] if found else ["", text]
+        choices.append((parts[0], clean(parts[1])))
+    (gold_letter, gold_value), (answer_letter, answer_value) = choices
+    if gold_letter and answer_letter:
+        return (gold_value, answer_value) if gold_letter == answer_letter else (gold, answer)
+    for letter, other in ((gold_letter, answer), (answer_letter, gold)):
+        if letter and _LETTER.fullmatch(other):
+            return (letter, other) if letter == gold_letter else (other, letter)
+    return gold_value, answer_value
 
 
 def decide_reduced(gold: str, answer: str, conventions: Conventions = STRICT) -> Decision | None:
@@ -129,12 +151,13 @@ def decide_reduced(gold: str, answer: str, conventions: Conventions = STRICT) ->
     scalar = _decide_scalar(gold, answer, conventions)
     if scalar is not None:
         return scalar
-    if "=" in answer and "=" not in gold and _chain_agrees(gold, answer, conventions):
-        return Decision(True, "list")
+    parts = sides(answer)
+    if len(parts) > 1 and len(sides(gold)) == 1:
+        equal = compare_chain(gold, parts, lambda a, b: _equal(decide_reduced(a, b, conventions)))
+        return None if equal is None else Decision(equal, "list")
 
     def same(a: str, b: str) -> bool | None:
-        item = _decide_scalar(a, b, conventions)
-        return None if item is None else item.equal
+        return _equal(_decide_scalar(a, b, conventions))
 
     equal = compare_lists(gold, answer, same, conventions)
     if equal is None and _several_against_one(gold, answer, same):
@@ -142,9 +165,13 @@ def decide_reduced(gold: str, answer: str, conventions: Conventions = STRICT) ->
     return None if equal is None else Decision(equal, "list")
 
 
+def _equal(decision: Decision | None) -> bool | None:
+    return None if decision is None else decision.equal
+
+
 def _several_against_one(gold: str, answer: str, same: Same) -> bool:
     """Whether one side lists several things and the other is an expression unlike one of them."""
-    gold_list, answer_list = _expand_list(gold), _expand_list(answer)
+    gold_list, answer_list = expand_list(gold), expand_list(answer)
     gold_items = gold_list[1] if gold_list else [gold]
     answer_items = answer_list[1] if answer_list else [answer]
     if (len(gold_items) > 1) == (len(answer_items) > 1):
@@ -154,15 +181,6 @@ def _several_against_one(gold: str, answer: str, same: Same) -> bool:
     if read_expression(answer if gold_list else gold) is None:
         return False
     return compare_sets(gold_items, answer_items, same, repeated=True) is False
-
-
-def _chain_agrees(gold: str, answer: str, conventions: Conventions) -> bool:
-    """Whether every part of an answer such as `A = B = C` equals the gold answer."""
-    parts = [part.strip() for part in answer.split("=")]
-    if not all(parts) or len(parts) > MAX_ITEMS or re.search(r"[<>]|\\n?eq|\\[lg]e", answer):
-        return False
-    decisions = (decide_reduced(gold, part, conventions) for part in parts)
-    return all(decision is not None and decision.equal for decision in decisions)
 
 
 def _decide_scalar(gold: str, answer: str, conventions: Conventions) -> Decision | None:
@@ -223,76 +241,7 @@ def _compare_words(gold: str, answer: str) -> bool | None:
     choices = [re.fullmatch(r"\(?([A-Za-z])\)?", side) for side in (gold, answer)]
     if choices[0] and choices[1] and choices[0][1] == choices[1][1]:
         return True
-    if max(len(gold), len(answer)) > 3 and all(map(_LETTERS.fullmatch, (gold, answer))):
+    longest = max(len(gold), len(answer)) if gold.isupper() == answer.isupper() else 0
+    if longest > 3 and all(map(_LETTERS.fullmatch, (gold, answer))):
         return gold.casefold() == answer.casefold()
     return None
-
-
-def compare_lists(
-    gold: str, answer: str, same: Same, conventions: Conventions = STRICT
-) -> bool | None:
-    r"""Compare two cleaned lists, tuples, intervals or sets, given a test for two items.
-
-    Bare lists (by convention) and sets have no order, and a plus-minus in them is written out. A
-    bare list compared with a tuple must have its order; a set never equals a tuple. Other mixtures
-    of brackets, and texts that are no lists, are None.
-
-    >>> compare_lists("1,2", r"\{2,1\}", compare), compare_lists("(1,2)", "2,1", compare)
-    (True, False)
-    """
-    gold_list, answer_list = _expand_list(gold), _expand_list(answer)
-    if gold_list is None or answer_list is None:
-        return None
-    (gold_brackets, gold_items), (answer_brackets, answer_items) = gold_list, answer_list
-    if len(gold_items) > MAX_ITEMS or len(answer_items) > MAX_ITEMS:
-        return None
-    brackets = {gold_brackets, answer_brackets}
-    if brackets <= {"", "{}"} and (brackets != {""} or conventions.lists == "unordered"):
-        if min(len(gold_items), len(answer_items)) < 2:
-            return None
-        # A double root counts twice; a solution in several unknowns is one however often written.
-        roots = brackets != {"{}"} and not all(item[0] == "(" for item in gold_items)
-        return compare_sets(gold_items, answer_items, same, repeated=roots)
-    if "{}" in brackets:
-        return False
-    if len(gold_items) != len(answer_items):
-        return False
-    if len(brackets) > 1 and brackets != {"", "()"}:
-        return None
-    equal = [same(g, a) for g, a in zip(gold_items, answer_items, strict=True)]
-    return False if False in equal else None if None in equal else True
-
-
-def _expand_list(text: str) -> tuple[str, list[str]] | None:
-    brackets, items = split_list(text) or ("", [text])
-    if brackets == "()" and len(tuples := signs(text)) > 1:
-        brackets, items = "", tuples
-    named = [_split_assignment(item) for item in items]
-    if len({name for name, _ in named}) == 1:  # x=2, x=3
-        brackets = "{}" if named[0][0] and len(items) > 1 else brackets
-        items = [value for _, value in named]
-    if brackets in ("", "{}"):
-        items = [sign for item in items for sign in signs(item)]
-    return (brackets, items) if len(items) > 1 or brackets else None
-
-
-def compare_sets(
-    gold_items: Sequence[str], answer_items: Sequence[str], same: Same, *, repeated: bool = False
-) -> bool | None:
-    """Compare two collections without order, given a test for two items.
-
-    An item that is `repeated` counts as often as it occurs.
-
-    >>> compare_sets(["1", "2"], ["2", "1", "1"], compare)
-    True
-    """
-    table = [[same(g, a) for a in answer_items] for g in gold_items]
-    columns = [list(column) for column in zip(*table, strict=True)]
-    if any(all(cell is False for cell in line) for line in table + columns):
-        return False  # an item that has no partner on the other side
-    if repeated and len(gold_items) != len(answer_items):
-        return False
-    if not all(True in line for line in table + columns):
-        return None
-    pairs = ((row, column) for row in table for i, column in enumerate(columns) if row[i])
-    return not repeated or all(row.count(True) == column.count(True) for row, column in pairs)

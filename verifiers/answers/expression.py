@@ -40,6 +40,7 @@ _OPENS |= _CONSTANTS.keys() | _FUNCTIONS.keys() | _OF_LISTS.keys() | (_BRACKETS.
 _OPENS |= _SERIES.keys()
 _TIMES = frozenset([r"\times", r"\cdot", "*"])
 _FUNCTION_NAMES = frozenset("fghFGHPQW")  # before a bracket: applied, not multiplied
+_ARITHMETIC = frozenset([r"\phi", r"\varphi", r"\sigma", r"\tau", r"\mu", r"\omega"])
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
 _NAME = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega)")
 _DIGITS = frozenset(".0123456789")
@@ -168,9 +169,11 @@ class _Parser:
                     raise _Refused  # a double factorial, or twice
                 tree = ("factorial", tree)
             elif self.accept("^"):
+                name = tree[1] if tree[0] == "var" else ""
                 tree = ("pow", tree, self.argument())
                 if self.next == "^":
                     raise _Refused
+                self.refuse_call(name)
             else:
                 return tree
 
@@ -200,7 +203,9 @@ class _Parser:
         if token in _SERIES:
             return self.of_series()
         if token in _CONSTANTS:
-            return ("const", _CONSTANTS[self.take()])
+            self.take()
+            self.refuse_call(token)
+            return ("const", _CONSTANTS[token])
         if self.accept(r"\frac", r"\binom"):
             return ("div" if token == r"\frac" else "binom", self.braced(), self.braced())
         if self.accept(r"\sqrt"):
@@ -228,9 +233,14 @@ class _Parser:
             if not subscript.isalnum() or subscript in self.indices:
                 raise _Refused
             name += "_" + subscript
-        if self.next == "(" and name[0] in _FUNCTION_NAMES:
-            raise _Refused
+        self.refuse_call(name)
         return ("var", name)
+
+    def refuse_call(self, name: str) -> None:
+        """`f(x)`, `f^{-1}(x)`, `\\phi(n+1)`, `\\pi(n)`: it may be applied."""
+        alone = self.tokens[self.at + 2] == ")" and name != "e"
+        if self.next == "(" and (name[:1] in _FUNCTION_NAMES or name in _ARITHMETIC or alone):
+            raise _Refused
 
     def braced(self) -> Tree:
         if self.next != "{":

@@ -4,6 +4,7 @@ Every rewriting here keeps the meaning; when in doubt a spelling is left alone a
 layers decide. All patterns are linear, or quadratic in a text that `MAX_CHARS` bounds.
 """
 
+import functools
 import itertools
 import re
 
@@ -28,12 +29,11 @@ _REWRITES = [
     for pattern, replacement in (
         (r"\\!\s*|\\(?:displaystyle|limits|left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
         (r"(?<!\\)\\[,;: ]|\\q?quad(?![A-Za-z])|(?<!\\)~|\\\n", " "),
-        (r"\\text\s*\{\s*\}", " "),
+        (r"\\text\s*\{[\s.,;]*\}", " "),
         (r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))", ""),
         (r"\{,\}", ","),
         (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
         (r"\\[()\[\]]|\\?\$", ""),
-        (r"(?:,\s*)?(?:\\text\s*\{\s*(?:and|or)\s*\}|\s(?:and|or)\s)", ", "),
         (r"\\[dtc](frac|binom)(?![A-Za-z])", r"\\\1"),
         (r"\\(?:textbf|textit|textrm|textnormal|textsf|mbox)\s*\{", r"\\text{"),
         (r"\\(?:mathrm|mathit|text)\s*\{\s*([ie])\s*\}", r"\1"),
@@ -55,10 +55,15 @@ _REWRITES = [
         (r"(\\frac\s*\{[^{}]*\})\s*([0-9A-Za-z])", r"\1{\2}"),
         (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
         (r"\^\s*([0-9A-Za-z])(?![0-9])", r"^{\1}"),
+        (r"^\\text ?\{ ?([-0-9.,/]+) ?([A-Za-z][A-Za-z ]*)\}$", r"\1\\text{\2}"),
+        (
+            r"^([0-9]+)(?:\^\{?)?(?:\\text\{ ?(?:st|nd|rd|th)\}|(?<=[0-9])(?:st|nd|rd|th))\}?$",
+            r"\1",
+        ),
         (r"\s+", " "),
         # A space counts only between two letters or digits ("1 1/2" is not "11/2") and after a
         # comma ("1, 234" is not "1,234").
-        (r" (?=[^0-9A-Za-z])|(?<=[^0-9A-Za-z,]) ", ""),
+        (r" (?=[^0-9A-Za-z])|(?<=[^0-9A-Za-z,]) |(?<=[^0-9],) ", ""),
         (r"(\\[A-Za-z]+) (?=[^A-Za-z])", r"\1"),
     )
 ]
@@ -79,9 +84,19 @@ _MATRICES = [
     )
 ]
 _ROW_BREAK = re.compile(r"\s*(?:\\\\\s*)+")
+_AND_OR = re.compile(r"(?:,\s*)?(?:\\text\s*\{\s*(and|or)\s*\}|\s(and|or)\s)")
+_RELATION = re.compile(r"[<>=\u2264\u2265\u2260]|\\(?:lt|gt|leq?|geq?|neq?)(?![A-Za-z])")
+_CONNECTIVE = re.compile(r"\\(lor|land)(?![A-Za-z])")
+_AMOUNT = re.compile(r"\$?(-?)(?:\\\$|([€£¥₹]))\s*(-?[0-9]+(?:[.,][0-9]+)*)\$?\.?")
+_CURRENCIES = {"€": "euro", "£": "gbp", "¥": "yen", "₹": "rupee", None: "dollar"}
+_MILLIONS = re.compile(
+    r"(?<![0-9.,])([0-9]+(?:\.[0-9]+)?) ?\\text ?\{ ?(thousand|million|billion|trillion)"
+    r"((?: [A-Za-z]+)*) ?\}"
+)
 _WRAPPER = re.compile(r"(?:\\boxed|\\fbox|\\text(?=\{ ?[-+]?[0-9.,/]+ ?\}$))? ?\{")
 
 
+@functools.lru_cache(maxsize=256)  # a gold answer stands in many pairs
 def clean(text: str) -> str:
     r"""Return one spelling for LaTeX that means the same; single spaces are kept where they count.
 
@@ -95,10 +110,24 @@ def clean(text: str) -> str:
         for pattern, replacement in _MATRICES:
             text = pattern.sub(replacement, text)
         text = _COLUMN.sub(_joined, text)
+    if amount := _AMOUNT.fullmatch(text):
+        text = rf"{amount[1]}{amount[3]}\text{{{_CURRENCIES[amount[2]]}}}"
+    # Between relations "and" and "or" differ; elsewhere both are how a list ends.
+    text = _AND_OR.sub(_connected if _RELATION.search(text) else ", ", text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
-    text = _unwrap(spelled(text.strip()))
+    text = _unwrap(spelled(_MILLIONS.sub(_scaled, text).strip()))
     return text[:-1].rstrip() if len(text) > 1 and text[-1] in ".,;" else text
+
+
+def _connected(word: re.Match[str]) -> str:
+    return r"\lor " if word[1] == "or" or word[2] == "or" else r"\land "
+
+
+def _scaled(amount: re.Match[str]) -> str:
+    power = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}[amount[2]]
+    words = rf"\text{{{amount[3]}}}" if amount[3] else ""
+    return rf"{amount[1]}\times10^{{{power}}}{words}"
 
 
 def _joined(column: re.Match[str]) -> str:
@@ -119,6 +148,15 @@ def _unwrap(text: str) -> str:
     return text
 
 
+_SEPARATOR = r"[,;]|\\l(?:or|and)(?![A-Za-z])"
+
+
+def connective(text: str) -> str:
+    """The word between the relations of a cleaned text: "lor", "land" or "" (a comma, or both)."""
+    words = set(_CONNECTIVE.findall(text))
+    return words.pop() if len(words) == 1 else ""
+
+
 def split_list(text: str) -> tuple[str, list[str]] | None:
     r"""Split a cleaned list, tuple, set or interval at its top-level commas.
 
@@ -133,9 +171,10 @@ def split_list(text: str) -> tuple[str, list[str]] | None:
         brackets, inner = "{}", text[2:-2]
     elif text[:1] in "([" and text[-1:] in ")]" and len(text) > 1:
         brackets, inner = text[0] + text[-1], text[1:-1]
-    items = split_top(inner, "[,;]") if brackets else []
+    separator = _SEPARATOR if _RELATION.search(text) else "[,;]"
+    items = split_top(inner, separator) if brackets else []
     if not items:  # no brackets, or two pairs of them: (1,2),(3,4)
-        brackets, inner, items = "", text, split_top(text, "[,;]")
+        brackets, inner, items = "", text, split_top(text, separator)
     if ";" in inner and len(by_semicolon := split_top(inner, ";")) > 1:
         items = by_semicolon
     return (brackets, items) if all(items) and len(items) > (brackets != "{}") else None
@@ -173,52 +212,6 @@ def signs(text: str) -> list[str]:
     if not minuses and len(_PLUS_MINUS.findall(text)) != 1:
         return [text]
     return [_PLUS_MINUS.sub(a, _MINUS_PLUS.sub(b, text)) for a, b in ("+-", "-+")]
-
-
-_UNIT_TAIL = re.compile(
-    r" ?\\text ?\{([^{}]*)\}(?:\^\{[23]\})?$"
-    r"|(?<=[0-9}]) ?((?:square |cubic |sq |cu )?(?:cm|mm|km|ft|hrs?|mins?|meters?|metres?|"
-    r"units?|inches|feet|miles?|degrees?|seconds?|minutes?|hours?|days?|weeks?|years?|dollars?|cents?))(?:\^\{[23]\})?$"
-)
-_SCALE = re.compile(
-    r"factorial|tenth|squared|cubed|base|less|more|times|hal(?:f|ves)|thirds?\b|quarter|hundred|thousand|million|billion|trillion|dozen|percent|pct|approx|about|\b(?:or|and|not|mod|half)\b"
-)
-
-
-_UNITS = {
-    "centimeter": "cm", "centimetre": "cm", "millimeter": "mm", "kilometer": "km", "meter": "m",
-    "metre": "m", "inche": "in", "inch": "in", "feet": "ft", "foot": "ft", "hour": "h", "hr": "h",
-    "minute": "min", "second": "s", "sec": "s", "degree": "deg", "gram": "g", "kilogram": "kg",
-}  # fmt: skip
-KNOWN_UNITS = frozenset([*_UNITS.values(), "square cm", "square m", "square in", "square ft"])
-
-
-def _canonical(unit: str) -> str:
-    unit = unit.lower().replace(".", "").strip()
-    square = re.search(r"^(?:square|sq) |\^2$", unit) is not None
-    unit = re.sub(r"^(?:square|sq) |\^2$", "", unit)
-    unit = unit if unit in KNOWN_UNITS else unit.removesuffix("s") if len(unit) > 2 else unit
-    unit = _UNITS.get(unit, unit)
-    return f"square {unit}" if square else unit
-
-
-def split_unit(text: str) -> tuple[str, str]:
-    r"""Split a trailing unit from a cleaned answer; number words ("million") are no units.
-
-    >>> split_unit(r"10\text{ cm}"), split_unit("10 square units"), split_unit(r"\text{odd}")
-    (('10', 'cm'), ('10', 'square unit'), ('\\text{odd}', ''))
-    """
-    tail = _UNIT_TAIL.search(text)
-    if tail is None or tail.start() == 0:
-        return text, ""
-    unit = " ".join(re.sub(r"\\text|[{}]", "", tail[0]).split())
-    value = text[: tail.start()].strip()
-    has_symbols = re.search(r"[A-Za-z=<>]", re.sub(r"\\[A-Za-z]+", "", value))
-    if _SCALE.search(unit.lower()) or has_symbols or not re.search(r"[0-9})\]]$|\\pi$", value):
-        return text, ""
-    if len(unit) == 1 and unit not in "msghlLNJ":
-        return text, ""  # 5\text{x}
-    return value, _canonical(unit)
 
 
 _MISREAD = [

@@ -116,6 +116,22 @@ def order(left: Tree, right: Tree) -> int | None:
     return 0 if _same(left, right, {}) else _sign(("sub", left, right))
 
 
+def is_near(text: str, decimal: str) -> bool | None:
+    r"""Whether a cleaned constant is within one in the last place of a decimal; None: who knows.
+
+    >>> is_near(r"\pi", "3.14"), is_near("5", "6"), is_near("x", "6")
+    (True, False, None)
+    """
+    places = re.fullmatch(r"-?[0-9]*\.?([0-9]{0,50})", decimal)
+    tree = read_written_out(text)
+    if tree is None or places is None or not decimal.strip("-."):
+        return None
+    unit = Fraction(1, 10 ** len(places[1]))
+    ends = (Fraction(decimal) - unit, Fraction(decimal) + unit)
+    sides = [order(tree, ("num", end)) for end in ends]
+    return None if None in sides else sides == [1, -1]
+
+
 def _sign(tree: Tree | None) -> int | None:
     """The sign of a real constant; None where it is none, or too close to call."""
     if tree is None:

@@ -9,6 +9,7 @@ it rounds differences (so that 1/2006! equals 1/2004!) and takes 9% for 9.
 
 import contextlib
 import logging
+import operator
 import os
 import re
 import resource
@@ -19,31 +20,53 @@ from typing import Any, Literal
 os.environ.setdefault("SYMPY_GROUND_TYPES", "python")  # gmpy2 ignores signals and limits
 
 import sympy
-from latex2sympy2_extended import NormalizationConfig
-from math_verify import LatexExtractionConfig, grader, parse, verify
+from latex2sympy2_extended import latex2sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from math_verify import grader, parse, verify
+from math_verify.grader import should_treat_as_complex
+from sympy.core.function import AppliedUndef
 
-from verifiers.answers.compare import compare_lists, decide_reduced
+from verifiers.answers.compare import decide_reduced
 from verifiers.answers.conventions import STRICT, Conventions
+from verifiers.answers.labels import sides
 from verifiers.answers.latex import clean, refusal, split_list
+from verifiers.answers.lists import compare_chain, compare_lists
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeout is off
 
 Judgement = Literal["correct", "wrong", "unparsable"]
 _JUDGEMENTS: dict[bool | None, Judgement] = {True: "correct", False: "wrong", None: "unparsable"}
-# Units are taken off before (latex.split_unit): the library's list has single letters, by which
-# "12c" would be 12.
-_CONFIG = [
-    LatexExtractionConfig(
-        boxed_match_priority=0,
-        normalization_config=NormalizationConfig(
-            basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all"
-        ),
-    )
-]
+_CONVERSION = ConversionConfig(lowercase_symbols=False)
 _DIGITS = 60
-# What an equation with a number may name: AB, P(A), a+b.
-_VALUE_OF = re.compile(
-    r"(?:\\[a-z]+ ?)?[A-Za-z]{1,4}(?:_\{?\w+\}?)?'?(?:\([A-Za-z ,]+\))?(?:\+[A-Za-z])*"
+# What the parser reads as it is meant. It drops or misreads much else without a word: dots, primes,
+# transposes, set operations inside an expression.
+_COMMANDS = re.compile(r"\\(?:[A-Za-z]+|.)")
+_GREEK_NAMES = """
+alpha beta gamma delta epsilon varepsilon zeta eta theta kappa lambda mu nu xi rho sigma tau
+phi varphi chi psi omega Gamma Delta Theta Lambda Sigma Phi Psi Omega
+"""
+_GREEK = frozenset(_GREEK_NAMES.split())
+_READ = r"""
+frac sqrt cdot times div pi infty emptyset cup cap setminus in leq geq neq ln log exp sin cos
+tan cot sec csc arcsin arccos arctan sinh cosh tanh binom lfloor rfloor lceil rceil max min gcd
+lcm sum prod int lim to mathbb begin end text overline bar vec hat tilde mod bmod { } \ %
+"""
+_UNDERSTOOD = _GREEK.union(_READ.split())
+_CHARACTERS = re.compile(r"[-+*/^_=<>()\[\]{}|.,!:;&\\ 0-9A-Za-z]*")
+_MISLEADING = re.compile(
+    r"!!|\|[_^]|[0-9]\\frac\{[0-9]+\}\{[0-9]+\}[^}]|[0-9]{2}\.[0-9]*\.|\^\{?(?:T|\\top)\b"
+    r"|/ ?(?:[0-9.]+|[a-zA-Z]) ?(?:[A-Za-z(]|\\(?:pi|sqrt|frac|[a-z]*log|ln|sin|cos|tan)(?![a-z]))"
+    r"|\\vec(?![a-z]).*\\(?:cdot|times)|\\(?:cdot|times) ?\{?\\vec"
+    r"|[fgh]\^\{?-1\}?\(|\\text ?\{[^{}]*[^A-Za-z{}][^{}]*\}|\\(?:sin|cos|tan)\^\{-"
+)
+# It adds two numbers side by side, as those of 1\frac{1}{2} are: 3(4) would be 7.
+_SIDE_BY_SIDE = re.compile(
+    r"((?<=[0-9)!])(?<!_[0-9])|\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\})(?=\(|\\(?:binom|gcd|lcm|max|min))"
+    r"|((?<=[)!])|\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\})(?=\\frac|[0-9])"
+)
+_LETTERS = re.compile(
+    r"\\(?:begin|end|mathbb) ?\{[A-Za-z]+\}"
+    r"|\\(?:overline|bar|vec|hat|tilde|text)|\\([A-Za-z]+)|([A-Za-z])"
 )
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 _DEGREES = re.compile(r"\{?(?<![0-9.])([0-9]+(?:\.[0-9]+)?)\^\{\\circ\}\}?")
@@ -58,6 +81,7 @@ def init_worker(memory_mb: int, plain: bool) -> None:
         grader.sympy_numeric_eq = lambda *_: False
         grader.sympy_symbolic_eq = exactly_equal
         grader.sympy_solve_and_compare = _solve_and_compare
+        grader.sympy_compare_symbols = operator.eq  # it takes E for e, and letters for words
     limit = memory_mb * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -96,27 +120,31 @@ def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgemen
     """
     if refusal(gold) or refusal(answer):
         return "unparsable"
-    if gold.count("'") != answer.count("'"):  # math_verify drops primes
-        return "wrong"
     decision = decide_reduced(gold, answer, conventions)
     if decision is not None:
         return _JUDGEMENTS[decision.equal]
-    if split_list(gold) or split_list(answer) or "\\pm" in gold + answer:
+    of_items: list[Judgement] = []
+
+    def same(a: str, b: str) -> bool | None:
+        if a.startswith("\\{") != b.startswith("\\{"):
+            return False  # as an item, 1 is not the set of 1
+        of_items.append(judge(a, b, conventions))
+        return {"correct": True, "wrong": False}.get(of_items[-1])
+
+    lists = split_list(gold), split_list(answer)
+    if any(lists) or "\\pm" in gold + answer:
         # Item by item: math_verify pairs the items of sets by a rounded order, and reads (3,1)
         # as an empty interval.
-        of_items: list[Judgement] = []
-
-        def same(a: str, b: str) -> bool | None:
-            of_items.append(judge(a, b, conventions))
-            return {"correct": True, "wrong": False}.get(of_items[-1])
-
         equal = compare_lists(gold, answer, same, conventions)
         if equal is not None or "unparsable" in of_items:
             return _JUDGEMENTS[equal]
-    if ("=" in gold) != ("=" in answer):
-        left = (gold if "=" in gold else answer).split("=")[0].strip()
-        if not _VALUE_OF.fullmatch(left):
-            return "wrong"  # x^2=5 is not 5, though the library takes the right-hand side
+        if any(found and not found[0] for found in lists) and not all(lists):
+            return "wrong"  # 2,2 would be the set of 2
+    parts = sides(answer)
+    if len(sides(gold)) != len(parts) and min(len(sides(gold)), len(parts)) == 1:
+        # An equation is not its right-hand side; a value in several forms is each of them.
+        equal = compare_chain(gold, parts, same) if len(parts) > 1 else False
+        return "unparsable" if "unparsable" in of_items and equal is None else _JUDGEMENTS[equal]
     gold_value, answer_value = read(gold), read(answer)
     if gold_value is None or answer_value is None:
         return "unparsable"
@@ -138,21 +166,72 @@ def read(text: str) -> Any:
     body = text.removesuffix("\\%").strip()
     if _TRIGONOMETRY.search(body):
         body = _DEGREES.sub(r"(\\frac{\1 \\pi}{180})", body)
-    values = parse(
-        f"\\boxed{{{body}}}",
-        _CONFIG,
-        fallback_mode="no_fallback",
-        extraction_mode="first_match",  # never fall back to a stray number in the text
-        parsing_timeout=None,
-    )
-    if len(values) != 1 or isinstance(values[0], str):
+    if not _is_understood(body):
         return None
-    value = values[0]
+    if "\\begin" not in body:
+        body = re.sub(r"\\\\(?=[A-Za-z])", r"\\", body)
+    body = _SIDE_BY_SIDE.sub(r"\1\2\\cdot ", body)
+    try:
+        value = latex2sympy(
+            body,
+            is_real=not should_treat_as_complex(body),
+            normalization_config=None,
+            conversion_config=_CONVERSION,
+        )
+    except MemoryError:
+        raise
+    except Exception:  # whatever a parser may raise on odd text
+        return None
+    if not _holds_all(value, body):
+        return None
     if value is sympy.S.EmptySet and not re.search(r"\\emptyset|\\varnothing|\\\{ ?\\\}", body):
         return None  # an interval or relation that collapsed while it was read
-    if value in (sympy.nan, sympy.zoo):
+    if isinstance(value, sympy.Basic) and (value.has(sympy.nan, sympy.zoo) or _is_undefined(value)):
         return None
+    if "^+" not in body and "^{+" not in body and isinstance(value, sympy.Basic):
+        value = value.replace(lambda e: isinstance(e, sympy.Limit), _from_both_sides)
     return value / 100 if percent and isinstance(value, sympy.Expr) else value
+
+
+def _is_understood(body: str) -> bool:
+    commands = {command[1:] for command in _COMMANDS.findall(body)}
+    plain = _CHARACTERS.fullmatch(body) is not None
+    return plain and commands <= _UNDERSTOOD and not _MISLEADING.search(body)
+
+
+def _holds_all(value: Any, body: str) -> bool:
+    """Whether every letter of the text is in what was read from it."""
+    letters = set[str]()
+    for command, letter in _LETTERS.findall(body):
+        letters |= {letter} if letter else {command} & _GREEK
+    known = {"e", "i"} | ({"d"} if "\\int" in body else set())
+    names = set[str]()
+    for atom in (part for item in _items(value) for part in sympy.preorder_traversal(item)):
+        name = getattr(atom, "name", "") or getattr(atom.func, "__name__", "")
+        if isinstance(atom, sympy.Symbol | AppliedUndef):
+            names |= {name, *re.findall("[A-Za-z]", name), *re.findall("[A-Za-z]+", name)}
+        elif atom is sympy.I:
+            names.add("I")
+    return letters <= names | known
+
+
+def _items(value: Any) -> list[Any]:
+    return value.flat() if isinstance(value, sympy.MatrixBase) else [value]
+
+
+def _is_undefined(value: sympy.Basic) -> bool:
+    """Whether a power of zero with an exponent that is not positive stands in it: 0^0."""
+    return any(
+        power.exp.is_number and power.base.is_number and power.base.doit() == 0
+        and not power.exp.doit().is_positive
+        for power in value.atoms(sympy.Pow)
+    )  # fmt: skip
+
+
+def _from_both_sides(limit: Any) -> Any:
+    """A limit without a direction, which the parser takes from the right."""
+    expression, variable, point, _ = limit.args
+    return limit if point.is_infinite else sympy.Limit(expression, variable, point, "+-")
 
 
 def why_unreadable(gold: str) -> str:

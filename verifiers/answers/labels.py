@@ -1,0 +1,99 @@
+r"""What stands before or behind an equals sign: a label, which may be left out, or a value.
+
+Only an equals sign outside all brackets counts (in `\sum_{k=1}^{n} k` there is none), and only a
+name is a label: never a power, a multiple or a function, for `\ln x=5` does not say that x is 5.
+"""
+
+import re
+
+from verifiers.answers.units import is_harmless
+
+_GREEK = (
+    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|"
+    r"sigma|tau|phi|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega|ell)"
+)
+_INDEX = r"(?:_\{?(?:\\triangle ?)?[A-Za-z0-9,]{1,8}\}?)?"
+_ARGUMENT = r"(?:[A-Za-z]|-?[0-9]+|[A-Z]{2,4})"
+_NAME = (
+    rf"(?:(?:[A-Za-z]{_INDEX}|{_GREEK}(?![A-Za-z]){_INDEX})'{{0,2}}"
+    rf"(?:\({_ARGUMENT}(?:,{_ARGUMENT})*\))?)"
+)
+_POINTS = (
+    r"(?:(?:m ?)?(?:\\(?:measured)?angle|\\triangle) ?)?"
+    r"(?:[A-Z]{1,4}|\\(?:overline|widehat|overarc|overrightarrow|vec) ?\{[A-Z]{1,2}\})'?"
+)
+_AREA = r"\[(?:\\triangle ?)?[A-Z]{3,8}\]"
+_LENGTH = rf"(?:[A-Z]{{2,4}}|{_AREA}|\|[A-Z]{{1,2}}\||\\overline ?\{{[A-Z]{{2}}\}})"
+_LABEL = re.compile(
+    rf"{_NAME}(?: ?: ?{_NAME})*|[a-z](?:\+[a-z])+|\({_NAME}(?:, ?{_NAME})+\)|{_POINTS}|{_LENGTH}"
+    rf"|\\frac\{{{_LENGTH}\}}\{{{_LENGTH}\}}|\\#? ?\|[A-Z]\|"
+    r"|(?:[fghPE]|\\Pr|\\mathbb\{[EP]\}) ?(?:\([^()=]{1,40}\)|\[[^][=]{1,40}\])"
+)
+_WORDS = re.compile(r"\\text ?\{ ?([A-Za-z ]{1,40})\}(?: ?\(?[A-Z]{1,4}\)?)?|([A-Z][a-z]{2,20})")
+_CONSTANTS = frozenset([r"\pi", "e", "i", "E", r"\gamma"])
+_RELATIONS = re.compile(r"[<>]|\\(?:n?eq|[lg]eq|approx|simeq|to|Rightarrow|implies|not)(?![a-z])")
+_SIGN = re.compile(r"[][(){},]|\\(?:lor|land)(?![A-Za-z])|(?P<equals>=|\\equiv(?![A-Za-z]))")
+_MEMBER = re.compile(r"([A-Za-z]) ?\\in ?(\\\{.*\\\})")
+_TITLE = re.compile(r"\\text ?\{ ?([A-Za-z ]{1,40}): ?\} ?(.+)")
+
+
+def sides(text: str) -> list[str]:
+    r"""Split a cleaned text at the equals signs outside brackets.
+
+    >>> sides(r"S=\sum_{k=1}^{3} k=6"), sides("x=")
+    (['S', '\\sum_{k=1}^{3} k', '6'], ['x='])
+    """
+    if "=" not in text and "equiv" not in text:
+        return [text]
+    parts, depth, last, listed = [], 0, 0, False
+    for sign in _SIGN.finditer(text):
+        if sign[0] in "([{":
+            depth += 1
+        elif sign[0] in ")]}":
+            depth -= 1
+        elif depth == 0 and sign["equals"] and listed:
+            return [text]  # a list of equations
+        elif depth == 0 and sign["equals"]:
+            parts.append(text[last : sign.start()].strip())
+            last = sign.end()
+        elif depth == 0:
+            listed = True
+    parts.append(text[last:].strip())
+    return parts if all(parts) else [text]
+
+
+def is_label(text: str) -> bool:
+    r"""Whether a cleaned text names something.
+
+    >>> [is_label(text) for text in ("x_{1}", "|AB|", r"\text{Area}", "2x", r"\ln x", "|x|")]
+    [True, True, True, False, False, False]
+    """
+    if _LABEL.fullmatch(text):
+        return text not in _CONSTANTS
+    words = _WORDS.fullmatch(text)
+    if words is None:
+        return False
+    plain = (words[1] or words[2]).lower().split()
+    return is_harmless([word for word in plain if word not in ("of", "the", "is")])
+
+
+def split_label(text: str) -> tuple[str, str]:
+    r"""Split the label from a cleaned text: from the front or, if there is none, from the end.
+
+    >>> split_label("x=3+2=5"), split_label("5=x"), split_label("x^{2}=5"), split_label("a=1,b=2")
+    (('x', '3+2=5'), ('x', '5'), ('', 'x^{2}=5'), ('', 'a=1,b=2'))
+    """
+    if member := _MEMBER.fullmatch(text):
+        return member[1], member[2]
+    if (title := _TITLE.fullmatch(text)) and is_harmless(title[1].lower().split()):
+        return "", split_label(title[2])[1]
+    if ("=" not in text and "equiv" not in text) or _RELATIONS.search(text):
+        return "", text
+    parts = sides(text)
+    if len(parts) == 1:
+        return "", text
+    if is_label(parts[0]):
+        return parts[0], "=".join(parts[1:])
+    if is_label(parts[-1]):
+        return parts[-1], "=".join(parts[:-1])
+    return "", text

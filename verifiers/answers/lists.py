@@ -1,0 +1,96 @@
+r"""Compare lists, sets, tuples and chains of equal values, given a test for two items."""
+
+from collections.abc import Callable, Sequence
+
+from verifiers.answers.conventions import STRICT, Conventions
+from verifiers.answers.labels import split_label
+from verifiers.answers.latex import connective, signs, split_list
+
+MAX_ITEMS = 30
+
+Same = Callable[[str, str], bool | None]
+
+
+def compare_chain(gold: str, parts: Sequence[str], same: Same) -> bool | None:
+    """Whether every part of an answer such as `A = B = C` equals the gold answer."""
+    if len(parts) > MAX_ITEMS:
+        return None
+    equal = [same(gold, part) for part in parts]
+    return False if False in equal else None if None in equal else True
+
+
+def compare_lists(
+    gold: str, answer: str, same: Same, conventions: Conventions = STRICT
+) -> bool | None:
+    r"""Compare two cleaned lists, tuples, intervals or sets, given a test for two items.
+
+    Bare lists (by convention) and sets have no order, and a plus-minus in them is written out. A
+    bare list compared with a tuple must have its order; a set never equals a tuple. Other mixtures
+    of brackets, and texts that are no lists, are None.
+
+    >>> from verifiers import compare
+    >>> compare_lists("1,2", r"\{2,1\}", compare), compare_lists("(1,2)", "2,1", compare)
+    (True, False)
+    """
+    gold_list, answer_list = expand_list(gold), expand_list(answer)
+    if gold_list is None or answer_list is None:
+        return None
+    (gold_brackets, gold_items), (answer_brackets, answer_items) = gold_list, answer_list
+    if len(gold_items) > MAX_ITEMS or len(answer_items) > MAX_ITEMS:
+        return None
+    if {connective(gold), connective(answer)} == {"lor", "land"}:
+        return False
+    if {connective(gold), connective(answer)} == {"lor", "land"}:
+        return False
+    brackets = {gold_brackets, answer_brackets}
+    if brackets <= {"", "{}"} and (brackets != {""} or conventions.lists == "unordered"):
+        if min(len(gold_items), len(answer_items)) < 2 and "" in brackets:
+            return None
+        # A double root counts twice; a solution in several unknowns is one however often written.
+        roots = brackets != {"{}"} and not all(item[0] == "(" for item in gold_items)
+        return compare_sets(gold_items, answer_items, same, repeated=roots)
+    if "{}" in brackets:
+        return False
+    if len(gold_items) != len(answer_items):
+        return False
+    if len(brackets) > 1 and brackets != {"", "()"}:
+        return None
+    equal = [same(g, a) for g, a in zip(gold_items, answer_items, strict=True)]
+    return False if False in equal else None if None in equal else True
+
+
+def expand_list(text: str) -> tuple[str, list[str]] | None:
+    """The brackets and items of a cleaned list, a plus-minus written out; None: it is no list."""
+    brackets, items = split_list(text) or ("", [text])
+    if brackets == "()" and len(tuples := signs(text)) > 1:
+        brackets, items = "", tuples
+    named = [split_label(item) for item in items]
+    if len({name for name, _ in named}) == 1:  # x=2, x=3
+        brackets = "{}" if named[0][0] and len(items) > 1 else brackets
+        items = [value for _, value in named]
+    if brackets in ("", "{}"):
+        items = [sign for item in items for sign in signs(item)]
+    return (brackets, items) if len(items) > 1 or brackets else None
+
+
+def compare_sets(
+    gold_items: Sequence[str], answer_items: Sequence[str], same: Same, *, repeated: bool = False
+) -> bool | None:
+    """Compare two collections without order, given a test for two items.
+
+    An item that is `repeated` counts as often as it occurs.
+
+    >>> from verifiers import compare
+    >>> compare_sets(["1", "2"], ["2", "1", "1"], compare)
+    True
+    """
+    table = [[same(g, a) for a in answer_items] for g in gold_items]
+    columns = [list(column) for column in zip(*table, strict=True)]
+    if any(all(cell is False for cell in line) for line in table + columns):
+        return False  # an item that has no partner on the other side
+    if repeated and len(gold_items) != len(answer_items):
+        return False
+    if not all(True in line for line in table + columns):
+        return None
+    pairs = ((row, column) for row in table for i, column in enumerate(columns) if row[i])
+    return not repeated or all(row.count(True) == column.count(True) for row, column in pairs)
