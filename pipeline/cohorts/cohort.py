@@ -69,13 +69,25 @@ class Cohort:
     @cached_property
     def votes(self) -> list[votes.Evidence]:
         """What votes of each model are counted from, (M, N) as outcomes are."""
+        found = [[votes.read(member.run, member.question_ids)] for member in self.members]
         if self.parts:
             of_parts = [dict(zip(part.names, part.votes, strict=True)) for part in self.parts]
-            trials = self.outcomes.shape[2]
-            return [votes.joined([of[name] for of in of_parts], trials) for name in self.names]
+            found = [[of[name] for of in of_parts] for name in self.names]
         trials = self.outcomes.shape[2]
-        found = [votes.read(member.run, member.question_ids, trials) for member in self.members]
-        return found or [votes.NOTHING] * len(self.names)
+        return [
+            votes.Evidence(
+                {
+                    name: votes.masked(
+                        np.concatenate([_padded(of.arrays[name], trials) for of in ofs])
+                    )
+                    for name in set.intersection(*(set(of.arrays) for of in ofs))
+                },
+                {name: why for of in ofs for name, why in of.lacking.items()},
+                [texts for of in ofs for texts in of.texts],
+                [note for of in ofs for note in of.notes],
+            )
+            for ofs in found or [[votes.NOTHING]] * len(self.names)
+        ]
 
     def stopped(self, confidence: float) -> dict[str, dict[str, Any]]:
         """Of members whose outcomes decided how many trials there are, what may be read."""

@@ -22,9 +22,9 @@ _SHARE = "{:.3f}"
 
 
 class Evidence(NamedTuple):
-    """What the metrics of a run are made from: arrays (M, N), by the names that metrics have."""
+    """What votes of a run are made from: arrays (M, N), by the names that metrics have."""
 
-    arrays: dict[str, Any]  # "answers" is masked where owed
+    arrays: dict[str, Any]  # "answers", masked where owed, and scores
     lacking: dict[str, str]  # why others are not there
     texts: list[list[str]]  # of each question the texts of the answers 2, 3, ...
     notes: list[str]
@@ -33,15 +33,12 @@ class Evidence(NamedTuple):
 NOTHING = Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), "no run, so no answers"), [], [])
 
 
-def read(
-    run: Run, question_ids: Sequence[str] | None = None, trials: int | None = None
-) -> Evidence:
+def read(run: Run, question_ids: Sequence[str] | None = None) -> Evidence:
     """The answers of a run, and the scores that all attempts with an answer have.
 
-    Of the questions named, and padded or cut to so many trials; None: of all.
-
-    The confidence of an attempt is the geometric mean of the probabilities of its tokens, 2 to the
-    power of minus its bits per token; the verifier's score its calibrated P(A).
+    Of the questions named; None: of all. The confidence of an attempt is the geometric mean of the
+    probabilities of its tokens, 2 to the power of minus its bits per token; the verifier's score is
+    its calibrated P(A).
     """
     try:
         found = classes.of(run)
@@ -49,13 +46,7 @@ def read(
         return Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), str(error)), [], [])
     places = {q["question_id"]: i for i, q in enumerate(run.questions)}
     rows = [places[name] for name in (places if question_ids is None else question_ids)]
-    size = found.codes.shape[1]
-    missing = ((0, 0), (0, max(0, (trials or size) - size)))
-
-    def chosen(array: Any, fill: float) -> Any:
-        return np.pad(array[rows, :trials], missing, constant_values=fill)
-
-    codes: Any = np.ma.masked_equal(chosen(found.codes, OWED), OWED)  # type: ignore[no-untyped-call]
+    codes = masked(found.codes[rows])
     evidence = Evidence({ANSWERS: codes}, {}, [found.texts[row] for row in rows], [])
     if found.alone:
         evidence.notes.append(
@@ -67,11 +58,11 @@ def read(
     except UserError as error:
         return evidence._replace(lacking=dict.fromkeys(_SIGNALS, str(error)))
     keys = rowkeys.encode(table, rowkeys.question_ids(run))
-    kept, cells = rowkeys.cells(keys, size)
+    kept, cells = rowkeys.cells(keys, codes.shape[1])
     for name, signal in _SIGNALS.items():
         scores = np.full(found.codes.shape, np.nan)
         scores[cells] = table[signal].to_numpy()[kept]
-        scores = chosen(scores, np.nan)
+        scores = scores[rows]
         if lost := int((np.isnan(scores) & (codes.filled(OWED) > classes.NONE)).sum()):
             evidence.lacking[name] = f"{run.path}: {lost} attempts with an answer have no {signal}"
         else:
@@ -79,21 +70,9 @@ def read(
     return evidence
 
 
-def joined(parts: Sequence[Evidence], trials: int) -> Evidence:
-    """The evidence of several data sets as of one, padded to so many trials."""
-    arrays = {}
-    for name in set.intersection(*(set(part.arrays) for part in parts)):
-        rows = [part.arrays[name] for part in parts]
-        full = [np.ma.masked_all((len(of), trials), of.dtype) for of in rows]  # type: ignore[no-untyped-call]
-        for padded, of in zip(full, rows, strict=True):
-            padded[:, : of.shape[1]] = of
-        arrays[name] = np.ma.concatenate(full)  # type: ignore[no-untyped-call]
-    return Evidence(
-        arrays,
-        {name: why for part in parts for name, why in part.lacking.items()},
-        [texts for part in parts for texts in part.texts],
-        [note for part in parts for note in part.notes],
-    )
+def masked(array: Any) -> Any:
+    """Masked where owed."""
+    return np.ma.masked_equal(array, OWED)  # type: ignore[no-untyped-call]
 
 
 def left_out(metrics: Sequence[Metric], evidence: Evidence) -> dict[str, str]:
