@@ -385,7 +385,8 @@ def test_compare_and_the_pool_show_votes(run: Run, capsys: pytest.CaptureFixture
 
 
 def test_a_trajectory_has_votes_where_all_its_runs_have_them(run: Run) -> None:
-    arrays = tracks._votes([run, run], [q["question_hash"] for q in run.questions][::-1])
+    order = [q["question_hash"] for q in run.questions][::-1]
+    arrays = tracks._votes([run, run], order, [parse("cons@2")])
     assert [*arrays] == ["answers"] and arrays["answers"].shape == (2, 2, 8)
     close(arrays["answers"][1][::-1], classes.of(run).codes)
 

@@ -74,10 +74,10 @@ class Track(NamedTuple):
         }
 
 
-def read(plan: TrajectoryPlan, with_votes: bool = False) -> list[Track]:
+def read(plan: TrajectoryPlan, metrics: Sequence[Metric] = ()) -> list[Track]:
     """The tracks of a plan whose runs are complete: by training, data set and size of windows.
 
-    `with_votes`: what votes are counted from, too; a warning says what is not there. Raises
+    With what votes among `metrics` are counted from; a warning says what is not there. Raises
     UserError: two runs do not hold the same questions; an attempt without a grade.
     """
     trainings = [training.name for training in plan.trainings]
@@ -88,11 +88,11 @@ def read(plan: TrajectoryPlan, with_votes: bool = False) -> list[Track]:
 
     orders: dict[str, list[str]] = {}  # hashes of a data set's questions, alike in all tracks
     groups = itertools.groupby(sorted(plan.evaluations, key=place), place)
-    return [_track([*evaluations], orders, with_votes) for _, evaluations in groups]
+    return [_track([*evaluations], orders, metrics) for _, evaluations in groups]
 
 
 def _track(
-    evaluations: Sequence[Evaluation], orders: dict[str, list[str]], with_votes: bool
+    evaluations: Sequence[Evaluation], orders: dict[str, list[str]], metrics: Sequence[Metric]
 ) -> Track:
     sampled, greedy = ([e.run for e in evaluations if e.greedy is kind] for kind in (False, True))
     windows = list(dict.fromkeys(evaluation.window for evaluation in evaluations))
@@ -108,18 +108,19 @@ def _track(
         np.stack([_outcomes(run, order) for run in greedy]) if greedy else None,
         protocols.tokens(sampled),
         protocols.tokens(greedy),
-        _votes(sampled, order) if with_votes else {},
+        _votes(sampled, order, metrics) if any(metric.votes for metric in metrics) else {},
     )
 
 
-def _votes(runs: Sequence[Run], order: Sequence[str]) -> dict[str, Any]:
+def _votes(runs: Sequence[Run], order: Sequence[str], metrics: Sequence[Metric]) -> dict[str, Any]:
     of_runs = []
     for run in runs:
         positions = outcomes.read(run).positions()
         ids = [run.questions[positions[mark]]["question_id"] for mark in order]
         of_runs.append(votes.read(run, ids))
-    for why in dict.fromkeys(why for of in of_runs for why in of.lacking.values()):
-        warn(f"votes: {why}")
+    for of in of_runs:
+        for name, why in votes.left_out(metrics, of).items():
+            warn(f"{name} is left out: {why}")
     names = set.intersection(*(set(of.arrays) for of in of_runs))
     return {name: np.ma.stack([of.arrays[name] for of in of_runs]) for name in names}
 

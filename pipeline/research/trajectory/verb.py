@@ -38,7 +38,7 @@ def run(asked: Settings, dry_run: bool = False) -> None:
         tempfile.TemporaryFile(dir=planned.out).close()  # fails now, not after hours
         note(preview.line(planned, lacking))
         evaluate.evaluate(planned, lacking, asked.cfg.merge.keep)
-        read = tracks.read(planned, any(m.votes for m in protocols.metrics(asked.cfg.metrics)))
+        read = tracks.read(planned, protocols.metrics(asked.cfg.metrics))
         short = [m.title() for m in protocols.metrics(asked.cfg.metrics) if m.k > read[0].trials]
         if short:
             note(f"{', '.join(short)} left out, as there are only {read[0].trials} trials")
