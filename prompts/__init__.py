@@ -6,6 +6,24 @@
 [{'role': 'user', 'content': 'What is 2+2?'}]
 """
 
-from prompts.render import PromptError, Rendered, control_tokens, fill, plain, render, turns
+from prompts.render import (
+    PromptError,
+    Rendered,
+    control_tokens,
+    fill,
+    options,
+    plain,
+    render,
+    turns,
+)
 
-__all__ = ["PromptError", "Rendered", "control_tokens", "fill", "plain", "render", "turns"]
+__all__ = [
+    "PromptError",
+    "Rendered",
+    "control_tokens",
+    "fill",
+    "options",
+    "plain",
+    "render",
+    "turns",
+]

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+import string
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -42,6 +43,16 @@ def fill(template: str, problem: str = "", **others: str) -> str:
     """
     parts = {"problem": problem} | others
     return re.sub(f"{{({'|'.join(parts)})}}", lambda named: parts[named[1]], template)
+
+
+def options(choices: Sequence[str]) -> str:
+    r"""Options as the lines that a model sees.
+
+    >>> options(["4", "5"])
+    'A) 4\nB) 5'
+    """
+    letters = string.ascii_uppercase
+    return "\n".join(f"{letter}) {text}" for letter, text in zip(letters, choices, strict=False))
 
 
 def turns(

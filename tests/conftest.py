@@ -34,6 +34,7 @@ settings.load_profile("fixed")
 # Files of one group run one after the other in one process and share what is dear to make.
 ENGINE = (
     "budget",
+    "choices",
     "continue",
     "crash",
     "equivalence_runs",

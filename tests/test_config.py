@@ -43,7 +43,11 @@ TABLE_6 = {
     19: ("Qwen3-4B", "Qwen/Qwen3-4B-Thinking-2507"),
     20: ("Bespoke", "bespokelabs/Bespoke-Stratos-7B"),
 }
-NEEDS = {"custom": ["model.id=owner/name"], "jsonl": ["dataset.path=my/sums.jsonl"]}
+NEEDS = {
+    "choice": ["dataset.fields.choices=options"],
+    "custom": ["model.id=owner/name"],
+    "jsonl": ["dataset.path=my/sums.jsonl"],
+}
 NEEDS["hub"] = ["dataset.path=owner/questions"]
 NEEDS["openai"] = ["engine.url=http://node1:8000/v1"]
 

@@ -83,6 +83,8 @@ def outcome(
         ("Answer: both B and C", "B, C"),
         (r"\boxed{A, B}", "A, B"),
         (r"\boxed{A/D}", "A, D"),
+        (r"It is \boxed{\text{(A)}} or \boxed{\text{(C)}}.", "A, C"),
+        (r"\boxed{C} and $\boxed{C}$", "C"),
         ("Answer: (C), hardly (B)", "B, C"),
         ("Answer: (C). Wait, it is (B).", "B, C"),
         ("Answer: (C).\n\nWait, I misread. So (B) is it.", "B, C"),
@@ -370,8 +372,8 @@ def test_every_grade_says_which_grader_and_another_one_shows_flips(
 def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
     rows = [
         {"completion": "Answer: (B)", "gold": "7", "choices": ["5", "7"]},
-        {"completion": r"\boxed{5}", "gold": "B", "choices": ["5", "7"]},
-        {"completion": "Answer: B", "gold": "B"},
+        {"completion": r"\boxed{5}", "gold": "7", "choices": ["5", "7"]},
+        {"completion": "Answer: B", "gold": "2", "choices": ["1", "2"]},
     ]
     source, target = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     command = ["grade", "--file", str(source), "--out", str(target), "dataset.answer=choice"]
@@ -380,5 +382,6 @@ def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
     assert [row["outcome"] for row in graded] == ["correct", "wrong", "correct"]
     assert [row["answer"] for row in graded] == ["B", "A", "B"]
     assert {row["grader"] for row in graded} == {"choice"}
-    write_lines(source, [rows[0] | {"choices": "5, 7"}])
-    assert main(command) == 2
+    for wrong in ({"choices": "5, 7"}, {"gold": "6"}):
+        write_lines(source, [rows[0] | wrong])
+        assert main(command) == 2

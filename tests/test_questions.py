@@ -289,6 +289,31 @@ LAYOUTS: dict[str, tuple[dict[str, list[Any]], list[str], list[str]]] = {
         ["gsm8k-01"],
         ["4", "1234567", "-5"],
     ),
+    "gpqa": (
+        {
+            "Record ID": ["rec1", "rec2", "rec3"],
+            "Question": ["How many?", "How fast?", "How far?"],
+            "Correct Answer": ["4\n", "10 m/s", "a mile"],
+            "Incorrect Answer 1": ["5", "1 m/s", "a foot"],
+            "Incorrect Answer 2": ["6", "2 m/s", "a yard"],
+            "Incorrect Answer 3": ["7", "3 m/s", "an inch"],
+            "Subdomain": ["Physics (general)"] * 3,
+        },
+        ["rec1", "rec2", "rec3"],
+        ["A", "A", "A"],
+    ),
+    "supergpqa": (
+        {
+            "uuid": ["7f1c", "8a2d", "9b3e"],
+            "question": ["How many?", "How fast?", "How far?"],
+            "options": [["4", "5"], ["1 m/s", "2 m/s", "10 m/s"], ["a mile", "a foot"]],
+            "answer": ["5", "10 m/s", "a mile"],
+            "answer_letter": ["B", "C", "A"],
+            "discipline": ["Science"] * 3,
+        },
+        ["7f1c", "8a2d", "9b3e"],
+        ["B", "C", "A"],
+    ),
     "imo-answerbench": (
         {
             "Problem ID": [f"imo-bench-algebra-00{i}" for i in (1, 2, 3)],

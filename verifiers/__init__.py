@@ -28,7 +28,7 @@ Grade(outcome='wrong', layer='number', reason='another number', grader='math')
 
 from verifiers.answers import own
 from verifiers.answers.boxed import Extraction, Policy, extract
-from verifiers.answers.choice import gold_letter
+from verifiers.answers.choice import LETTERS, lettered
 from verifiers.answers.compare import compare
 from verifiers.answers.conventions import Conventions, Outcome
 from verifiers.answers.grading import (
@@ -46,6 +46,7 @@ VERSION = "4"  # raise it whenever an outcome may change: runs are then graded a
 
 __all__ = [
     "KINDS",
+    "LETTERS",
     "NO_ANSWER",
     "VERSION",
     "Asked",
@@ -58,11 +59,11 @@ __all__ = [
     "compare",
     "extract",
     "find",
-    "gold_letter",
     "grade",
     "grade_answer",
     "grader",
     "in_form",
+    "lettered",
     "own",
     "problems",
 ]

@@ -89,6 +89,8 @@ def _settings_help() -> str:
         "  sampling.trials=80  sampling.max_tokens=32768  sampling.temperature=0.6",
         "  prompt.kind=plain  prompt.stop=[TEXT]  prompt.prefix=TEXT  prompt.shots=4",
         "  prompt.shots_from=FILE_OR_SPLIT     solved examples (docs/prompts.md)",
+        "  dataset.answer=choice|exact|number|regex|python:FILE.py:function    (docs/grading.md)",
+        "  dataset.fields.choices=COLUMN  prompt=choice  prompt.shuffle=trial  multiple choice",
         "  engine.batch_size=256  engine.tensor_parallel_size=1  dataset.limit=5",
         "  verifier.engine.name=transformers  verifier.engine.tensor_parallel_size=1",
         "                the verifier's own; also .device, .gpu_memory_utilization and .args.KEY",

@@ -40,6 +40,12 @@ def replay(pair: Pair, most: int) -> Replay:
     be loaded, fails, or gives no log-probs of prompts.
     """
     run_a, run_b = pair.runs
+    for run in pair.runs:
+        if run.cfg.prompt.shuffle == "trial":
+            raise UserError(
+                f"{run.path}: prompt.shuffle=trial: every attempt has a prompt of its own; use runs"
+                f" with prompt.shuffle=question, {OUT}"
+            )
     keys = _chosen(pair, most)
     rows = [
         [run.questions[i] for i in of] for run, of in zip(pair.runs, pair.questions, strict=True)

@@ -44,6 +44,27 @@ def continued_seed(seed: int | None, position: int) -> int | None:
     return None if seed is None else _hashed([seed, position])
 
 
+def option_order(
+    cfg: RunConfig, question_id: str, count: int, trial: int | None = None
+) -> tuple[int, ...]:
+    """Which of a question's options, counted from 0, stands at each place of its prompt.
+
+    With `prompt.shuffle` they are in the order of the hash of `attempt_seed` of
+    [prompt.shuffle_seed, dataset.name, question_id, trial, option], where trial is null for
+    `question`: the same order for every model. It never changes.
+
+    >>> from pipeline.config.settings import DatasetConfig, PromptConfig
+    >>> cfg = RunConfig(dataset=DatasetConfig(name="gpqa"), prompt=PromptConfig(shuffle="trial"))
+    >>> option_order(cfg, "q1", 4, trial=0), option_order(cfg, "q1", 4, trial=2)
+    ((2, 0, 1, 3), (1, 3, 2, 0))
+    """
+    if cfg.prompt.shuffle == "none":
+        return tuple(range(count))
+    about = [cfg.prompt.shuffle_seed, cfg.dataset.name, question_id]
+    about.append(trial if cfg.prompt.shuffle == "trial" else None)
+    return tuple(sorted(range(count), key=lambda option: _hashed([*about, option])))
+
+
 def _hashed(parts: list[Any]) -> int:
     digest = hashlib.blake2b(json.dumps(parts, separators=(",", ":")).encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "big") >> (64 - _BITS)

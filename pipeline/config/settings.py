@@ -74,9 +74,10 @@ class FieldNames:
 
     id: str | None = "id"
     problem: str = "problem"
-    answer: str = "answer"
     solution: str = "solution"  # of examples, where prompt.solved shows it
     form: str | None = None  # "strict" in it: an answer must have the form of the gold answer
+    answer: str = "answer"  # of multiple choice a letter, an index from 0, or an option's text
+    choices: Any = None  # of multiple choice: a column with a list of options, or a list of columns
 
 
 @dataclass
@@ -139,6 +140,10 @@ class PromptConfig:
     solved: str = "{solution}"  # an example's answer, with {solution} or {answer} of its row
     # "user": put the system text in front of the user's turn
     system_role: str = limited("system", one_of=("system", "user"))
+
+    # The order of `{choices}`: as the data set has it, one for each question, or for each attempt.
+    shuffle: str = limited("none", one_of=("none", "question", "trial"))
+    shuffle_seed: int = limited(0, "[0, 4611686018427387904)")
 
     def problems(self) -> Iterator[str]:
         if "{problem}" not in self.template:
@@ -250,6 +255,7 @@ class RunConfig:
         if not self.stages:
             yield f"stages=[]: nothing to do; name some of {', '.join(STAGES)}"
         yield from bad_folder_name("tag", self.tag)
+        yield from _choice_problems(self.dataset.fields.choices, self.prompt)
         if self.prompt.stop and "stop" in self.engine.args:
             yield "engine.args.stop: leave it out; prompt.stop says it"
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
@@ -270,6 +276,18 @@ class RunConfig:
                 f"budget.gpu_hours={self.budget.gpu_hours:g}: a server's GPUs are not known here;"
                 " set budget.tokens, budget.money or budget.until"
             )
+
+
+def _choice_problems(choices: Any, prompt: PromptConfig) -> Iterator[str]:
+    names = [choices] if isinstance(choices, str) else choices or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        yield f"dataset.fields.choices={choices}: must be a column's name, or a list of them"
+    if bool(names) and "{choices}" not in prompt.template:
+        yield "prompt.template: must contain {choices}, where the options go (prompt=choice does)"
+    if not names and "{choices}" in prompt.template:
+        yield "prompt.template: contains {choices}; set dataset.fields.choices, a column or several"
+    if not names and prompt.shuffle != "none":
+        yield f"prompt.shuffle={prompt.shuffle}: there are no options; set dataset.fields.choices"
 
 
 def verifier_engine(cfg: RunConfig) -> VerifierEngine:

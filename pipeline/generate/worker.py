@@ -78,6 +78,7 @@ class _Worker:
         self.place = {key: position for position, key in enumerate(self.keys)}
         self.claims = Claims(beat, self._owed, self._made_by)
         self.continued = Continued(run)
+        self.prompts = questions_table.prompts_of_trials(run)
         self.allowance = Allowance(run, session)
         self.flying = self.allowance.flying
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
@@ -210,7 +211,7 @@ class _Worker:
         self.allowance.began(position)
         self.busy = time.monotonic()
         question_id, trial = self.keys[position]
-        row = self.rows[question_id]
+        row = self.prompts(self.rows[question_id], trial)
         request = engines.Request(
             question_id=question_id,
             trial=trial,

@@ -29,6 +29,12 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     """
     _check_paths(source, target)
     rows = [_checked(row, f"{source}, {place}") for place, row in jsonl.read(source)]
+    golds = [row["gold"] for row in rows]
+    if cfg.dataset.answer == "choice":
+        try:
+            golds = verifiers.lettered([(row["gold"], row.get("choices") or ()) for row in rows])
+        except ValueError as error:
+            raise UserError(f"{source}: the gold answers {error}") from error
     known = KnownGrades(cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None)
     if clash := sorted({name for row in rows for name in _ADDED if name in row}):
         warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
@@ -36,7 +42,8 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     with Meter("grade", len(rows)) as meter:
         for start in range(0, len(rows), _BATCH):
             batch = rows[start : start + _BATCH]
-            graded = known.attempts([_attempt(row, cfg.dataset.answer) for row in batch])
+            of_batch = zip(golds[start : start + _BATCH], batch, strict=True)
+            graded = known.attempts([_attempt(gold, row) for gold, row in of_batch])
             for row, (extraction, grade) in zip(batch, graded, strict=True):
                 row |= {"answer": extraction.answer, **grade._asdict()}
                 outcomes[grade.outcome] += 1
@@ -74,10 +81,7 @@ def _checked(row: dict[str, Any], where: str) -> dict[str, Any]:
     return row
 
 
-def _attempt(row: dict[str, Any], answer: str) -> Attempt:
+def _attempt(gold: str, row: dict[str, Any]) -> Attempt:
     cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
     question = {name: row.get(name) for name in SEEN}
-    gold = row["gold"]
-    if answer == "choice":
-        gold = verifiers.gold_letter(gold, row.get("choices") or []) or gold
     return Attempt(gold, row["completion"], cut, question)

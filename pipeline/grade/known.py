@@ -20,7 +20,7 @@ from pipeline.base import environment
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError, one_line
 from pipeline.config.settings import RunConfig
-from pipeline.store import runfolder, shards, workernames
+from pipeline.store import options, runfolder, shards, workernames
 from pipeline.store.columns import KNOWN_GRADES
 from verifiers import NO_ANSWER, Extraction, Grade
 
@@ -44,12 +44,17 @@ class Attempt(NamedTuple):
     gold: str
     text: str
     truncated: bool
-    question: dict[str, Any] = {}  # noqa: RUF012 (never written to): what `own` passes on
+    question: dict[str, Any] = {}  # noqa: RUF012 (never written to): `SEEN` of it
+    order: tuple[int, ...] = ()  # of its options, see store.options.order
 
 
-def seen(question: dict[str, Any]) -> dict[str, Any]:
-    """What a grader may know of a question, from its row of the questions table."""
-    return {name: question[name] for name in SEEN}
+def attempt(
+    cfg: RunConfig, question: dict[str, Any], trial: int, text: str, truncated: bool
+) -> Attempt:
+    """An attempt at a row of the questions table, with gold letter and options as it saw them."""
+    shown = options.as_shown(cfg, question, trial)
+    order = options.order(cfg, question, trial)
+    return Attempt(shown["gold"], text, truncated, {n: shown[n] for n in SEEN}, order)
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
@@ -120,8 +125,8 @@ class KnownGrades:
     With `grading.compat` math_verify judges whole texts, a user's own grader final parts; of those
     the box, if there is one, is only written down. Raises UserError: that grader is not there.
 
-    `folder` is the cache, None to remember
-    only in memory; new grades go there if `keep` says so, else it is only read.
+    `folder` is the cache, None to remember only in memory; new grades go there if `keep` says so,
+    else it is only read.
     """
 
     def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
@@ -152,10 +157,10 @@ class KnownGrades:
         judged = iter(self.pairs(pairs))
         return [
             (
-                box,
+                _in_table(box, a),
                 self._unanswered(x)
                 if x.answer is None
-                else _told(in_form(next(judged), (a.gold, x.answer), a.question), x),
+                else _told(in_form(next(judged), (a.gold, x.answer), a.question), _in_table(x, a)),
             )
             for box, a, x in zip(boxes, attempts, found, strict=True)
         ]
@@ -226,6 +231,17 @@ class KnownGrades:
 def in_form(grade: Grade, pair: Pair, question: dict[str, Any]) -> Grade:
     """The grade of a pair as the question wants it: grades are known without the form."""
     return verifiers.in_form(grade, *pair) if question.get("form") == "strict" else grade
+
+
+def _in_table(found: Extraction, attempt: Attempt) -> Extraction:
+    """Letters as the questions table has them, where an attempt saw its options otherwise."""
+    letters = (found.answer or "").split(", ")
+    known = verifiers.LETTERS[: len(attempt.order)]
+    if not all(letter in known and len(letter) == 1 for letter in letters):
+        return found
+    stored = sorted(verifiers.LETTERS[attempt.order[known.index(letter)]] for letter in letters)
+    how = f"{found.how}, shown as {found.answer}".removeprefix(", ")
+    return found._replace(answer=", ".join(stored), how=how)
 
 
 def _told(grade: Grade, found: Extraction) -> Grade:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.grade import changes, review
-from pipeline.grade.known import Attempt, KnownGrades, default_folder, extraction, identity, seen
+from pipeline.grade.known import KnownGrades, attempt, default_folder, extraction, identity
 from pipeline.store import lease, records, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import CONTINUED, GRADES, cut_off
 from pipeline.store.rowkeys import Ints
@@ -65,7 +65,7 @@ def _grade_owed(
     for number, batch in enumerate(iter(lambda: list(islice(responses, _BATCH)), [])):
         questions = [run.questions[keys[i] >> 32] for i, _ in batch]
         texts = [
-            Attempt(question["gold"], text, bool(truncated[i]), seen(question))
+            attempt(run.cfg, question, int(keys[i] & 0xFFFFFFFF), text, bool(truncated[i]))
             for question, (i, text) in zip(questions, batch, strict=True)
         ]
         rows = [

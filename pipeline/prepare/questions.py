@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipeline.base.errors import UserError, one_line
 from pipeline.base.places import ROOT
 from pipeline.config.settings import DatasetConfig
 from pipeline.prepare.golds import mend
-from verifiers import check_golds
+from verifiers import LETTERS, check_golds, lettered
 
 # What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
 _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
@@ -40,15 +40,17 @@ class Question:
     published: str = ""  # the gold answer before it was mended: what the hash is of
     solution: str = ""  # of an example
     form: str | None = None  # "strict": in another form than the gold answer's it is wrong
+    choices: tuple[str, ...] = ()  # of multiple choice, whose gold answer is a letter
 
     @property
     def hash(self) -> str:
-        """First 16 hex digits of the SHA-256 of problem and gold answer.
+        """First 16 hex digits of the SHA-256 of problem, gold answer and options.
 
         >>> Question("a", "1+1?", "2").hash == Question("b", "1+1?", "2").hash
         True
         """
-        text = json.dumps([self.problem, self.published or self.gold], ensure_ascii=False)
+        parts = [self.problem, self.published or self.gold, *self.choices]
+        text = json.dumps(parts, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -80,6 +82,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
             f"{source}: no row has a field {cfg.fields.form!r} that says strict; set"
             " dataset.fields.form=NAME, or null if no question asks for a form"
         )
+    questions = with_letters(cfg, questions, source)
     reasons = check_golds((question.gold for question in questions), answer=cfg.answer)
     for question in questions:
         if reason := reasons[question.gold]:
@@ -99,6 +102,20 @@ def rows_of(cfg: DatasetConfig) -> tuple[str, Iterator[tuple[str, Any]]]:
     if Path(cfg.path).suffix in (".jsonl", ".json"):
         raise UserError(f"dataset.path={cfg.path}: no such file")
     return cfg.path, _hub_rows(cfg, str(local or cfg.path))
+
+
+def with_letters(cfg: DatasetConfig, questions: list[Question], source: str) -> list[Question]:
+    """The same questions; of multiple choice their gold answers are letters.
+
+    Raises UserError: they cannot be read as letters, indices or texts of options.
+    """
+    if cfg.fields.choices is None and cfg.answer != "choice":
+        return questions
+    try:
+        letters = lettered([(question.gold, question.choices) for question in questions])
+    except ValueError as error:
+        raise UserError(f"{source}: the gold answers {error}") from error
+    return [replace(q, gold=letter) for q, letter in zip(questions, letters, strict=True)]
 
 
 def find_local(path: str) -> Path | None:
@@ -147,15 +164,20 @@ def question_of(
     """
     notes: list[str] = []
 
-    def text(field: str) -> str:
-        name = getattr(cfg.fields, field)
+    def value_of(field: str, name: str) -> Any:
         if name not in row:
             names = ", ".join(map(str, list(row)[:12])) or "none"
             raise UserError(
                 f"{place}: no field {name!r} for the {field}; found {names}."
                 f" Set dataset.fields.{field}=NAME"
             )
-        value = row[name]
+        return row[name]
+
+    def text(field: str) -> str:
+        name = getattr(cfg.fields, field)
+        return read(value_of(field, name), field, name)
+
+    def read(value: Any, field: str, name: str) -> str:
         if value is None or value != value:  # a missing value, as None or NaN
             value = ""
         if not isinstance(value, str | int | float) or isinstance(value, bool):
@@ -179,7 +201,21 @@ def question_of(
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
         raise UserError(f"{place}: the id must be one line of at most {_MAX_ID} characters")
     question_id = f"{cfg.name}-{int(raw_id):02d}" if raw_id.isdecimal() else raw_id
-    problem, gold = text("problem"), text("answer")
+    problem, gold, choices = text("problem"), text("answer"), cfg.fields.choices
+    if isinstance(choices, str):
+        listed = value_of("choices", choices)
+        if not isinstance(listed, list | tuple):
+            raise UserError(
+                f"{place}: field {choices!r} is {type(listed).__name__}, expected a list of"
+                " options; where each has a column, set dataset.fields.choices=[NAME,NAME,...]"
+            )
+        found = tuple(read(option, "choices", choices) for option in listed)
+    else:
+        found = tuple(read(value_of("choices", n), "choices", n) for n in choices or ())
+    if choices is not None and not 2 <= len(found) <= len(LETTERS):
+        raise UserError(f"{place}: {len(found)} options; there must be 2 to {len(LETTERS)}")
+    if doubles := len(found) - len(set(found)):
+        notes.append(f"choices: {doubles} options have the text of another one")
     if cfg.gold_after is not None:
         gold = gold.rpartition(cfg.gold_after)[2].strip() if cfg.gold_after in gold else ""
         if not gold:
@@ -190,11 +226,13 @@ def question_of(
         if _THOUSANDS.fullmatch(gold):  # it is one answer, so these are no lists
             notes.append(f"answer: {gold} was read without its commas")
             gold = gold.replace(",", "")
-    mended, slips = mend(gold) if cfg.answer == "math" else (gold, [])
+    # A letter, a name or a user's own notation is as it is.
+    mended, slips = mend(gold) if cfg.answer == "math" and not found else (gold, [])
     notes += [f"answer: {gold[:60]!r} was read without {slip}" for slip in slips]
     solution = text("solution") if solved else ""
     form = row.get(cfg.fields.form) if cfg.fields.form is not None else None
     if form not in (None, "", "strict"):
         raise UserError(f'{place}: field {cfg.fields.form!r} is {form!r:.60}, not "strict" or ""')
     published = gold if slips else ""
-    return Question(question_id, problem, mended, published, solution, form or None), notes
+    question = Question(question_id, problem, mended, published, solution, form or None, found)
+    return question, notes

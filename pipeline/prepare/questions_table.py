@@ -1,7 +1,7 @@
 """The rows of the questions table: every question with its rendered prompt, checked and hashed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,14 +9,24 @@ import pyarrow as pa
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
+from pipeline.config.seeds import option_order
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models, questions, served, shots
 from pipeline.prepare.shots import Example
 from pipeline.servers.served import Facts
-from pipeline.store import runfolder, shards
+from pipeline.store import options, runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 from prompts import PromptError, Rendered, control_tokens, fill, plain, render, turns
+from prompts import options as lines_of
+from verifiers import LETTERS
+
+# Tokens that an option may take more at another place: its letter, and how it meets the next line.
+_SLACK = 4
+_CHANGED = (
+    "prompt.shuffle=trial: in the prompt of {} the options do not stand as they are, or its tokens"
+    " are not those of its text; use prompt.shuffle=question with this model"
+)
 
 
 class Built(NamedTuple):
@@ -50,7 +60,8 @@ def build(run: Run) -> Built:
         )
     examples = shots.load(cfg)
     for number, example in enumerate(examples, 1):
-        _check_text(cfg, tokenizer, example.problem + example.solved, f"example {number}")
+        told = "\n".join([example.problem, *example.choices, example.solved])
+        _check_text(cfg, tokenizer, told, f"example {number}")
     rows = [
         _row(cfg, question, tokenizer, context, chat, shots.of(cfg, examples, question))
         for question in loaded
@@ -99,7 +110,12 @@ def _row(
     chat: bool,
     examples: list[Example],
 ) -> dict[str, Any]:
-    text = fill(cfg.prompt.template, question.problem)
+    choices, gold = list(question.choices), question.gold
+    if choices and cfg.prompt.shuffle == "question":
+        order = option_order(cfg, question.id, len(choices))
+        choices = [choices[place] for place in order]
+        gold = LETTERS[order.index(LETTERS.index(gold))]
+    text = fill(cfg.prompt.template, question.problem, choices=lines_of(choices))
     before = [(example.asked, example.solved) for example in examples]
     role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
     asked = turns(text, cfg.model.system, role, before)
@@ -110,6 +126,11 @@ def _row(
     else:
         prompt, ids = _rendered(cfg, question, tokenizer, asked)
         size = len(ids)
+    if choices and cfg.prompt.shuffle == "trial":
+        size += _SLACK * len(choices)
+        again = _with_options(question.id, prompt, choices, choices, chat)
+        if ids is not None and list(tokenizer(again, add_special_tokens=False)["input_ids"]) != ids:
+            raise UserError(_CHANGED.format(question.id))
     if context is not None and size >= context:
         raise UserError(
             f"{question.id}: the prompt has {size} {'bytes' if chat else 'tokens'}, the context of"
@@ -121,15 +142,47 @@ def _row(
     return {
         "question_id": question.id,
         "problem": question.problem,
-        "gold": question.gold,
+        "gold": gold,
         "question_hash": question.hash,
         "prompt": prompt,
         "prompt_token_ids": ids,
         "prompt_logprobs": None,
         "max_tokens": limit if context is None else min(context - size, limit),
-        "choices": None,
+        "choices": choices or None,
         "form": question.form,
     }
+
+
+def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[str, Any]]:
+    """What makes of a row and a trial the row with that trial's prompt: itself, mostly.
+
+    Raises UserError: the options are shuffled for each attempt, and there is no tokenizer any more.
+    """
+    cfg = run.cfg
+    if cfg.prompt.shuffle != "trial":
+        return lambda row, trial: row
+    chat = any(row["prompt_token_ids"] is None for row in run.questions)
+    tokenizer = None if chat else served.tokenizer(cfg)
+
+    def of_trial(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
+        shown = options.as_shown(cfg, row, trial)
+        name, old, new = row["question_id"], row["choices"], shown["choices"]
+        text = _with_options(name, row["prompt"], old, new, chat)
+        ids = None if chat else tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[misc]
+        return shown | {"prompt": text, "prompt_token_ids": ids}
+
+    return of_trial
+
+
+def _with_options(name: str, prompt: str, old: list[str], new: list[str], chat: bool) -> str:
+    """A prompt with its options in another order; those of examples stand further up."""
+    texts = [
+        json.dumps(x, ensure_ascii=False)[1:-1] if chat else x for x in map(lines_of, (old, new))
+    ]
+    before, found, after = prompt.rpartition(texts[0])
+    if not found:
+        raise UserError(_CHANGED.format(name))
+    return before + texts[1] + after
 
 
 def _rendered(
@@ -137,7 +190,8 @@ def _rendered(
 ) -> Rendered:
     """The chat turns through the model's template; of a plain prompt their text alone."""
     model, prefix = cfg.model, cfg.prompt.prefix
-    _check_text(cfg, tokenizer, question.problem, f"{question.id}: the problem")
+    told = "\n".join([question.problem, *question.choices])
+    _check_text(cfg, tokenizer, told, f"{question.id}: the problem")
     if cfg.prompt.kind == "plain":
         return plain(tokenizer, "".join(turn["content"] for turn in asked) + prefix)
     try:

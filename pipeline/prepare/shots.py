@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.base.errors import UserError
+from pipeline.config.seeds import option_order
 from pipeline.config.settings import DatasetConfig, RunConfig
 from pipeline.prepare import questions
 from pipeline.prepare.questions import Question
 from pipeline.store import runfolder
-from prompts import fill
+from prompts import fill, options
+from verifiers import LETTERS
 
 _SPARE = 2  # a question is at most two of them, the one of its id and the one of its text
 
@@ -27,6 +29,7 @@ class Example(NamedTuple):
     problem: str
     asked: str  # the problem in the template
     solved: str  # what stands in the place of an answer
+    choices: tuple[str, ...]
 
 
 def load(cfg: RunConfig) -> list[Example]:
@@ -43,23 +46,36 @@ def load(cfg: RunConfig) -> list[Example]:
     numbered: Iterable[tuple[int, Any]] = enumerate(rows, 1)
     if (seed := prompt.shots_seed) is not None:
         numbered = sorted(numbered, key=lambda row: runfolder.short_hash(f"{seed} {row[0]}"))
-    found: dict[str, Example] = {}
+    found: dict[str, tuple[bool, Question]] = {}
     for number, (place, row) in numbered:
         called = dataset.fields.id
         named = called is not None and not str(row.get(called, number)).strip().isdecimal()
         known = replace(dataset, fields=replace(dataset.fields, id=called if named else None))
         solved = "{solution}" in prompt.solved
         question, _ = questions.question_of(known, row, number, f"{source}, {place}", solved)
-        example = Example(
-            question.id if named else None,
-            question.problem,
-            fill(prompt.template, question.problem),
-            fill(prompt.solved, answer=question.gold, solution=question.solution),
-        )
-        found.setdefault(normal(question.problem), example)
+        found.setdefault(normal(question.problem), (named, question))
         if len(found) == prompt.shots + _SPARE:
             break
-    return _enough(cfg, [*found.values()], "different problems")
+    lettered = questions.with_letters(dataset, [q for _, q in found.values()], source)
+    examples = [
+        _example(cfg, named, question)
+        for (named, _), question in zip(found.values(), lettered, strict=True)
+    ]
+    return _enough(cfg, examples, "different problems")
+
+
+def _example(cfg: RunConfig, named: bool, question: Question) -> Example:
+    """A question as an example; its options in an order of its own where they are shuffled."""
+    order = option_order(cfg, question.id, len(question.choices))
+    choices = tuple(question.choices[place] for place in order)
+    gold = LETTERS[order.index(LETTERS.index(question.gold))] if choices else question.gold
+    return Example(
+        question.id if named else None,
+        question.problem,
+        fill(cfg.prompt.template, question.problem, choices=options(choices)),
+        fill(cfg.prompt.solved, answer=gold, solution=question.solution),
+        choices,
+    )
 
 
 def of(cfg: RunConfig, examples: list[Example], question: Question) -> list[Example]:

@@ -15,7 +15,7 @@ from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
-from pipeline.score import caps, stopped, votes
+from pipeline.score import caps, places, stopped, votes
 from pipeline.score.luck import shared_luck
 from pipeline.store import judged, outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
@@ -150,6 +150,8 @@ def _scores(
         posterior = scoring.bayes_ci(matrix, R0=prior, confidence=level, bounds=(0.0, 1.0))
         scores["with_prior"] = _posterior(posterior)
     scores["shares"] = _shares(graded)
+    if by_place := places.accuracy(run, matrix, level):
+        scores["gold_places"] = by_place
     if mapped:
         scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
@@ -255,6 +257,8 @@ def _show(scores: Parts, metrics: list[Metric]) -> None:
     display.show(Table(title, columns, _rows(scores, metrics), boxed=True))
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items())
     results.print(f"{scores['questions']} questions, {scores['attempts']} attempts: {shares}")
+    if by_place := scores.get("gold_places"):
+        results.print(places.told(by_place))
     rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
     paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
     results.print(

@@ -21,10 +21,10 @@ import scoring
 from pipeline.base.journal import read_on
 from pipeline.config.settings import RunConfig
 from pipeline.grade import known
-from pipeline.grade.known import Attempt, KnownGrades, Pair, seen
+from pipeline.grade.known import KnownGrades, Pair
 from pipeline.store import outcomes, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
-from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, Codes, correct
+from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, TIMEOUT, Codes, correct
 from pipeline.store.runfolder import Run
 
 _LIGHT = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
@@ -72,10 +72,9 @@ class Tally:
     def __init__(self, run: Run, judges: Judges) -> None:
         self.run, self._judges = run, judges
         self._ids = rowkeys.question_ids(run)
-        self._golds = [row["gold"] for row in run.questions]
         self._limits = np.array([row["max_tokens"] for row in run.questions])
         self._raised = False
-        self._shape = (len(self._golds), run.cfg.sampling.trials)
+        self._shape = (len(run.questions), run.cfg.sampling.trials)
         self._shards: dict[str, _Shard] = {}  # by stem
         self._grades: Codes = np.full(self._shape, OWED, np.int8)  # by `grade` and `verify`
         self._waiting = False  # for verdicts: what is known without them is no fair sample
@@ -258,12 +257,13 @@ class Tally:
                 continue
             key, truncated = int(shard.rows["key"][row]), bool(shard.rows["truncated"][row])
             question = self.run.questions[key >> 32]
-            attempt = Attempt(question["gold"], text.as_py() or "", truncated, seen(question))
-            answer = known.find(self.run.cfg, attempt).answer
-            if answer is None:
-                shard.rows["outcome"][row] = NO_ANSWER
+            trial = key & 0xFFFFFFFF
+            attempt = known.attempt(self.run.cfg, question, trial, text.as_py() or "", truncated)
+            found = known.find(self.run.cfg, attempt)
+            if found.answer is None:
+                shard.rows["outcome"][row] = TIMEOUT if found.reason == "timeout" else NO_ANSWER
             else:
-                shard.pairs[row] = (self._golds[key >> 32], answer)
+                shard.pairs[row] = (attempt.gold, found.answer)
 
 
 def _version(path: Path) -> tuple[str, str]:

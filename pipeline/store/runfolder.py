@@ -33,6 +33,7 @@ _CAP = "sampling.max_tokens"
 # Settings that an identity names only where they are others than these: older folders have none.
 DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
 DEFAULTS["prompt.shots"] = 0  # which ones is hashed
+DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0}
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 
 

@@ -16,7 +16,7 @@ from pipeline.store.heartbeat import Watch
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.judge import Answer, Judge
-from pipeline.verify.prompts import Candidate, fill, read_template
+from pipeline.verify.prompts import asked, fill, read_template
 from pipeline.verify.replicas import Batch, Replicas
 
 Key = TypeVar("Key")
@@ -54,7 +54,7 @@ class Asker:
                 f" {store.folder(run)} are by {stored}; set verifier.revision to one of them"
             )
         template = read_template(v)
-        empty = (Candidate("", row["problem"], row["gold"], "", "") for row in run.questions)
+        empty = (asked(row) for row in run.questions)
         self.most = longest + max(len(fill(template, turn)[0].encode()) for turn in empty)
         self.judge: Judge | None = None
         n = self.cfg.engine.replicas

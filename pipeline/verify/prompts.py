@@ -12,14 +12,15 @@ What is judged is untrusted text. Three things keep it in its field:
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.base.errors import UserError
 from pipeline.base.places import PACKAGES
 from pipeline.config.settings import VerifierConfig
-from prompts import PromptError, control_tokens, render, turns
+from prompts import PromptError, control_tokens, options, render, turns
+from verifiers import LETTERS
 
 FOLDER = PACKAGES / "prompts" / "verifier"
 CUT = "\n[...]\n"  # stands where the middle of a response was left out
@@ -38,6 +39,19 @@ class Candidate(NamedTuple):
     gold: str
     response: str
     answer: str
+
+
+def asked(question: Mapping[str, Any]) -> Candidate:
+    """What a verifier is told of a row of the questions table: its options, too, and the gold text.
+
+    >>> asked({"question_id": "q", "problem": "1+1?", "gold": "B", "choices": ["1", "2"]})[1:3]
+    ('1+1?\\n\\nA) 1\\nB) 2', 'B) 2')
+    """
+    problem, gold = question["problem"], question["gold"]
+    if choices := question["choices"]:
+        problem = f"{problem}\n\n{options(choices)}"
+        gold = f"{gold}) {choices[LETTERS.index(gold)]}"
+    return Candidate(question["question_id"], problem, gold, "", "")
 
 
 class Prompt(NamedTuple):

@@ -15,13 +15,13 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
-from pipeline.store import judged, lease, records, runfolder, shards, workernames
+from pipeline.store import judged, lease, options, records, runfolder, shards, workernames
 from pipeline.store.columns import CONTINUED, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import quality, store, survey
 from pipeline.verify.asker import Asker, as_model
-from pipeline.verify.prompts import Candidate, Prompts, read_template, uses_answer
+from pipeline.verify.prompts import Candidate, Prompts, asked, read_template, uses_answer
 from pipeline.verify.survey import Survey
 from verifiers.judge import guards
 from verifiers.judge.labels import LABELS, Floats
@@ -132,9 +132,13 @@ def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats) -> None:
 def _batches(run: Run, work: Survey, replicas: int) -> Iterator[tuple[Ints, list[Candidate]]]:
     """Rows of the survey and what the verifier is to be asked about them."""
     for rows, texts in survey.owed(run, work, replicas):
-        questions = [run.questions[place] for place in work.questions[rows]]
+        questions = [
+            options.as_shown(run.cfg, run.questions[key >> 32], int(key & 0xFFFFFFFF))
+            for key in work.keys[rows]
+        ]
         answers = work.answers.take(pa.array(rows)).fill_null("").to_pylist()
-        yield rows, list(map(_candidate, questions, texts, answers))
+        said = [options.letter(q, x) for q, x in zip(questions, answers, strict=True)]
+        yield rows, list(map(_candidate, questions, texts, said))
 
 
 def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:
@@ -172,6 +176,4 @@ def check(run: Run, work: Survey, bases: Floats) -> None:
 
 
 def _candidate(question: dict[str, Any], response: str, answer: str = "") -> Candidate:
-    return Candidate(
-        question["question_id"], question["problem"], question["gold"], response, answer
-    )
+    return asked(question)._replace(response=response, answer=answer)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
-from pipeline.store import judged, rowkeys, shards
+from pipeline.store import judged, options, rowkeys, shards
 from pipeline.store.columns import CONTINUED, KEY, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -135,7 +135,8 @@ def _digests(run: Run, keys: Ints, answers: pa.Array) -> tuple[npt.NDArray[np.by
     names = rowkeys.question_ids(run).to_pylist()
     for i, text in rowkeys.responses(run, keys, damage):
         answer = answers[i].as_py() or ""
-        judged = json.dumps([names[keys[i] >> 32], text, answer]).encode()
+        places = options.order(run.cfg, run.questions[keys[i] >> 32], int(keys[i] & 0xFFFFFFFF))
+        judged = json.dumps([names[keys[i] >> 32], text, answer, *places]).encode()
         digests[i] = hashlib.blake2b(judged, digest_size=12).hexdigest()
         longest = max(longest, len(text.encode()) + len(answer.encode()))
     if damage.lines:

@@ -14,10 +14,10 @@ Extraction(answer='B', reason='boxed', how="in the last box, by the option's tex
 
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from verifiers.answers.boxed import Extraction, extract
+from verifiers.answers.boxed import Extraction, extract, together
 from verifiers.answers.claims import last_claim
 from verifiers.answers.compare import compare as same_maths
 from verifiers.answers.conventions import Conventions, Judged
@@ -84,16 +84,47 @@ def compare(gold: str, answer: str, conventions: Conventions) -> Judged:
     return "unparsable", "several options are claimed" if several else "it names no option"
 
 
-def gold_letter(gold: str, choices: Sequence[str]) -> str | None:
-    """The letter of a gold answer that is one, in brackets or not, or the text of one option.
+def lettered(asked: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """The letters of gold answers that are letters, indices or texts of their options.
 
-    >>> gold_letter("(b)", ["4", "5"]), gold_letter("5", ["4", "5"]), gold_letter("7", ["4", "5"])
-    ('B', 'B', None)
+    All of a data set are read in one way: an index must not pass for the text of an option. Where
+    there are no options (the problem has them) they are letters up to J.
+
+    Raises ValueError: there is no such way, or two that differ; the rest of a sentence.
+
+    >>> lettered([("5", ["4", "5"]), ("7", ["7", "8"])]), lettered([("(b)", ()), ("C", ())])
+    (['B', 'A'], ['B', 'C'])
+    >>> lettered([("1", ["4", "5"]), ("0", ["0", "1"])])
+    ['B', 'A']
+    >>> lettered([("1", ["0", "1", "2"]), ("1", ["1", "2", "0"])])
+    Traceback (most recent call last):
+    ValueError: can be texts of options or indices from 0, such as '1'; give them as letters
     """
-    if len(equal := [i for i, choice in enumerate(choices) if choice.strip() == gold.strip()]) == 1:
-        return LETTERS[equal[0]]
-    bare = gold.strip(" ().").upper()
-    return bare if bare in _shown(choices) and len(bare) == 1 else None
+    ways: dict[str, Callable[[str, Sequence[str]], int | None]] = {
+        "texts of options": _place,
+        "letters": lambda gold, of: _place(gold.strip(" ()").upper(), _shown(of)),
+        "indices from 0": lambda gold, of: _place(gold, [str(i) for i in range(len(of))]),
+    }
+    found = {name: [way(*one) for one in asked] for name, way in ways.items()}
+    possible = [(name, found[name]) for name in ways if None not in found[name]]
+    if not possible:
+        name = max(found, key=lambda name: sum(place is not None for place in found[name]))
+        bad = asked[found[name].index(None)][0]
+        raise ValueError(f"are not all {' nor all '.join(ways)}: {bad[:60]!r} is none of {name}")
+    (first, places), *others = possible
+    for name, unlike in others:
+        if differ := [
+            gold for (gold, _), a, b in zip(asked, places, unlike, strict=True) if a != b
+        ]:
+            raise ValueError(
+                f"can be {first} or {name}, such as {differ[0]!r}; give them as letters"
+            )
+    return [LETTERS[place] for place in places if place is not None]
+
+
+def _place(gold: str, options: Sequence[str]) -> int | None:
+    """Where a gold answer is among options, if it is there; of two of one text the first."""
+    return next((i for i, option in enumerate(options) if option == gold), None)
 
 
 def _places(text: str, choices: tuple[str, ...]) -> Iterator[tuple[str, str, int]]:
@@ -101,7 +132,9 @@ def _places(text: str, choices: tuple[str, ...]) -> Iterator[tuple[str, str, int
     box = extract(text, truncated=False, reasoning_end=None).answer
     if box is not None:
         end = text.rfind(box) + len(box) if box else len(text)
-        yield "in the last box", box[: _LONGEST + 1], end
+        run = dict.fromkeys(value for _, value in together(text))  # boxes side by side are one
+        claim = " or ".join(run) if len(run) > 1 else box
+        yield "in the last box", claim[: _LONGEST + 1], end
     if label := last_claim(text):
         stop = text.find("\n", label.start)
         end = min(len(text) if stop < 0 else stop, label.start + _LONGEST)

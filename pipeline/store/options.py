@@ -1,0 +1,39 @@
+"""The options of multiple choice as an attempt saw them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.config.seeds import option_order
+from pipeline.config.settings import RunConfig
+from verifiers import LETTERS
+
+
+def order(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> tuple[int, ...]:
+    """Which option of the questions table stood at each place in a trial's prompt.
+
+    Empty where the table itself is what was shown.
+    """
+    if cfg.prompt.shuffle != "trial" or row.get("choices") is None:
+        return ()
+    return option_order(cfg, row["question_id"], len(row["choices"]), trial)
+
+
+def as_shown(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str, Any]:
+    """A row of the questions table with options and gold letter as a trial's prompt had them."""
+    shown = dict(row)
+    if places := order(cfg, row, trial):
+        shown["choices"] = [row["choices"][place] for place in places]
+        shown["order"] = places
+        shown["gold"] = letter(shown, row["gold"])
+    return shown
+
+
+def letter(shown: Mapping[str, Any], answer: str) -> str:
+    """The letter that an attempt saw at an option of the table; what is no letter stays.
+
+    >>> letter({"order": (2, 0, 1)}, "A"), letter({"order": (2, 0, 1)}, "5"), letter({}, "A")
+    ('B', '5', 'A')
+    """
+    places = shown.get("order", ())
+    known = LETTERS[: len(places)]
+    return LETTERS[places.index(known.index(answer))] if answer and answer in known else answer
