@@ -263,6 +263,21 @@ def test_answers_are_classes_of_the_grader(run: Run) -> None:
     assert {gold for path in kept for gold in pq.read_table(path)["gold"].to_pylist()} == {"2"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "texts", "codes"),
+    [
+        ("number", ["2", "$7.00", "7", "7.0", "8"], [1, 2, 2, 2, 3]),
+        ("exact", ["2", "New  York", "New York.", "7", "7.0"], [1, 2, 2, 3, 4]),
+        ("math", ["2", "New  York", "7", "7.0", "8"], [1, 4, 2, 2, 3]),
+    ],
+)
+def test_answers_are_compared_as_their_kind_is(
+    tmp_path: Path, kind: str, texts: list[str], codes: list[int]
+) -> None:
+    run = voted(tmp_path, kind, f"dataset.answer={kind}", said={"q1": texts})
+    assert classes.of(run).codes.tolist() == [codes]
+
+
 def test_no_text_is_equal_by_way_of_another() -> None:
     """Each joins the commonest that it equals: that both equal a third is not enough."""
     counts = Counter({"b": 3, "a": 2, "c": 1})
