@@ -110,6 +110,8 @@ def reduce_pair(
     gold, answer = without_names(*_same_part(gold, answer))
     gold, answer = _unlabelled(gold, answer)
     (gold_value, gold_unit), (answer_value, answer_unit) = split_unit(gold), split_unit(answer)
+    if {gold_unit, answer_unit} == {("deg",), ("rad",)} and r"\pi" in gold_value + answer_value:
+        return gold_value, answer_value  # 60° is \pi/3 radians
     if not agree(gold_unit, answer_unit) or (
         gold_unit != answer_unit and conventions.units == "required"
     ):

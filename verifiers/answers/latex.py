@@ -148,7 +148,7 @@ def _unwrap(text: str) -> str:
     return text
 
 
-_SEPARATOR = r"[,;]|\\l(?:or|and)(?![A-Za-z])"
+SEPARATOR = r"[,;]|\\l(?:or|and)(?![A-Za-z])"
 
 
 def connective(text: str) -> str:
@@ -171,10 +171,9 @@ def split_list(text: str) -> tuple[str, list[str]] | None:
         brackets, inner = "{}", text[2:-2]
     elif text[:1] in "([" and text[-1:] in ")]" and len(text) > 1:
         brackets, inner = text[0] + text[-1], text[1:-1]
-    separator = _SEPARATOR if _RELATION.search(text) else "[,;]"
-    items = split_top(inner, separator) if brackets else []
+    items = split_top(inner, SEPARATOR) if brackets else []
     if not items:  # no brackets, or two pairs of them: (1,2),(3,4)
-        brackets, inner, items = "", text, split_top(text, separator)
+        brackets, inner, items = "", text, split_top(text, SEPARATOR)
     if ";" in inner and len(by_semicolon := split_top(inner, ";")) > 1:
         items = by_semicolon
     return (brackets, items) if all(items) and len(items) > (brackets != "{}") else None

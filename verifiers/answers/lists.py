@@ -40,8 +40,6 @@ def compare_lists(
         return None
     if {connective(gold), connective(answer)} == {"lor", "land"}:
         return False
-    if {connective(gold), connective(answer)} == {"lor", "land"}:
-        return False
     brackets = {gold_brackets, answer_brackets}
     if brackets <= {"", "{}"} and (brackets != {""} or conventions.lists == "unordered"):
         if min(len(gold_items), len(answer_items)) < 2 and "" in brackets:
@@ -53,6 +51,8 @@ def compare_lists(
         return False
     if len(gold_items) != len(answer_items):
         return False
+    if len(brackets) > 1 and r"\infty" in gold + answer:
+        return False  # an interval is no list of two
     if len(brackets) > 1 and brackets != {"", "()"}:
         return None
     equal = [same(g, a) for g, a in zip(gold_items, answer_items, strict=True)]

@@ -6,7 +6,7 @@ bare `1,2` is the one in the order of the names.
 
 import re
 
-from verifiers.answers.latex import split_list
+from verifiers.answers.latex import SEPARATOR, split_list, split_top
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _FUNCTION = re.compile(r"(?:(y)|([A-Za-z]'{0,3})\(([a-z](?:,[a-z])*)\))=([^=<>]+)")
@@ -74,8 +74,8 @@ def _solutions(text: str) -> list[Solution] | None:
     """Solutions in two unknowns or more, all in the same ones."""
     if "=" not in text and r"\in" not in text:
         return None
-    brackets, items = split_list(text) or ("", [text])
-    if brackets or len(items) > 60:
+    items = split_top(text, SEPARATOR)
+    if not 0 < len(items) <= 60:
         return None
     found: list[Solution] = []
     inherited: list[str] = []

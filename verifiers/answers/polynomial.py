@@ -46,8 +46,11 @@ def polynomial(tree: Tree) -> Polynomial:
         name, *arguments = tree
         if name in ("var", "const"):
             return {((tree, 1),): Fraction(1)}
-        if name in ("degree", "percent"):
+        if name == "percent":
             raise Unsure
+        if name == "degree":
+            tree = ("mul", arguments[0], ("div", ("const", "pi"), ("num", Fraction(180))))
+            return expand(tree)
         power = exact.value(arguments[1]) if name == "pow" else None
         if power is not None and power.denominator == 1 and 0 < power <= _MAX_POWER:
             base = result = expand(arguments[0])

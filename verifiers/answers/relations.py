@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from verifiers.answers.expression import Tree, read_expression
-from verifiers.answers.latex import MAX_CHARS, clean, signs, split_top
+from verifiers.answers.latex import MAX_CHARS, clean, signs, split_list, split_top
 from verifiers.answers.polynomial import (
     Polynomial,
     canonical,
@@ -34,7 +34,7 @@ _MAX_PARTS = 30
 # Only texts with one of these are looked at; of equations both sides must be one.
 _RELATION = re.compile(
     r"[<>≤≥≠∈∪ℝℤ]|!=|\\(?:[lg](?:t|e|eq|eqslant)|neq?|in|cup|cap|equiv|p?mod|bmod|setminus|mathbb|infty)"
-    r"(?![A-Za-z])|\bmod\b|^[$\s]*(?:\\left ?)?\]|\[[$\s]*$"
+    r"(?![A-Za-z])|\b(?:mod|or)\b|^[$\s]*(?:\\left ?)?\]|\[[$\s]*$"
 )
 _OR_AND = re.compile(
     r"(?:,\s*)?(?:\\(?:text|mbox|textrm|textbf|mathrm)\s*\{\s*(or|and)\s*\}|(?<=[\s$])(or|and)(?=[\s$]))"
@@ -51,7 +51,7 @@ _SPELLINGS = [
 ]
 _FUNCTION = re.compile(r"^[A-Za-z]'*\([a-z](?:,[a-z])*\)=")
 _MODULUS = re.compile(
-    r" ?\(?(?:\\[pb]?mod|\\text\{mod ?\}|mod)(?![A-Za-z]) ?\{?([0-9]{1,6})\}?\)?$"
+    r" ?\(?(?:\\[pb]?mod|\\text\{ ?\(?mod ?\}|mod)(?![A-Za-z]) ?\{?([0-9]{1,6})\}?\)?$"
 )
 _DOMAIN = re.compile(
     r"(?:[,:(]|\\text\{,? ?(?:for|where|with)[a-z ]*\})? ?([a-z])\\in\\mathbb\{([ZN])\}\)?$"
@@ -77,6 +77,9 @@ def compare_relations(gold: str, answer: str) -> bool | None:
     member = [side for side in sides if len(side) > 1 and not side[1][:1].isalpha()]
     if len(member) == 1 and (read_expression(member[0][0]) or ("var",))[0] != "var":
         return False  # x^2 in [1,4] is not [1,4]
+    lists = [split_list(text) or ("", []) for text in (gold, answer)]
+    if any("\\lor" in text for text in (gold, answer)) and ("()" in (lists[0][0], lists[1][0])):
+        return False  # 1 or 2 is no point
     words = [{*re.findall(r"\\l(or|and)(?![A-Za-z])", text)} for text in (gold, answer)]
     return False if all(found) and words in ([{"or"}, {"and"}], [{"and"}, {"or"}]) else None
 
