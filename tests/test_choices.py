@@ -16,6 +16,7 @@ from test_grade_stage import grades
 import scoring
 from pipeline.base.errors import UserError
 from pipeline.config import compose
+from pipeline.config.seeds import option_order
 from pipeline.config.settings import DatasetConfig, FieldNames
 from pipeline.grade import stage as grading
 from pipeline.prepare import questions, questions_table
@@ -26,6 +27,7 @@ from pipeline.store import options, outcomes, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 from pipeline.verify.prompts import asked
+from prompts import options as lines_of
 from verifiers import LETTERS
 
 COLUMNS = ["Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"]
@@ -153,6 +155,33 @@ def test_the_order_is_of_a_seed_and_gold_follows(prepared_choices: Any) -> None:
     for changed in ("prompt.shuffle=none", "prompt.shuffle_seed=1"):
         with pytest.raises(UserError, match=r"prompt\.shuffle"):
             prepared_choices("question", "prompt.shuffle=question", changed)
+
+
+def test_examples_have_options_and_their_letter(prepared_choices: Any, tmp_path: Path) -> None:
+    """Also where every attempt has its own order: the examples keep theirs."""
+    more = ["prompt.shots=1", f"prompt.shots_from={tmp_path / 'choices.jsonl'}"]
+    run = prepared_choices(
+        "shots", *more, "prompt.shuffle=trial", r"prompt.solved='It is {answer}.'"
+    )
+    first, second = run.questions[:2]
+    order = option_order(run.cfg, first["question_id"], 4)
+    shown = lines_of([first["choices"][place] for place in order])
+    of_trial = questions_table.prompts_of_trials(run)
+    for trial in range(TRIALS):
+        prompt = of_trial(second, trial)["prompt"]
+        own = lines_of(options.as_shown(run.cfg, second, trial)["choices"])
+        assert prompt.index(shown) < prompt.index(f"It is {LETTERS[order.index(0)]}.")
+        assert prompt.index(f"{second['problem']}\n\n{own}") > prompt.index(shown)
+
+
+def test_chat_turns_take_another_order_too() -> None:
+    old, new = ['a "quoted"', "ä"], ["ä", 'a "quoted"']
+    turns = [{"role": "user", "content": f"Which?\n{lines_of(old)}"}]
+    text = json.dumps(turns, ensure_ascii=False)
+    changed = questions_table.with_options("q", text, old, new, chat=True)
+    assert json.loads(changed) == [{"role": "user", "content": f"Which?\n{lines_of(new)}"}]
+    with pytest.raises(UserError, match="shuffle=question"):
+        questions_table.with_options("q", "nothing", old, new, chat=False)
 
 
 def answering(run: Run, letter_of: Any) -> Run:

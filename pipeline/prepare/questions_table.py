@@ -128,7 +128,7 @@ def _row(
         size = len(ids)
     if choices and cfg.prompt.shuffle == "trial":
         size += _SLACK * len(choices)
-        again = _with_options(question.id, prompt, choices, choices, chat)
+        again = with_options(question.id, prompt, choices, choices, chat)
         if ids is not None and list(tokenizer(again, add_special_tokens=False)["input_ids"]) != ids:
             raise UserError(_CHANGED.format(question.id))
     if context is not None and size >= context:
@@ -167,14 +167,14 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     def of_trial(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
         shown = options.as_shown(cfg, row, trial)
         name, old, new = row["question_id"], row["choices"], shown["choices"]
-        text = _with_options(name, row["prompt"], old, new, chat)
+        text = with_options(name, row["prompt"], old, new, chat)
         ids = None if chat else tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[misc]
         return shown | {"prompt": text, "prompt_token_ids": ids}
 
     return of_trial
 
 
-def _with_options(name: str, prompt: str, old: list[str], new: list[str], chat: bool) -> str:
+def with_options(name: str, prompt: str, old: list[str], new: list[str], chat: bool) -> str:
     """A prompt with its options in another order; those of examples stand further up."""
     texts = [
         json.dumps(x, ensure_ascii=False)[1:-1] if chat else x for x in map(lines_of, (old, new))

@@ -40,6 +40,7 @@ _SEVERAL = re.compile(
     r"(?:both |either |neither )?\(?[A-Z]\)?(?:(?:,|/|&| and| or| nor)+ ?\(?[A-Z]\)?)+"
 )
 _OTHER = re.compile(r"\(([A-Z])\)|(?<![\w'’])(?:([B-HJ-Z])|(A)(?!\s+[a-z]))(?![\w'’])")
+_BOTH = ", by its letter and text"
 _MARKED = re.compile(r"\(([A-Z])\)")
 _DENIED = re.compile(
     r"(?:is|was|are)?\s*(?:not|n't|incorrect|wrong|false|never)\b|isn['’]t\b", re.I
@@ -143,7 +144,10 @@ def _places(text: str, choices: tuple[str, ...]) -> Iterator[tuple[str, str, int
     line = text.rstrip()[-_LONGEST:].rpartition("\n")[2].strip()
     if line and len(line) < _LONGEST and (box is None or "\\boxed" not in line):
         alone = re.fullmatch(r"[*_`$\s]*(?:\([A-Za-z]\)|[A-Z]\)?)[*_`$.\s]*", line)
-        if alone or (box is None and label is None and _options(line.rstrip("."), choices)):
+        both = _named(line, choices)[1] == _BOTH
+        if alone or (
+            box is None and label is None and (both or _options(line.rstrip("."), choices))
+        ):
             yield ("in the last line" if alone else "the last line"), line, len(text)
 
 
@@ -172,7 +176,7 @@ def _named(claim: str, choices: tuple[str, ...]) -> tuple[frozenset[str], str]:
     if not rest:  # a letter that is the text of another option names both
         return own | {letter}, ""
     if letter in (same := _options(rest, choices)):
-        return frozenset(letter), ", by its letter and text"
+        return frozenset(letter), _BOTH
     if choices and not same and _differ(choices[shown.index(letter)], rest):
         return none, ""
     others = {next(filter(None, found)) for found in _OTHER.findall(rest)}

@@ -5,10 +5,12 @@ from collections import deque
 from typing import NamedTuple
 
 _MOST = 300  # characters of the line after a label that are looked at
+_SAYS = r"\b[*_` ]{0,8}(?:[:=]|[-–—](?= )|(?:is|(?:should|must|would) be)\b:?)"
 _LABEL = re.compile(
     r"####(?=\s{0,4}[-+]?[$€£]?[-+]?[0-9.])"
-    r"|(?<!this )(?<!that )(?<!your )\banswer(?: choice)?\b[*_` ]{0,8}(?:[:=]|is\b:?|(?=\n))"
-    r"|\b(?:correct|right|best)\s(?:option|choice|letter)\b[*_` ]{0,8}(?:[:=]|is\b:?)",
+    r"|(?<!this )(?<!that )(?<!your )\banswer(?: choice| to (?:this|the) (?:question|problem))?"
+    rf"{_SAYS[:-1]}|(?=\n))"
+    rf"|\b(?:correct|right|best)\s(?:option|choice|letter){_SAYS}",
     re.IGNORECASE,
 )
 _GAP = re.compile(
