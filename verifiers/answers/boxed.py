@@ -41,6 +41,10 @@ _CHANNEL = "<|channel|>"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _LOOK_BACK = 8  # boxes that are tried before the whole text is read: keeps hostile text linear
 _NOT_SPACE = re.compile(r"\S")
+_HIDDEN = re.compile(r"\\[hv]?phantom\s{0,9}\{[^{}\\]{0,20}$")
+_VALUE = re.compile(r"(?:[^0-9+\-*/^<>!\\]*[=:])?[\s$]*")  # what a box has before its own value,
+_END = re.compile(r"[\s$.]*")  # and behind it
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,20}(?=\{)")
 _MOST_BOXES = 64  # of a gold answer
 
 
@@ -90,7 +94,7 @@ def extract(
         if token["box"]:
             opened = opened or token["open"] is not None
             if token["open"]:
-                stack.append(token.end())
+                stack.append(-1 if _is_hidden(text, token.start()) else token.end())
             elif token["bare"]:
                 closed.append(token.span("bare"))
         elif token["brace"] == "{":
@@ -134,7 +138,7 @@ def _last_box(text: str, start: int) -> tuple[int, int] | None:
         if at < 0:
             return None
         end, head = at, _TOKEN.match(text, at)
-        if head is None or not head["box"]:
+        if head is None or not head["box"] or _is_hidden(text, at):
             continue
         if head["bare"]:
             return head.span("bare")
@@ -163,8 +167,25 @@ def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return outermost
 
 
+def _is_hidden(text: str, at: int) -> bool:
+    return _HIDDEN.search(text, max(0, at - 40), at) is not None
+
+
 def _content(text: str, start: int, end: int) -> str:
-    answer = text[start:end].strip()
+    """What is in a box; of one in another the inner only if that is the value of the outer."""
+    at = start
+    for _ in range(_LOOK_BACK):
+        at = max(text.rfind("\\boxed", 0, at), text.rfind("\\fbox", 0, at))
+        head = _TOKEN.match(text, at) if at >= 0 else None
+        if head is None:
+            break
+        close = closing(text, head.end()) if head["open"] and head.end() < start else None
+        if close is None or close <= end:
+            continue
+        inner = max(text.rfind("\\boxed", at, start), text.rfind("\\fbox", at, start))
+        if not (_VALUE.fullmatch(text, head.end(), inner) and _END.fullmatch(text, end + 1, close)):
+            return _content(text, head.end(), close)
+    answer = _BOX.sub("", text[start:end]).strip()
     return answer if text[start - 1] == "{" else answer.rstrip(".,/")
 
 
@@ -206,7 +227,8 @@ def together(text: str, of_gold: bool = False) -> list[tuple[str, str]]:
     """
     found: list[tuple[str, str]] = []
     last = len(text)
-    opening = [token for token in _TOKEN.finditer(text) if token["box"] and token["open"]]
+    tokens = (token for token in _TOKEN.finditer(text) if token["box"] and token["open"])
+    opening = [token for token in tokens if not _is_hidden(text, token.start())]
     for match in reversed(opening[-_MOST_BOXES:]):
         close = closing(text, match.end())
         if close is None or close >= last or not _NOT_SPACE.search(text, match.end(), close):
