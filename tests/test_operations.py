@@ -6,10 +6,9 @@ import pytest
 
 from verifiers import grade
 from verifiers.answers.compare import compare, decide
-from verifiers.answers.latex import clean
-from verifiers.answers.numeric import compare_expressions
 
 EQUAL = [
+    ("48", "6!!"), ("15", "5!!"), ("3", "3!!"), ("720", "(3!)!"),
     ("20", r"\sum_{i=1}^{4}\sum_{j=1}^{i} j"), ("10", r"{5 \choose 2}"), ("10", r"5\choose 2"),
     ("10", r"\dbinom{5}{2}"), ("10", r"\tbinom52"), ("10", r"\binom 5 2"), ("10", r"{}^5C_2"),
     ("120", r"^{10}C_{3}"), ("120", r"{}_{10}C_3"), ("120", r"^10C_3"), ("30", r"3\cdot {}^5C_2"),
@@ -19,36 +18,38 @@ EQUAL = [
     ("-2", r"\lfloor -\sqrt2\rfloor"), ("2", r"\lceil\sqrt2\rceil"), ("1500000", "1.5E6"),
     ("0.00001", "1E-5"), ("2500", "2.50E+03"), (r"\frac13", r"0.\overline{3}"),
     ("1/6", r"0.1\dot{6}"), ("1/7", r"0.\dot{1}4285\dot{7}"), ("7/3", r"2 + .\overline{3}"),
-    ("1/6", r"0.1\bar6"), ("13/99", r"0.\overline{13}"),
-]  # fmt: skip
-SERIES = [
-    ("55", r"\sum_{k=1}^{10} k"), ("385", r"\sum\limits_{k=1}^{10}k^2"), ("6", r"\prod_{i=1}^3 i"),
+    ("1/6", r"0.1\bar6"), ("13/99", r"0.\overline{13}"), ("55", r"\sum_{k=1}^{10} k"),
+    ("385", r"\sum\limits_{k=1}^{10}k^2"), ("6", r"\prod_{i=1}^3 i"),
     (r"\frac{4}{5}", r"\sum_{k=1}^{4}\frac1{k(k+1)}"), ("5", r"\sum^{5}_{e=1} 1"),
     ("0", r"\sum_{k=1}^{0}k"), ("9", r"\sum_{k=1}^{99}\frac{1}{\sqrt{k}+\sqrt{k+1}}"),
     ("100", r"\sum_{i=1}^{4}\sum_{j=1}^{4} ij"),
     (r"\frac1{32}", r"\prod_{k=1}^5 \cos\frac{k\pi}{11}"), ("1+x+x^2+x^3", r"\sum_{k=0}^{3}x^k"),
     ("1024", r"\sum_{k=0}^{10}\binom{10}{k}"), ("56", r"1+\sum_{k=1}^{10} k"),
 ]  # fmt: skip
+INFINITE = [
+    (r"\sum_{k=1}^{n} k", r"\sum_{i=1}^{n} i"),
+    ("2", r"\sum_{n=0}^{\infty} \frac{1}{2^n}"),
+    (r"\frac{\pi^2}{6}", r"\sum_{n=1}^\infty \frac{1}{n^2}"),
+]
 # Of each rule: a value nearby, and a text that only looks like it.
 NEAR = [
-    ("20", r"{5 \choose 2}"), ("5/2", r"{5\choose2}"), ("10", r"\binom{2}{5}"),
-    ("45", r"\binom103"), ("10", r"2^5C_2"), ("10", "x^5C_2"), ("10", r"2\cdot 5 \choose 2"),
-    ("512", "2**3**2"), ("64", "2**3**2"), ("8", "**2**3"), ("56", "**56**1"), ("20", "2**10"),
-    ("2", r"-17 \bmod 5"), ("2", r"3+4\bmod 5"), ("7", r"3+4\bmod5"), ("3", r"17\bmod 5"),
-    ("21", r"7 \cdot 8 \bmod 5"), ("1", r"\operatorname{gcd}(m,n)"),
-    ("mn", r"\operatorname{lcm}(m,n)"), ("12", r"\gcd(12,18)"), ("3", r"\lfloor\sqrt8\rfloor"),
-    ("2", r"\lceil 2+10^{-300}\rceil"), ("3", r"\lceil\pi\rceil"), ("2000", "2E+3"),
-    ("2500", "2.5E+3"), ("2000", "2E-3"), ("7", r"1.5E6"), ("7", "1E3_{16}"),
+    ("720", "3!!"), ("720", "6!!"), ("n!", "n!!"), ("720", "3!!!"),
+    (r"\sum_{k=1}^{n} k", r"\sum_{i=1}^{n} i^2"), ("3i", r"\sum_{i=1}^{3} i"),
+    ("1", r"\sum_{n=0}^{\infty} \frac{1}{2^n}"),
+    (r"\frac{\pi^2}{6}", r"\sum_{n=2}^\infty \frac{1}{n^2}"), ("20", r"{5 \choose 2}"),
+    ("5/2", r"{5\choose2}"), ("10", r"\binom{2}{5}"), ("45", r"\binom103"), ("10", r"2^5C_2"),
+    ("10", "x^5C_2"), ("10", r"2\cdot 5 \choose 2"), ("512", "2**3**2"), ("64", "2**3**2"),
+    ("8", "**2**3"), ("56", "**56**1"), ("20", "2**10"), ("2", r"-17 \bmod 5"),
+    ("2", r"3+4\bmod 5"), ("7", r"3+4\bmod5"), ("3", r"17\bmod 5"), ("21", r"7 \cdot 8 \bmod 5"),
+    ("1", r"\operatorname{gcd}(m,n)"), ("mn", r"\operatorname{lcm}(m,n)"), ("12", r"\gcd(12,18)"),
+    ("3", r"\lfloor\sqrt8\rfloor"), ("2", r"\lceil 2+10^{-300}\rceil"), ("3", r"\lceil\pi\rceil"),
+    ("2000", "2E+3"), ("2500", "2.5E+3"), ("2000", "2E-3"), ("7", r"1.5E6"), ("7", "1E3_{16}"),
     ("0.3", r"0.\overline{3}"), ("0.333333333", r"0.\overline{3}"), ("3", r"\overline{3}"),
     ("0.35", r"0.\dot{3}5"), ("1/3", r"0.\overline{33}4"), ("1/3", r"0.\overline{34}"),
-    ("34/99", r"0.3\overline{4}"),
-]  # fmt: skip
-NEAR_SERIES = [
-    ("1", r"\sum_{k=1}^{10}k"), ("55", r"\sum_{k=1}^{10}k^2"), ("55", r"\sum_{k=0}^{9}k"),
-    ("55", r"\sum_{k=1}^{11}k"), ("55", r"\prod_{k=1}^{10}k"), ("56", r"\sum_{k=1}^{10} k + 1"),
+    ("34/99", r"0.3\overline{4}"), ("1", r"\sum_{k=1}^{10}k"), ("55", r"\sum_{k=1}^{10}k^2"),
+    ("55", r"\sum_{k=0}^{9}k"), ("55", r"\sum_{k=1}^{11}k"), ("55", r"\prod_{k=1}^{10}k"),
     ("65", r"\sum_{k=1}^{10} k+1"), ("3a_k", r"\sum_{k=1}^{3}a_k"),
-    ("12", r"\prod_{k=1}^{3}k\cdot 2"), ("48", r"\prod_{k=1}^{3}k \cdot 2"),
-    ("-2", r"\sum_{k=3}^{1}k"), (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^{n} k^2"),
+    ("12", r"\prod_{k=1}^{3}k\cdot 2"), (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^{n} k^2"),
     ("k", r"\sum_{k=1}^{1}k"), ("2", r"\sum_{k=0}^{10} \frac{1}{2^k}"),
 ]  # fmt: skip
 ROUNDED = [
@@ -83,26 +84,20 @@ def test_an_operation_is_its_value(gold: str, answer: str) -> None:
     assert compare(gold, answer) is True
 
 
-@pytest.mark.parametrize(("gold", "answer"), SERIES)
-def test_a_finite_sum_is_its_value(gold: str, answer: str) -> None:
-    assert compare_expressions(clean(gold), clean(answer)) is True
-
-
 def test_ten_correctly_rounded_digits_are_the_exact_value() -> None:
     assert [pair for pair in ROUNDED if not compare(*pair)] == []
     assert [pair for pair in NOT_ROUNDED if compare(*pair)] == []
 
 
-def test_near_misses_are_not_accepted() -> None:
-    grades = grade(NEAR, workers=1, timeout_s=60)
-    assert [pair for pair, graded in grades.items() if graded.outcome == "correct"] == []
-    cleaned = [(clean(gold), clean(answer)) for gold, answer in NEAR_SERIES]
-    assert [pair for pair in cleaned if compare_expressions(*pair)] == []
+def test_near_misses_are_not_accepted_and_infinite_sums_are_by_algebra() -> None:
+    grades = grade([*NEAR, *INFINITE], workers=1, timeout_s=60)
+    assert [pair for pair in NEAR if grades[pair].outcome == "correct"] == []
+    assert [pair for pair in INFINITE if grades[pair].outcome != "correct"] == []
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_work_for_one_answer_is_bounded(text: str) -> None:
     began = time.process_time()
-    for gold in (r"\pi", "55", text.replace("k", "n") + "+0"):
+    for gold in (r"\pi", r"\sqrt{2}, 55, 56", text.split(", ")[0].replace("k", "n") + "+0"):
         decide(gold, text)
     assert time.process_time() - began < 2

@@ -165,9 +165,9 @@ class _Parser:
                 self.at += 4
                 tree = ("degree", tree)
             elif self.accept("!"):
+                tree = ("double_factorial" if self.accept("!") else "factorial", tree)
                 if self.next == "!":
-                    raise _Refused  # a double factorial, or twice
-                tree = ("factorial", tree)
+                    raise _Refused
             elif self.accept("^"):
                 name = tree[1] if tree[0] == "var" else ""
                 tree = ("pow", tree, self.argument())

@@ -219,6 +219,10 @@ _MISREAD = [
         (r"[0-9)\]] ?_", "a subscript on a number"),
         (r"[0-9] [0-9]", "numbers side by side"),
         (
+            r"\\(?:sum|prod)(?:\^(?:\{[^{}]*\}|.))?_\{([A-Za-z])=.*_(?:\{[^{}=]*)?\1",
+            "a sum over a subscript",
+        ),
+        (
             r"__|\\(def|let|newcommand|input|operatorname)(?![A-Za-z])",
             "it defines or names commands",
         ),

@@ -7,6 +7,11 @@ r"""Other spellings of powers, binomials, gcd and lcm, as conservative as those 
 import re
 
 _ONE = r"(?:\{([0-9]{1,6}|[a-z])\}|([0-9]{1,6}|[a-z]))"  # an index of nCk, with braces or without
+_SERIES = re.compile(r"\\(?:sum|prod)(?![A-Za-z])")
+_SUBSCRIPT = re.compile(r"_\{([A-Za-z])\}")
+# An index called i is not the imaginary unit, for which the algebra behind takes it.
+_INDEX_I = re.compile(r"\\(?:sum|prod)(?:\^(?:\{[^{}]*\}|.))?_\{i=")
+_NAME = re.compile(r"\\[A-Za-z]+|i")
 _ANY = re.compile(r"\*\*|\\choose|\\binom|C|gcd|lcm")
 _SPELLINGS = [
     (re.compile(pattern), replacement)
@@ -38,7 +43,11 @@ _SPELLINGS = [
 
 
 def spelled(text: str) -> str:
-    r"""Rewrite `**`, `\choose`, ${}^nC_k$ and gcd and lcm of numbers in a text half cleaned."""
+    r"""Rewrite indices, `**`, `\choose`, ${}^nC_k$, gcd and lcm of numbers, half cleaned."""
+    if _SERIES.search(text):
+        text = _SUBSCRIPT.sub(r"_\1", text)
+        if _INDEX_I.search(text) and "k" not in text and "\\text" not in text:
+            text = _NAME.sub(lambda name: "k" if name[0] == "i" else name[0], text)
     if _ANY.search(text):
         for pattern, replacement in _SPELLINGS:
             text = pattern.sub(replacement, text)

@@ -138,6 +138,7 @@ _RATIONAL: dict[str, Callable[..., Fraction | None]] = {
     "pow": _rational_power,
     "root": _rational_root,
     "factorial": lambda a: Fraction(math.factorial(_integer(a, MAX_FACTORIAL))),
+    "double_factorial": lambda a: Fraction(math.prod(range(_integer(a, MAX_FACTORIAL), 0, -2))),
     "binom": lambda n, k: Fraction(math.comb(_integer(n, MAX_FACTORIAL), _integer(k, 10**30))),
     "floor": lambda a: Fraction(math.floor(a)),
     "ceil": lambda a: Fraction(math.ceil(a)),

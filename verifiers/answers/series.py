@@ -9,7 +9,8 @@ from verifiers.answers.expression import Tree, read_expression
 from verifiers.answers.rational import MAX_BITS, Exact, Unsure
 
 MAX_WORK = 50_000  # nodes that are looked at for one text: a tenth of a second
-_COSTS = {"root": 500, "pow": 500, "binom": 50, "factorial": 50}  # against an addition
+# Against an addition; of a square root and of a whole power only the size of the result counts.
+_COSTS = {"root": 500, "pow": 500, "double_factorial": 500, "binom": 50, "factorial": 50}
 _SERIES = re.compile(r"\\(?:sum|prod)")
 _KEPT_COST = 25  # of a node that stays in the tree, to be computed with many digits
 
