@@ -32,6 +32,7 @@ from verifiers.answers.claims import last_claim
 from verifiers.answers.conventions import STRICT, Conventions, Judged
 from verifiers.answers.exact import read_number
 from verifiers.answers.latex import MAX_CHARS, clean
+from verifiers.answers.units import agree, canonical, split_unit
 
 REGEX_S = 1.0  # processor seconds for the matches of a pattern in one text
 
@@ -143,18 +144,17 @@ def normal(text: str, how: str) -> str:
 _AROUND = re.compile(r"^(?:(?!-\d)[\W_])+|[\W_]+$")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf)\s*\{([^{}]*)\}")
 _MARKUP = "*_`\"' \t"
-_CURRENCY = re.compile(r"^([-+]?) ?(?:US)?[$€£¥₹] ?|^(?:USD|EUR|GBP|INR|Rs\.?) ?")
+_CURRENCY = re.compile(r"^(?:USD?|EUR|GBP|INR|Rs\.?)(?= ?[\\$0-9]) ?")
 _SCIENTIFIC = re.compile(r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))[eE]([-+]?[0-9]{1,3})")
-_VALUE = re.compile(r"[-+]?[ ]?(?:[0-9.,/ ]*[0-9])(?: ?(?:\\%|%|percent))?")
+_VALUE = re.compile(r"[-+]?[0-9](?:[0-9.,]*[0-9])? ?(?!\S*[0-9\\])")
 _NAMED = re.compile(r"^(?:\\?[A-Za-z]{1,8} ?)?(?:=|≈|\\approx) ?")
-_TAIL = re.compile(r" ?[A-Za-z²³]+(?:[ -][A-Za-z]+){0,5}")
-# Words after a number that make it another one, or one of several.
-_SCALES = re.compile(
-    r"\b(?:to|or|and|not|mod|plus|minus|times|by|over|less|more|than|base|half|halves|thirds?"
-    r"|quarters?|\w*[a-z]ths?|tens?|dozens?|scores?|hundreds?|thousands?|millions?|billions?"
-    r"|trillions?|[kmb]|mn|bn|factorial|squared|cubed|degrees?|e|i|x|pi)\b",
-    re.IGNORECASE,
-)
+_SHORT = re.compile(r"\b(?:[A-Za-z]|mn|bn|mil|mio)\b")  # 5 k dollars, 5 bn
+
+
+class _Number(NamedTuple):
+    value: Fraction
+    percent: bool
+    unit: tuple[str, ...]
 
 
 def _said(text: str) -> Extraction:
@@ -175,20 +175,19 @@ def _plain(text: str) -> str:
     return text
 
 
-def _number(text: str) -> tuple[Fraction, bool] | None:
-    """The number that a short text is, with a currency, a unit of words; and if it is a percent."""
+def _number(text: str) -> _Number | None:
+    """The number that a short text is, with a currency, a unit or up to four plain words."""
     if len(text) > MAX_CHARS:
         return None
-    text = clean(_CURRENCY.sub(r"\1", text.strip(_MARKUP))).strip(_MARKUP)
-    text = _CURRENCY.sub(r"\1", _NAMED.sub("", text)).strip()
-    text = _SCIENTIFIC.sub(r"\1\\times 10^{\2}", text)
+    text = clean(_CURRENCY.sub("", _NAMED.sub("", text.strip(_MARKUP)))).strip(_MARKUP)
+    text, unit = split_unit(_SCIENTIFIC.sub(r"\1\\times 10^{\2}", text))
     number = read_number(text)
     if number is None and (value := _VALUE.match(text)):
-        tail = text[value.end() :].replace("\\text{", " ").rstrip("}. ").strip()
-        if _TAIL.fullmatch(tail) and not _SCALES.search(tail):
-            text = value[0]
-            number = read_number(text)
-    return None if number is None else (number.value, text.endswith(("%", "percent", "pct")))
+        tail = text[value.end() :].removeprefix("per ")
+        unit = () if _SHORT.search(tail) else canonical(tail)
+        number = read_number(value[0].strip()) if unit else None
+    percent = text.endswith(("%", "percent", "pct"))
+    return None if number is None else _Number(number.value, percent, unit)
 
 
 def _compare_numbers(gold: str, answer: str, conventions: Conventions) -> Judged:
@@ -196,21 +195,22 @@ def _compare_numbers(gold: str, answer: str, conventions: Conventions) -> Judged
     if expected is None or found is None:
         side = "answer" if expected else "gold answer"
         return "unparsable", f"the {side} is not one number"
-    near = max(
-        Fraction(str(conventions.tolerance)),
-        Fraction(str(conventions.relative)) * abs(expected[0]),
-    )
-    either = conventions.percent == "either" and expected[1] != found[1]
-    values = [found[0], *([found[0] * 100 if found[1] else found[0] / 100] if either else [])]
-    if found[0] == expected[0]:
+    if not agree(expected.unit, found.unit):
+        return "wrong", "another unit"
+    if found.value == expected.value:
         return "correct", "the same number"
-    if any(abs(value - expected[0]) <= near for value in values):
+    values = [found.value]
+    if conventions.percent == "either" and expected.percent != found.percent:
+        values.append(found.value * 100 if found.percent else found.value / 100)
+    share = Fraction(str(conventions.relative)) * abs(expected.value)
+    near = max(Fraction(str(conventions.tolerance)), share)
+    if any(abs(value - expected.value) <= near for value in values):
         return "correct", "the same number within the conventions"
     return "wrong", "another number"
 
 
 @cache
-def _gold_number(gold: str) -> tuple[Fraction, bool] | None:
+def _gold_number(gold: str) -> _Number | None:
     """A gold answer may come with its solution: "... #### 72"."""
     return _number(unboxed(gold)) or _number(_said(gold).answer or "")
 
