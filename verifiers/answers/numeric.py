@@ -163,12 +163,22 @@ def _equal_values(left: Tree, right: Tree, exact: Exact) -> bool | None:
     precision = _PRECISION + 2 * exact.bits
     for _ in range(3):
         numeric = _Numeric(exact, precision)
-        x, y = numeric.value(left), numeric.value(right)
+        if exact.points:
+            x, y = numeric.value(left), numeric.value(right)
+        else:
+            (x, large), (y, larger) = (_constant(tree, precision) for tree in (left, right))
+            numeric.largest = max(large, larger)
         needed = _PRECISION + 2 * (exact.bits + numeric.largest)
         if needed <= precision:
             return numeric.equal(x, y)
         precision = needed
     return None
+
+
+@functools.lru_cache(maxsize=128)  # an item of a list is compared with all of the other
+def _constant(tree: Tree, precision: int) -> tuple[Any, int]:
+    numeric = _Numeric(Exact(), precision)
+    return numeric.value(tree), numeric.largest
 
 
 @functools.cache
