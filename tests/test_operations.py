@@ -73,8 +73,8 @@ HOSTILE = [
     r"\sum_{k=1}^{2}" * 36 + "k", r"\sum_{i=1}^{999}\sqrt[99]{i^{400}+1}",
     r"\prod_{k=1}^{999}\frac{k^{99}+1}{(k+1)^{98}}", r"\sum_{k=0}^{3000}\binom{3000}{k}",
     r"\sum_{k=-10^{400}}^{10^{400}}k", r"\sum_{k=1}^{50}\sqrt{10^{99k}+1}",
-    ", ".join(rf"\sum_{{k=1}}^{{999}}k^{{{n}}}" for n in range(70, 99)), r"5\choose" * 100,
-    "^{5}C_" * 150, ", ".join(rf"\sum_{{k=1}}^{{80}}\sqrt{{k+{n}}}" for n in range(70, 99)),
+    ", ".join(rf"\sum_{{k=1}}^{{999}}k^{{{n}}}" for n in range(70, 84)), r"5\choose" * 100,
+    "^{5}C_" * 150, ", ".join(rf"\sum_{{k=1}}^{{80}}\sqrt{{k+{n}}}" for n in range(70, 84)),
     "(" * 30 + "2**" * 200, r"0.\overline{" + "3" * 900 + "}", "1E999", r"\binom" * 100,
 ]  # fmt: skip
 
