@@ -131,8 +131,9 @@ class _Parser:
                     raise _Refused  # a/b/c
                 tree, divided = ("mul" if times else "div", tree, self.signed()), not times
             elif self.starts_factor():
-                if divided or (self.next[0].isdigit() and self.tokens[self.at - 1] != "!"):
-                    raise _Refused  # 1/2\pi; 2 3
+                factorials = self.tokens[self.at - 1] == self.tokens[self.at + 1] == "!"
+                if divided or (self.next[0].isdigit() and not factorials):
+                    raise _Refused  # 1/2\pi; 2 3; 3!2, but not 5!7!
                 tree = self.juxtaposed(tree)
             else:
                 return tree
@@ -296,6 +297,6 @@ class _Parser:
         tree = self.factor()
         while self.next in (*_CONSTANTS, r"\frac", r"\sqrt") or _NAME.fullmatch(self.next):
             tree = ("mul", tree, self.factor())
-        if self.next == "/" or self.starts_factor():
-            raise _Refused  # \sin\pi/6; \sin 2(3)
+        if self.next == "/" or (self.starts_factor() and self.next not in _FUNCTIONS):
+            raise _Refused  # \sin\pi/6; \sin 2(3); but \sin x\cos x
         return tree

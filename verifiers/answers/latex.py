@@ -19,21 +19,30 @@ MAX_BARS = 16
 _UNICODE = str.maketrans({
     "\u2212": "-", "\u2013": "-",  # minus, en dash
     "\u00d7": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "±": r"\pm ", "\uff05": r"\%",
-    "²": "^{2}", "³": "^{3}", "°": r"^{\circ}", "π": r"\pi ", "∞": r"\infty ",
+    "°": r"^{\circ}", "π": r"\pi ", "∞": r"\infty ",
     "≤": r"\leq ", "≥": r"\geq ", "\u222a": r"\cup ", "∅": r"\emptyset ",
     "≠": r"\neq ", "\u2208": r"\in ", "\u2229": r"\cap ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "",  # no-break, thin, narrow, no width
+    "\ufeff": "", "\u2061": " ", "\u2062": r"\cdot ", "\u2063": ",", "\u2044": "/", "\u2215": "/",
+    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}",
+    **{power: f"^{{{i}}}" for i, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    **{chr(0x2080 + i): f"_{{{i}}}" for i in range(10)},
+    **{chr(0xFF10 + i): str(i) for i in range(10)},
 })  # fmt: skip
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
+        # What only looks: colours, sizes, bold letters, room for a sign.
+        (r"\\(?:text)?color\s*\{[a-z]+\}|\\[hv]?phantom\s*\{[^{}]*\}", ""),
+        (r"\\(?:[lL]arge|LARGE|[hH]uge|small|boldmath)(?![A-Za-z])\s*", ""),
+        (r"\\(?:boldsymbol|bm|pmb)\s*\{([^{}]*)\}", r"\1"),
         (r"\\!\s*|\\(?:displaystyle|limits|left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
         (r"(?<!\\)\\[,;: ]|\\q?quad(?![A-Za-z])|(?<!\\)~|\\\n", " "),
         (r"\\text\s*\{[\s.,;]*\}", " "),
         (r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))", ""),
         (r"\{,\}", ","),
         (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
-        (r"\\[()\[\]]|\\?\$", ""),
+        (r"(?<!\\)\\[()\[\]]|\\?\$", ""),
         (r"\\[dtc](frac|binom)(?![A-Za-z])", r"\\\1"),
         (r"\\(?:textbf|textit|textrm|textnormal|textsf|mbox)\s*\{", r"\\text{"),
         (r"\\(?:mathrm|mathit|text)\s*\{\s*([ie])\s*\}", r"\1"),
@@ -106,7 +115,9 @@ def clean(text: str) -> str:
     ('1 234', '5', '90^{\\circ}')
     """
     text = text.translate(_UNICODE).strip()
-    if r"\begin" in text:
+    if r"\begin" not in text:
+        text = re.sub(r"\\\\(?=[A-Za-z])", r"\\", text)  # escaped twice
+    else:
         for pattern, replacement in _MATRICES:
             text = pattern.sub(replacement, text)
         text = _COLUMN.sub(_joined, text)

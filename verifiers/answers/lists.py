@@ -1,6 +1,8 @@
 r"""Compare lists, sets, tuples and chains of equal values, given a test for two items."""
 
-from collections.abc import Callable, Sequence
+import itertools
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 from verifiers.answers.conventions import STRICT, Conventions
 from verifiers.answers.labels import split_label
@@ -15,8 +17,7 @@ def compare_chain(gold: str, parts: Sequence[str], same: Same) -> bool | None:
     """Whether every part of an answer such as `A = B = C` equals the gold answer."""
     if len(parts) > MAX_ITEMS:
         return None
-    equal = [same(gold, part) for part in parts]
-    return False if False in equal else None if None in equal else True
+    return _all(same(gold, part) for part in parts)
 
 
 def compare_lists(
@@ -32,6 +33,12 @@ def compare_lists(
     >>> compare_lists("1,2", r"\{2,1\}", compare), compare_lists("(1,2)", "2,1", compare)
     (True, False)
     """
+    cells = cells_of(gold), cells_of(answer)
+    if cells[0] and cells[1]:
+        if list(map(len, cells[0])) != list(map(len, cells[1])):
+            return False
+        pairs = zip(itertools.chain(*cells[0]), itertools.chain(*cells[1]), strict=True)
+        return _all(itertools.starmap(same, pairs))
     gold_list, answer_list = expand_list(gold), expand_list(answer)
     if gold_list is None or answer_list is None:
         return None
@@ -55,8 +62,24 @@ def compare_lists(
         return False  # an interval is no list of two
     if len(brackets) > 1 and brackets != {"", "()"}:
         return None
-    equal = [same(g, a) for g, a in zip(gold_items, answer_items, strict=True)]
-    return False if False in equal else None if None in equal else True
+    return _all(map(same, gold_items, answer_items))
+
+
+def _all(equal: Iterable[bool | None]) -> bool | None:
+    found = list(equal)
+    return False if False in found else None if None in found else True
+
+
+def cells_of(text: str) -> list[list[str]]:
+    r"""The rows of a cleaned matrix; [] for anything else.
+
+    >>> cells_of(r"\begin{pmatrix}1&x\\3&4\end{pmatrix}")
+    [['1', 'x'], ['3', '4']]
+    """
+    matrix = re.fullmatch(r"\\begin\{pmatrix\}(.*)\\end\{pmatrix\}", text)
+    if matrix is None or "\\begin" in matrix[1]:
+        return []
+    return [[cell.strip() for cell in row.split("&")] for row in matrix[1].split("\\\\")]
 
 
 def expand_list(text: str) -> tuple[str, list[str]] | None:

@@ -30,7 +30,7 @@ from verifiers.answers.compare import decide_reduced
 from verifiers.answers.conventions import STRICT, Conventions
 from verifiers.answers.labels import sides
 from verifiers.answers.latex import clean, refusal, split_list
-from verifiers.answers.lists import compare_chain, compare_lists
+from verifiers.answers.lists import cells_of, compare_chain, compare_lists
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeout is off
 
@@ -54,7 +54,7 @@ lcm sum prod int lim to mathbb begin end text overline bar vec hat tilde mod bmo
 _UNDERSTOOD = _GREEK.union(_READ.split())
 _CHARACTERS = re.compile(r"[-+*/^_=<>()\[\]{}|.,!:;&\\ 0-9A-Za-z]*")
 _MISLEADING = re.compile(
-    r"!!|\|[_^]|[0-9]\\frac\{[0-9]+\}\{[0-9]+\}[^}]|[0-9]{2}\.[0-9]*\.|\^\{?(?:T|\\top)\b"
+    r"!!|![0-9]|\|[_^]|[_^]\{?\\\{|[0-9]\\frac\{[0-9]+\}\{[0-9]+\}[^}]|[0-9]{2}\.[0-9]*\.|\^\{?(?:T|\\top)\b"
     r"|/ ?(?:[0-9.]+|[a-zA-Z]) ?(?:[A-Za-z(]|\\(?:pi|sqrt|frac|[a-z]*log|ln|sin|cos|tan)(?![a-z]))"
     r"|\\vec(?![a-z]).*\\(?:cdot|times)|\\(?:cdot|times) ?\{?\\vec"
     r"|[fgh]\^\{?-1\}?\(|\\text ?\{[^{}]*[^A-Za-z{}][^{}]*\}|\\(?:sin|cos|tan)\^\{-"
@@ -132,7 +132,7 @@ def judge(gold: str, answer: str, conventions: Conventions = STRICT) -> Judgemen
         return {"correct": True, "wrong": False}.get(of_items[-1])
 
     lists = split_list(gold), split_list(answer)
-    if any(lists) or "\\pm" in gold + answer:
+    if any(lists) or "\\pm" in gold + answer or (cells_of(gold) and cells_of(answer)):
         # Item by item: math_verify pairs the items of sets by a rounded order, and reads (3,1)
         # as an empty interval.
         equal = compare_lists(gold, answer, same, conventions)
@@ -168,8 +168,6 @@ def read(text: str) -> Any:
         body = _DEGREES.sub(r"(\\frac{\1 \\pi}{180})", body)
     if not _is_understood(body):
         return None
-    if "\\begin" not in body:
-        body = re.sub(r"\\\\(?=[A-Za-z])", r"\\", body)
     body = _SIDE_BY_SIDE.sub(r"\1\2\\cdot ", body)
     try:
         value = latex2sympy(
@@ -220,8 +218,13 @@ def _items(value: Any) -> list[Any]:
 
 
 def _is_undefined(value: sympy.Basic) -> bool:
-    """Whether a power of zero with an exponent that is not positive stands in it: 0^0."""
-    return any(
+    """Whether zero to a power that is not positive stands in it, or a sum from 5 to 1."""
+    backwards = any(
+        (start - end).is_positive
+        for series in value.atoms(sympy.Sum, sympy.Product)
+        for _, start, end in series.limits
+    )
+    return backwards or any(
         power.exp.is_number and power.base.is_number and power.base.doit() == 0
         and not power.exp.doit().is_positive
         for power in value.atoms(sympy.Pow)

@@ -40,7 +40,7 @@ third thirds quarter quarters hundreds thousands millions billions dozens fails 
 incorrect incorrectly false fail failed invalid impossible undefined error mistake contradiction
 rejected excluded extraneous discarded divergent diverge unknown bad guess maybe perhaps
 possibly probably assuming suppose instead otherwise else either twice thrice double doubled
-triple tripled st nd rd th ish i ii iii iv vi
+triple tripled halved quartered trebled negative st nd rd th ish i ii iii iv vi
 """
 _STOP = frozenset(_STOP_WORDS.split())
 _FRACTION = re.compile(
