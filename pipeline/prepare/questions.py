@@ -6,7 +6,6 @@ is wrong is named by file, row and field.
 
 import contextlib
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -57,24 +56,35 @@ class Question:
 def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     """Read the questions of a data set; returns them and a note for each mended damage.
 
+    A row with problem, gold answer and options of an earlier one is left out.
+
     Raises UserError: when the data set cannot be found or read, a field is missing or empty, or two
     questions have one id.
     """
     source, rows = rows_of(cfg)
     questions: list[Question] = []
     notes: list[str] = []
-    places: dict[str, str] = {}
-    for number, (place, row) in enumerate(itertools.islice(rows, cfg.limit), 1):
+    ids: dict[str, str] = {}
+    hashes: dict[str, str] = {}
+    copies: list[str] = []
+    for number, (place, row) in enumerate(rows, 1):
         question, mended = question_of(cfg, row, number, f"{source}, {place}")
-        faults = {
-            question.id: f"have one id, {question.id!r}; dataset.fields.id=null numbers the rows",
-            question.hash: "are the same question; each must occur once",
-        }
-        for mark, fault in faults.items():
-            if (first := places.setdefault(mark, place)) != place:
-                raise UserError(f"{source}: {first} and {place} {fault}")
+        if first := hashes.get(question.hash):
+            copies.append(f"{place} is {first}")
+            continue
+        if first := ids.get(question.id):
+            raise UserError(
+                f"{source}: {first} and {place} have one id, {question.id!r};"
+                " dataset.fields.id=null numbers the rows"
+            )
+        ids[question.id] = hashes[question.hash] = place
         notes += [f"{question.id}: {note}" for note in mended]
         questions.append(question)
+        if len(questions) == cfg.limit:
+            break
+    if copies:
+        some = f"{', '.join(copies[:3])}{', ...' * (len(copies) > 3)}"
+        notes.append(f"{len(copies)} rows left out, the same questions as earlier ones: {some}")
     if not questions:
         raise UserError(f"{source}: holds no questions")
     if cfg.fields.form is not None and not any(question.form for question in questions):
