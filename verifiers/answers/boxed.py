@@ -40,6 +40,7 @@ _MATH_WITHIN = 4_000  # characters at the end: bounds the work on a text of doll
 _CHANNEL = "<|channel|>"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _LOOK_BACK = 8  # boxes that are tried before the whole text is read: keeps hostile text linear
+_WIDEST = 1_000  # characters of a box in which another is looked for; longer ones are not compared
 _NOT_SPACE = re.compile(r"\S")
 _HIDDEN = re.compile(r"\\[hv]?phantom\s{0,9}\{[^{}\\]{0,20}$")
 _VALUE = re.compile(r"(?:[^0-9+\-*/^<>!\\]*[=:])?[\s$]*")  # what a box has before its own value,
@@ -173,9 +174,9 @@ def _is_hidden(text: str, at: int) -> bool:
 
 def _content(text: str, start: int, end: int) -> str:
     """What is in a box; of one in another the inner only if that is the value of the outer."""
-    at = start
+    at, first = start, max(0, start - _WIDEST)
     for _ in range(_LOOK_BACK):
-        at = max(text.rfind("\\boxed", 0, at), text.rfind("\\fbox", 0, at))
+        at = max(text.rfind("\\boxed", first, at), text.rfind("\\fbox", first, at))
         head = _TOKEN.match(text, at) if at >= 0 else None
         if head is None:
             break
