@@ -18,10 +18,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.console import Console
 from rich.table import Table
 
 import verifiers
-from benchmarks import common, made_answers
+from benchmarks import made_answers
 from benchmarks.graders import LOADERS, Peer
 
 ADVERSARIAL = Path(__file__).with_name("cases") / "adversarial.jsonl"
@@ -41,6 +42,8 @@ class Case(NamedTuple):
 
 def main() -> None:
     """Ask, count, report."""
+    from benchmarks import common  # not above: a worker imports this file, and has 1 GB in all
+
     parser = common.parser(__doc__)
     parser.add_argument("--count", type=int, default=10_000, metavar="N", help="default 10,000")
     parser.add_argument("--seed", type=int, default=18, help="of the generated cases; default 18")
@@ -55,7 +58,7 @@ def main() -> None:
     accepted = {OURS: ours(cases)}
     for peer in filter(None, map(_peer, args.peer)):
         accepted[peer.name] = _of_peer(peer, cases, args.every)
-    _show(cases, accepted)
+    _show(common.out, cases, accepted)
     if args.disagreements:
         rows = list(_disagreements(cases, accepted))
         common.write_jsonl(args.disagreements, rows)
@@ -95,10 +98,12 @@ def examples(file: Path) -> list[Case]:
 def ours(cases: list[Case]) -> list[bool | None]:
     """What this project's grader accepts by default; without a box, of the last mathematics."""
     found = [
-        verifiers.extract(
+        verifiers.find(
             case.completion,
             truncated=False,
-            boxes="or_math" if case.set == "public, no box" else "last",
+            asked=verifiers.Asked(
+                boxes="or_math" if case.set == "public, no box" else "auto", gold=case.gold
+            ),
         ).answer
         for case in cases
     ]
@@ -119,7 +124,7 @@ def _peer(given: str) -> Peer | None:
     try:
         return Peer(name, python or sys.executable, folder)
     except (RuntimeError, OSError) as error:
-        common.out.print(f"left out: {error}")
+        print(f"left out: {error}")
         return None
 
 
@@ -154,7 +159,7 @@ def _counts(
     return found
 
 
-def _show(cases: list[Case], accepted: dict[str, list[bool | None]]) -> None:
+def _show(out: Console, cases: list[Case], accepted: dict[str, list[bool | None]]) -> None:
     """A line for every set and kind: wrong ones accepted and right ones rejected, of how many."""
     counts = _counts(cases, accepted)
     table = Table("", *accepted, title="falsely accepted + falsely rejected, of asked")
@@ -166,12 +171,13 @@ def _show(cases: list[Case], accepted: dict[str, list[bool | None]]) -> None:
             bad = f"{here.get('accepts', 0)}+{here.get('rejects', 0)}"
             cells.append(f"{bad} of {sum(here.values())}")
         table.add_row(key if ":" not in key else "  " + key, *cells)
-    common.out.print(table)
+    out.print(table)
     mine = counts[OURS]
-    wrong = sum(mine[key].get("accepts", 0) for key in mine if ":" not in key)
-    common.out.print(f"wrong ones accepted: {wrong} (none may be)")
+    binding = [key for key in mine if key in ("adversarial", "near misses") or ": core" in key]
+    wrong = sum(mine[key].get("accepts", 0) for key in binding)
+    out.print(f"wrong ones accepted, conventions aside: {wrong} (none may be)")
     share = mine["rewritings"].get("as expected", 0) / max(1, sum(mine["rewritings"].values()))
-    common.out.print(f"rewritings accepted: {share:.2%} (at least {LEAST_RIGHT:.1%})")
+    out.print(f"rewritings accepted: {share:.2%} (at least {LEAST_RIGHT:.1%})")
 
 
 def _disagreements(
@@ -186,4 +192,6 @@ def _disagreements(
 
 
 if __name__ == "__main__":
-    common.main(main)
+    from benchmarks.common import main as run
+
+    run(main)

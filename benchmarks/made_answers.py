@@ -108,11 +108,13 @@ def items(rng: random.Random) -> Made:
             return rf"\left{left}{', '.join(parts)}\right{right}"
         return left + rng.choice([",", ", "]).join(parts) + right
 
+    values = [one.value for one in made]
     order = made if left == "(" else rng.sample(made, len(made))
     spelt = [one.text(rng) for one in order]
     i = rng.randrange(len(order))
     changed = [_another(rng, one, made) if j == i else one.text(rng) for j, one in enumerate(order)]
-    wrong = [joined(changed), joined([*spelt, integer(rng).text(rng)])]
+    more = next(n for n in iter(lambda: integer(rng), None) if n.value not in values)
+    wrong = [joined(changed), joined([*spelt, more.text(rng)])]
     if len(spelt) > 2:
         wrong.append(joined(spelt[:i] + spelt[i + 1 :]))
     if left == "(":

@@ -1,0 +1,63 @@
+"""The rule grader against cases made to break it, and the readers of `benchmarks.answers`."""
+
+import sys
+
+import pytest
+
+from benchmarks import answers, made_answers, upstream
+from benchmarks.graders import Peer
+from verifiers import Asked, compare, find
+
+
+def test_no_cheap_layer_accepts_an_adversarial_answer() -> None:
+    cases = answers.adversarial()
+    assert len([case for case in cases if not case.expected]) > 990
+    accepted = [case for case in cases if not case.expected and _cheap(case)]
+    assert not accepted
+
+
+def test_no_cheap_layer_accepts_a_near_miss_and_most_rewritings_pass() -> None:
+    right, wrong = made_answers.pairs(60, seed=5)
+    assert not [pair for pair in wrong if compare(*pair[1:])]
+    assert not [pair for pair in right if compare(*pair[1:]) is False]
+
+
+@pytest.mark.soak
+def test_adversarial_and_generated_answers() -> None:
+    cases = answers.adversarial() + answers.generated(1_000, seed=6)
+    accepted = answers.ours(cases)
+    wrong = [c for c, said in zip(cases, accepted, strict=True) if said and not c.expected]
+    assert not wrong
+    rewritings = [
+        bool(said) for case, said in zip(cases, accepted, strict=True) if case.set == "rewritings"
+    ]
+    assert sum(rewritings) >= answers.LEAST_RIGHT * len(rewritings)
+
+
+def test_a_peer_that_is_not_installed_says_so() -> None:
+    with pytest.raises(RuntimeError, match=r"NeMo-Skills does not load: .*No such file"):
+        Peer("NeMo-Skills", sys.executable, "/nowhere")
+
+
+def test_public_examples_are_read_as_syntax(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    tests = tmp_path / "NeMo-Skills" / "tests"
+    tests.mkdir(parents=True)
+    (tests / "test_math_equal.py").write_text(
+        "import nowhere\n"
+        "@pytest.mark.parametrize('output_pair', [(5, '5.0'), (5 / 2, 'a')])\n"
+        "def test_correct_examples(output_pair):\n    assert math_equal(*output_pair) is True\n"
+        "@pytest.mark.parametrize('gold,pred,expected', [('$1$', '$2$', 0)])\n"
+        "def test_more(gold, pred, expected):\n    assert verify(gold, pred) == expected\n"
+    )
+    to = tmp_path / "out.jsonl"
+    monkeypatch.setattr(sys, "argv", ["upstream", "--clones", str(tmp_path), "--to", str(to)])
+    upstream.main()
+    cases = answers.examples(to)
+    assert [(c.set, c.gold, c.expected) for c in cases] == [
+        ("public, boxed", "5", True), ("public, no box", "$1$", False)
+    ]  # fmt: skip
+
+
+def _cheap(case: answers.Case) -> bool | None:
+    answer = find(case.completion, truncated=False, asked=Asked(gold=case.gold)).answer
+    return answer is not None and compare(case.gold, answer)
