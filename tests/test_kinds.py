@@ -290,7 +290,12 @@ def reloaded_settings(answer: str, pattern: str | None, conventions: dict[str, A
 
 OWN = '''
 """A grader of somebody's own."""
-import os, time
+from __future__ import annotations
+import dataclasses, os
+
+@dataclasses.dataclass
+class Seen:
+    id: str
 
 def same(gold, response, question):
     if "raise" in response:
@@ -306,7 +311,7 @@ def same(gold, response, question):
         return "timeout"
     if "seven" in response:
         return 7
-    return response.strip() == gold and question["question_id"] == "q1"
+    return response.strip() == gold and Seen(question["question_id"]).id == "q1"
 
 def one(gold):
     return True
@@ -335,7 +340,7 @@ def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path) -> None:
             "unparsable",
         )
     ]
-    assert rows["q1", 2]["reason"].startswith("own.py:7: ZeroDivisionError")
+    assert rows["q1", 2]["reason"].startswith("own.py:12: ZeroDivisionError")
     assert "returned 7" in rows["q1", 7]["reason"]
     assert {row["grader"] for row in rows.values()} == {"python:own.py:same"}
     # Another file is another grader, and what changed is shown.

@@ -91,6 +91,7 @@ def load(answer: str) -> tuple[Callable[..., Any], int]:
     spec = importlib.util.spec_from_file_location("_own_grader", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look theirs up
     spec.loader.exec_module(module)
     function = getattr(module, name)
     [tree] = [
