@@ -27,7 +27,7 @@ from demo_training import WARMUP, Sample, batches, chat, fit, load, sample, save
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import CONTENT_FREE, LABELS, PROMPT, Case, cases, turn
 
-from verifiers.answers.boxed import extract
+from verifiers.maths.boxed import extract
 
 SEED = 20251121
 MODELS = PROMPT.parent.parent.parent / "demo" / "models"

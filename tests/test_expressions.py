@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifiers import Conventions, extract, grade
-from verifiers.answers.compare import compare, decide
-from verifiers.answers.expression import read_expression
-from verifiers.answers.latex import clean
-from verifiers.answers.numeric import compare_expressions
-from verifiers.answers.rational import Exact
+from verifiers.maths.compare import compare, decide
+from verifiers.maths.expression import read_expression
+from verifiers.maths.latex import clean
+from verifiers.maths.numeric import compare_expressions
+from verifiers.maths.rational import Exact
 
 EQUAL = [
     (r"\sqrt{5+2\sqrt6}", r"\sqrt2+\sqrt3"), (r"\cos 60^\circ", "1/2"), (r"\sqrt[3]{-8}", "-2"),

@@ -3,9 +3,9 @@
 import pytest
 
 from verifiers import Conventions, compare, grade
-from verifiers.answers.boxed import unboxed
-from verifiers.answers.labels import is_label
-from verifiers.answers.units import canonical
+from verifiers.maths.boxed import unboxed
+from verifiers.maths.labels import is_label
+from verifiers.maths.units import canonical
 
 # One line a class: the gold answer, wrong answers, right ones.
 CLASSES = [

@@ -17,7 +17,7 @@ from pipeline.store import rowkeys, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.outcomes import OUTCOMES
 from pipeline.store.runfolder import Run
-from verifiers.answers.form import same_form
+from verifiers.maths.form import same_form
 
 SAME = [
     ("(x+1)(x-2)", "(x-2)(x+1)"), ("(x-1)(x+2)", "-(1-x)(x+2)"), ("(x+1)^2", "(x+1)(x+1)"),

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Asked, Outcome, check_golds, find, grade
-from verifiers.answers import symbolic
-from verifiers.answers.compare import compare
-from verifiers.answers.latex import MAX_CHARS, clean
+from verifiers.maths import symbolic
+from verifiers.maths.compare import compare
+from verifiers.maths.latex import MAX_CHARS, clean
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from verifiers import grade
-from verifiers.answers.compare import compare, decide
+from verifiers.maths.compare import compare, decide
 
 EQUAL = [
     ("48", "6!!"), ("15", "5!!"), ("3", "3!!"), ("720", "(3!)!"),

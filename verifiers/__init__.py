@@ -27,10 +27,7 @@ Grade(outcome='wrong', layer='number', reason='another number', grader='math')
 """
 
 from verifiers.answers import own
-from verifiers.answers.boxed import Extraction, Policy, extract
 from verifiers.answers.choice import LETTERS, lettered
-from verifiers.answers.compare import compare
-from verifiers.answers.conventions import Conventions, Outcome
 from verifiers.answers.grading import (
     NO_ANSWER,
     Grade,
@@ -41,6 +38,9 @@ from verifiers.answers.grading import (
     in_form,
 )
 from verifiers.answers.kinds import KINDS, Asked, find, problems
+from verifiers.maths.boxed import Extraction, Policy, extract
+from verifiers.maths.compare import compare
+from verifiers.maths.conventions import Conventions, Outcome
 
 VERSION = "4"  # raise it whenever an outcome may change: runs are then graded anew
 

@@ -17,12 +17,12 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from verifiers.answers.boxed import Extraction, extract, together
 from verifiers.answers.claims import last_claim
-from verifiers.answers.compare import compare as same_maths
-from verifiers.answers.conventions import Conventions, Judged
-from verifiers.answers.exact import read_number
-from verifiers.answers.latex import clean
+from verifiers.maths.boxed import Extraction, extract, together
+from verifiers.maths.compare import compare as same_maths
+from verifiers.maths.conventions import Conventions, Judged
+from verifiers.maths.exact import read_number
+from verifiers.maths.latex import clean
 
 LETTERS = string.ascii_uppercase
 MOST = len(LETTERS)

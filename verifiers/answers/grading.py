@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 from pebble import ProcessExpired, ProcessPool
 
 from verifiers.answers import kinds, own
-from verifiers.answers.boxed import unboxed
-from verifiers.answers.compare import decide, reduce_pair
-from verifiers.answers.conventions import STRICT, Conventions, Outcome
-from verifiers.answers.exact import read_number
-from verifiers.answers.form import same_form
-from verifiers.answers.latex import MAX_CHARS, clean, refusal
+from verifiers.maths.boxed import unboxed
+from verifiers.maths.compare import decide, reduce_pair
+from verifiers.maths.conventions import STRICT, Conventions, Outcome
+from verifiers.maths.exact import read_number
+from verifiers.maths.form import same_form
+from verifiers.maths.latex import MAX_CHARS, clean, refusal
 
 _WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
 START_S = 120  # for the first worker, which imports SymPy; far more than a busy machine needs
@@ -222,7 +222,7 @@ def _grade_cheaply(gold: str, answer: str, kind: str, conventions: Conventions) 
 
 def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
     """Run one task in a worker: an outcome, for "check" a reason or "", None for out of memory."""
-    from verifiers.answers import symbolic  # heavy, and only ever wanted in a worker
+    from verifiers.maths import symbolic  # heavy, and only ever wanted in a worker
 
     functions: dict[str, Callable[..., Any]] = {
         "algebra": symbolic.judge,
@@ -240,7 +240,7 @@ def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
 
 
 def _start(memory_mb: int, plain: bool, function: str | None) -> None:
-    from verifiers.answers import symbolic  # so that no task's clock pays for it
+    from verifiers.maths import symbolic  # so that no task's clock pays for it
 
     symbolic.init_worker(memory_mb, plain)
     if function:
@@ -257,7 +257,7 @@ def _run(
     context = multiprocessing.get_context("forkserver")
     # Imported once in the server, so that replacing a killed worker costs milliseconds. Ignored
     # if the program already runs a fork server; then each worker imports it anew.
-    context.set_forkserver_preload(["verifiers.answers.symbolic"])
+    context.set_forkserver_preload(["verifiers.maths.symbolic"])
     pool = ProcessPool(
         max_workers=min(workers or os.cpu_count() or 1, len(tasks)),
         context=context,

@@ -27,12 +27,12 @@ from typing import Any, NamedTuple
 import regex
 
 from verifiers.answers import choice, own, parts
-from verifiers.answers.boxed import Extraction, Policy, extract, final_part, unboxed
 from verifiers.answers.claims import last_claim
-from verifiers.answers.conventions import STRICT, Conventions, Judged
-from verifiers.answers.exact import read_number
-from verifiers.answers.latex import MAX_CHARS, clean
-from verifiers.answers.units import agree, canonical, split_unit
+from verifiers.maths.boxed import Extraction, Policy, extract, final_part, unboxed
+from verifiers.maths.conventions import STRICT, Conventions, Judged
+from verifiers.maths.exact import read_number
+from verifiers.maths.latex import MAX_CHARS, clean
+from verifiers.maths.units import agree, canonical, split_unit
 
 REGEX_S = 1.0  # processor seconds for the matches of a pattern in one text
 

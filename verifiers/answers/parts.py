@@ -8,9 +8,9 @@ r"""Read several boxes as one answer where the gold answer has several parts.
 import functools
 import itertools
 
-from verifiers.answers.boxed import Extraction, extract, together, unboxed
-from verifiers.answers.exact import read_number
-from verifiers.answers.latex import MAX_CHARS, clean
+from verifiers.maths.boxed import Extraction, extract, together, unboxed
+from verifiers.maths.exact import read_number
+from verifiers.maths.latex import MAX_CHARS, clean
 
 
 def find(text: str, gold: str) -> Extraction:

@@ -16,8 +16,8 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from verifiers.answers.exact import REPEATING, decimal
-from verifiers.answers.latex import MAX_CHARS, MAX_DEPTH
+from verifiers.maths.exact import REPEATING, decimal
+from verifiers.maths.latex import MAX_CHARS, MAX_DEPTH
 
 Tree = tuple[Any, ...]
 

@@ -8,17 +8,17 @@ symbolic layer.
 import re
 from typing import NamedTuple
 
-from verifiers.answers.boxed import unboxed
-from verifiers.answers.conventions import STRICT, Conventions
-from verifiers.answers.exact import read_number
-from verifiers.answers.expression import read_expression
-from verifiers.answers.labels import sides, split_label
-from verifiers.answers.latex import MAX_CHARS, clean
-from verifiers.answers.lists import Same, compare_chain, compare_lists, compare_sets, expand_list
-from verifiers.answers.named import without_names
-from verifiers.answers.numeric import compare_expressions, is_near, rounds_to
-from verifiers.answers.relations import compare_relations
-from verifiers.answers.units import agree, split_unit
+from verifiers.maths.boxed import unboxed
+from verifiers.maths.conventions import STRICT, Conventions
+from verifiers.maths.exact import read_number
+from verifiers.maths.expression import read_expression
+from verifiers.maths.labels import sides, split_label
+from verifiers.maths.latex import MAX_CHARS, clean
+from verifiers.maths.lists import Same, compare_chain, compare_lists, compare_sets, expand_list
+from verifiers.maths.named import without_names
+from verifiers.maths.numeric import compare_expressions, is_near, rounds_to
+from verifiers.maths.relations import compare_relations
+from verifiers.maths.units import agree, split_unit
 
 LONG = 10  # significant digits of a decimal that say which exact value it stands for
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from verifiers.answers.expression import Tree, read_expression
-from verifiers.answers.latex import split_list, split_top
-from verifiers.answers.numeric import order
-from verifiers.answers.polynomial import linear_in, polynomial, variables
-from verifiers.answers.rational import Unsure
+from verifiers.maths.expression import Tree, read_expression
+from verifiers.maths.latex import split_list, split_top
+from verifiers.maths.numeric import order
+from verifiers.maths.polynomial import linear_in, polynomial, variables
+from verifiers.maths.rational import Unsure
 
 Node = tuple[Any, ...]
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from verifiers.answers.expression import TRIGONOMETRIC, Tree
-from verifiers.answers.rational import PLAIN, Exact, Unsure, apart, size_of
-from verifiers.answers.series import read_written_out
+from verifiers.maths.expression import TRIGONOMETRIC, Tree
+from verifiers.maths.rational import PLAIN, Exact, Unsure, apart, size_of
+from verifiers.maths.series import read_written_out
 
 _INVERSE_OR_HYPERBOLIC = frozenset(["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"])
 _POINTS = 4

@@ -6,7 +6,7 @@ name is a label: never a power, a multiple or a function, for `\ln x=5` does not
 
 import re
 
-from verifiers.answers.units import is_harmless
+from verifiers.maths.units import is_harmless
 
 _GREEK = (
     r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|"

@@ -10,10 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from verifiers.answers.compare import reduce_pair
-from verifiers.answers.exact import read_number
-from verifiers.answers.expression import Tree, read_expression
-from verifiers.answers.latex import split_list
+from verifiers.maths.compare import reduce_pair
+from verifiers.maths.exact import read_number
+from verifiers.maths.expression import Tree, read_expression
+from verifiers.maths.latex import split_list
 
 _WRAPPERS = re.compile(r"\\text|[{}() ]")  # of words and choice letters
 _DIGITS = re.compile(r"[-+]?[0-9., ]+")

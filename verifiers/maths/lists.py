@@ -4,9 +4,9 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from verifiers.answers.conventions import STRICT, Conventions
-from verifiers.answers.labels import split_label
-from verifiers.answers.latex import connective, signs, split_list
+from verifiers.maths.conventions import STRICT, Conventions
+from verifiers.maths.labels import split_label
+from verifiers.maths.latex import connective, signs, split_list
 
 MAX_ITEMS = 30
 

@@ -26,11 +26,11 @@ from math_verify import grader, parse, verify
 from math_verify.grader import should_treat_as_complex
 from sympy.core.function import AppliedUndef
 
-from verifiers.answers.compare import decide_reduced
-from verifiers.answers.conventions import STRICT, Conventions
-from verifiers.answers.labels import sides
-from verifiers.answers.latex import clean, refusal, split_list
-from verifiers.answers.lists import cells_of, compare_chain, compare_lists
+from verifiers.maths.compare import decide_reduced
+from verifiers.maths.conventions import STRICT, Conventions
+from verifiers.maths.labels import sides
+from verifiers.maths.latex import clean, refusal, split_list
+from verifiers.maths.lists import cells_of, compare_chain, compare_lists
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeout is off
 
