@@ -181,7 +181,7 @@ SEEN = [*PASSING, "endless", "drip", "same", "swapped", "empty", "no token ids",
 
 
 @pytest.mark.parametrize("faults", [len(SEEN), pytest.param(100, marks=pytest.mark.soak)])
-def test_a_hundred_faults_lose_nothing_and_double_nothing(
+def test_many_faults_lose_nothing_and_double_nothing(
     plain: Proxy,
     server: Server,
     forker: Forker,

@@ -187,7 +187,8 @@ def test_a_worker_that_is_suspended_is_followed_and_may_come_back(
     assert rows(folder) <= len(reference[1]) + IN_FLIGHT  # what one step ends
 
 
-@pytest.mark.parametrize("seconds", [3600, pytest.param(-3600, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("seconds", [3600, -3600])
 def test_nodes_whose_clocks_differ(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path, seconds: int
 ) -> None:
