@@ -12,6 +12,7 @@ import verifiers
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.grade import known, stage
+from pipeline.prepare import questions
 from verifiers import Asked, Conventions, find, grade, problems
 
 STRICT = Conventions()
@@ -358,6 +359,8 @@ def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{name}", texts=TEXTS)
         with pytest.raises(UserError, match=message):
             known.KnownGrades(run.cfg, None)
+        with pytest.raises(UserError, match=message):  # before anything is sampled
+            questions.load(run.cfg.dataset)
     file.write_text("def same(gold, response):\n  return (\n", encoding="utf-8")
     run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{file}:same", texts=TEXTS)
     with pytest.raises(UserError, match=r"own\.py:2: no Python"):

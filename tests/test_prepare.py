@@ -373,7 +373,7 @@ def test_examples_are_turns_of_a_chat_in_an_order_of_their_seed(
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("prompt.shots_from=none.jsonl", "none.jsonl: no such file"),
+        ("prompt.shots_from=none.jsonl", "prompt.shots_from=none.jsonl: no such file"),
         ("prompt.shots_from=train", "prompt.shots_from=train: no such file, and dataset.path="),
         ("prompt.shots=7", "has only 6 different problems"),
         ("prompt.shots=6", "has only 5 examples that are not sums-01 itself"),

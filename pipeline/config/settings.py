@@ -12,12 +12,13 @@ from typing import Any, get_args, get_type_hints
 from omegaconf import MISSING
 
 from pipeline.base.engines import kind
+from pipeline.base.errors import UserError
 from pipeline.config.budget import BudgetConfig
 from pipeline.config.checks import limited
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
 from pipeline.config.scoring import PriorConfig, RubricConfig, ScoringConfig, ThresholdsConfig
-from verifiers import Conventions, Policy, problems
+from verifiers import Conventions, Policy, own, problems
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 STAGES = ("prepare", "generate", "grade", "verify", "signals", "categorize", "score")
@@ -122,6 +123,18 @@ class DatasetConfig:
     def problems(self) -> Iterator[str]:
         yield from bad_folder_name("name", self.name)
         yield from problems(self.answer, self.pattern, Conventions(**asdict(self.conventions)))
+
+    def grader(self) -> tuple[str, str | None]:
+        """The kind of answer; of a user's own grader where its file is, and the hash of that.
+
+        Raises UserError: it is not there.
+        """
+        if not self.answer.startswith("python:"):
+            return self.answer, None
+        try:
+            return own.resolved(self.answer)
+        except ValueError as error:
+            raise UserError(f"dataset.answer={self.answer}: {error}") from error
 
 
 @dataclass

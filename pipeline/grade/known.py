@@ -63,7 +63,7 @@ def identity(cfg: RunConfig) -> dict[str, Any]:
     Raises UserError: a user's own grader is not there.
     """
     kind = verifiers.KINDS[cfg.dataset.answer.partition(":")[0]]
-    answer, function = _resolved(cfg)
+    answer, function = cfg.dataset.grader()
     # Whatever is not mathematics comes on top: grades of before know nothing of it.
     other = {"answer": verifiers.grader(answer), "function": function}
     return {
@@ -75,17 +75,6 @@ def identity(cfg: RunConfig) -> dict[str, Any]:
         "packages": {name: environment.version(name) for name in PACKAGES},
         **(other if answer != "math" else {}),
     }
-
-
-def _resolved(cfg: RunConfig) -> tuple[str, str | None]:
-    """The kind of answer; of a user's own grader where its file is, and the hash of that."""
-    answer = cfg.dataset.answer
-    if not answer.startswith("python:"):
-        return answer, None
-    try:
-        return verifiers.own.resolved(answer)
-    except ValueError as error:
-        raise UserError(f"dataset.answer={answer}: {error}") from error
 
 
 def extraction(cfg: RunConfig) -> dict[str, Any]:
@@ -132,7 +121,7 @@ class KnownGrades:
     def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
         self.cfg = cfg
         self.plain, self.whole = cfg.grading.compat is not None, whole(cfg)
-        self.answer, _ = _resolved(cfg)
+        self.answer, _ = cfg.dataset.grader()
         self.grader = "math_verify" if self.plain else verifiers.grader(self.answer)
         if folder is not None:
             folder /= runfolder.short_hash(json.dumps(identity(cfg), sort_keys=True))

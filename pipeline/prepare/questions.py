@@ -58,9 +58,10 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
 
     A row with problem, gold answer and options of an earlier one is left out.
 
-    Raises UserError: when the data set cannot be found or read, a field is missing or empty, or two
-    questions have one id.
+    Raises UserError: when the data set or its own grader cannot be found or read, a field is
+    missing or empty, or two questions have one id.
     """
+    cfg.grader()  # what is not there is said now, not when all is sampled
     source, rows = rows_of(cfg)
     questions: list[Question] = []
     notes: list[str] = []

@@ -101,8 +101,10 @@ def _source(cfg: RunConfig) -> DatasetConfig:
     """Where the examples are: a file with the fields of the data set, or a split of it."""
     given, dataset = cfg.prompt.shots_from or "", cfg.dataset
     local = questions.find_local(given)
-    if (local is not None and local.is_file()) or Path(given).suffix in (".jsonl", ".json"):
+    if local is not None and local.is_file():
         return replace(dataset, path=given, limit=None)
+    if Path(given).suffix in (".jsonl", ".json"):
+        raise UserError(f"prompt.shots_from={given}: no such file")
     own = questions.find_local(dataset.path)
     if own is not None and own.is_file():
         raise UserError(
