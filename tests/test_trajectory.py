@@ -1023,6 +1023,7 @@ def test_two_checkpoints_for_real(place: Path, capfd: pytest.CaptureFixture[str]
         "sampling.max_tokens=8", "verifier=none", "engine=transformers",
     ]  # fmt: skip
     own = [f"checkpoints={DEMO}/step-3[89]00", "merge=[]", "greedy=false", "replicates=100"]
+    own.append("metrics=[pass@2,cons-confidence@2]")
     assert main.main(["run", *run, "model.checkpoint=step-3800", "rubric=exact-match"]) == 0
     assert main.main(["trajectory", *run, *own]) == 0
     told = capfd.readouterr().err
@@ -1030,5 +1031,6 @@ def test_two_checkpoints_for_real(place: Path, capfd: pytest.CaptureFixture[str]
     assert "evaluating 2 of 2: demo-step-3900\n" in told
     saved = json.loads((place / "runs/demo/_trajectory/demo/trajectory.json").read_text())
     curve = one_of(saved["tables"]["curve"], metric="avg", step=3900)
+    assert one_of(saved["tables"]["curve"], metric="cons-confidence@2", step=3900)
     scores = json.loads((place / "runs/demo/demo-step-3900/scores.json").read_text())
     assert curve["value"] == pytest.approx(scores["uniform_prior"]["avg"]["mean"])

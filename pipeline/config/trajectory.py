@@ -16,7 +16,7 @@ from scoring.metrics.table import DEFAULT
 # What the verb says itself about each of its runs.
 _OWN = {
     "run_dir": "there are many runs, in runs/DATASET/MODEL; tag=NAME tells several kinds apart",
-    "stages": "every model is prepared, sampled, graded and scored",
+    "stages": "every model is prepared, sampled, graded and scored, with signals",
     "model.id": "checkpoints= says where the weights are",
     "model.checkpoint": "checkpoints= says which ones",
 }
