@@ -76,6 +76,29 @@ CLASSES = [
     ("C", ["(B) 36"], ["(C) 36", r"\text{(C)}"]),
     ("f(x)=x", [r"f(x)=x\text{ for some }x", "f(x)=x^2 for all x"],
      ["f(x)=x for all x", r"f(x)=x\text{ for all }x\in\mathbb{R}", "x"]),
+    # Letters that are no factors, brackets that are part of a value.
+    (r"\frac{y}{x}", [r"\frac{dy}{dx}", r"\frac{\partial y}{\partial x}", "dy/dx"], ["y/x"]),
+    ("x^2", ["x^{(2)}", "[x]^2", r"\{x\}^2"], ["x^{2}", "[(x)^2]"]),
+    ("x", ["[x]", r"\{x\}", "[5.7]"], ["(x)", "x_1=x"]),
+    (r"A\times B", [r"B\times A"], [r"A \times B"]),
+    ("23", [r"2\phantom{x}3", r"2\,3"], ["{2}{3}", "**23**", r"{46\over2}"]),
+    ("123", ["0,123"], ["0123"]),
+    ("5", [r"5\text{ BC}", r"5\text{ cancelled}", r"5\text{ quintillion}", r"\text{Reject: }5",
+           r"5\text{ gross}", "5..."],
+     [r"5\text{ red balls}", r"101_{\text{two}}", r"5\text{ shaded squares}"]),
+    # Words in other words.
+    (r"\text{no solution}", [r"\text{one solution}", "0"], [r"\text{No solutions.}", r"\emptyset"]),
+    (r"\text{DNE}", ["0", r"\text{exists}"], [r"\text{does not exist}"]),
+    (r"\infty", [r"-\infty", r"\text{infinite}"], [r"\text{infinity}", r"+\infty"]),
+    ("D", [r"\text{Option C}", r"\text{option D is wrong}"], [r"\text{Option D}"]),
+    (r"5^{\circ}\text{C}", [r"5^\circ F"], [r"5^\circ C", "5°C"]),
+    (r"\{1,2,\ldots,10\}", [r"\{1,2,\ldots,11\}", r"\{1,2,10\}", r"\{2,1,\dots,10\}",
+                             r"\{1,2,3,\ldots,10\}"], [r"\{1,2,\dots,10\}", "1, 2, ..., 10"]),
+    (r"A\cap B", [r"A\cup B", r"A\cap C"], [r"B\cap A"]),
+    (r"A\cap B\cup C", [r"A\cup B\cap C"], [r"A \cap B \cup C"]),
+    ("(1,2)", [r"\langle 2,1\rangle"], [r"\langle 1,2\rangle"]),
+    ("(1,2),(2,1)", ["(1,2)or(1,1)"], ["(2,1)or(1,2)"]),
+    ("x=-3,x=4", ["x_1=-3,x_2=-4", "x_1=-3"], ["x_1=4,x_2=-3"]),
 ]  # fmt: skip
 
 

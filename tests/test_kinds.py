@@ -132,6 +132,9 @@ def test_a_choice_is_named_in_many_ways(text: str, letters: str) -> None:
         (r"\boxed{1.00}", ("1", "1.0", "2", "3"), "unparsable"),  # two options are it
         ("Answer: C", (), "correct"),
         ("Answer: Q", (), "wrong"),
+        ("So\nOption C is incorrect.", FOUR, "no_answer"),
+        ("Is C the answer?", FOUR, "no_answer"),
+        ("Answer: B\nOption C is correct.", FOUR, "unparsable"),
     ],
 )
 def test_no_option_is_guessed(text: str, choices: tuple[str, ...], expected: str) -> None:
@@ -144,6 +147,9 @@ def test_the_reasons_say_how_a_choice_was_named(gold: str) -> None:
         r"\boxed{C}": "in the last box",
         "Answer: C": "after a label",
         "So\nC": "in the last line",
+        "So\n**Option C is correct.**": "in the last line",
+        "So\nThus (C) is the right answer.": "in the last line",
+        r"\boxed{\text{Option C}}": "in the last box",
         "10 m/s": "the last line, by the option's text",
         "Answer: C) 10 m/s": "after a label, by its letter and text",
     }

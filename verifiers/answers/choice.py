@@ -31,10 +31,17 @@ _UNKNOWN = 10  # letters that count where the options are not known
 _LONGEST = 1_000  # characters of a place that are looked at
 _WRAPPED = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|bf|rm)\s*\{([^{}]*)\}")
 _BARE = re.compile(r"[*_`$\"'\\ \t{}\[\]().,:;!]+")
+_NOUN = r"(?i:(?:the )?(?:correct |right |best )?(?:options?|choices?|letters?|answer)\b)"
+_SO = r"(?:(?i:so|thus|hence|therefore),? )?"
+_RIGHT = rf"\s+is (?:correct|right|{_NOUN})"
 _LEAD = re.compile(
-    r"(?:(?:the )?(?:correct |right |best )?(?:options?|choices?|letters?|answer)\b(?: is)?:? )?"
+    rf"{_SO}(?:{_NOUN}(?: is)?:? )?"
     r"(?:\((?P<round>[A-Za-z])\)|\[(?P<square>[A-Z])\]|(?P<bare>[A-Z])(?=[).:\],;]|$|\s+[-–—]\s"
-    r"|\s+(?:because|since|as|which)\b)|(?P<alone>[a-z])(?=[).]?$))[).:\],;]*\s*"
+    rf"|\s+(?:because|since|as|which)\b|{_RIGHT})|(?P<alone>[a-z])(?=[).]?$))[).:\],;]*\s*"
+)
+_ALONE = re.compile(
+    r"[*_`$\s]*(?:\([A-Za-z]\)|[A-Z]\)?"
+    rf"|{_SO}(?:{_NOUN} )?\(?[A-Z]\)?{_RIGHT})[*_`$.\s]*"
 )
 _SEVERAL = re.compile(
     r"(?:both |either |neither )?\(?[A-Z]\)?(?:(?:,|/|&| and| or| nor)+ ?\(?[A-Z]\)?)+"
@@ -143,7 +150,7 @@ def _places(text: str, choices: tuple[str, ...]) -> Iterator[tuple[str, str, int
             yield "after a label", text[label.start : end], end
     line = text.rstrip()[-_LONGEST:].rpartition("\n")[2].strip()
     if line and len(line) < _LONGEST and (box is None or "\\boxed" not in line):
-        alone = re.fullmatch(r"[*_`$\s]*(?:\([A-Za-z]\)|[A-Z]\)?)[*_`$.\s]*", line)
+        alone = _ALONE.fullmatch(line)
         both = _named(line, choices)[1] == _BOTH
         if alone or (
             box is None and label is None and (both or _options(line.rstrip("."), choices))

@@ -13,7 +13,7 @@ from verifiers.maths.conventions import STRICT, Conventions
 from verifiers.maths.exact import read_number
 from verifiers.maths.expression import read_expression
 from verifiers.maths.labels import sides, split_label
-from verifiers.maths.latex import MAX_CHARS, clean
+from verifiers.maths.latex import MAX_CHARS, clean, split_top
 from verifiers.maths.lists import Same, compare_chain, compare_lists, compare_sets, expand_list
 from verifiers.maths.named import without_names
 from verifiers.maths.numeric import compare_expressions, is_near, rounds_to
@@ -37,6 +37,7 @@ _GROUPS = re.compile(r"(?<![0-9,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
 _TEXT_WORDS = re.compile(r"\\text ?\{ ?\(?([A-Za-z][A-Za-z ]*?)\)? ?\}")
 _LETTERS = re.compile(r"[A-Za-z]+")
 _LETTER = re.compile(r"\(?[A-E]\)?|\\text ?\{ ?\(?[A-E]\)? ?\}")
+_SETS = re.compile(r"\\(?:cup|cap|setminus|times)(?![A-Za-z])")
 _APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])|≈|\\simeq(?![A-Za-z])")
 _RANGE = re.compile(
     r",? ?(?:\\text ?\{,? ?for (?:all|every|any) ?(?:real )?(?:numbers? )?[a-z]? ?\} ?[a-z]?"
@@ -230,8 +231,20 @@ def _same_percent(gold: str, answer: str) -> bool:
     return bool(bare[0] and bare[1] and bare[0].value == bare[1].value)
 
 
+def _said(words: str) -> str:
+    """Words in one spelling; an option by its letter."""
+    words = words.casefold().strip()
+    if option := re.fullmatch(r"(?:option|choice) ([a-z])(?: is correct)?", words):
+        return option[1]
+    return "does not exist" if words == "dne" else re.sub(r"^(no .*n)s$", r"\1", words)
+
+
 def _compare_words(gold: str, answer: str) -> bool | None:
     """Compare names and choice letters; a product of symbols is not a word."""
+    for sign in (r"\\cup(?![A-Za-z])", r"\\cap(?![A-Za-z])"):
+        parts = [sorted(split_top(side, sign)) for side in (gold, answer)]
+        if len(parts[0]) > 1 and parts[0] == parts[1] and not _SETS.search("".join(parts[0])):
+            return True  # A and B in either order
     if gold.isupper() and answer.isupper() and gold.isalpha() and answer.isalpha():
         return gold == answer  # points and labels: ABC is not BAC
     words = [_TEXT_WORDS.fullmatch(side) for side in (gold, answer)]
@@ -239,7 +252,9 @@ def _compare_words(gold: str, answer: str) -> bool | None:
         pairs = zip(words, (gold, answer), strict=True)
         words = [word or re.fullmatch(r"\(?([A-Za-z]+)\)?", side) for word, side in pairs]
         if words[0] and words[1]:
-            return words[0][1].casefold() == words[1][1].casefold()
+            return _said(words[0][1]) == _said(words[1][1])
+        if r"\emptyset" in (gold, answer):
+            return any(word and _said(word[1]) == "no solution" for word in words) or None
     choices = [re.fullmatch(r"\(?([A-Za-z])\)?", side) for side in (gold, answer)]
     if choices[0] and choices[1] and choices[0][1] == choices[1][1]:
         return True

@@ -44,6 +44,11 @@ _ARITHMETIC = frozenset([r"\phi", r"\varphi", r"\sigma", r"\tau", r"\mu", r"\ome
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
 _NAME = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega)")
 _DIGITS = frozenset(".0123456789")
+# No product or power of the letters in it: dy/dx, f^{(2)}, A\times B.
+AMBIGUOUS = re.compile(
+    r"\\frac\{(?:d|\\partial ?)(?:\^\{[0-9n]\})?[^{}]*\}\{(?:d|\\partial ?)[a-z]"
+    r"|(?<![A-Za-z])d[a-z]/d[a-z]|[A-Za-df-z]\^\{\((?:[0-9]+|[a-z])\)\}|[A-Z]\\times ?[A-Z]"
+)
 _MAX_TOKENS = 300  # and so the height of a tree, which is walked recursively
 _DEGREE = ("^", "{", r"\circ", "}")
 
@@ -61,7 +66,7 @@ def read_expression(text: str) -> Tree | None:
     """
     if not text or len(text) > MAX_CHARS or not text.isascii():
         return None
-    if _WORD.search(re.sub(r"\\[A-Za-z]+", "", text)):
+    if AMBIGUOUS.search(text) or _WORD.search(re.sub(r"\\[A-Za-z]+", "", text)):
         return None
     percent = text.endswith("\\%")
     tokens = _TOKEN.findall(text.removesuffix("\\%"))

@@ -33,7 +33,8 @@ _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         # What only looks: colours, sizes, bold letters, room for a sign.
-        (r"\\(?:text)?color\s*\{[a-z]+\}|\\[hv]?phantom\s*\{[^{}]*\}", ""),
+        (r"\\[hv]?phantom\s*\{[^{}]*\}", " "),
+        (r"\\(?:text)?color\s*\{[a-z]+\}|^\s*\*\*(?=[^*]+\*\*$)|(?<=[^*])\*\*$", ""),
         (r"\\(?:[lL]arge|LARGE|[hH]uge|small|boldmath)(?![A-Za-z])\s*", ""),
         (r"\\(?:boldsymbol|bm|pmb)\s*\{([^{}]*)\}", r"\1"),
         (r"\\!\s*|\\(?:displaystyle|limits|left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])", ""),
@@ -42,11 +43,16 @@ _REWRITES = [
         (r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))", ""),
         (r"\{,\}", ","),
         (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
+        (r"\\[lc]?dots[cbo]?(?![A-Za-z])|\u2026|\.\.\.", r"\\dots "),
+        (r"\\langle(?![A-Za-z])([^|]*,[^|]*)\\rangle(?![A-Za-z])", r"(\1)"),
+        (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
         (r"(?<!\\)\\[()\[\]]|\\?\$", ""),
         (r"\\[dtc](frac|binom)(?![A-Za-z])", r"\\\1"),
         (r"\\(?:textbf|textit|textrm|textnormal|textsf|mbox)\s*\{", r"\\text{"),
         (r"\\(?:mathrm|mathit|text)\s*\{\s*([ie])\s*\}", r"\1"),
         (r"\\(?:mathrm|mathbf|mathit|mathsf)\s*\{", r"\\text{"),
+        (r"\\text\s*\{\s*infinity\s*\}", r"\\infty "),
+        (r"(\\text\s*\{[A-Za-z ]+)[.!]\s*\}$", r"\1}"),
         (r"\\lt(?![A-Za-z])", "<"),
         (r"\\gt(?![A-Za-z])", ">"),
         (r"(?<=[A-Za-z]) ?!=|\\ne(?![A-Za-z])", r"\\neq "),
@@ -56,6 +62,8 @@ _REWRITES = [
             r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})|\\degree(?![A-Za-z])",
             r"^{\\circ}",
         ),
+        (r"(\^\{\\circ\}) ?([CF])$", r"\1\\text{\2}"),
+        (r"^\s*\{([0-9]+)\}\{([0-9]+)\}\s*$", r"\1\2"),
         (r"(?<!\\)%", r"\\%"),
         (r"√\s*\(([^()]*)\)", r"\\sqrt{\1}"),
         (r"√\s*([0-9]+|[A-Za-z])", r"\\sqrt{\1}"),
@@ -93,7 +101,9 @@ _MATRICES = [
     )
 ]
 _ROW_BREAK = re.compile(r"\s*(?:\\\\\s*)+")
-_AND_OR = re.compile(r"(?:,\s*)?(?:\\text\s*\{\s*(and|or)\s*\}|\s(and|or)\s)")
+_AND_OR = re.compile(
+    r"(?:,\s*)?(?:\\text\s*\{\s*(and|or)\s*\}|(?:\s|(?<=\)))(and|or)(?:\s|(?=\()))"
+)
 _RELATION = re.compile(r"[<>=\u2264\u2265\u2260]|\\(?:lt|gt|leq?|geq?|neq?)(?![A-Za-z])")
 _CONNECTIVE = re.compile(r"\\(lor|land)(?![A-Za-z])")
 _AMOUNT = re.compile(r"\$?(-?)(?:\\\$|([€£¥₹]))\s*(-?[0-9]+(?:[.,][0-9]+)*)\$?\.?")
@@ -102,6 +112,8 @@ _MILLIONS = re.compile(
     r"(?<![0-9.,])([0-9]+(?:\.[0-9]+)?) ?\\text ?\{ ?(thousand|million|billion|trillion)"
     r"((?: [A-Za-z]+)*) ?\}"
 )
+_BASE = re.compile(r"_ ?\{?\\text\{ ?(two|three|four|five|six|seven|eight|nine|ten|twelve) ?\}\}?")
+_BASES = dict(two=2, three=3, four=4, five=5, six=6, seven=7, eight=8, nine=9, ten=10, twelve=12)
 _WRAPPER = re.compile(r"(?:\\boxed|\\fbox|\\text(?=\{ ?[-+]?[0-9.,/]+ ?\}$))? ?\{")
 
 
@@ -127,6 +139,7 @@ def clean(text: str) -> str:
     text = _AND_OR.sub(_connected if _RELATION.search(text) else ", ", text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
+    text = _BASE.sub(lambda base: f"_{{{_BASES[base[1]]}}}", text)
     text = _unwrap(spelled(_MILLIONS.sub(_scaled, text).strip()))
     return text[:-1].rstrip() if len(text) > 1 and text[-1] in ".,;" else text
 

@@ -45,9 +45,12 @@ def compare_lists(
     (gold_brackets, gold_items), (answer_brackets, answer_items) = gold_list, answer_list
     if len(gold_items) > MAX_ITEMS or len(answer_items) > MAX_ITEMS:
         return None
+    brackets = {gold_brackets, answer_brackets}
     if {connective(gold), connective(answer)} == {"lor", "land"}:
         return False
-    brackets = {gold_brackets, answer_brackets}
+    if r"\dots" in [*gold_items, *answer_items]:
+        dots = [[item == r"\dots" for item in items] for items in (gold_items, answer_items)]
+        return _all(map(same, gold_items, answer_items)) if dots[0] == dots[1] else None
     if brackets <= {"", "{}"} and (brackets != {""} or conventions.lists == "unordered"):
         if min(len(gold_items), len(answer_items)) < 2 and "" in brackets:
             return None

@@ -14,6 +14,8 @@ _UNKNOWN = re.compile(r"(\\?[A-Za-z]+(?:_\{?\w{1,8}\}?)?)=([^=<>]+)")
 _LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
 _UNKNOWNS = re.compile(rf"(\({_LETTER}(?:, ?{_LETTER})+\))(?:=|\\in ?)(.+)")
 
+_ROOT = re.compile(r"([A-Za-z])=")
+
 Solution = dict[str, str]  # the values of the unknowns, in the order in which they are named
 
 
@@ -28,6 +30,10 @@ def without_names(gold: str, answer: str) -> tuple[str, str]:
     function, other = _FUNCTION.fullmatch(gold), _FUNCTION.fullmatch(answer)
     if function and other:
         return _values(function, other) or (gold, answer)
+    if root := _ROOT.match(gold) or _ROOT.match(answer):  # x_1=2, x_2=3 are x=2, x=3
+        numbered = re.compile(rf"(?<![A-Za-z\\]){root[1]}_\{{?[0-9]\}}?=")
+        if len(split_top(gold, SEPARATOR)) == len(split_top(answer, SEPARATOR)) > 1:
+            gold, answer = (numbered.sub(root[0], side) for side in (gold, answer))
     left, right = _solutions(gold), _solutions(answer)
     if left and right and left[0].keys() != right[0].keys():
         return gold, answer

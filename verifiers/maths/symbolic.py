@@ -28,6 +28,7 @@ from sympy.core.function import AppliedUndef
 
 from verifiers.maths.compare import decide_reduced
 from verifiers.maths.conventions import STRICT, Conventions
+from verifiers.maths.expression import AMBIGUOUS
 from verifiers.maths.labels import sides
 from verifiers.maths.latex import clean, refusal, split_list
 from verifiers.maths.lists import cells_of, compare_chain, compare_lists
@@ -57,6 +58,7 @@ _MISLEADING = re.compile(
     r"!!|![0-9]|\|[_^]|[_^]\{?\\\{|[0-9]\\frac\{[0-9]+\}\{[0-9]+\}[^}]|[0-9]{2}\.[0-9]*\.|\^\{?(?:T|\\top)\b"
     r"|/ ?(?:[0-9.]+|[a-zA-Z]) ?(?:[A-Za-z(]|\\(?:pi|sqrt|frac|[a-z]*log|ln|sin|cos|tan)(?![a-z]))"
     r"|\\vec(?![a-z]).*\\(?:cdot|times)|\\(?:cdot|times) ?\{?\\vec"
+    r"|(?<!sqrt)\[[0-9]*(?:[a-z]|\.[0-9])[0-9a-z]*\]|\\\{[-+/0-9a-z]*[a-z][-+/0-9a-z]*\\\}"
     r"|[fgh]\^\{?-1\}?\(|\\text ?\{[^{}]*[^A-Za-z{}][^{}]*\}|\\(?:sin|cos|tan)\^\{-"
 )
 # It adds two numbers side by side, as those of 1\frac{1}{2} are: 3(4) would be 7.
@@ -194,7 +196,8 @@ def read(text: str) -> Any:
 def _is_understood(body: str) -> bool:
     commands = {command[1:] for command in _COMMANDS.findall(body)}
     plain = _CHARACTERS.fullmatch(body) is not None
-    return plain and commands <= _UNDERSTOOD and not _MISLEADING.search(body)
+    misleading = _MISLEADING.search(body) or AMBIGUOUS.search(body)
+    return plain and commands <= _UNDERSTOOD and not misleading
 
 
 def _holds_all(value: Any, body: str) -> bool:

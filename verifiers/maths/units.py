@@ -40,12 +40,17 @@ third thirds quarter quarters hundreds thousands millions billions dozens fails 
 incorrect incorrectly false fail failed invalid impossible undefined error mistake contradiction
 rejected excluded extraneous discarded divergent diverge unknown bad guess maybe perhaps
 possibly probably assuming suppose instead otherwise else either twice thrice double doubled
-triple tripled halved quartered trebled negative st nd rd th ish i ii iii iv vi
+triple tripled halved quartered trebled negative
+bc bce lakh crore tens gross fold mn bn scores kilo mega giga milli micro binary octal hex ternary
+hexadecimal remainder modulus conjugate reversed short missing ago etc oops nope nah unlikely
+supposedly hardly barely untrue typo null void reject discard exclude
+st nd rd th ish i ii iii iv vi
 """
 _STOP = frozenset(_STOP_WORDS.split())
 _FRACTION = re.compile(
-    r"(?:\w*teen|\w+tie|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|million|n)th"
+    r"\w+illion|(?:\w*teen|\w+tie|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|million|n)th"
 )
+_PARTICIPLE = re.compile(r"\w{2,}[^e]ed")  # cancelled, but neither red nor red balls
 _WORD = r"[A-Za-z]+(?:\^\{[23]\})?"
 _TAIL = re.compile(
     r" ?\\text ?\{((?:[^{}]|\^\{[23]\})*)\}(\^\{[23]\})?$"
@@ -94,6 +99,8 @@ def canonical(words: str, lone: str = "") -> tuple[str, ...]:
     for pattern, replacement in _POWERS:
         words = pattern.sub(replacement, words)
     plain = re.findall(r"[a-z]+", words)
+    if len(plain) == 1 and _PARTICIPLE.fullmatch(plain[0]):
+        return ()
     if len(plain) > MAX_WORDS or {plain[0], plain[-1]} & _INSIDE or not is_harmless(plain):
         return ()
     words = re.sub(r" ?\bper\b ?", "/", words)
