@@ -47,6 +47,7 @@ def outcome(
         ("Answer: (C)", "C"),
         ("Answer: C", "C"),
         ("**Answer:** C", "C"),
+        ("Answer：C", "C"),
         ("**Final Answer**: (C)", "C"),
         ("### Final Answer\n\nC", "C"),
         ("The answer is (C).", "C"),

@@ -31,7 +31,7 @@ def accuracy(run: Run, matrix: Any, level: float) -> dict[str, dict[str, float]]
         here = here[~mask.all(axis=1)]
         if len(here) >= 2:
             mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)
-            parts = {"mean": mean, "sigma": sigma, "low": low, "high": high}
+            parts = {"mean": mean, "sigma": sigma, "low": max(0.0, low), "high": min(1.0, high)}
             found[LETTERS[place]] = parts | {"questions": len(here), "attempts": int((~mask).sum())}
     return found
 

@@ -5,7 +5,7 @@ from collections import deque
 from typing import NamedTuple
 
 _MOST = 300  # characters of the line after a label that are looked at
-_SAYS = r"\b[*_` ]{0,8}(?:[:=]|[-–—](?= )|(?:is|(?:should|must|would) be)\b:?)"
+_SAYS = r"\b[*_` ]{0,8}(?:[:：=]|[-–—](?= )|(?:is|(?:should|must|would) be)\b:?)"
 _LABEL = re.compile(
     r"####(?=\s{0,4}[-+]?[$€£]?[-+]?[0-9.])"
     r"|(?<!this )(?<!that )(?<!your )\banswer(?: choice| to (?:this|the) (?:question|problem))?"
@@ -14,7 +14,7 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _GAP = re.compile(
-    r"[\s*_`:=]{0,20}(?:(?:therefore|thus|hence|indeed|clearly|simply|is)\b[\s,:*]{0,8})?"
+    r"[\s*_`:：=]{0,20}(?:(?:therefore|thus|hence|indeed|clearly|simply|is)\b[\s,:*]{0,8})?"
 )
 _SENTENCE = re.compile(r"\n|[.;!?](?=\s)")
 
