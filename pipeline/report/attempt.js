@@ -140,9 +140,12 @@ function textParts(texts, prompts, index, row) {
     ? el("p", { class: "hint" }, "The model's tokenizer was not at hand, or does not give this text: log-probs are shown by position.") : null;
   const prompt = question.lengths === null ? [prose(question.prompt, [], [])]
     : [heated({ ...question, text: question.prompt }, promptReadout), el("div", { class: "legend" }, promptReadout)];
+  const summary = response.order
+    ? `The prompt, with options as in the data set; this attempt saw them in the order ${response.order}`
+    : "The exact prompt";
   return [
     card("Problem", prose(question.problem, question.spans, prompts.trees),
-      el("details", {}, el("summary", {}, "The exact prompt"), ...prompt)),
+      el("details", {}, el("summary", {}, summary), ...prompt)),
     el("section", { "aria-label": "Response" }, el("div", { class: "head" }, el("h3", {}, "Response"),
       el("div", { class: "switch", role: "group", "aria-label": "How to show the response" }, ...buttons)),
     legend, box, missing, strip(response, box))];

@@ -12,9 +12,10 @@ from pipeline.base.console import warn
 from pipeline.prepare import models
 from pipeline.report import attempts, maths, tokens
 from pipeline.report.attempts import Keys
-from pipeline.store import shards
+from pipeline.store import options, shards
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
+from verifiers import LETTERS
 
 FILE_BYTES = 1 << 19
 BYTES_OF_A_LETTER = 16  # of an expression, as a tree; about: it only says when a file is full
@@ -87,9 +88,13 @@ def write_responses(
     page, damage = Page(), shards.Damage()
     model = models.of_tokenizer(run.cfg.model)
     decoder = tokens.tokenizer(model.id, model.revision)
-    for attempt, text, token_ids, logprobs in _attempts(run, keys, trials, damage):
+    by_id = {row["question_id"]: row for row in run.questions}
+    for attempt, (qid, trial), text, token_ids, logprobs in _attempts(run, keys, trials, damage):
+        shown = options.as_shown(run.cfg, by_id[qid], trial)
+        answer = options.letter(shown, answers[attempt] or "") or None
         page.rows[attempt] = {
-            **_response(page, text, answers[attempt], model.reasoning_end),
+            "order": " ".join(LETTERS[place] for place in shown.get("order", ())),
+            **_response(page, text, answer, model.reasoning_end),
             **_tokens(text, token_ids, logprobs, decoder, run.cfg.prompt.prefix),
         }
         page.size += 2 * len(text) + 4 * len(token_ids)
@@ -106,8 +111,8 @@ def write_responses(
 
 def _attempts(
     run: Run, keys: Keys, trials: int | None, damage: shards.Damage
-) -> Iterator[tuple[int, str, Any, Any]]:
-    """Attempt, text, tokens and log-probs, one attempt at a time: token lists stay small."""
+) -> Iterator[tuple[int, tuple[str, int], str, Any, Any]]:
+    """Attempt, its key, text, tokens and log-probs, one at a time: token lists stay small."""
     for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage):
         places = keys.places(batch)
         if trials is not None:
@@ -117,7 +122,8 @@ def _attempts(
                 values.values.to_numpy(zero_copy_only=False) if values.is_valid else np.empty(0)
                 for values in (batch["token_ids"][i], batch["logprobs"][i])
             )
-            yield int(places[i]), batch["text"][i].as_py() or "", token_ids, logprobs
+            question, trial, text = (batch[name][i].as_py() for name in _COLUMNS[:3])
+            yield int(places[i]), (question, trial), text or "", token_ids, logprobs
 
 
 def _response(page: Page, text: str, answer: str | None, marker: str | None) -> dict[str, Any]:
