@@ -31,7 +31,7 @@ _MISSING = {
     "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
     **dict.fromkeys("ABC", "a verifier's probabilities: run `verify`, then `signals`"),
 }
-FALLBACK = "invalid is repeated_pattern alone: there are no verdicts"
+FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
 
 
 def categorize(run: Run) -> None:

@@ -16,6 +16,7 @@ from scoring.metrics.metric import ANSWERS, CONFIDENCE, VERIFIER, Metric
 from scoring.metrics.votes import right
 
 _SIGNALS = {CONFIDENCE: "completion_bpt", VERIFIER: "a"}
+_OF = {CONFIDENCE: "log-probs", VERIFIER: "verdict"}
 SWINGS = 40  # questions that a table of them shows
 _LONGEST = 60  # characters of an answer in it
 _SHARE = "{:.3f}"
@@ -64,7 +65,8 @@ def read(run: Run, question_ids: Sequence[str] | None = None) -> Evidence:
         scores[cells] = table[signal].to_numpy()[kept]
         scores = scores[rows]
         if lost := int((np.isnan(scores) & (codes.filled(OWED) > classes.NONE)).sum()):
-            evidence.lacking[name] = f"{run.path}: {lost} attempts with an answer have no {signal}"
+            what = f"{lost} attempts with an answer have no {_OF[name]}"
+            evidence.lacking[name] = f"{run.path}: {what}"
         else:
             evidence.arrays[name] = np.exp2(-scores) if name == CONFIDENCE else scores
     return evidence
