@@ -6,11 +6,10 @@ r"""Read several boxes as one answer where the gold answer has several parts.
 """
 
 import functools
-import itertools
 
 from verifiers.maths.boxed import Extraction, extract, together, unboxed
 from verifiers.maths.exact import read_number
-from verifiers.maths.latex import MAX_CHARS, clean
+from verifiers.maths.latex import MAX_CHARS, clean, split_top
 
 
 def find(text: str, gold: str) -> Extraction:
@@ -40,13 +39,7 @@ def find(text: str, gold: str) -> Extraction:
 def _count(text: str) -> int:
     """How many parts a bare list or a set has; a plus-minus is two. All else is one."""
     text = clean(text) if len(text) <= MAX_CHARS else ""
-    return 1 if read_number(text) else sum(1 + (i.count("\\pm") == 1) for i in _items(text))
-
-
-def _items(text: str) -> list[str]:
-    """The items of a bare list or a set in a cleaned text; of all else the text."""
-    depths = list(itertools.accumulate((c in "([{") - (c in ")]}") for c in text))
-    if text.startswith("\\{") and text.endswith("\\}") and 0 not in depths[1:-1]:
-        return _items(text[2:-2])
-    commas = [i for i, char in enumerate(text) if char == "," and depths[i] == 0]
-    return [text[i + 1 : j] for i, j in itertools.pairwise([-1, *commas, len(text)])]
+    braces, inside = text.startswith("\\{") and text.endswith("\\}"), split_top(text[2:-2], ",")
+    items = inside if braces and inside else split_top(text, ",")
+    several = sum(1 + (item.count("\\pm") == 1) for item in items)
+    return 1 if read_number(text) else max(several, 1)

@@ -6,6 +6,7 @@ name is a label: never a power, a multiple or a function, for `\ln x=5` does not
 
 import re
 
+from verifiers.maths.latex import SEPARATOR, split_top
 from verifiers.maths.units import is_harmless
 
 _GREEK = (
@@ -32,7 +33,7 @@ _LABEL = re.compile(
 _WORDS = re.compile(r"\\text ?\{ ?([A-Za-z ]{1,40})\}(?: ?\(?[A-Z]{1,4}\)?)?|([A-Z][a-z]{2,20})")
 _CONSTANTS = frozenset([r"\pi", "e", "i", "E", r"\gamma"])
 _RELATIONS = re.compile(r"[<>]|\\(?:n?eq|[lg]eq|approx|simeq|to|Rightarrow|implies|not)(?![a-z])")
-_SIGN = re.compile(r"[][(){},]|\\(?:lor|land)(?![A-Za-z])|(?P<equals>=|\\equiv(?![A-Za-z]))")
+_EQUALS = r"=|\\equiv(?![A-Za-z])"
 _MEMBER = re.compile(r"([A-Za-z]) ?\\in ?(\\\{.*\\\})")
 _TITLE = re.compile(r"\\text ?\{ ?([A-Za-z ]{1,40}): ?\} ?(.+)")
 
@@ -45,21 +46,10 @@ def sides(text: str) -> list[str]:
     """
     if "=" not in text and "equiv" not in text:
         return [text]
-    parts, depth, last, listed = [], 0, 0, False
-    for sign in _SIGN.finditer(text):
-        if sign[0] in "([{":
-            depth += 1
-        elif sign[0] in ")]}":
-            depth -= 1
-        elif depth == 0 and sign["equals"] and listed:
-            return [text]  # a list of equations
-        elif depth == 0 and sign["equals"]:
-            parts.append(text[last : sign.start()].strip())
-            last = sign.end()
-        elif depth == 0:
-            listed = True
-    parts.append(text[last:].strip())
-    return parts if all(parts) else [text]
+    parts = split_top(text, _EQUALS)
+    if any(len(split_top(part, SEPARATOR)) > 1 for part in parts[:-1]):
+        return [text]  # a list of equations
+    return parts if parts and all(parts) else [text]
 
 
 def is_label(text: str) -> bool:

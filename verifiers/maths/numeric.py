@@ -109,11 +109,8 @@ def rounds_to(text: str, decimal: str, digits: int = 3) -> bool:
     significant = decimal.replace(".", "").lstrip("-0")
     if places is None or min(len(significant), len(significant.rstrip("0")) + 2) < digits:
         return False
-    half = Fraction(1, 2 * 10 ** len(places[1]))
-    ends = [Fraction(decimal) - half, Fraction(decimal) + half]
-    differences = [rf"({text})-(\frac{{{end.numerator}}}{{{end.denominator}}})" for end in ends]
-    above, below = (_sign(read_written_out(difference)) for difference in differences)
-    return above is not None and below is not None and above >= 0 >= below
+    low, high = _order_of_ends(text, decimal, Fraction(1, 2 * 10 ** len(places[1])))
+    return low is not None and high is not None and low >= 0 >= high
 
 
 def order(left: Tree, right: Tree) -> int | None:
@@ -128,13 +125,16 @@ def is_near(text: str, decimal: str) -> bool | None:
     (True, False, None)
     """
     places = re.fullmatch(r"-?[0-9]*\.?([0-9]{0,50})", decimal)
-    tree = read_written_out(text)
-    if tree is None or places is None or not decimal.strip("-."):
+    if places is None or not decimal.strip("-."):
         return None
-    unit = Fraction(1, 10 ** len(places[1]))
-    ends = (Fraction(decimal) - unit, Fraction(decimal) + unit)
-    sides = [order(tree, ("num", end)) for end in ends]
-    return None if None in sides else sides == [1, -1]
+    ends = _order_of_ends(text, decimal, Fraction(1, 10 ** len(places[1])))
+    return None if None in ends else ends == [1, -1]
+
+
+def _order_of_ends(text: str, decimal: str, off: Fraction) -> list[int | None]:
+    """How a constant lies to the two ends of what is so far `off` a decimal."""
+    tree, value = read_written_out(text), Fraction(decimal)
+    return [order(tree, ("num", end)) if tree else None for end in (value - off, value + off)]
 
 
 def _sign(tree: Tree | None) -> int | None:
