@@ -42,7 +42,7 @@ from verifiers.maths.boxed import Extraction, Policy, extract
 from verifiers.maths.compare import compare
 from verifiers.maths.conventions import Conventions, Outcome
 
-VERSION = "4"  # raise it whenever an outcome may change: runs are then graded anew
+VERSION = "5"  # raise it whenever an outcome may change: runs are then graded anew
 
 __all__ = [
     "KINDS",
