@@ -205,7 +205,7 @@ def test_what_engines_abort_is_made_by_any_replica_or_owed(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = prepared(tmp_path / "run", 3)
-    said = Command(folder, everywhere=SHORT_EXPIRY, before=ABORTING).ends(1)
+    said = Command(folder, before=ABORTING).ends(1)
     found = rows(folder)
     assert len(found) == len(set(found)) == (QUESTIONS - 1) * 3
     assert not any(question == "demo-05" for question, _ in found)
@@ -221,7 +221,7 @@ def test_a_replica_whose_core_is_killed_is_started_again(tiny_model: Path, tmp_p
     folder = prepared(tmp_path / "run", 30)
     killing = KILLING.replace("MARK", repr(str(tmp_path / "killed")))
     apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    said = Command(folder, everywhere=SHORT_EXPIRY, before=killing, **apart).ends(0)
+    said = Command(folder, before=killing, **apart).ends(0)
     assert " ended with status 1: engine=vllm failed while generating" in said
     assert "its process was killed by SIGKILL" in said and said.count("starting it again") == 1
     assert_whole(folder, 30)
