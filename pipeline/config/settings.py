@@ -5,6 +5,7 @@ error, so a misspelt override never passes in silence.
 """
 
 import datetime
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_args, get_type_hints
@@ -17,6 +18,7 @@ from pipeline.config.budget import BudgetConfig
 from pipeline.config.checks import limited
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
+from pipeline.config.official import OFFICIAL, OfficialPrompt
 from pipeline.config.scoring import PriorConfig, RubricConfig, ScoringConfig, ThresholdsConfig
 from verifiers import Conventions, Policy, own, problems
 
@@ -209,7 +211,7 @@ class LabelTokens:
 
     correct: str = "A"
     incorrect: str = "B"
-    invalid: str = "C"  # cut off, in circles, off the question, refused
+    invalid: str | None = "C"  # cut off, in circles, off the question, refused; null: it has none
 
 
 @dataclass
@@ -220,7 +222,11 @@ class VerifierConfig:
     # A hub id or a local folder; null: none.
     id: str | None = limited("opencompass/CompassVerifier-3B", named=True)
     revision: str | None = None
-    prompt: str = limited("compass", named=True)  # prompts/verifier/NAME.txt, or a file's path
+    prompt: str = limited("compass", named=True)  # official, prompts/verifier/NAME.txt, or a path
+    official: OfficialPrompt = field(default_factory=OfficialPrompt)
+    # plain: the prompt is the whole text; chat: a user's turn of the model's chat template
+    kind: str = limited("chat", one_of=("chat", "plain"))
+    prefix: str = ""  # how the answer begins; the label comes next
     labels: LabelTokens = field(default_factory=LabelTokens)
     dtype: str = limited("bfloat16", one_of=DTYPES)
     context: int | None = limited(None, "[1, inf)")  # tokens; default: the model's own config
@@ -239,8 +245,15 @@ class VerifierConfig:
         tokens = [self.labels.correct, self.labels.incorrect, self.labels.invalid]
         if "" in tokens or len(set(tokens)) < len(tokens):
             yield f"labels: {', '.join(map(repr, tokens))}: must be three different texts"
+        if self.prompt == OFFICIAL and not re.fullmatch("[0-9a-f]{64}", self.official.sha256):
+            yield f"official.sha256={self.official.sha256}: must be 64 digits (configs/verifier)"
         if not self.content_free or len(set(self.content_free)) < len(self.content_free):
             yield f"content_free={list(self.content_free)}: must be at least one text, each once"
+
+    def form(self) -> dict[str, str]:
+        """What surrounds its prompt, where that is not as it was before there was a choice."""
+        form = {"kind": self.kind, "prefix": self.prefix}
+        return {} if form == {"kind": "chat", "prefix": ""} else form
 
 
 @dataclass

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from pipeline.base.console import note, results
-from pipeline.prepare import models, questions, shots
+from pipeline.config.official import OFFICIAL
+from pipeline.prepare import models, published, questions, shots
 from pipeline.store.runfolder import Run
 
 # Weights are stored twice in many repositories; vLLM and transformers read safetensors.
@@ -25,6 +26,8 @@ def prefetch(run: Run) -> None:
     if verifier.id is not None:
         name = str(questions.find_local(verifier.id) or verifier.id)
         results.print(f"verifier {verifier.id}: {_weights(name, verifier.revision)}")
+        if verifier.prompt == OFFICIAL:
+            results.print(f"prompt   {verifier.official}: {published.fetch(verifier.official)}")
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
+from pipeline.config.official import OFFICIAL
 from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.runfolder import Run
 
@@ -73,14 +74,15 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
 
 def asked_as(run: Run) -> dict[str, Any]:
     """The settings that make a verdict what it is, for the record beside the verdicts."""
-    settings = asdict(run.cfg.verifier)
-    return {name: settings[name] for name in _ASKED}
+    v = run.cfg.verifier
+    settings = asdict(v) | ({"prompt": str(v.official)} if v.prompt == OFFICIAL else {})
+    return {name: settings[name] for name in _ASKED} | v.form()
 
 
 def settings(run: Run) -> dict[str, Any] | None:
     """Which outcomes verdicts decide, and whose; None: the rule grader decides all."""
     judge = run.cfg.dataset.judge
-    return {"judge": judge, **asked_as(run)} if judge else None
+    return {"judge": judge, **_made_as(run)} if judge else None
 
 
 def state(run: Run) -> str | None:
@@ -110,4 +112,11 @@ def _as_set(run: Run) -> bool:
     applied = made.get("calibration") or {}  # none while it is changed
     calibrated = (applied.get("average"), applied.get("content_free"))
     wanted = (v.average, list(v.content_free))
-    return made.get("asked") == asked_as(run) and calibrated == wanted
+    return made.get("asked") == _made_as(run) and calibrated == wanted
+
+
+def _made_as(run: Run) -> dict[str, Any]:
+    """`asked_as`, with the prompt in the official one's stead where the verdicts are by that."""
+    made, v = runfolder.read_json(run.path / "verdicts" / "_verifier.json"), run.cfg.verifier
+    instead = asked_as(run) | ({"prompt": v.official.fallback} if v.prompt == OFFICIAL else {})
+    return instead if made.get("asked") == instead else asked_as(run)

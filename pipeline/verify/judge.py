@@ -11,6 +11,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.engines import labels
 from pipeline.prepare import models
 from pipeline.verify.prompts import Candidate, Prompts
+from verifiers.judge.labels import LABELS
 
 _SLACK = 1024  # tokens that the longest prompt is rounded up by
 
@@ -63,4 +64,6 @@ class Judge:
                 f"verifier.id={self.cfg.verifier.id}: gave log-probs that are no numbers; try"
                 " verifier.dtype=float32"
             )
+        missing = len(LABELS) - logprobs.shape[1]  # a label that it does not have, it cannot say
+        logprobs = np.pad(logprobs, ((0, 0), (0, missing)), constant_values=-np.inf)
         return Answer(logprobs, [len(p.token_ids) for p in prompts], [p.cut for p in prompts])

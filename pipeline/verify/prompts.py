@@ -6,27 +6,31 @@ What is judged is untrusted text. Three things keep it in its field:
   tokens of its characters. Only the chat template around the user's turn makes control tokens.
 - A tag of the template, such as ``<Candidate Response End>``, gets round brackets wherever a field
   spells its letters, whatever the case, whatever stands between them, and also where only the
-  tokenizer's normaliser would make the tag.
+  tokenizer's normaliser would make the tag. Of its fences other quotes are made.
 - A prompt that is too long is cut in the middle of the response: no end can be pushed out.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.base.places import PACKAGES
-from pipeline.config.settings import VerifierConfig
-from prompts import PromptError, control_tokens, options, render, turns
+from pipeline.config.official import FIELDS, OFFICIAL
+from pipeline.config.settings import RunConfig, VerifierConfig
+from pipeline.prepare import published
+from prompts import PromptError, control_tokens, options, plain, render, turns
 from verifiers import LETTERS
 
 FOLDER = PACKAGES / "prompts" / "verifier"
 CUT = "\n[...]\n"  # stands where the middle of a response was left out
-_FIELD = re.compile(r"\{(question|gold|response|answer)(?::(.?)([<>^])([0-9]+))?\}")
-_LIKE_FIELD = re.compile(r"\{(?:question|gold|response|answer)\b[^{}\n]*\}")
-_TAG = re.compile(r"<[^<>{}\n]+>")
+_FIELD = re.compile(rf"\{{({'|'.join(FIELDS)})(?::(.?)([<>^])([0-9]+))?\}}")
+_LIKE_FIELD = re.compile(rf"\{{(?:{'|'.join(FIELDS)})\b[^{{}}\n]*\}}")
+_TAG = re.compile(r'<[^<>{}\n]+>|"""|```')
 _FILLER = r"(?:_|[^\w<>])*"  # spaces, a slash, marks without width: what a reader may overlook
 _USER = "\u2060user\u2060turn\u2060"  # no template writes this, and none changes it
 
@@ -61,15 +65,36 @@ class Prompt(NamedTuple):
     cut: bool
 
 
-def read_template(cfg: VerifierConfig) -> str:
-    """The text of `verifier.prompt`: a name in prompts/verifier/, or the path of a file.
+def here(cfg: RunConfig, made: str | None) -> RunConfig:
+    """The settings; while the official prompt is not here, with the one that stands in for it.
 
-    Raises UserError: when it is missing, unreadable, or has no usable ``{response}``.
+    Not where verdicts are `made` by it: no machine puts them aside because it lacks the prompt.
+    """
+    v, instead = cfg.verifier, cfg.verifier.official.fallback
+    if v.prompt != OFFICIAL or instead is None or published.read(v.official):
+        return cfg
+    if made == str(v.official):
+        return cfg
+    warn(
+        f"verifier.prompt={OFFICIAL}: is not on this machine, so it is asked with {instead}:"
+        f" figures are not {v.name}'s as published. {published.REMEDY}"
+    )
+    return replace(cfg, verifier=replace(v, prompt=instead))
+
+
+def read_template(cfg: VerifierConfig) -> str:
+    """The text of `verifier.prompt`: the official one, a name in prompts/verifier/, or a file's.
+
+    Raises UserError: when it is missing, unreadable, or has no usable ``{response}``, nor an
+    ``{answer}`` in its place.
     """
     named = FOLDER / f"{cfg.prompt}.txt"
     path = named if named.is_file() else Path(cfg.prompt).expanduser()
     try:
-        template = path.read_text(encoding="utf-8").rstrip("\n")
+        if cfg.prompt == OFFICIAL:
+            template = published.template(cfg.official)
+        else:
+            template = path.read_text(encoding="utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
         names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
         why = "no such file" if isinstance(error, FileNotFoundError) else str(error)[:200]
@@ -81,12 +106,17 @@ def read_template(cfg: VerifierConfig) -> str:
             raise UserError(
                 f"{path}: {field} is no field; write {{NAME}}, or with a width {{NAME:_<12}}"
             )
-    if template.count("{response}") != 1 or template.count("{response") != 1:
+    if template.count(_judged(template)) != 1 or template.count("{response") > 1:
         raise UserError(
-            f"{path}: must contain {{response}} once, without a width; other fields are"
-            " {question}, {gold} and {answer}"
+            f"{path}: must contain {{response}} once, without a width (or {{answer}} and no"
+            " {response}); other fields are {question}, {gold} and {answer}"
         )
     return template
+
+
+def _judged(template: str) -> str:
+    """The field that holds what is judged."""
+    return "{response}" if "{response" in template else "{answer}"
 
 
 def uses_answer(template: str) -> bool:
@@ -99,12 +129,15 @@ def uses_answer(template: str) -> bool:
 
 
 def neutral(text: str, tags: Sequence[str]) -> str:
-    """The text with round brackets around whatever reads as a tag of the template.
+    """The text with round brackets around whatever reads as a tag of the template, no fence of it.
 
-    >>> neutral("2 < response  end>, < / a>, <b>", ["<Response End>", "</a>"])
-    '2 ( response  end), ( / a), <b>'
+    >>> neutral("2 < response  end>, < / a>, <b>, ````", ["<Response End>", "</a>", "```"])
+    "2 ( response  end), ( / a), <b>, '''`"
     """
     for tag in tags:
+        if not tag.startswith("<"):
+            text = text.replace(tag, "'''")  # of the same length: engines are sized before
+            continue
         letters = re.findall(r"[^\W_]", tag) or [re.escape(tag[1:-1])]
         inside = _FILLER + _FILLER.join(letters) + _FILLER
         text = re.sub(rf"<({inside})>", r"(\1)", text, flags=re.IGNORECASE)
@@ -115,21 +148,24 @@ def fill(template: str, candidate: Candidate) -> tuple[str, int, int]:
     """The user's turn, and where in it the response begins and ends, in characters.
 
     A field with fill, alignment and width is padded or cut to the width; other braces are LaTeX and
-    stay. Tags of the template lose their brackets in what goes into the fields.
+    stay. Tags of the template lose their brackets in what goes into the fields. A template without
+    ``{response}`` has the extracted answer judged, of a response without one the response.
 
     >>> text, start, end = fill("{response}|{gold:_<4}|{answer:_>2}", Candidate("", "", "7", "x",
     ... "123"))
     >>> text, text[start:end]
     ('x|7___|12', 'x')
     """
-    tags = _tags(template)
+    tags, judged = _tags(template), _judged(template)
+    if judged == "{answer}":
+        candidate = candidate._replace(answer=candidate.answer or candidate.response)
 
     def value(field: re.Match[str]) -> str:
         name, filler, alignment, width = field.groups()
         text = neutral(getattr(candidate, name), tags)
         return text if width is None else f"{text[: int(width)]:{filler or ' '}{alignment}{width}}"
 
-    before, response, after = (_FIELD.sub(value, part) for part in template.partition("{response}"))
+    before, response, after = (_FIELD.sub(value, part) for part in template.partition(judged))
     return before + response + after, len(before), len(before) + len(response)
 
 
@@ -140,15 +176,19 @@ def _tags(template: str) -> list[str]:
 class Prompts:
     """Makes a verifier's prompts, of `context` tokens with their answer, and knows its label ids.
 
-    Raises UserError: without a fast tokenizer with a chat template, or for a label of several
-    tokens.
+    Raises UserError: without a fast tokenizer, with a chat template unless the prompt is plain, or
+    for a label of several tokens.
     """
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
         self.cfg, self.template = cfg, read_template(cfg)
         self.tags = _tags(self.template)
         try:
-            frame = render(tokenizer, turns(_USER, None), dict(cfg.chat_template_kwargs)).text
+            kwargs = dict(cfg.chat_template_kwargs)
+            if cfg.kind == "chat":
+                frame = render(tokenizer, turns(_USER, None), kwargs, prefix=cfg.prefix).text
+            else:
+                frame = plain(tokenizer, _USER + cfg.prefix).text
         except PromptError as error:
             raise UserError(f"verifier.id={cfg.id}: {error}; a verifier needs one") from error
         parts = frame.split(_USER)
@@ -161,8 +201,9 @@ class Prompts:
             list(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts
         )
         self.label_ids = [
-            self._label(tokenizer, parts[1], name, getattr(cfg.labels, name))
-            for name in ("correct", "incorrect", "invalid")
+            self._label(tokenizer, parts[1], name, text)
+            for name, text in vars(cfg.labels).items()
+            if text is not None
         ]
         self.plain, self.control = _plain(tokenizer)
         self.cut = self.plain.encode(CUT, add_special_tokens=False).ids

@@ -84,6 +84,8 @@ def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
     kinds = ("logprob_", "base_")
     table, keys = store.judged(run, [f"{kind}{x.lower()}" for kind in kinds for x in LABELS])
     truth = store.true_labels(table["outcome"])
+    if run.cfg.verifier.labels.invalid is None:
+        truth = np.minimum(truth, 1)  # to say B is all it can
     graded = truth >= 0
     logprobs, bases = (store.of_labels(table, kind)[graded].astype(np.float64) for kind in kinds)
     return logprobs, bases, truth[graded].astype(np.int64), keys[graded] >> 32

@@ -21,7 +21,7 @@ from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import quality, store, survey
 from pipeline.verify.asker import Asker, as_model
-from pipeline.verify.prompts import Candidate, Prompts, asked, read_template, uses_answer
+from pipeline.verify.prompts import Candidate, Prompts, asked, here, read_template, uses_answer
 from pipeline.verify.survey import Survey
 from verifiers.judge import guards
 from verifiers.judge.labels import LABELS, Floats
@@ -48,6 +48,7 @@ def verify(run: Run) -> None:
             f" verifier's engine is verifier.engine.name={engine}"
         )
     runfolder.check_same(run, runfolder.identity(run.cfg))
+    given, run = run, Run(here(run.cfg, (store.remembered(run, "asked") or {}).get("prompt")))
     template = read_template(run.cfg.verifier)
     if not run.questions or not run.attempts.exists():
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
@@ -58,7 +59,7 @@ def verify(run: Run) -> None:
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
         store.begin(run, settings)
         store.remember(run, asked=judged.asked_as(run))
-        runfolder.save_judge(run)
+        runfolder.save_judge(given)
         _judge(run, judge, survey.survey(run, uses_answer(template)))
         if run.cfg.dataset.judge != "unmatched":  # its sample says nothing of all attempts
             quality.calibrated(run)

@@ -8,6 +8,7 @@ _verdicts-HASH/             those of another verifier or prompt, taken back when
 """
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -59,6 +60,9 @@ def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
         "labels": [v.labels.correct, v.labels.incorrect, v.labels.invalid],
         "dtype": v.dtype,
         "context": v.context,
+        **v.form(),
+        # In a field they have been others since there are official prompts, not in older verdicts.
+        **({"fences": True} if re.search('"""|```', template) else {}),
         **({"engine_args": args} if args else {}),  # quantisation, and nobody can tell what else
     }
 
