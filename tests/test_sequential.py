@@ -123,6 +123,7 @@ def test_expected_wealth_under_the_null(p: list[list[Fraction]], plan: Any, stak
         assert 0.1 < total <= 1 + 1e-14
 
 
+@pytest.mark.soak
 def test_expected_wealth_of_leaving_with_rivals_that_change() -> None:
     """Of three models the first is among the best; its rival follows the outcomes."""
     p = [[HALF, NINE], [NINE, HALF], [Fraction(1, 4), NINE]]

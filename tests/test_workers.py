@@ -170,6 +170,7 @@ def test_kill_9_of_one_worker_leaves_its_attempts_to_the_other(
     assert log.stem == next(s["worker"] for s in sessions(folder) if s["ended"])
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_suspended_is_followed_and_may_come_back(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:
