@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 
 from verifiers.judge.agreement import agreement, cohen_kappa, disagreements
-from verifiers.judge.calibration import baseline, calibrate, direct, fit_temperature
-from verifiers.judge.guards import check_verdicts
+from verifiers.judge.calibration import (
+    baseline,
+    calibrate,
+    clipped,
+    direct,
+    fit_temperature,
+    lowers_loss,
+    of_attempts,
+)
+from verifiers.judge.guards import certain, check_verdicts, turned
 from verifiers.judge.quality import auroc, brier, ece, nll, reliability, report
 
 INF = math.inf
@@ -133,6 +141,84 @@ def test_infinite_log_probs() -> None:
 def test_a_stage_of_nothing() -> None:
     assert direct(np.empty((0, 3))).shape == (0, 3)
     assert check_verdicts(np.empty((0, 3)), np.empty((0, 3)), []) == []
+
+
+# Baselines
+
+
+def test_a_baseline_of_attempts_is_what_is_said_over_what_is_right() -> None:
+    s, _, labels = simulated(1.0, 300, seed=21)
+    said = [sum(loop_softmax(list(row))[y] for row in s) / 300 for y in range(3)]
+    right = [(list(labels).count(y) + 0.5) / 301.5 for y in range(3)]
+    expected = [math.log(a / b) for a, b in zip(said, right, strict=True)]
+    np.testing.assert_allclose(of_attempts(s, labels), expected, atol=1e-12)
+    np.testing.assert_allclose(of_attempts(s), np.log(said) + np.log(3), atol=1e-12)
+
+
+def test_a_bias_is_found_whatever_the_shares_of_the_labels() -> None:
+    """Of a verifier that knows nearly all, on a data set that is nearly all right."""
+    rng = np.random.default_rng(22)
+    labels = rng.choice(3, 20_000, p=[0.9, 0.07, 0.03])
+    s = 3 * (5 * np.eye(3)[labels] + rng.normal(0, 1, (20_000, 3)))
+    assert np.abs(clipped(of_attempts(s, labels), None)).max() < 0.05
+    for label in range(3):
+        said = s + 16 * np.eye(3)[label]
+        base = clipped(of_attempts(said, labels), None)
+        assert base.argmax() == label
+        assert nll(calibrate(said, base, 1), labels) < nll(direct(said), labels)
+    assert of_attempts(s).argmax() == 0  # without labels the shares are taken for a bias
+
+
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_a_verifier_that_lacks_a_label_has_a_baseline_of_the_others(limit: float | None) -> None:
+    s, _, _ = simulated(1.0, 500, seed=26)
+    said = np.where([True, True, False], s + np.array([3, 0, 0]), -INF)
+    labels = s[:, :2].argmax(axis=1)
+    base = clipped(of_attempts(said, labels), limit)
+    assert np.isfinite(base).all() and base[0] == pytest.approx(-base[1]) and base[0] > 0.1
+    after = calibrate(said, base, 1)
+    assert not after[:, 2].any() and nll(after, labels) < nll(direct(said), labels)
+    assert lowers_loss(said, base, labels, np.arange(500), 1.0)
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0])
+def test_a_clipped_baseline_turns_no_verdict_that_is_surer_than_its_limit(limit: float) -> None:
+    rng = np.random.default_rng(23)
+    s, b = rng.normal(0, 4, (5000, 3)), clipped(rng.normal(0, 20, (5000, 3)), limit)
+    assert np.abs(b).max() == limit
+    lead = np.diff(np.sort(s, axis=1)[:, 1:], axis=1)[:, 0]
+    changed = turned(s, b)
+    assert changed.size and lead[changed].max() <= 2 * limit
+    assert (np.diff(np.diff(np.sort(direct(s), axis=1))[changed, 1]) <= 1e-12).all()
+    assert set(changed) == set(np.flatnonzero((s - b).argmax(1) != s.argmax(1)))
+    np.testing.assert_allclose(calibrate(s, clipped(b * 3, None)), calibrate(s, b * 3), atol=1e-12)
+
+
+def test_the_printed_harm_is_bounded_and_noticed() -> None:
+    """A sensible verifier is sure that no response is invalid: a raw C of .99 became A .55."""
+    free = np.log([0.00002, 0.00008, 0.9999])
+    said = np.log([[0.005, 0.005, 0.99], [0.0001, 0.9998, 0.0001]])
+    assert calibrate(said, free, 1.5).argmax(axis=1).tolist() == [0, 1]
+    assert calibrate(said, clipped(free), 1.5).argmax(axis=1).tolist() == [2, 1]
+    assert certain(free[None]) is not None and certain(np.log([[0.3, 0.3, 0.4]])) is None
+    assert turned(said, free).tolist() == [0] and not turned(said, clipped(free)).size
+
+
+def test_a_baseline_of_chance_is_seldom_taken_and_a_true_one_is() -> None:
+    """Of 400 samples without a bias about 5 % pass; questions, not attempts, are what counts."""
+    rng, passed = np.random.default_rng(24), 0
+    groups = np.repeat(np.arange(40), 5)
+    for _ in range(400):
+        s = np.repeat(rng.normal(0, 1, (40, 3)), 5, axis=0)
+        shares = direct(s)[::5]
+        labels = np.repeat([rng.choice(3, p=p) for p in shares], 5)
+        # Of the first order it changes nothing on average: so small that its cost is nothing.
+        passed += lowers_loss(s, rng.normal(0, 1e-4, 3), labels, groups, 1.0)
+    assert 0.02 < passed / 400 < 0.09
+    s, b, labels = simulated(1.0, 400, seed=25)
+    assert lowers_loss(s, b, labels, np.arange(400) // 4, 1.0)
+    assert not lowers_loss(s, b, labels, np.zeros(400), 1.0)
+    assert not lowers_loss(s, np.zeros(3), labels, np.arange(400), 1.0)
 
 
 # Temperature
@@ -460,6 +546,12 @@ TRUTH = [0, 1] * 10
         (lambda: baseline(np.zeros(3)), "logprobs has shape"),
         (lambda: baseline(np.zeros((0, 5, 3))), "logprobs has shape"),
         (lambda: baseline(ROWS, "mean"), "average is 'mean'"),
+        (lambda: of_attempts(ROWS, [3] * 20), "labels holds 3"),
+        (lambda: of_attempts(np.empty((0, 3))), "logprobs has shape .0, 3."),
+        (lambda: clipped([0.0, 1.0]), r"baselines has shape \(2,\)"),
+        (lambda: lowers_loss(SCORES, ROWS, TRUTH, [1]), "groups has shape"),
+        (lambda: certain(np.zeros(3)), "baselines has shape .3,."),
+        (lambda: turned(SCORES, np.zeros((7, 3))), "baselines have shape"),
         (lambda: fit_temperature(SCORES[:9], ROWS[:9], TRUTH[:9]), "labels has 9 entries"),
         (lambda: fit_temperature(SCORES, ROWS, [1] * 20), "labels are all B"),
         (lambda: fit_temperature(SCORES, ROWS, [0, 3] * 10), "labels holds 3"),

@@ -22,7 +22,7 @@ from pipeline.report import attempts
 from pipeline.rubrics import signals
 from pipeline.settle import plan
 from pipeline.status.tally import Tally
-from pipeline.store import outcomes, shards
+from pipeline.store import outcomes, runfolder, shards
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from pipeline.store.runfolder import Run
 from pipeline.verify import stage, survey
@@ -182,6 +182,16 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     assert any(
         "judge=all" in line for line in leaderboard.leaderboard(stack, AnalysisConfig()).notes
     )
+    record = folder / "verdicts/_verifier.json"
+    made = json.loads(record.read_text())
+    old = {key: made["calibration"][key] for key in ("temperature", "average", "content_free")}
+    runfolder.write_json(record, made | {"calibration": old})  # of before there was a choice
+    assert read(run) == by_hand
+    runfolder.write_json(record, made)
+    assert set(read(opened(folder, "verifier.calibration=contextual")).values()) - {"owed"} <= {
+        "no_answer"
+    }
+    capsys.readouterr()
     other = opened(folder, "verifier.content_free=[x]")
     assert set(read(other).values()) - {"owed"} <= {"no_answer"}
     assert "verdicts are not of verifier=demo as it is set" in capsys.readouterr().err
@@ -206,6 +216,9 @@ def test_nothing_to_ask_and_nothing_graded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("judge", ["unmatched", "all"])
 def test_what_cannot_work_is_refused(tmp_path: Path, judge: str) -> None:
     one = f"dataset.judge={judge}"
+    if judge == "unmatched":
+        with pytest.raises(UserError, match=r"verifier\.calibration=batch: not with"):
+            settings(one, "verifier.calibration=batch")
     short = settings("dataset.answer=judge", *[one] * (judge != "all")).dataset
     assert (short.answer, short.judge) == ("math", judge)
     with pytest.raises(UserError, match=f"{one}: the verifier decides, and verifier=none"):

@@ -12,11 +12,12 @@ from helpers import make_run
 from pipeline.store import shards
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
-from pipeline.verify import store
+from pipeline.verify import calibrate, store
 from pipeline.verify.quality import calibrated
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
+PAPER = ("verifier.calibration=question", "verifier.clip=null")  # nothing cut off
 OUTCOME = {0: "1", 1: "0", 2: "-"}
 
 
@@ -30,12 +31,12 @@ def verified(folder: Path, *overrides: str) -> Run:
     shares = (tilted / tilted.sum(axis=-1, keepdims=True)).cumsum(axis=-1)
     truth = (rng.random((QUESTIONS, TRIALS, 1)) > shares).sum(axis=-1)
     marks = {f"q{i:02d}": "".join(OUTCOME[k] for k in row) for i, row in enumerate(truth)}
-    run = make_run(folder, marks, "verifier=demo", *overrides)
+    run = make_run(folder, marks, "verifier=demo", *PAPER, *overrides)
     texts = run.cfg.verifier.content_free
     baselines = {(name, text): base.tolist() for name in marks for text in texts}
     run.path.joinpath("verdicts").mkdir()
-    store.write_baselines(run, baselines)
-    bases = store.question_baselines(run.cfg, baselines)
+    calibrate.write_baselines(run, baselines)
+    bases = calibrate.subtracted(run, baselines, "question")
     names = [name for name in marks for _ in range(TRIALS)]
     table = store.columns(logprobs.reshape(-1, 3), np.stack([bases[n] for n in names]), 1.5)
     table |= {
@@ -83,12 +84,12 @@ def test_the_same_command_fits_the_same_and_rewrites_nothing(
     [part] = run.path.glob("verdicts/*.parquet")
     written = part.stat().st_mtime_ns
     assert "calibrated anew" in capsys.readouterr().err
-    assert store.temperature(run) > 1.5  # what verdicts still to come are written with
+    assert calibrate.temperature(run) > 1.5  # what verdicts still to come are written with
     calibrated(run)
     assert part.stat().st_mtime_ns == written and run.cfg.verifier.temperature == 1.5
     assert "calibrated anew" not in capsys.readouterr().err
     run.cfg.verifier.fit_temperature = False
-    store.recalibrate(run, store.temperature(run))
+    calibrate.recalibrate(run, calibrate.temperature(run))
     assert "T=1.5" in capsys.readouterr().err
 
 
@@ -103,6 +104,31 @@ def test_without_fitting_the_configured_temperature_stays(
     assert measures["attempts"] == QUESTIONS * TRIALS
     assert (stored(run, "a", "b", "c") == before).all()
     assert "AUROC" in capsys.readouterr().out
+
+
+def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = verified(tmp_path / "run")
+    run.cfg.verifier.calibration, run.cfg.verifier.clip = "graded", 1.0
+    for _ in range(2):
+        calibrate.recalibrate(run, 1.5)
+        calibrate.check_turned(run)
+    said = capsys.readouterr().err
+    assert said.count("calibrated anew") == 1 and "changes the label" not in said
+    base = stored(run, "base_a", "base_b", "base_c")[0]
+    true = np.log([0.5, 0.3, 0.2])  # found in part: most labels are what they are with it, too
+    assert np.corrcoef(base, true)[0, 1] > 0.95 and 0.15 < np.ptp(base) < np.ptp(true)
+    calibrated(run)
+    measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
+    assert measures["after"]["nll"] < measures["before"]["nll"]
+    # Where the grader is not believed, or has said too little, nothing is subtracted.
+    run.cfg.dataset.judge = "all"
+    assert not any(calibrate.subtracted(run, {}, "graded")["q00"])
+    run.cfg.dataset.judge = None
+    [part] = run.grades.glob("*.parquet")
+    shards.write_part(part, pq.read_table(part).slice(0, 9))
+    assert not any(calibrate.subtracted(run, {}, "graded")["q00"])
 
 
 def test_too_few_labels_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from pipeline.replicas import devices, sizing
 from pipeline.store import heartbeat, shards
 from pipeline.store.runfolder import Run
 from pipeline.verify import asker, replicas, stage
+from verifiers.judge import guards
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
 MARKS = {"q1": "001000010000", "q2": "000010000100"}
@@ -112,7 +113,10 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
     run: Run, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     when_written(monkeypatch, lambda: at_work()[0].kill())
-    stage.verify(again(run, TWO))
+    monkeypatch.setattr(guards, "VERDICT", 1)  # the model is no verifier
+    monkeypatch.setattr(guards, "TURNED", (1, 1))
+    by_question = "verifier.calibration=question"
+    stage.verify(again(run, TWO, by_question))
     said = capsys.readouterr().err
     assert "loading verifier" in said and "2 replicas" in said
     assert "by SIGKILL" in said and said.count("starting it again") == 1
@@ -127,6 +131,7 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
         "engine=transformers",
         "engine.device=cpu",
         "verifier.dtype=float32",
+        by_question,
     )
     stage.verify(one)
     assert_same(run, one, 1e-4)

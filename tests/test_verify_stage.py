@@ -30,8 +30,9 @@ from pipeline.prepare import models, questions, questions_table
 from pipeline.store import heartbeat, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, CONTINUED, VERDICTS
 from pipeline.store.runfolder import Run
-from pipeline.verify import asker, stage, store, survey
+from pipeline.verify import asker, calibrate, stage, store, survey
 from pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
+from verifiers.judge import guards
 from verifiers.judge.agreement import agreement
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -68,8 +69,19 @@ def run(tmp_path: Path, template: Path, tiny_model: Path) -> Run:
         "verifier.dtype=float32",
         "verifier.least_mass=0",
         "verifier.batch_size=3",
+        "verifier.calibration=none",
         texts=TEXTS,
     )
+
+
+@pytest.fixture
+def by_question(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The run with a baseline for every question; its model, no verifier, is sure of each."""
+    monkeypatch.setattr(guards, "VERDICT", 1)
+    monkeypatch.setattr(guards, "TURNED", (1, 1))
+    run.cfg.verifier.calibration, run.cfg.verifier.clip = "question", None
+    runfolder.save_config(run)
+    return run
 
 
 @pytest.fixture
@@ -141,8 +153,9 @@ def softmax(scores: Any) -> Any:
 
 
 def test_every_number_of_a_verdict(
-    run: Run, tiny_model: Path, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
+    by_question: Run, tiny_model: Path, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    run = by_question
     stage.verify(run)
     verdicts = rows(run)
     assert set(verdicts) == {(q, t) for q in TEXTS for t in range(6)}
@@ -153,7 +166,7 @@ def test_every_number_of_a_verdict(
         base = np.log(np.exp(free).mean(axis=0))
         expected = {
             "logprob_": s,
-            "base_": np.broadcast_to(base, s.shape),
+            "base_": np.broadcast_to(base - base.mean(), s.shape),
             "raw_": np.exp(s),
             "direct_": softmax(s),
             "": softmax((s - base) / 1.5),
@@ -186,8 +199,9 @@ def test_every_number_of_a_verdict(
 
 
 def test_temperature_and_average_change_without_the_model(
-    run: Run, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    by_question: Run, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = by_question
     stage.verify(run)
     no_engine(monkeypatch)
     before = rows(run)
@@ -209,7 +223,10 @@ def test_temperature_and_average_change_without_the_model(
     assert rows(fewer)["q1", 0]["base_a"] != before["q1", 0]["base_a"]
 
 
-def test_a_new_content_free_text_is_all_that_is_asked(run: Run, asked: list[list[int]]) -> None:
+def test_a_new_content_free_text_is_all_that_is_asked(
+    by_question: Run, asked: list[list[int]]
+) -> None:
+    run = by_question
     stage.verify(run)
     asked.clear()
     more = again(run, 'verifier.content_free=["N/A","","nothing"]')
@@ -219,6 +236,63 @@ def test_a_new_content_free_text_is_all_that_is_asked(run: Run, asked: list[list
     assert len(set(base)) == 2
 
 
+def test_what_is_subtracted_and_what_the_model_is_asked_for_it(
+    run: Run, asked: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kind, one after the other: only prompts without content are asked for, and once."""
+    monkeypatch.setattr(guards, "VERDICT", 1)
+    monkeypatch.setattr(guards, "TURNED", (1, 1))
+    stage.verify(run)
+    said = rows(run)
+    s = np.array([[row[f"logprob_{x}"] for x in "abc"] for row in said.values()])
+    for kind, prompts in {"contextual": 3, "domain": 20, "batch": 0, "contextual ": 0}.items():
+        asked.clear()
+        stage.verify(again(run, f"verifier.calibration={kind.strip()}"))
+        assert len(asked) == prompts
+        after = rows(run)
+        bases = np.array([[row[f"base_{x}"] for x in "abc"] for row in after.values()])
+        assert (bases == bases[0]).all() and 0.99 < np.abs(bases[0]).max() <= 1
+        expected = softmax((s - bases) / 1.5)
+        made = [[row[x] for x in "abc"] for row in after.values()]
+        np.testing.assert_allclose(made, expected, atol=1e-5)
+        assert all(row["logprob_a"] == said[key]["logprob_a"] for key, row in after.items())
+    known = calibrate.read_baselines(run)
+    assert {q for q, _ in known} == {""} and len(known) == 23
+    words = {word for q in run.questions for word in (q["problem"] + " " + q["gold"]).split()}
+    assert all(set(text.split()) <= words for _, text in known if "\n" in text)
+
+
+def test_baselines_that_are_verdicts_and_labels_that_turn_are_refused(
+    run: Run,
+    asked: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    contextual = again(run, "verifier.calibration=contextual")
+    with pytest.raises(UserError, match=r"calibration=contextual: the baseline is .*=none"):
+        stage.verify(contextual)
+    assert len(asked) == 3 and not rows(run)  # before the attempts cost anything
+    monkeypatch.setattr(guards, "VERDICT", 1)
+    free = again(run, "verifier.calibration=contextual", "verifier.clip=null")
+    stage.verify(free)  # nine labels: a share of so few says little
+    assert (
+        "changes the label of 75.0% of 12 attempts, above all of q2 trial 3: A 1.000, then C 0."
+        in (capsys.readouterr().err)
+    )
+    monkeypatch.setattr(guards, "LEAST", 9)
+    for _ in range(2):
+        with pytest.raises(
+            UserError, match=r"changes .* 75.0% of 12 .* smaller verifier\.clip, or"
+        ):
+            stage.verify(free)
+        kept = rows(run)
+        assert len(asked) == 3 + DISTINCT and len(kept) == 12
+        assert {row["base_a"] for row in kept.values()} == {0}
+        assert store.remembered(run, "calibration")["kind"] == "none"
+    stage.verify(run)
+    assert rows(run) == kept and len(asked) == 3 + DISTINCT
+
+
 def test_other_settings_are_put_aside_and_taken_back(
     run: Run, template: Path, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,12 +300,12 @@ def test_other_settings_are_put_aside_and_taken_back(
     first = rows(run)
     template.write_text(TEMPLATE + " Judge!")
     stage.verify(run)
-    assert len(asked) == 32 and rows(run) != first
+    assert len(asked) == 2 * DISTINCT and rows(run) != first
     err = capsys.readouterr().err
     assert "made otherwise (template)" in err
     template.write_text(TEMPLATE)
     stage.verify(run)
-    assert len(asked) == 32 and rows(run) == first
+    assert len(asked) == 2 * DISTINCT and rows(run) == first
     assert "taken back" in capsys.readouterr().err
     assert len(list(run.path.glob("_verdicts-*"))) == 1
 
@@ -647,6 +721,8 @@ def test_which_verifier_a_data_set_gets() -> None:
     [
         "verifier.temperature=0",
         "verifier.average=mean",
+        "verifier.calibration=platt",
+        "verifier.clip=0",
         "verifier.content_free=[]",
         "verifier.content_free=[a,a]",
         "verifier.labels={correct: B}",

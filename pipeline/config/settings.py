@@ -214,6 +214,9 @@ class LabelTokens:
     invalid: str | None = "C"  # cut off, in circles, off the question, refused; null: it has none
 
 
+CALIBRATIONS = ("graded", "contextual", "question", "domain", "batch", "none")
+
+
 @dataclass
 class VerifierConfig:
     """The model that judges attempts, how it is asked, and how its answer is calibrated."""
@@ -232,8 +235,11 @@ class VerifierConfig:
     context: int | None = limited(None, "[1, inf)")  # tokens; default: the model's own config
     trust_remote_code: bool = False
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    # What is subtracted from the log-probs: see docs/verifier.md.
+    calibration: str = limited("graded", one_of=CALIBRATIONS)
+    clip: float | None = limited(1.0, "(0, inf)")  # nats about its mean; null: all of it
     content_free: list[str] = field(default_factory=lambda: ["N/A", "", "[MASK]"])
-    # Of the baselines over content_free.
+    # Of the baselines over content_free, or over random words.
     average: str = limited("probability", one_of=("probability", "logit"))
     temperature: float = limited(1.5, "(0, inf)")
     fit_temperature: bool = False  # to the grader's outcomes, tried on questions held out
@@ -287,6 +293,11 @@ class RunConfig:
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
         if self.dataset.judge and self.verifier.id is None:
             yield f"dataset.judge={self.dataset.judge}: the verifier decides, and verifier=none"
+        if self.dataset.judge == "unmatched" and self.verifier.calibration == "batch":
+            yield (
+                "verifier.calibration=batch: not with dataset.judge=unmatched, which asks about"
+                " few attempts that are right; choose contextual, domain or none"
+            )
         if self.dataset.judge == "unmatched" and self.verifier.fit_temperature:
             yield (
                 "verifier.fit_temperature=true: not with dataset.judge=unmatched, which asks about"

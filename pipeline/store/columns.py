@@ -119,7 +119,7 @@ VERDICTS = pa.schema(
     [
         *_KEY_FIELDS,
         *_of_labels("logprob_{}"),
-        *_of_labels("base_{}"),  # content-free baseline of the question, over all its strings
+        *_of_labels("base_{}"),  # what was subtracted: see verify/calibrate.py
         *_of_labels("raw_{}"),  # exp(logprob)
         *_of_labels("direct_{}"),  # softmax over the three
         *_of_labels("{}"),  # calibrated: softmax((logprob - base) / T)

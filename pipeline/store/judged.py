@@ -110,9 +110,10 @@ def _as_set(run: Run) -> bool:
     """Whether the stored verdicts are those that the settings would give."""
     made, v = runfolder.read_json(run.path / "verdicts" / "_verifier.json"), run.cfg.verifier
     applied = made.get("calibration") or {}  # none while it is changed
-    calibrated = (applied.get("average"), applied.get("content_free"))
-    wanted = (v.average, list(v.content_free))
-    return made.get("asked") == _made_as(run) and calibrated == wanted
+    wanted: dict[str, Any] = {"average": v.average, "content_free": list(v.content_free)}
+    if "kind" in applied:  # records of before there was a choice count as they are
+        wanted |= {"kind": v.calibration, "clip": v.clip}
+    return made.get("asked") == _made_as(run) and wanted.items() <= applied.items()
 
 
 def _made_as(run: Run) -> dict[str, Any]:

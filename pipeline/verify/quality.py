@@ -20,7 +20,7 @@ from pipeline.store.columns import KEY
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
-from pipeline.verify import store
+from pipeline.verify import calibrate, store
 from pipeline.verify.store import folder
 from verifiers.judge import agreement, quality
 from verifiers.judge.calibration import Fit, fit_temperature
@@ -49,7 +49,7 @@ def calibrated(run: Run) -> None:
         if fit := _fit(logprobs, bases, truth, questions):
             temperature, held_out = round(fit.temperature, 6), fit.held_out
             fitted = {"temperature": temperature, "stderr": fit.stderr, "fitted": fit.fitted}
-        store.recalibrate(run, temperature)
+        calibrate.recalibrate(run, temperature)
     if not held_out.any():
         return
     measures = quality.report(logprobs[held_out], bases[held_out], truth[held_out], temperature)

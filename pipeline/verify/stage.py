@@ -1,7 +1,8 @@
 """verify: a verifier's label probabilities for every attempt, raw and calibrated.
 
 One prefill an attempt, no text generated. What is stored is enough to calibrate again without the
-model (`store.py`); what keeps a response from talking the verifier into a label is in `prompts.py`.
+model (`calibrate.py`); what keeps a response from talking the verifier into a label is in
+`prompts.py`.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from pipeline.store import judged, lease, options, records, runfolder, shards, w
 from pipeline.store.columns import CONTINUED, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
-from pipeline.verify import quality, store, survey
+from pipeline.verify import calibrate, quality, store, survey
 from pipeline.verify.asker import Asker, as_model
 from pipeline.verify.prompts import Candidate, Prompts, asked, here, read_template, uses_answer
 from pipeline.verify.survey import Survey
@@ -61,6 +62,7 @@ def verify(run: Run) -> None:
         store.remember(run, asked=judged.asked_as(run))
         runfolder.save_judge(given)
         _judge(run, judge, survey.survey(run, uses_answer(template)))
+        calibrate.check_turned(run)
         if run.cfg.dataset.judge != "unmatched":  # its sample says nothing of all attempts
             quality.calibrated(run)
         quality.agree(run)
@@ -68,43 +70,52 @@ def verify(run: Run) -> None:
 
 def _judge(run: Run, judge: RunConfig, work: Survey) -> None:
     """Whatever the model has to be asked, and the calibration that is asked for."""
-    baselines = store.read_baselines(run)
+    baselines = calibrate.read_baselines(run)
     ids = work.ids.take(pa.array(np.unique(work.questions))).to_pylist()
-    texts = run.cfg.verifier.content_free
-    missing = [(q, t) for q in ids for t in texts if (q, t) not in baselines]
+    probes = calibrate.probes(run, ids)
+    missing = {key: probe for key, probe in probes.items() if key not in baselines}
     if work.done.all() and not missing:
-        store.recalibrate(run, store.temperature(run))
+        calibrate.recalibrate(run, calibrate.temperature(run))
         note(f"verify: nothing owed, all {work.keys.size} attempts have a verdict")
         return
-    asker = Asker(run, judge, work.longest)
+    sizes = [sum(len(text.encode()) for text in probe[1:]) for probe in missing.values()]
+    asker = Asker(run, judge, max([work.longest, *sizes]))
     try:
         if missing:
             _add_baselines(run, asker, baselines, missing)
-        store.recalibrate(run, store.temperature(run))
-        averaged = store.question_baselines(run.cfg, baselines)
+        # A part of the attempts is no fair batch, and would be refused or not by chance.
+        kind = "none" if (kind := run.cfg.verifier.calibration) == "batch" else kind
+        calibrate.recalibrate(run, calibrate.temperature(run), kind)
+        found = calibrate.subtracted(run, baselines, kind)
         nothing = np.full(len(LABELS), np.nan)  # no attempt needs it
-        bases = np.stack([averaged.get(q, nothing) for q in work.ids.to_pylist()])
+        bases = np.stack([found.get(q, nothing) for q in work.ids.to_pylist()])
         _judge_owed(run, asker, work, bases)
     finally:
         asker.close()
+    calibrate.recalibrate(run, calibrate.temperature(run))  # by all attempts, the new ones too
 
 
 def _add_baselines(
-    run: Run, asker: Asker, baselines: store.Baselines, missing: list[tuple[str, str]]
+    run: Run,
+    asker: Asker,
+    baselines: calibrate.Baselines,
+    missing: dict[calibrate.Key, Candidate],
 ) -> None:
-    """Ask for the baselines of questions and content-free texts, and write them."""
-    questions = {row["question_id"]: row for row in run.questions}
-    size = -(-len(missing) // asker.cfg.engine.replicas)
-    parts = [missing[start : start + size] for start in range(0, len(missing), size)]
-    batches = ((part, [_candidate(questions[q], text) for q, text in part]) for part in parts)
-    for part, answer in asker.answers(batches):
+    """Ask about prompts without content, and write what the verifier says."""
+    size, keys = -(-len(missing) // asker.cfg.engine.replicas), list(missing)
+    parts = [keys[start : start + size] for start in range(0, len(keys), size)]
+    for part, answer in asker.answers((part, [missing[key] for key in part]) for part in parts):
         baselines |= dict(zip(part, answer.logprobs.tolist(), strict=True))
-    store.write_baselines(run, baselines)
+    calibrate.write_baselines(run, baselines)
 
 
 def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats) -> None:
     """Ask about every text that was not judged yet; a batch is written when it is answered."""
-    worker, temperature, number = workernames.worker_id(), store.temperature(run), itertools.count()
+    worker, number, temperature = (
+        workernames.worker_id(),
+        itertools.count(),
+        calibrate.temperature(run),
+    )
     total, done = work.keys.size, int(work.done.sum())
 
     def keep() -> None:
@@ -162,7 +173,7 @@ def check(run: Run, work: Survey, bases: Floats) -> None:
     """
     v, done = run.cfg.verifier, np.flatnonzero(work.done)
     logprobs, base = work.logprobs[work.slots[done]], bases[work.questions[done]]
-    limits: dict[str, Any] = {"temperature": store.temperature(run), "mass_floor": v.least_mass}
+    limits: dict[str, Any] = {"temperature": calibrate.temperature(run), "mass_floor": v.least_mass}
     truth = work.truth[done]
     graded = truth >= 0
     problems = guards.check_verdicts(logprobs, base, **limits) or (

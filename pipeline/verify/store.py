@@ -1,8 +1,8 @@
-"""The verdicts of a run on the disk: what made them, baselines, and calibrating them again.
+"""The verdicts of a run on the disk: what made them, their columns, reading and replacing them.
 
 verdicts/*.parquet          one row an attempt (store.columns.VERDICTS)
 verdicts/_verifier.json     what made them, and the calibration that is applied
-verdicts/_baselines.jsonl   log-probs of the labels for every question and content-free text
+verdicts/_baselines.jsonl   log-probs of the labels for prompts without content
 verdicts/_disagreements.jsonl  where verifier and grader differ, for a person
 _verdicts-HASH/             those of another verifier or prompt, taken back when it is asked again
 """
@@ -11,15 +11,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base import atomic
-from pipeline.base.console import note
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.prepare.questions import find_local
@@ -30,7 +28,6 @@ from pipeline.store.runfolder import Run
 from verifiers.judge import calibration
 from verifiers.judge.labels import LABELS, Floats
 
-Baselines = dict[tuple[str, str], list[float]]  # log-probs by question id and content-free text
 _VERSION = 1  # of how prompts are written and encoded; another one makes other verdicts
 
 
@@ -67,12 +64,6 @@ def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
     }
 
 
-def temperature(run: Run) -> float:
-    """T to calibrate with before any fit: the one fitted last where a fit is asked for."""
-    applied = remembered(run, "calibration") if run.cfg.verifier.fit_temperature else None
-    return float(applied["temperature"]) if applied else run.cfg.verifier.temperature
-
-
 def begin(run: Run, settings: dict[str, Any]) -> None:
     """Make room for verdicts of this identity, or take back those that were once put aside."""
 
@@ -90,35 +81,6 @@ def remember(run: Run, **values: Any) -> None:
 def remembered(run: Run, key: str) -> Any:
     """A value of _verifier.json, None without it."""
     return runfolder.read_json(record(run)).get(key)
-
-
-def _baselines(run: Run) -> Path:
-    return folder(run) / "_baselines.jsonl"
-
-
-def read_baselines(run: Run) -> Baselines:
-    """What `write_baselines` wrote; empty, so that all are owed, where that is not to be read."""
-    try:
-        rows = map(json.loads, _baselines(run).read_text(encoding="utf-8").splitlines())
-        return {(row["question_id"], row["text"]): row["logprobs"] for row in rows}
-    except (FileNotFoundError, ValueError, LookupError, TypeError):
-        return {}
-
-
-def write_baselines(run: Run, baselines: Baselines) -> None:
-    """Replace the file of baselines."""
-    rows = ({"question_id": q, "text": t, "logprobs": v} for (q, t), v in baselines.items())
-    atomic.write_jsonl(_baselines(run), rows)
-
-
-def question_baselines(cfg: RunConfig, baselines: Baselines) -> dict[str, Floats]:
-    """Per question the baseline [3] over all content-free texts, on the log scale."""
-    texts, average = cfg.verifier.content_free, cast(Any, cfg.verifier.average)
-    return {
-        q: calibration.baseline(np.array([baselines[q, t] for t in texts]), average)
-        for q in {q for q, _ in baselines}
-        if all((q, t) in baselines for t in texts)
-    }
 
 
 def judged(run: Run, columns: list[str]) -> tuple[pa.Table, Ints]:
@@ -163,35 +125,6 @@ def columns(logprobs: npt.ArrayLike, bases: Floats, temperature: float) -> dict[
     }
     label = np.array(LABELS)[calibrated.argmax(axis=1)]
     return numbers | {"mass": raw.sum(axis=1).astype(np.float32), "label": label}
-
-
-def recalibrate(run: Run, temperature: float) -> None:
-    """Apply a calibration to every stored verdict, from its log-probs; nothing if it is applied."""
-    v = run.cfg.verifier
-    texts = list(v.content_free)
-    applied = {"temperature": temperature, "average": v.average, "content_free": texts}
-    if remembered(run, "calibration") == applied:
-        return
-    bases = question_baselines(run.cfg, read_baselines(run))
-    # Not of one calibration until all parts are; a crash on the way is noticed by this.
-    remember(run, calibration=None)
-
-    def anew(table: pa.Table) -> pa.Table:
-        known = pc.is_in(table["question_id"], value_set=pa.array(list(bases), pa.string()))
-        table = table.filter(known)
-        if table.num_rows:
-            base = np.stack([bases[q] for q in table["question_id"].to_pylist()])
-            for name, values in columns(of_labels(table, "logprob_"), base, temperature).items():
-                table = table.set_column(table.column_names.index(name), name, [values])
-        return table
-
-    changed = rewrite(run, anew)
-    remember(run, calibration=applied)
-    if changed:
-        note(
-            f"verify: {changed} verdicts calibrated anew from their log-probs, T={temperature:g},"
-            f" average={v.average}"
-        )
 
 
 def rewrite(run: Run, change: Callable[[pa.Table], pa.Table]) -> int:

@@ -1,16 +1,18 @@
 """From a verifier's label log-probs to calibrated probabilities.
 
 A verifier reads question, gold answer and response and puts its answer on one token: A (correct),
-B (incorrect) or C (invalid). What it says of a response that is no response ("N/A", nothing,
-"[MASK]") is its bias for that question. Contextual calibration takes the bias away:
+B (incorrect) or C (invalid). A leaning towards a label whatever it reads is taken away:
 
     p(y | x) = softmax((s_y - b_y) / T)
 
-with the label log-probs s (a constant away from logits, which a softmax does not see), the
-content-free baseline b and a temperature T, fixed or fitted to labelled attempts.
+with the label log-probs s (a constant away from logits, which a softmax does not see), a baseline b
+and a temperature T, fixed or fitted to labelled attempts. The baseline is what the verifier says
+without any content, or how much oftener it says a label of many attempts than is right. Either may
+be wrong, so it is clipped: docs/verifier.md.
 
-Sources: Zhao et al. 2021, "Calibrate Before Use", arXiv 2102.09690; Hariri et al., "Don't
-Pass@k", arXiv 2510.04265, appendix D.
+Sources: Zhao et al. 2021, "Calibrate Before Use", arXiv 2102.09690 (contextual); Fei et al. 2023,
+arXiv 2305.19148 (domain); Zhou et al. 2024, arXiv 2309.17249 (batch); Hariri et al., "Don't
+Pass@k", arXiv 2510.04265, appendix D (the formula).
 
 A log-prob of -inf is a label that the verifier cannot say: probability 0; where all three are -inf
 each label gets 1/3. A baseline of -inf is the limit of an ever lower one. NaN, +inf, wrong
@@ -24,6 +26,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
 from verifiers.judge.labels import (
+    FAR,
     LABELS,
     LOWEST,
     Bools,
@@ -41,6 +44,8 @@ from verifiers.judge.labels import (
 )
 
 TEMPERATURE = 1.5  # the fixed one of the paper's authors
+CLIP = 1.0  # nats
+SURE = 1.645  # standard errors: one side of 5 %
 LEAST_LABELLED = 10  # attempts that a temperature is fitted to
 TEMPERATURES = (0.05, 20.0)  # where a fitted temperature is looked for
 
@@ -60,11 +65,11 @@ def direct(logprobs: npt.ArrayLike) -> Floats:
 def calibrate(
     logprobs: npt.ArrayLike, baselines: npt.ArrayLike, temperature: float = TEMPERATURE
 ) -> Floats:
-    """Contextually calibrated probabilities, softmax((s - b) / T), float64, shape (..., 3).
+    """Calibrated probabilities, softmax((s - b) / T), float64, shape (..., 3).
 
-    ``logprobs`` s have shape (..., 3), and ``baselines`` b, content-free log-probs of the attempt's
-    question, as from :func:`baseline`, broadcast to them: (3,), or (M, 1, 3) for M questions of N
-    trials. T is finite and above 0: above 1 all distributions are flatter, below 1 sharper; which
+    ``logprobs`` s have shape (..., 3), and ``baselines`` b, as from :func:`baseline`,
+    :func:`of_attempts` or :func:`clipped`, broadcast to them: (3,), or (M, 1, 3) for M questions of
+    N trials. T is finite and above 0: above 1 all distributions are flatter, below 1 sharper; which
     label is the largest does not change.
 
     Source: arXiv 2510.04265, appendix D.
@@ -106,6 +111,77 @@ def baseline(
     if average != "probability":
         raise ValueError(f'average is {average!r}: pass "probability" or "logit"')
     return np.asarray(np.logaddexp.reduce(array, axis=0) - np.log(len(array)))
+
+
+def of_attempts(logprobs: npt.ArrayLike, labels: npt.ArrayLike | None = None) -> Floats:
+    """The baseline, float64 (3,), of n > 0 attempts: by how much each label is said too often.
+
+    The mean of :func:`direct` over log-probs (n, 3), over the share of each label: of ``labels``,
+    shape (n,), with half an attempt added to each, or a third where there are none, which presumes
+    that all labels are equally frequent. Raises ValueError: no attempt, a wrong shape, other
+    labels.
+
+    Source: arXiv 2309.17249, section 3 (without labels).
+
+    >>> import numpy as np
+    >>> says = np.log([[0.8, 0.1, 0.1], [0.4, 0.5, 0.1]])
+    >>> np.exp(of_attempts(says, [0, 1])).round(3).tolist()
+    [1.4, 0.7, 0.7]
+    """
+    rows = log_rows(logprobs, "logprobs")
+    said = baseline(log_softmax(rows))
+    if labels is None:
+        return np.asarray(said + np.log(len(LABELS)))
+    counts = np.bincount(label_array(labels, "labels", len(rows)), minlength=len(LABELS)) + 0.5
+    return np.asarray(said - np.log(counts / counts.sum()))
+
+
+def clipped(baselines: npt.ArrayLike, limit: float | None = CLIP) -> Floats:
+    """Baselines (..., 3) about their mean, none further from it than ``limit`` nats (None: any).
+
+    With a limit no label changes that led by more than twice the limit. A label that a verifier
+    cannot say, -inf, is not in the mean.
+
+    >>> clipped([-9.2, -9.2, 0.0]).round(3).tolist()
+    [-1.0, -1.0, 1.0]
+    >>> clipped([-0.2, -1.2, -np.inf]).round(3).tolist()
+    [0.5, -0.5, -1.0]
+    """
+    logs = log_softmax(log_array(baselines, "baselines"))
+    sayable = np.isfinite(logs)  # not all labels, where a verifier lacks one
+    middle = logs - logs.mean(axis=-1, keepdims=True, where=sayable)
+    return np.asarray(np.clip(middle, *((FAR, None) if limit is None else (-limit, limit))))
+
+
+def lowers_loss(
+    logprobs: npt.ArrayLike,
+    baselines: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    groups: npt.ArrayLike,
+    temperature: float = TEMPERATURE,
+) -> bool:
+    """Whether baselines lower the log-loss of labelled attempts by more than chance explains.
+
+    By more than 1.64 standard errors, those of a mean over ``groups``, the question of each
+    attempt, (n,): a wrong baseline passes once in twenty. False with fewer than two groups. Other
+    arguments as for :func:`fit_temperature`.
+
+    >>> import numpy as np
+    >>> says, truth, questions = np.log([[0.6, 0.3, 0.1]] * 6), [0, 1, 1] * 2, [0] * 3 + [1] * 3
+    >>> [lowers_loss(says, b, truth, questions) for b in ([0.5, -0.5, 0], [-0.5, 0.5, 0])]
+    [True, False]
+    """
+    rows = log_rows(logprobs, "logprobs")
+    truth = label_array(labels, "labels", len(rows))
+    units = np.unique(entries(groups, "groups", len(rows)), return_inverse=True)[1]
+    before, after = (
+        picked(log_softmax(scores_above(rows, base), temperature), truth)
+        for base in (np.zeros(len(LABELS)), baselines)
+    )
+    sums = np.bincount(units, weights=after - before)
+    if len(sums) < 2:
+        return False
+    return bool(sums.mean() > SURE * sums.std(ddof=1) / np.sqrt(len(sums)))
 
 
 class Fit(NamedTuple):

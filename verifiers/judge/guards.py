@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from verifiers.judge.labels import LABELS, bool_array, check_number, log_rows
+from verifiers.judge.labels import LABELS, Floats, Ints, bool_array, check_number, log_rows
 
 _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",
@@ -15,6 +15,8 @@ FLAT = 0.05  # a distribution is flat if no probability is further than this fro
 # One label for all is a problem with so many correct attempts and so many others: a verifier that
 # finds one in two of the rarer kind misses 10 of 10 once in a thousand times.
 LEAST = 10
+VERDICT = 0.95  # a label with more under a prompt without content is a verdict on it, not a bias
+TURNED = (0.02, 0.1)  # share of labels that calibration may change without a word, and at all
 
 
 def check_verdicts(
@@ -77,3 +79,32 @@ def check_verdicts(
                 f" grader finds {right} correct and {wrong} not"
             )
     return problems
+
+
+def certain(baselines: npt.ArrayLike) -> Floats | None:
+    """The surest of content-free baselines (n, 3), as probabilities, if they are verdicts.
+
+    They are where more than a tenth of them give one label more than .95. Else None. Raises
+    ValueError: a wrong shape, NaN.
+
+    >>> certain([[0.0, 0.0, -1.0]]), certain([[-9.2, -9.2, -0.1]]).round(4).tolist()
+    (None, [0.0001, 0.0001, 0.9998])
+    """
+    prob = direct(log_rows(baselines, "baselines"))
+    top = prob.max(axis=1)
+    return prob[top.argmax()] if len(top) and (top > VERDICT).mean() > MASS_SHARE else None
+
+
+def turned(logprobs: npt.ArrayLike, baselines: npt.ArrayLike) -> Ints:
+    """Indices of attempts whose label a baseline changes, those that led most clearly first.
+
+    ``logprobs`` (n, 3) and ``baselines`` are as for :func:`calibrate`, whose T changes no label.
+
+    >>> turned(np.log([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.9, 0.05, 0.05]]), [1, 0, 0]).tolist()
+    [0, 1]
+    """
+    before = direct(log_rows(logprobs, "logprobs"))
+    label = before.argmax(axis=1)
+    changed = np.flatnonzero(label != calibrate(logprobs, baselines, 1.0).argmax(axis=1))
+    ranked = np.sort(before[changed], axis=1)
+    return changed[np.argsort(ranked[:, 1] - ranked[:, 2], kind="stable")]

@@ -1,0 +1,242 @@
+"""Which calibration of a verifier can be trusted: synthetic verifiers with known truth.
+
+    python -m benchmarks.calibration                       1,000 settings, about half a minute
+    python -m benchmarks.calibration --run RUN             and a run's verdicts, with biases added
+    python -m benchmarks.calibration --figure FILE.png     the picture of docs/verifier.md
+
+A setting is a verifier and questions. The truth y of an attempt is drawn from its question's shares
+of A, B and C; evidence is z = a e_y + noise of variance 1 in three directions, so that a z is its
+log-likelihood; the verifier says softmax(o a z + bias + bias of the question). Sharpness a is .8
+(weak) to 4 (never wrong), over-confidence o is 1 to 2, half of the verifiers are biased (by 1.5
+nats a label), shares are random, from hard to easy data sets. The grader misses up to 3 % of what
+is right. Without content a verifier shows its bias and noise; and, since such a prompt may have a
+right label, it may also say it, the surer the sharper it is: C with only the response replaced
+(question), C, A, B or nothing with all fields replaced (contextual), B, C or nothing of random
+words (domain). Baselines are made on half of the questions, log-loss is measured on the other half,
+against none at the same T = 1.5. What a guard refuses is not applied, so it is not worse; it is
+counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import common
+from verifiers.judge import guards
+from verifiers.judge.calibration import (
+    CLIP,
+    TEMPERATURE,
+    baseline,
+    calibrate,
+    clipped,
+    lowers_loss,
+    of_attempts,
+)
+from verifiers.judge.labels import LABELS, Floats, Ints, log_softmax
+from verifiers.judge.quality import nll
+
+KINDS = ("graded", "contextual", "question", "domain", "batch")
+CLIPS = (CLIP, None)
+TRIALS = 16
+MOST_WORSE = 0.05
+BIASES = {"none": (0, 0, 0), "A + 3": (3, 0, 0), "A + 6": (6, 0, 0), "C + 6": (0, 0, 6)}
+
+
+def main() -> None:
+    """Simulate, and report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--settings", type=int, default=1000, metavar="N")
+    parser.add_argument("--run", type=Path, help="a verified and graded run folder")
+    parser.add_argument("--figure", type=Path, metavar="FILE.png")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there, too")
+    args = parser.parse_args()
+    rng = np.random.default_rng(20261122)
+    settings = [one_setting(rng) for _ in range(args.settings)]
+    biased = np.array([setting["biased"] for setting in settings])
+    found = {(kind, clip): judged(settings, kind, clip) for kind in KINDS for clip in CLIPS}
+    rows = [_row(kind, clip, *found[kind, clip], biased) for kind, clip in found]
+    heads = ["calibration", "clip", "refused", "worse", "> .001", "better", "applied"]
+    heads += ["turned", "biased", "unbiased"]
+    common.table(
+        f"log-loss against none, {args.settings} settings; better: of {biased.sum()} biased",
+        heads,
+        rows,
+    )
+    change, refused, _ = found["graded", CLIP]
+    worse = float(((change > 0) & ~refused).mean())
+    met = "met" if worse <= MOST_WORSE else "NOT met"
+    common.out.print(
+        f"graded is worse than none in {worse:.1%}; target at most {MOST_WORSE:.0%}: {met}"
+    )
+    if args.run:
+        _on_a_run(args.run)
+    if args.figure:
+        _draw(args.figure, {kind: found[kind, CLIP] for kind in KINDS}, biased)
+    common.finish(args, {"rows": [dict(zip(heads, row, strict=True)) for row in rows]})
+
+
+def one_setting(rng: np.random.Generator) -> dict[str, Any]:
+    """A verifier, what it says of attempts, and what it says without content."""
+    sharp, over, biased = rng.uniform(0.8, 4), rng.uniform(1, 2), rng.random() < 0.5
+    bias = rng.normal(0, 1.5, 3) * biased
+    questions, shares = int(rng.choice([30, 60, 120])), rng.dirichlet([2, 2, 0.7])
+    of_question = np.array([rng.dirichlet(4 * shares + 0.05) for _ in range(questions)])
+    drawn = rng.random((questions, TRIALS, 1)) > of_question.cumsum(axis=1)[:, None, :2]
+    truth = drawn.sum(axis=-1)
+    tilt = rng.normal(0, 0.3, (questions, 1, 3))
+    evidence = rng.normal(0, 1, (questions, TRIALS, 3)) + sharp * np.eye(3)[truth]
+    missed = (truth == 0) & (rng.random(truth.shape) < rng.uniform(0, 0.03))
+
+    def without(label: int | None, share: float, shape: tuple[int, ...], own: Any = 0.0) -> Floats:
+        """Content-free log-probs; `label`: the verdict on such a prompt, at a share of evidence."""
+        said = bias + own + rng.normal(0, 0.5, shape)
+        return log_softmax(
+            said + (0 if label is None else over * sharp**2 * share * np.eye(3)[label])
+        )
+
+    alone = rng.choice([None, 2, 0, 1], p=[0.4, 0.3, 0.2, 0.1])
+    words = rng.choice([None, 1, 2], p=[0.4, 0.3, 0.3])
+    blank = (3, questions, 1, 3)
+    return {
+        "biased": biased,
+        "truth": truth,
+        "graded": np.where(missed, 1, truth),
+        "logprobs": log_softmax(over * sharp * evidence + bias + tilt),
+        "contextual": baseline(without(alone, rng.uniform(0.2, 1), (3, 3))),
+        "domain": baseline(without(words, rng.uniform(0.1, 0.6), (20, 3))),
+        "question": baseline(without(2, rng.uniform(0.2, 1), blank, tilt)),
+    }
+
+
+def judged(settings: list[dict[str, Any]], kind: str, clip: float | None) -> tuple[Any, Any, Any]:
+    """Of every setting: change of held-out log-loss, whether a guard refuses, labels changed."""
+    found = []
+    for setting in settings:
+        half = len(setting["truth"]) // 2
+        logprobs, truth = setting["logprobs"][half:], setting["truth"][half:].ravel()
+        raw, sure = raw_baseline(setting, kind, half, clip), False
+        if kind != "graded":
+            sure = guards.certain(raw.reshape(-1, 3)) is not None
+        base = np.broadcast_to(clipped(raw, clip), logprobs.shape)
+        flat, bases = logprobs.reshape(-1, 3), base.reshape(-1, 3)
+        changed = guards.turned(flat, bases).size / len(flat)
+        found.append((_gain(flat, bases, truth), sure or changed > guards.TURNED[1], changed))
+    change, refused, changed_share = np.array(found).T
+    return change, refused > 0, changed_share
+
+
+def graded(logprobs: Floats, truth: Ints, questions: Ints, clip: float | None = CLIP) -> Floats:
+    """As the verify stage does: zeros where it does not lower the loss of what it is made of."""
+    base = clipped(of_attempts(logprobs, truth), clip)
+    return base * lowers_loss(logprobs, base, truth, questions)
+
+
+def raw_baseline(setting: dict[str, Any], kind: str, half: int, clip: float | None) -> Floats:
+    """The baseline of a kind: of the first half of the questions, or without content."""
+    seen = setting["logprobs"][:half].reshape(-1, 3)
+    if kind == "graded":
+        return graded(seen, setting["graded"][:half].ravel(), np.arange(len(seen)) // TRIALS, clip)
+    if kind == "batch":
+        return of_attempts(seen)
+    found: Floats = setting[kind][half:] if kind == "question" else setting[kind]
+    return found
+
+
+def _gain(logprobs: Floats, bases: Floats, truth: Ints) -> float:
+    none = calibrate(logprobs, np.zeros(3), TEMPERATURE)
+    return nll(calibrate(logprobs, bases, TEMPERATURE), truth) - nll(none, truth)
+
+
+def _row(
+    kind: str, clip: float | None, change: Any, refused: Any, changed: Any, biased: Any
+) -> list[Any]:
+    applied, better = ~refused, (change < 0) & ~refused
+    return [
+        kind,
+        "-" if clip is None else f"{clip:g}",
+        f"{refused.mean():.1%}",
+        f"{((change > 0) & applied).mean():.1%}",
+        f"{((change > 0.001) & applied).mean():.1%}",
+        f"{better[biased].mean():.1%}",
+        f"{better[biased & applied].mean():.1%}",
+        f"{changed.max():.0%}",
+        f"{change[biased].mean():+.3f}",
+        f"{change[~biased].mean():+.3f}",
+    ]
+
+
+def _on_a_run(folder: Path) -> None:
+    """A run's own verifier, and what it would say with biases added to its logits."""
+    from pipeline.config import compose
+    from pipeline.store.runfolder import Run
+    from pipeline.verify import calibrate as stored
+    from pipeline.verify import store
+
+    run = Run(compose.load_folder(folder, []))
+    table, keys = store.judged(run, [f"logprob_{x.lower()}" for x in LABELS])
+    truth = store.true_labels(table["outcome"])
+    logprobs = store.of_labels(table, "logprob_").astype(np.float64)[truth >= 0]
+    questions, truth = (keys >> 32)[truth >= 0], truth[truth >= 0].astype(np.int64)
+    ids, known = [q["question_id"] for q in run.questions], stored.read_baselines(run)
+    free = {}
+    for kind in ("contextual", "question", "domain"):
+        run.cfg.verifier.calibration = kind
+        probes = stored.probes(run, ids)
+        if all(key in known for key in probes):
+            of = [[known[k] for k in probes if k[0] in ("", q)] for q in ids]
+            free[kind] = np.array([baseline(np.array(rows)) for rows in of])
+    half = questions % 2 == 0  # of the questions
+    rows = []
+    for name, bias in BIASES.items():
+        said = log_softmax(logprobs + np.array(bias))
+        none = nll(calibrate(said[~half], np.zeros(3), TEMPERATURE), truth[~half])
+        rows.append([name, "none", "", f"{none:.4f}", "", ""])
+        made = {kind: (base + np.array(bias))[questions[~half]] for kind, base in free.items()}
+        made["graded"] = graded(said[half], truth[half], questions[half])[None]
+        made["batch"] = of_attempts(said[half])[None]
+        for kind, base in made.items():
+            sure = kind != "graded" and guards.certain(base) is not None
+            bases = np.broadcast_to(clipped(base), said[~half].shape)
+            changed = guards.turned(said[~half], bases).size / len(bases)
+            loss = nll(calibrate(said[~half], bases, TEMPERATURE), truth[~half])
+            refused = "a verdict" if sure else "labels" if changed > guards.TURNED[1] else ""
+            right = float((calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean())
+            rows.append([name, kind, refused, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])
+    heads = ["bias, nats", "calibration", "refused", "log-loss", "labels changed", "accuracy"]
+    common.table(f"{folder}: held-out questions", heads, rows)
+
+
+def _draw(path: Path, found: dict[str, tuple[Any, Any, Any]], biased: Any) -> None:
+    """Settings in the order of their change of log-loss, biased and unbiased verifiers apart."""
+    from pipeline.display import style
+
+    looks = style.palette(len(found))
+
+    @style.styled
+    def figure() -> Any:
+        made, panels = style.panels(
+            7.2, 4.0, "Calibrations of 1,000 synthetic verifiers", columns=2
+        )
+        for axes, which, name in zip(
+            panels, (biased, ~biased), ("biased", "unbiased"), strict=True
+        ):
+            for look, (kind, (change, _, _)) in zip(looks, found.items(), strict=True):
+                shown = np.sort(change[which])
+                axes.plot(np.linspace(0, 100, shown.size), shown, label=kind, **look, markevery=0.2)
+            axes.axhline(0, color=style.GREY, linewidth=1)
+            axes.set(ylim=(-0.5, 0.5), xlabel=f"% of {which.sum()} {name} verifiers")
+        panels[0].set_ylabel("log-loss above that of none, nats")
+        style.legend(made, *panels[0].get_legend_handles_labels(), columns=5)
+        return made
+
+    figure().savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    common.main(main)

@@ -1,0 +1,221 @@
+"""Calibrating verdicts: what is subtracted from their log-probs, and doing it (again).
+
+`verifier.calibration` says what: how much oftener the verifier says a label than is right, by the
+grader's shares (graded) or by equal ones (batch), or what it says of a prompt without content, in
+all fields (contextual: the same text; domain: random words of the data set, Fei et al. 2023) or in
+the response's alone (question), or nothing. None of it asks the model what is known already.
+"""
+
+import json
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.base import atomic
+from pipeline.base.console import note, warn
+from pipeline.base.errors import UserError
+from pipeline.store.runfolder import Run
+from pipeline.verify import store
+from pipeline.verify.prompts import Candidate, asked
+from verifiers.judge import calibration, guards
+from verifiers.judge.labels import LABELS, Floats
+
+Key = tuple[str, str]  # of a baseline: its question, empty for all of them, and what it was shown
+Baselines = dict[Key, list[float]]  # log-probs of the labels
+_SAMPLES = 20  # of random words, as in Fei et al.
+_TELLING = 3
+_REMEDY = (
+    "set verifier.calibration=none (subtract nothing) or another one (graded, contextual, domain);"
+    " verdicts that are there are not asked for again"
+)
+
+
+def temperature(run: Run) -> float:
+    """T to calibrate with before any fit: the one fitted last where a fit is asked for."""
+    fitting = run.cfg.verifier.fit_temperature
+    applied = store.remembered(run, "calibration") if fitting else None
+    return float(applied["temperature"]) if applied else run.cfg.verifier.temperature
+
+
+def read_baselines(run: Run) -> Baselines:
+    """What `write_baselines` wrote; empty, so that all are owed, where that is not to be read."""
+    try:
+        text = (store.folder(run) / "_baselines.jsonl").read_text(encoding="utf-8")
+        rows = map(json.loads, text.splitlines())
+        return {(row["question_id"], row["text"]): row["logprobs"] for row in rows}
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def write_baselines(run: Run, baselines: Baselines) -> None:
+    """Replace the file of baselines."""
+    rows = ({"question_id": q, "text": t, "logprobs": v} for (q, t), v in baselines.items())
+    atomic.write_jsonl(store.folder(run) / "_baselines.jsonl", rows)
+
+
+def probes(run: Run, ids: list[str]) -> dict[Key, Candidate]:
+    """What the verifier is to be asked without content, for attempts at the questions `ids`."""
+    v, of_all = run.cfg.verifier, set(ids)
+    if v.calibration == "contextual":
+        return {("", text): Candidate("", text, text, text, text) for text in v.content_free}
+    if v.calibration == "question":
+        rows = [asked(row) for row in run.questions if row["question_id"] in of_all]
+        return {
+            (row.question_id, text): row._replace(response=text)
+            for row in rows
+            for text in v.content_free
+        }
+    return _of_words(run) if v.calibration == "domain" else {}
+
+
+def _of_words(run: Run) -> dict[Key, Candidate]:
+    """Random words of the data set, so many as a question and a gold answer have on average.
+
+    A response is made of the words of questions: those of responses are another model's each time.
+    """
+    rng = np.random.default_rng(0)
+    rows = [asked(row) for row in run.questions]
+    problems, golds = (
+        [text.split() for text in field] for field in list(zip(*rows, strict=True))[1:3]
+    )
+
+    def drawn(texts: list[list[str]]) -> str:
+        words = [word for text in texts for word in text]
+        return " ".join(rng.choice(words, max(1, len(words) // len(texts)))) if words else ""
+
+    made = {}
+    for _ in range(_SAMPLES):
+        fields = [drawn(texts) for texts in (problems, golds, problems, golds)]
+        made["", "\n".join(fields[:3])] = Candidate("", *fields)
+    return made
+
+
+def subtracted(run: Run, known: Baselines, kind: str) -> dict[str, Floats]:
+    """The baseline (3,) of every question that has one.
+
+    Raises UserError: content-free prompts get verdicts, or what all attempts get is one label.
+    """
+    v, ids = run.cfg.verifier, [row["question_id"] for row in run.questions]
+    if kind in ("graded", "batch"):
+        return dict.fromkeys(ids, _of_attempts(run, kind))
+    by_question: dict[str, list[Key]] = {}
+    for key in probes(run, ids) if kind != "none" else []:
+        by_question.setdefault(key[0], []).append(key)
+    average = cast(Any, v.average)
+    found = {
+        q: calibration.baseline(np.array([known[key] for key in keys]), average)
+        for q, keys in by_question.items()
+        if all(key in known for key in keys)
+    }
+    if found:
+        _refuse_verdicts(kind, np.stack([*found.values()]))
+    found = {q: calibration.clipped(base, v.clip) for q, base in found.items()}
+    if kind == "question":
+        return found
+    return dict.fromkeys(ids, found.get("", np.zeros(len(LABELS))))
+
+
+def _of_attempts(run: Run, kind: str) -> Floats:
+    """The baseline that all verdicts so far give; zeros where nothing can be said."""
+    v, nothing = run.cfg.verifier, np.zeros(len(LABELS))
+    table, keys = store.judged(run, [f"logprob_{x.lower()}" for x in LABELS])
+    logprobs, truth = store.of_labels(table, "logprob_"), store.true_labels(table["outcome"])
+    if kind == "batch" and len(logprobs):
+        base = calibration.of_attempts(logprobs)
+        _refuse_verdicts(kind, base[None])
+        return calibration.clipped(base, v.clip).round(6)
+    graded = np.flatnonzero(truth >= 0)
+    if run.cfg.dataset.judge or graded.size < calibration.LEAST_LABELLED:
+        return nothing  # the grader is not believed, or has not said enough
+    most = 2 if v.labels.invalid else 1  # without a C, to say B is all it can
+    seen = logprobs[graded], np.minimum(truth[graded], most), keys[graded] >> 32
+    base = calibration.clipped(calibration.of_attempts(*seen[:2]), v.clip).round(6)
+    return base if calibration.lowers_loss(seen[0], base, *seen[1:], v.temperature) else nothing
+
+
+def _refuse_verdicts(kind: str, bases: Floats) -> None:
+    sure = guards.certain(bases)
+    if sure is not None:
+        shown = ", ".join(f"{x} {p:.4f}" for x, p in zip(LABELS, sure, strict=True))
+        raise UserError(
+            f"verifier.calibration={kind}: the baseline is {shown}. With a label above"
+            f" {guards.VERDICT:g} it is a verdict and no bias, and to subtract it would turn sure"
+            f" verdicts round; {_REMEDY}"
+        )
+
+
+def recalibrate(run: Run, temperature: float, kind: str | None = None) -> None:
+    """Apply a calibration to every stored verdict, from its log-probs; nothing if it is applied.
+
+    Raises UserError: as `subtracted`.
+    """
+    v = run.cfg.verifier
+    kind = kind or v.calibration
+    bases = subtracted(run, read_baselines(run), kind)
+    applied = {"temperature": temperature, "average": v.average, "kind": kind, "clip": v.clip}
+    applied["content_free"] = list(v.content_free)
+    if kind in ("graded", "batch"):
+        applied["subtracted"] = next(iter(bases.values())).tolist()
+    if store.remembered(run, "calibration") == applied:
+        return
+    # Not of one calibration until all parts are; a crash on the way is noticed by this.
+    store.remember(run, calibration=None)
+
+    def anew(table: pa.Table) -> pa.Table:
+        known = pc.is_in(table["question_id"], value_set=pa.array(list(bases), pa.string()))
+        table = table.filter(known)
+        if table.num_rows:
+            base = np.stack([bases[q] for q in table["question_id"].to_pylist()])
+            logprobs = store.of_labels(table, "logprob_")
+            for name, values in store.columns(logprobs, base, temperature).items():
+                table = table.set_column(table.column_names.index(name), name, [values])
+        return table
+
+    changed = store.rewrite(run, anew)
+    store.remember(run, calibration=applied)
+    if changed:
+        note(
+            f"verify: {changed} verdicts calibrated anew from their log-probs, T={temperature:g},"
+            f" calibration={kind}"
+        )
+
+
+def check_turned(run: Run) -> None:
+    """Warn where calibration changes many labels; too many, and it is taken back.
+
+    Raises UserError: more than a tenth of the labels, ten at least, are not the raw ones.
+    """
+    kinds = ("logprob_", "base_")
+    table, keys = store.judged(run, [f"{kind}{x.lower()}" for kind in kinds for x in LABELS])
+    logprobs, bases = (store.of_labels(table, kind) for kind in kinds)
+    changed = guards.turned(logprobs, bases)
+    share = changed.size / max(1, keys.size)
+    warned, refused = guards.TURNED
+    if share <= warned:
+        return
+    v, first = run.cfg.verifier, changed[:_TELLING]
+    before = calibration.direct(logprobs[first])
+    after = calibration.calibrate(logprobs[first], bases[first], v.temperature)
+    rows = table.take(pa.array(first)).to_pylist()
+    shown = "; ".join(
+        f"{row['question_id']} trial {row['trial']}: {_top(old)}, then {_top(new)}"
+        for row, old, new in zip(rows, before, after, strict=True)
+    )
+    problem = (
+        f"verifier.calibration={v.calibration} changes the label of {share:.1%} of {keys.size}"
+        f" attempts, above all of {shown}"
+    )
+    if share <= refused or changed.size < guards.LEAST:
+        warn(problem)
+        return
+    recalibrate(run, v.temperature, "none")
+    raise UserError(
+        f"{problem}. Verdicts are kept with nothing subtracted; set a"
+        f" smaller verifier.clip, or {_REMEDY}"
+    )
+
+
+def _top(prob: Floats) -> str:
+    return f"{LABELS[prob.argmax()]} {prob.max():.3f}"
