@@ -138,3 +138,8 @@ def test_time_is_linear_on_hostile_text(unit: str) -> None:
     seconds(10_000)
     # 100,000 repetitions take about 0.1 s; anything quadratic takes minutes.
     assert seconds(100_000) < 5
+
+
+def test_a_box_that_the_reasoning_left_open_holds_no_answer() -> None:
+    text = r"<think>so \boxed{7 + </think>It is \boxed{5}. }"
+    assert extract(text, truncated=False).answer == "5"

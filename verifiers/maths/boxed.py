@@ -87,7 +87,7 @@ def extract(
         return Extraction(None, "no_box")
 
     if boxes in ("auto", "last") and (quick := _last_box(text, start)) is not None:
-        return Extraction(_content(text, *quick), "boxed")
+        return Extraction(_content(text, *quick, start), "boxed")
     closed: list[tuple[int, int]] = []  # where the content of each box starts and ends
     opened = False
     stack: list[int] = []  # content start of an open box, or -1 for any other open brace
@@ -107,7 +107,7 @@ def extract(
 
     if spans := [span for span in closed if _NOT_SPACE.search(text, *span)]:
         chosen = _outermost(spans) if boxes == "all" else [max(spans)]
-        answers = dict.fromkeys(_content(text, *span) for span in chosen)
+        answers = dict.fromkeys(_content(text, *span, start) for span in chosen)
         return Extraction(", ".join(answers), "boxed")
     if closed:  # and all of it blank
         return Extraction("", "boxed")
@@ -172,9 +172,12 @@ def _is_hidden(text: str, at: int) -> bool:
     return _HIDDEN.search(text, max(0, at - 40), at) is not None
 
 
-def _content(text: str, start: int, end: int) -> str:
-    """What is in a box; of one in another the inner only if that is the value of the outer."""
-    at, first = start, max(0, start - _WIDEST)
+def _content(text: str, start: int, end: int, part: int = 0) -> str:
+    """What is in a box; of one in another the inner only if that is the value of the outer.
+
+    The other one begins in the final part, too: at `part` or later.
+    """
+    at, first = start, max(part, start - _WIDEST)
     for _ in range(_LOOK_BACK):
         at = max(text.rfind("\\boxed", first, at), text.rfind("\\fbox", first, at))
         head = _TOKEN.match(text, at) if at >= 0 else None
@@ -185,7 +188,7 @@ def _content(text: str, start: int, end: int) -> str:
             continue
         inner = max(text.rfind("\\boxed", at, start), text.rfind("\\fbox", at, start))
         if not (_VALUE.fullmatch(text, head.end(), inner) and _END.fullmatch(text, end + 1, close)):
-            return _content(text, head.end(), close)
+            return _content(text, head.end(), close, part)
     answer = _BOX.sub("", text[start:end]).strip()
     return answer if text[start - 1] == "{" else answer.rstrip(".,/")
 
