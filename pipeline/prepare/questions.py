@@ -228,12 +228,7 @@ def question_of(
     if doubles := len(found) - len(set(found)):
         notes.append(f"choices: {doubles} options have the text of another one")
     if cfg.gold_after is not None:
-        gold = gold.rpartition(cfg.gold_after)[2].strip() if cfg.gold_after in gold else ""
-        if not gold:
-            raise UserError(
-                f"{place}: field {cfg.fields.answer!r} has no gold answer behind"
-                f" dataset.gold_after={cfg.gold_after}"
-            )
+        gold = _behind(cfg.gold_after, gold, f"{place}: field {cfg.fields.answer!r}")
         if _THOUSANDS.fullmatch(gold):  # it is one answer, so these are no lists
             notes.append(f"answer: {gold} was read without its commas")
             gold = gold.replace(",", "")
@@ -247,3 +242,11 @@ def question_of(
     published = gold if slips else ""
     question = Question(question_id, problem, mended, published, solution, form or None, found)
     return question, notes
+
+
+def _behind(mark: str, solution: str, field: str) -> str:
+    """The gold answer behind the last mark in a worked solution, which `field` holds."""
+    gold = solution.rpartition(mark)[2].strip() if mark in solution else ""
+    if not gold:
+        raise UserError(f"{field} has no gold answer behind dataset.gold_after={mark}")
+    return gold
