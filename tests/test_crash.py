@@ -98,6 +98,28 @@ def test_kills_before_the_first_attempt_do_no_harm(
     assert_whole(folder, reference[1])
 
 
+# In the middle of the last look for lost attempts, when nothing is owed any more.
+KILLED = """
+import os, signal
+from pipeline.generate.claims import Claims
+def killed(self):
+    (self.files.folder / ".clock-of-the-killed").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+Claims.reopen = killed
+"""
+
+
+def test_what_a_kill_after_the_last_attempt_left_is_cleared_away(
+    forker: Forker, tmp_path: Path
+) -> None:
+    folder, few = tmp_path / "run", ["dataset.limit=1", "sampling.trials=1", SAMPLED]
+    command = Command(folder, forker, *SETTINGS, *few, before=KILLED)
+    assert command.wait() == -signal.SIGKILL
+    assert (folder / "reopen.lease").exists() and (folder / "claims").exists()
+    assert "nothing owed" in Command(folder, forker, *SETTINGS, *few).finish()
+    assert_whole(folder, stored(folder))
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_and_sigterm_keep_what_is_finished(
     forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int, code: int

@@ -44,7 +44,7 @@ class ClaimFiles:
         try:
             entries = list(os.scandir(self.folder))
         except FileNotFoundError:
-            self._return()
+            self.heartbeat.appear()  # somebody deleted it, or the whole folder
             entries = []
         for entry in entries:
             name = entry.name
@@ -77,7 +77,7 @@ class ClaimFiles:
         try:
             won = lease.link(self.heartbeat.path, self.folder / name)
         except FileNotFoundError:
-            self._return()
+            self.heartbeat.appear()  # somebody deleted it, or the whole folder
             won = lease.link(self.heartbeat.path, self.folder / name)
         if won:
             self._names[piece], self.states[piece] = name, self.me
@@ -119,11 +119,6 @@ class ClaimFiles:
     def is_dead(self, worker: str) -> bool:
         """Whether whoever claimed a piece will not finish it."""
         return is_dead(self.folder / f"{worker}{SUFFIX}", self.heartbeat.now)
-
-    def _return(self) -> None:
-        """Somebody deleted the heartbeat, or the whole folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.heartbeat.appear()
 
     def is_silent(self, worker: str, ahead: float = 0.0) -> bool:
         """Whether a worker's heartbeat has stopped, or will count as that so many seconds later."""

@@ -8,6 +8,8 @@ from pipeline.store import heartbeat, lease, runfolder, shards, workers
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
+REOPEN = "reopen.lease"  # in the run folder: of the worker that looks for lost attempts
+
 
 def tidy(run: Run, patience: bool = True) -> None:
     """Seal journals of dead workers and set damaged parts aside; left out while another does it.
@@ -30,8 +32,13 @@ def leave(run: Run, spent: bool = False) -> None:
     tidy(run, patience=spent)
     workers.write_summary(run)
     folder = run.path / heartbeat.FOLDER
-    with contextlib.suppress(OSError):  # another worker may just have come
+    with (
+        contextlib.suppress(OSError, lease.Taken),  # another worker may just have come
+        lease.held(run.path / REOPEN, "leaving"),  # one that was killed may have left it
+    ):
         heartbeat.clear(folder, lease.now_of(folder))
+        for path in folder.glob(".*"):  # what the killed were about to rename or to delete
+            path.unlink(missing_ok=True)
         folder.rmdir()
 
 

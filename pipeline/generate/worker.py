@@ -15,7 +15,7 @@ from pipeline.generate.budget import Allowance
 from pipeline.generate.claims import Claims
 from pipeline.generate.continuing import Continued
 from pipeline.generate.record import Session
-from pipeline.generate.tidy import leave, tidy
+from pipeline.generate.tidy import REOPEN, leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
 from pipeline.prepare import questions_table
 from pipeline.store import heartbeat, lease, runfolder, shards, workernames
@@ -43,7 +43,6 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
     with contextlib.ExitStack() as stack:
         stack.enter_context(stopping.writable(run))
         flag = stop or stack.enter_context(stopping.requests())
-        run.path.joinpath(heartbeat.FOLDER).mkdir(parents=True, exist_ok=True)
         session = Session(run, workernames.worker_id(), replica)
         beat = stack.enter_context(
             Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds))
@@ -236,7 +235,7 @@ class _Worker:
         if not self.rounds:
             return True
         try:
-            with lease.held(self.run.path / "reopen.lease", "looking for lost attempts"):
+            with lease.held(self.run.path / REOPEN, "looking for lost attempts"):
                 self.rounds -= 1
                 return self.claims.reopen() <= len(self.claims.given_up)
         except lease.Taken:

@@ -116,7 +116,6 @@ class Heartbeat(Watch):
         self._ahead = 0.0  # of the file server's clock before this process's own
 
     def __enter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.appear()
         return super().__enter__()
 
@@ -128,8 +127,11 @@ class Heartbeat(Watch):
 
     def appear(self) -> None:
         """Make the file, complete from its first moment; also when somebody deleted it."""
-        lease.create(self.path, self._token)
-        self._touch()
+        while True:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # the last one out cleared the folder away
+                lease.create(self.path, self._token)
+                return self._touch()
 
     @property
     def now(self) -> float:
