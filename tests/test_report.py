@@ -309,21 +309,63 @@ def test_side_files_are_ascii_and_json(index_html: Path) -> None:
         json.loads(found[2])
 
 
-def test_a_second_report_replaces_the_first(
+def side(out: Path) -> Path:
+    """The side files that the page of a report names; they must be there, and nothing half-made."""
+    [stamp] = re.findall(rb'"stamp": ?"([^"]+)"', (out / "index.html").read_bytes())
+    assert len([*(out / "attempts" / stamp.decode()).glob("*.js")]) == 2
+    assert not [*out.rglob("*.tmp")]
+    return out / "attempts" / str(stamp.decode())
+
+
+def test_reports_into_one_place_are_each_whole(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.texts=false"])
-    (tmp_path / "attempts" / "notes").mkdir(parents=True)
-    for second in ("00", "01"):
-        monkeypatch.setattr(
-            build.time,
-            "strftime",
-            lambda form, *_, s=second: form.replace("%Y%m%dT%H%M%S", f"20260101T0000{s}"),
-        )
+    ours, theirs = build._page, []
+
+    def late(*arguments: Any) -> str:  # another report begins later and ends before this one
+        monkeypatch.setattr(build, "_page", ours)
         build.report(cfg)
-    assert sorted(p.name for p in (tmp_path / "attempts").iterdir()) == ["20260101T000001", "notes"]
-    for path in (tmp_path / "attempts" / "20260101T000001").iterdir():
+        theirs.append(side(tmp_path))
+        return ours(*arguments)
+
+    monkeypatch.setattr(build, "_page", late)
+    build.report(cfg)
+    last = side(tmp_path)
+    assert last != theirs[0] and theirs[0].is_dir()  # somebody may have that page open
+
+    # What no page has named for an hour goes: of a replaced report, of a killed one.
+    killed, notes = tmp_path / "attempts" / "20260101T000001", tmp_path / "attempts" / "notes"
+    for folder in (killed, notes):
+        folder.mkdir()
+    for folder in (last, theirs[0], killed, notes):
+        os.utime(folder, (0, 0))
+    build.report(cfg)
+    assert {*(tmp_path / "attempts").iterdir()} == {side(tmp_path), last, notes}
+    for path in side(tmp_path).iterdir():
         assert "window.owned" not in path.read_text()
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_report_that_fails_leaves_a_whole_one(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: bool
+) -> None:
+    cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.texts=false"])
+    build.report(cfg)
+    before, write = side(tmp_path), build.atomic.write_text
+
+    def fails(path: Path, text: str) -> None:
+        if path.name == "index.html":
+            if swapped:
+                write(path, text)
+            raise OSError("no space")
+        write(path, text)
+
+    monkeypatch.setattr(build.atomic, "write_text", fails)
+    with pytest.raises(OSError, match="no space"):
+        build.report(cfg)
+    assert (side(tmp_path) != before) == swapped
+    assert len([*(tmp_path / "attempts").iterdir()]) == 1 + swapped
 
 
 def test_texts_of_the_first_trials_only(runs: Path, tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ foreign files wrote goes through Jinja2's escaping, or as JSON, and is shown as 
 """
 
 import base64
+import contextlib
 import hashlib
 import math
+import os
 import re
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -31,7 +34,8 @@ from pipeline.report.names import bdi, shown
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("report.js", "map.js", "reader.js", "attempt.js", "tokens.js", "start.js")
-_STAMP = re.compile(r"\d{8}T\d{6}")
+_STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
+READ_S = 3600.0  # a page that was replaced may be open in a browser, and loads attempts so long
 Panel = dict[str, Any]  # a tab: title, notices, tables, figures; of one data set its counts, too
 
 
@@ -52,25 +56,48 @@ def report(cfg: AnalysisConfig) -> None:
 def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     """Write the report of some cohorts; an earlier report in the folder is replaced.
 
+    Any number of processes may do so in one folder: the page is that of the last one, and whole.
     Returns the path of index.html. Raises OSError: a folder that cannot be written.
     """
     out = Path(cfg.out or Path(cfg.runs) / "_report").expanduser()
     cohorts = [shown(cohort) for cohort in cohorts]
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
     side = out / "attempts" / stamp
     out.mkdir(parents=True, exist_ok=True)
     try:
         with Meter("report", sum(len(cohort.members) for cohort in cohorts)) as meter:
             panels = [_panel(c, cfg, side / str(i), meter) for i, c in enumerate(cohorts)]
         page = _page(cohorts, cfg, panels, stamp, [*races.panels(cohorts, panels[0]["notices"])])
+        if any(cohort.members for cohort in cohorts):
+            os.utime(side)  # it must be there, and count as young
+        _sweep(out)
         atomic.write_text(out / "index.html", page)
-    except OSError:
-        shutil.rmtree(side, ignore_errors=True)
+    except BaseException:
+        if stamp.encode() not in _there(out):
+            shutil.rmtree(side, ignore_errors=True)
         raise
-    for path in (out / "attempts").glob("*"):  # side files of earlier reports
-        if path.is_dir() and path.name != stamp and _STAMP.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)
     return out / "index.html"
+
+
+def _sweep(out: Path) -> None:
+    """Remove side files that the page does not name and that nobody wrote or read for `READ_S`.
+
+    What the page names is about to be replaced, and grows old from now on.
+    """
+    page = _there(out)
+    for path in (out / "attempts").glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # another report removed it
+            if path.is_dir() and _STAMP.fullmatch(path.name):
+                if path.name.encode() in page:
+                    os.utime(path)
+                elif time.time() - path.stat().st_mtime > READ_S:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _there(out: Path) -> bytes:
+    """The page in a folder, which names its side files; nothing where there is none."""
+    index = out / "index.html"
+    return index.read_bytes() if index.exists() else b""
 
 
 def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Panel:
