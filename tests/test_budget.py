@@ -26,7 +26,7 @@ from pipeline.base.errors import UserError
 from pipeline.cli import main
 from pipeline.config import compose
 from pipeline.engines import Completion, Request
-from pipeline.generate import budget
+from pipeline.generate import budget, record
 from pipeline.generate.budget import Allowance, remaining
 from pipeline.generate.record import Session
 from pipeline.store import runfolder, spent, workers
@@ -181,18 +181,22 @@ def test_long_tails_and_many_workers_stay_within_one_percent(
 
 
 class Clock(SimpleNamespace):
-    """For the module that looks at it."""
+    """For the modules that look at it."""
 
     now = 1_700_000_000.0
+    strftime = staticmethod(time.strftime)
 
     def time(self) -> float:
         return self.now
+
+    monotonic = time
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(budget, "time", clock)
+    for module in (budget, record):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 
@@ -204,7 +208,7 @@ def completed(seconds: float, number: int | None = 5, now: float = 0.0) -> Compl
 
 def working(run: Run, clock: Clock, name: str = "me", gpus: int = 0) -> Allowance:
     session = Session(run, name)
-    session.record |= {"started": clock.now, "gpus": gpus}
+    session.record["gpus"] = gpus
     return Allowance(run, session)
 
 
@@ -229,8 +233,8 @@ def test_a_limit_in_time_goes_by_the_longest_attempt(
     assert one.may_begin(7) == 0 and not one.over()  # what runs is finished
     one.ended(1, completed(75.0, now=clock.now))
     assert one.over()
-    one.session.end("done")  # type: ignore[union-attr]
     clock.now += 26
+    one.session.end("done")  # type: ignore[union-attr]
     assert Allowance(run).told().startswith("the budget is spent: kept 0 attempts of 40, 40 are")
 
 
@@ -251,6 +255,26 @@ def test_gpus_of_others_count(tmp_path: Path, clock: Clock) -> None:
         assert one.may_begin(1) == 0
     clock.now += 6
     assert one.may_begin(1) == 1  # alone again
+
+
+def test_a_clock_that_steps_is_in_no_duration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", {"a": "."})
+    run.cfg.budget.gpu_hours = 4.0
+    session, true = Session(run, "w"), time.time
+    session.record["gpus"] = 2
+    one = Allowance(run, session)
+    session.loaded(1, {})
+    one.began(0)
+    monkeypatch.setattr(time, "time", lambda: true() + 86_400)
+    said = session.now()
+    assert said["wall_s"] < 3600 and said["gpu_s"] < 3600
+    assert one._spent().device_s < 3600
+    session.end("done")
+    assert spent.spent([run]).device_s < 3600
+    session._path.write_text('{"updated": 50.0, "started": 20.0, "gpus": 2}')  # before there was
+    assert spent.spent([run]).device_s == 60  # such a clock
 
 
 # --- what is spent

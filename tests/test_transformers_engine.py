@@ -1,7 +1,9 @@
 """engine=transformers on a real, tiny, random model, against forward passes made here."""
 
+import itertools
 import math
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,16 @@ def complete(made: TransformersEngine, requests: list[Request]) -> list[Completi
     assert len(done) == len(requests)
     place = {id(r): n for n, r in enumerate(requests)}
     return sorted(done, key=lambda c: place[id(c.request)])
+
+
+def test_a_clock_that_steps_is_in_no_duration(
+    folder: Path, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, days = engine(folder), itertools.count(20_000)
+    monkeypatch.setattr(time, "time", lambda: 86_400.0 * next(days))
+    [done] = complete(made, [request(prompts[0], seed=1)])
+    assert done.first_token is not None
+    assert done.started <= done.first_token <= done.finished < done.started + 3600
 
 
 def logprobs_of(model: Any, ids: list[int]) -> Any:

@@ -1,7 +1,6 @@
 """Servers with an OpenAI-like interface: vLLM, SGLang, llama.cpp, a colleague's or a company's."""
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.base.clock import steady
 from pipeline.base.console import note, warn
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.config.settings import RunConfig
@@ -101,7 +101,8 @@ class OpenAIEngine:
         rung.set()
 
     async def _attempt(self, request: Request) -> Completion:
-        s, started = self.cfg.sampling, time.time()
+        s, now = self.cfg.sampling, steady()
+        started = now()
         prompt = request.messages or request.context
         wanted = s.logprobs and "logprobs" not in self.meeting.lacking
         try:
@@ -131,7 +132,7 @@ class OpenAIEngine:
             **ended,
             started=started,
             first_token=None,
-            finished=time.time(),
+            finished=now(),
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.completion_tokens,
         )

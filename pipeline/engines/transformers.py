@@ -10,7 +10,6 @@ import inspect
 import queue
 import secrets
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +21,7 @@ import transformers
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.utils import is_flash_attn_2_available
 
+from pipeline.base.clock import steady
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig, SamplingConfig
 from pipeline.engines import Completion, Request, Rows, load_errors, pull
@@ -210,7 +210,8 @@ class _Batch:
         self.logprobs: list[list[float]] = [[] for _ in requests]
         self.running = list(range(len(requests)))
         self.logits: Any = None  # of this step only
-        self.started = self.first_token = time.time()
+        self.now = steady()
+        self.started = self.first_token = self.now()
         self.out: queue.SimpleQueue[Any] = queue.SimpleQueue()  # as the engine yields it
         self.cancelled = threading.Event()
 
@@ -233,7 +234,7 @@ class _Batch:
 
     def step(self, ids: Any, scores: Any) -> Any:
         """Book the newest token of every running row; returns bool [rows], true where finished."""
-        now = time.time()
+        now = self.now()
         newest = ids[:, -1]
         tokens = newest.tolist()
         if self.keep_logprobs:

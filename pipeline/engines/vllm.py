@@ -6,7 +6,6 @@ Names of vLLM stand in `vllm*.py` of this folder alone, and in the table of `vll
 import copy
 import gc
 import os
-import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from pipeline.base import environment
 from pipeline.base.children import tamed
+from pipeline.base.clock import steady
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Request, Rows, load_errors, pull
 from pipeline.engines.ending import ending
@@ -88,8 +88,8 @@ class VllmEngine:
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
-        # By its name, each request, when it began, and its outputs with their times.
-        flying: dict[str, tuple[Request, float, list[tuple[float, Any]]]] = {}
+        # By its name, each request, its clock, and its outputs with their times; the first is none.
+        flying: dict[str, tuple[Request, Callable[[], float], list[tuple[float, Any]]]] = {}
         params = self._sampling_params()
         most = self.cfg.engine.in_flight or 3 * self.cfg.engine.batch_size
         try:
@@ -102,19 +102,20 @@ class VllmEngine:
                         params.seed, params.max_tokens = request.seed, request.max_tokens
                         prompt = {"prompt_token_ids": request.context}
                         self.engine.add_request(name, prompt, params)
-                        flying[name] = (request, time.time(), [])
+                        now = steady()
+                        flying[name] = (request, now, [(now(), None)])
                 if not flying and not more:
                     return
                 for output in self.engine.step() if flying else ():
-                    request, started, outputs = flying[output.request_id]
-                    outputs.append((time.time(), output.outputs[0]))
+                    request, now, outputs = flying[output.request_id]
+                    outputs.append((now(), output.outputs[0]))
                     if output.finished:
                         del flying[output.request_id]
-                        yield self._completion(request, started, outputs)
+                        yield self._completion(request, outputs)
                 for name in self._vanished(flying):
-                    request, started, outputs = flying.pop(name)
-                    outputs.append((time.time(), _ABORTED))
-                    yield self._completion(request, started, outputs)
+                    request, now, outputs = flying.pop(name)
+                    outputs.append((now(), _ABORTED))
+                    yield self._completion(request, outputs)
                 yield None
         finally:
             if flying and not self.core.ended():
@@ -147,11 +148,9 @@ class VllmEngine:
             output_kind=RequestOutputKind.DELTA,
         )
 
-    def _completion(
-        self, request: Request, started: float, outputs: list[tuple[float, Any]]
-    ) -> Completion:
+    def _completion(self, request: Request, outputs: list[tuple[float, Any]]) -> Completion:
         """One attempt from its outputs, each with the tokens and log-probs since the one before."""
-        times, parts = zip(*outputs, strict=True)
+        (started, *times), (_, *parts) = zip(*outputs, strict=True)
         reason = parts[-1].finish_reason
         sampled = [part for part in parts if part.token_ids]  # the last of an aborted one has none
         token_ids = [token for part in sampled for token in part.token_ids]

@@ -113,7 +113,7 @@ class Allowance:
             return most
         looked = self._look(LOOK_S if self._others else ALONE_S)
         if self._others and self.session:
-            if looked or (self._left <= 0 and time.time() >= self._grant_at):
+            if looked or (self._left <= 0 and time.monotonic() >= self._grant_at):
                 self._grant(self.session)
         elif looked or (self._changed and self._left <= 0):
             self._left, self._changed = self._count(most), False
@@ -128,7 +128,7 @@ class Allowance:
         self._left = self._granted = 0
         self._say("may_begin", 0)
         self._say("beside", sorted(self._others))
-        self._grant_at = time.time() + _AGAIN_S
+        self._grant_at = time.monotonic() + _AGAIN_S
         path = self.run.path / "budget.lease"
         with contextlib.suppress(lease.Taken), lease.held(path, "counting what is left"):
             self._look()
@@ -149,7 +149,7 @@ class Allowance:
 
     def began(self, position: int) -> None:
         """An attempt is under way."""
-        self.flying[position] = time.time()
+        self.flying[position] = time.monotonic()
         self._left -= 1
         self._say("in_flight", len(self.flying))
         self._say("may_begin", self._left)
@@ -209,9 +209,9 @@ class Allowance:
 
     def _look(self, pause: float = 0.0) -> bool:
         """See what other workers say, unless that was done just now; read what the dead left."""
-        if time.time() - self._looked < pause:
+        if time.monotonic() - self._looked < pause:
             return False
-        self._looked, said = time.time(), workers.sessions(self.run.path)
+        self._looked, said = time.monotonic(), workers.sessions(self.run.path)
         ended = {name for name, record in said.items() if record.get("ended")} | {self.me}
         alive = heartbeat.alive(self.run.path) - ended
         if (dead := {*said} - ended - alive) != self._dead:
@@ -243,14 +243,14 @@ class Allowance:
         if self.session is None:
             return self._theirs
         record = self.session.record
-        seconds = (time.time() - record["started"]) * spent.devices(record)
+        seconds = (time.monotonic() - self.session.began) * spent.devices(record)
         return spent.added([self._theirs, self.own._replace(device_s=seconds)])
 
     def _late(self) -> bool:
         """Whether an attempt as long as the longest so far would end after a limit in time."""
-        now, left = time.time(), []
+        now, left = time.monotonic(), []
         if self.budget.moment is not None:
-            left.append(self.budget.moment - now)
+            left.append(self.budget.moment - time.time())
         if self.budget.gpu_hours is not None:
             engine = self.run.cfg.engine
             sizes = [n for n in (engine.replicas, engine.tensor_parallel_size) if n != AUTO]
@@ -265,7 +265,7 @@ class Allowance:
         if self._late():
             return 0
         speed = sum(n for n, _ in self._recent) / max(sum(s for _, s in self._recent), 1e-9)
-        ages = time.time() - np.array([*self.flying.values()], np.float64)
+        ages = time.monotonic() - np.array([*self.flying.values()], np.float64)
         limit = len(self._lengths) - 1
         so_far = np.clip(ages * speed, 0, limit - 1).astype(np.int64)
         mean, variance = remaining(self._lengths, so_far)

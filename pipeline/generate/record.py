@@ -31,7 +31,8 @@ class Session:
         self.worker = worker
         self._path = run.path / "sessions" / f"{worker}.json"
         self._log = run.path / "logs" / f"{worker}.jsonl"
-        self._began = self._saved = time.time()
+        # Durations are by the clock that nobody sets; it says nothing to other processes.
+        self.began = self._saved = time.monotonic()
         self._sampling: float | None = None  # since when
         self._recent: deque[tuple[float, int]] = deque()  # when, tokens so far
         self.record: dict[str, Any] = {
@@ -42,7 +43,7 @@ class Session:
             "owed": None,
             "gpus": run.cfg.engine.tensor_parallel_size if on_gpus(run.cfg) else 0,
             "state": "loading",
-            "started": self._began,
+            "started": time.time(),
             "error": None,
             **describe(),
             "ended": False,
@@ -62,8 +63,8 @@ class Session:
 
     def loaded(self, owed: int, engine: dict[str, Any]) -> None:
         """The engine is ready."""
-        self._sampling = time.time()
-        seconds = round(self._sampling - self._began, 3)
+        self._sampling = time.monotonic()
+        seconds = round(self._sampling - self.began, 3)
         self.record |= {"owed": owed, "load_s": seconds, "engine": engine}
         self.log("loaded", owed=owed, seconds=seconds, engine=engine)
         self.save("sampling")
@@ -86,7 +87,7 @@ class Session:
     def tick(self, state: str, in_flight: int, left: int, usage: dict[str, Any]) -> None:
         """Save the record every few seconds; call it often."""
         self.record |= {"in_flight": in_flight, "left": left, "usage": usage}
-        if time.time() - self._saved > SAVE_S:
+        if time.monotonic() - self._saved > SAVE_S:
             self.save(state)
 
     def end(self, state: str, error: str | None = None) -> None:
@@ -98,7 +99,7 @@ class Session:
 
     def save(self, state: str | None = None) -> None:
         """Write the record; a full disk is reported where attempts are lost."""
-        self._saved = time.time()
+        self._saved = time.monotonic()
         self.record["state"] = state or self.record["state"]
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(exist_ok=True)
@@ -106,18 +107,19 @@ class Session:
 
     def now(self) -> dict[str, Any]:
         """The record with its latest figures."""
-        now = time.time()
+        now = time.monotonic()
         self._recent.append((now, self.record["completion_tokens"]))
         while self._recent[0][0] < now - _RATE_S and len(self._recent) > 1:
             self._recent.popleft()
         since, before = self._recent[0]
         tokens = self.record["completion_tokens"] - before
-        spent = now - self._began  # a GPU is taken while the engine loads, too
+        lived = round(now - self.began, 3)  # a GPU is taken while the engine loads, too
         return self.record | {
             "tokens_per_s": round(tokens / (now - since), 1) if now > since else 0.0,
             "wall_s": round(now - self._sampling, 3) if self._sampling else 0.0,
-            "gpu_s": round(spent * self.record["gpus"], 3),
-            "updated": now,
+            "lived_s": lived,
+            "gpu_s": round(lived * self.record["gpus"], 3),
+            "updated": time.time(),
         }
 
     def detail(self) -> str:
@@ -125,7 +127,7 @@ class Session:
         attempts, tokens, boxed, truncated = (self.record[name] for name in COUNTS)
         if not attempts or self._sampling is None:
             return "no attempt finished yet"
-        rate = tokens / max(time.time() - self._sampling, 1e-9)
+        rate = tokens / max(time.monotonic() - self._sampling, 1e-9)
         return rate_and_shares(rate, attempts, boxed, truncated)
 
 
