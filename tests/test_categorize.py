@@ -19,7 +19,7 @@ from pipeline.cli.main import main
 from pipeline.config import compose
 from pipeline.config.compose import load_folder
 from pipeline.rubrics import categories, signals_table
-from pipeline.rubrics.categories import current, draw, forget, rubric_scores
+from pipeline.rubrics.categories import current, draw, forget, print_rubrics, rubric_scores
 from pipeline.rubrics.categorize import categorize
 from pipeline.rubrics.variables import THRESHOLDS
 from pipeline.store.columns import SIGNALS
@@ -350,7 +350,7 @@ def test_a_cohort_pools_the_runs_of_the_data_set(
     made(tmp_path / "fewer", seed=2, questions=3)
     made(tmp_path / "elsewhere", seed=3, dataset="others")
     (tmp_path / "no-run" / "signals").mkdir(parents=True)
-    categorize(again(one, "thresholds.scope=cohort"))
+    categorize(one)
     found = limits(one)
     assert found["scope"] == "cohort" and found["attempts"] == 2 * M * N
     assert [Path(p).name for p in found["runs"]] == ["one", "two"]
@@ -359,10 +359,9 @@ def test_a_cohort_pools_the_runs_of_the_data_set(
     )
     assert found["values"]["len_p33"] == pytest.approx(np.quantile(ratios, 0.33))
     said = capsys.readouterr()
-    assert "fewer has other" in said.err and "elsewhere has other" in said.err
-    assert "no-run does not count" in said.err
-    assert "thresholds (2 runs of the data set" in said.out
-    categorize(again(two, "thresholds.scope=cohort"))
+    assert "elsewhere (other questions), fewer (other questions), no-run (" in said.err
+    assert "own thresholds" not in said.out and "thresholds (2 runs of the data set" in said.out
+    categorize(two)
     assert limits(two)["values"] == found["values"]
 
 
@@ -370,9 +369,18 @@ def test_a_cohort_of_one_uses_itself_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = made(tmp_path / "run")
-    categorize(again(run, "thresholds.scope=cohort"))
+    categorize(run)
     assert limits(run)["scope"] == "model"
-    assert "thresholds (this run alone" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "thresholds (this run alone" in said and said.count("* own thresholds") == 1
+    found = rubric_scores(run)
+    own = {name for name, of in found.items() if any("own thresholds" in x for x in of["labels"])}
+    # Boxes, outcomes and the verifier ask no quantile (Table 5; length-robust ignores lengths).
+    without = {"exact-match", "format-aware", "length-robust", "strict-compliance"}
+    assert set(found) - own == without | {"verifier-only", "verifier-probe"}
+    print_rubrics(found, 0.95)
+    shown = capsys.readouterr().out
+    assert shown.count(" *") == len(own) and "Exact Match  " in shown
 
 
 def test_a_sibling_with_old_signals_does_not_count(
@@ -381,15 +389,15 @@ def test_a_sibling_with_old_signals_does_not_count(
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
     [part] = two.grades.glob("*.parquet")
     part.rename(part.with_name("other.parquet"))
-    categorize(again(one, "thresholds.scope=cohort"))
+    categorize(one)
     assert limits(one)["attempts"] == M * N
-    assert "two does not count" in capsys.readouterr().err
+    assert "not counted: two (" in capsys.readouterr().err
 
 
 def test_a_sibling_without_prompt_log_probs_counts_for_the_rest(tmp_path: Path) -> None:
     one = made(tmp_path / "one")
     made(tmp_path / "two", seed=1, change=nulls("prompt_bpt"))
-    categorize(again(one, "thresholds.scope=cohort"))
+    categorize(one)
     bits = signals_table.current(one)["prompt_bpt"].to_numpy()
     assert limits(one)["values"]["tau_prompt"] == pytest.approx(np.quantile(bits, 0.9))
 
@@ -403,7 +411,7 @@ def test_frozen_thresholds_are_used_as_they_are(
     capsys.readouterr()
     categorize(again(two, f"thresholds.file={frozen}"))
     assert limits(two)["values"] == limits(one)["values"]
-    assert limits(two)["frozen"] == str(frozen) and limits(two)["attempts"] == M * N
+    assert limits(two)["frozen"] == str(frozen) and limits(two)["attempts"] == 2 * M * N
     assert f"thresholds (frozen in {frozen})" in capsys.readouterr().out
     ratios = signals_table.current(two)["token_ratio"].to_numpy()
     short = ratios <= limits(one)["values"]["len_p33"]

@@ -6,12 +6,7 @@ from functools import partial
 
 from pipeline.config import overrides
 from pipeline.config.checks import limited
-from pipeline.config.scoring import (
-    ComparisonConfig,
-    RubricConfig,
-    ThresholdsConfig,
-    cohort_thresholds,
-)
+from pipeline.config.scoring import ComparisonConfig, RubricConfig, ThresholdsConfig
 from pipeline.config.studies import StudyConfig
 
 
@@ -35,7 +30,7 @@ class AnalysisConfig:
     out: str | None = limited(None, named=True)  # where results go; each verb has its own default
     scoring: ComparisonConfig = field(default_factory=ComparisonConfig)
     rubric: RubricConfig = field(default_factory=RubricConfig)
-    thresholds: ThresholdsConfig = field(default_factory=cohort_thresholds)
+    thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, get_args
 
 from pipeline.config.checks import AUTO, limited
@@ -81,9 +80,5 @@ class ThresholdsConfig:
     """The quantiles that rubrics compare with: of which attempts, or frozen in a file."""
 
     file: str | None = limited(None, named=True)  # a thresholds.json that `categorize` wrote
-    scope: str = limited("model", one_of=("model", "cohort"))  # this run; all of the data set
+    scope: str = limited("cohort", one_of=("model", "cohort"))  # all runs beside; this run alone
     include_invalid: bool = True  # whether invalid attempts enter the quantiles
-
-
-cohort_thresholds = partial(ThresholdsConfig, scope="cohort")
-"""Those of verbs that look at many runs."""

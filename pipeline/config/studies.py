@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from pipeline.base.errors import UserError
 from pipeline.config.checks import limited
 from pipeline.config.compose import CONFIGS, choices
-from pipeline.config.scoring import RubricConfig, ThresholdsConfig, cohort_thresholds
+from pipeline.config.scoring import RubricConfig, ThresholdsConfig
 
 STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "rubrics", "cost")
 """Names of studies, in the order in which they are made; each is a module of this folder."""
@@ -71,7 +71,7 @@ def plan(
     counts = yaml.safe_load(preset)
     counts |= {key: own for key in counts if (own := getattr(cfg, key)) is not None}
     return StudyPlan(
-        **counts, rubric=rubric or RubricConfig(), thresholds=thresholds or cohort_thresholds()
+        **counts, rubric=rubric or RubricConfig(), thresholds=thresholds or ThresholdsConfig()
     )
 
 

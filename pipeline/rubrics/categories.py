@@ -166,7 +166,8 @@ def print_rubrics(scores: dict[str, Any], confidence: float) -> None:
     rows: list[dict[str, Any]] = []
     for rubric in scores.values():
         ends = f"{min(rubric['weights']):g} to {max(rubric['weights']):g}"
-        rows.append({"rubric": rubric["title"], "weight": ends, **_shown(rubric["bayes"], ".4f")})
+        title = rubric["title"] + " *" * any(label[0] == "*" for label in rubric["labels"])
+        rows.append({"rubric": title, "weight": ends, **_shown(rubric["bayes"], ".4f")})
         for part in rubric["categories"]:
             cells = {"rubric": f"- {_label(part)}", "share": f"{part['share']:.1%}"}
             rows.append({**cells, "weight": part["weight"], **_shown(part, ".1%")})

@@ -32,6 +32,10 @@ _MISSING = {
     **dict.fromkeys("ABC", "a verifier's probabilities: run `verify`, then `signals`"),
 }
 FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
+_ALONE = (
+    "* own thresholds: quantiles of this run alone, by which the same share of any model's attempts"
+    " is confident, or short; `compare` takes those of all models together"
+)
 
 
 def categorize(run: Run) -> None:
@@ -60,7 +64,7 @@ def categorize(run: Run) -> None:
             continue
         category = _assign(name, rubric, values, table)
         rows = table.select(KEY).append_column("category", category)
-        labels = {"labels": _labels(rubric, signals)}
+        labels = {"labels": _labels(rubric, signals, limits)}
         mapped[name] = Recorded(rows, rubric.definition() | origin | labels)
     runfolder.write_json(run.path / "thresholds.json", limits)
     for name in mapped:
@@ -144,6 +148,7 @@ def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
 def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Signals of the other runs of the same questions, beside this one."""
     siblings: dict[str, dict[str, Any]] = {}
+    others: list[str] = []  # that do not count, and why
     here = run.path.resolve()
     for folder in sorted(here.parent.iterdir()):
         if folder == here or not (folder / "signals").is_dir():
@@ -152,16 +157,19 @@ def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, dict[str, An
             other = Run(load_folder(folder, []))
             theirs = (other.cfg.dataset.name, signals_table.question_set(other))
             if theirs != (population["dataset"], population["questions"]):
-                note(f"thresholds: {folder.name} has other questions and does not count")
+                others.append(f"{folder.name} (other questions)")
                 continue
             _, signals = scored(other)
         except UserError as error:
-            warn(f"thresholds: {folder.name} does not count ({error})")
+            others.append(f"{folder.name} ({error})")
             continue
         if ("C" in signals) != population["verifier"] and not run.cfg.thresholds.include_invalid:
-            warn(f"thresholds: {folder.name} does not count: only one of the two has verdicts")
+            others.append(f"{folder.name} (only one of the two has verdicts)")
             continue
         siblings[str(run.path.parent / folder.name)] = signals
+    if others:
+        more = f" and {len(others) - 3} more" * (len(others) > 3)
+        note(f"thresholds: beside this run, and not counted: {', '.join(others[:3])}{more}")
     return siblings
 
 
@@ -196,7 +204,7 @@ def _frozen(path: Path, population: Mapping[str, Any]) -> dict[str, Any]:
 def _lacking(rubric: Rubric, signals: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
     """What a rubric needs and the run has not; None when it has all."""
     for name in sorted(rubric.names - set(values)):
-        needs = {name}.union(variables.VARIABLES[name].names if name in variables.VARIABLES else ())
+        needs = variables.needed({name})
         limits = sorted(needs & variables.THRESHOLDS.keys())
         needs |= {variables.THRESHOLDS[limit][0] for limit in limits}
         for signal in sorted(needs & set(variables.SIGNALS) - set(signals)):
@@ -221,17 +229,20 @@ def _assign(name: str, rubric: Rubric, values: Mapping[str, Any], table: pa.Tabl
         ) from error
 
 
-def _labels(rubric: Rubric, signals: Mapping[str, Any]) -> list[str]:
+def _labels(rubric: Rubric, signals: Mapping[str, Any], limits: Mapping[str, Any]) -> list[str]:
     """What to say beside the scores of a rubric."""
+    alone = limits["scope"] == "model" and not limits["frozen"]
+    labels = [_ALONE] if alone and variables.needed(rubric.names) & {*variables.THRESHOLDS} else []
     if "C" not in signals:
-        return [FALLBACK]
+        return [*labels, FALLBACK]
     if not {"A_high", "B", "C"} <= rubric.names:
-        return []
+        return labels
     a = signals["A"]
     shy = (a < variables.HIGH_A) & (a > np.maximum(signals["B"], signals["C"]))
     return [
+        *labels,
         f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
-        f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides"
+        f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides",
     ]
 
 

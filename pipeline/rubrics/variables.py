@@ -9,7 +9,7 @@ finite log-prob, shows no confidence and so is `low_conf`. Such values enter no 
 Source: arXiv 2510.04265, appendix D and Table 4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,15 @@ VARIABLES = {
     }.items()
 }
 """Every variable as a condition on signals and thresholds; without a verifier C counts as 0."""
+
+
+def needed(names: Iterable[str]) -> set[str]:
+    """These names, and the signals and thresholds that those of them ask that are variables.
+
+    >>> sorted(needed({"high_conf", "A"}))
+    ['A', 'completion_bpt', 'high_conf', 'tau_high']
+    """
+    return {*names}.union(*(VARIABLES[name].names for name in names if name in VARIABLES))
 
 
 def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict[str, float | None]:
