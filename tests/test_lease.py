@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pipeline.base import atomic
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.store import lease
@@ -53,7 +54,7 @@ def forge(path: Path, **changed: Any) -> None:
     """A lease as some other process would have left it."""
     born = psutil.Process().create_time() - psutil.boot_time()
     fields = {"host": socket.gethostname(), "pid": os.getpid(), "born": born, "since": "then"}
-    fields["where"] = lease._where()
+    fields["where"] = atomic.where()
     path.write_text(json.dumps(fields | changed))
 
 
@@ -175,7 +176,7 @@ def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> Non
 def test_a_damaged_lease_expires_too(path: Path, content: str) -> None:
     if content.startswith('{"pid"'):
         content = (
-            content[:-1] + f', "host": "{socket.gethostname()}", "where": "{lease._where()}"}}'
+            content[:-1] + f', "host": "{socket.gethostname()}", "where": "{atomic.where()}"}}'
         )
     path.write_text(content)
     with pytest.raises(UserError, match="delete"), lease.held(path, "generating"):

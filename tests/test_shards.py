@@ -410,6 +410,48 @@ def test_small_text_files_are_replaced_whole(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
 
 
+def _killed(path: Path) -> None:
+    with atomic.replacing(path) as file:
+        file.write(b"half")
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_a_killed_writer_left_goes_and_a_live_one_s_stays(tmp_path: Path) -> None:
+    for name in ("review.jsonl", "share.pdf"):
+        writer = multiprocessing.get_context("fork").Process(
+            target=_killed, args=(tmp_path / name,)
+        )
+        writer.start()
+        writer.join()
+    # Of another machine: who can tell? Of an earlier version, whose names say nothing.
+    elsewhere = tmp_path / ".a.json.00000000-1-00000000.tmp"
+    older, mine = tmp_path / ".a.json.0123456789abcdef.tmp", tmp_path / ".mine.tmp"
+    for path in (elsewhere, older, mine):
+        path.touch()
+    os.utime(older, (0, 0))
+    os.utime(mine, (0, 0))
+    assert len([*tmp_path.glob(".*.tmp")]) == 5
+    with atomic.replacing(tmp_path / "slow.json"):
+        [slow] = tmp_path.glob(".slow.json.*.tmp")
+        atomic.write_text(tmp_path / "a.json", "whole")
+        assert {*tmp_path.iterdir()} == {tmp_path / "a.json", elsewhere, mine, slow}
+
+
+def test_several_files_are_replaced_all_or_none(tmp_path: Path) -> None:
+    one, two, gone = (tmp_path / name for name in ("one", "two", "gone"))
+    for path in (one, gone):
+        path.write_text("old")
+    with pytest.raises(OSError):
+        atomic.replace_all({one: b"new", gone: None, one / "below": b"new"})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "one": "old",
+        "gone": "old",
+    }
+    atomic.replace_all({one: b"new", gone: None, two: b""})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"one": "new", "two": ""}
+
+
 def test_reading_needs_no_rows_of_a_torn_tail(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "a.journal", rows(30), per_frame=10)
     path.write_bytes(path.read_bytes()[:-7])

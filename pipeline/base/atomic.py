@@ -1,17 +1,66 @@
-"""Files that are replaced whole: a reader finds the old one or the new one, never half of one."""
+"""Files that are replaced whole: a reader finds the old one or the new one, never half of one.
+
+What is written first has a name of its own beside the file, a draft: no two processes ever share
+one. Drafts that a killed process left are removed by the next command that writes in the folder.
+"""
 
 import contextlib
 import errno
+import functools
+import hashlib
 import json
 import os
+import re
 import secrets
-from collections.abc import Iterable, Iterator
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import psutil
 
 from pipeline.base import journal
 
 GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
+OLD_S = 86400.0  # a draft of another machine, whose process nobody here can ask about
+# The latter is that of earlier versions.
+_DRAFT = re.compile(r"\..+\.(?:([0-9a-f]{8})-(\d+)-[0-9a-f]{8}|[0-9a-f]{16})\.tmp")
+
+
+def draft(path: Path) -> Path:
+    """A name beside `path` for what will take its place; it says whose it is."""
+    return path.with_name(f".{path.name}.{_here()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+@functools.cache
+def where() -> str:
+    """The boot and the process namespace: elsewhere the same number is another process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+@functools.cache
+def _here() -> str:
+    return hashlib.sha256(f"{socket.gethostname()} {where()}".encode()).hexdigest()[:8]
+
+
+@functools.cache
+def _sweep(folder: Path) -> None:
+    """Remove the drafts of killed processes; once a process, for it lists the folder."""
+    for path in folder.glob(".*.tmp"):
+        if not (made := _DRAFT.fullmatch(path.name)):
+            continue
+        with contextlib.suppress(OSError):
+            if made[1] == _here():
+                left = not psutil.pid_exists(int(made[2]))
+            else:
+                left = time.time() - path.stat().st_mtime > OLD_S
+            if left:
+                path.unlink()
 
 
 @contextlib.contextmanager
@@ -21,7 +70,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     `sync`: whether a power cut must not take it back; that may wait for a busy disk. Raises
     OSError: when it could not be written; what was there stays.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = draft(path)
     try:
         with temporary.open("wb") as file:
             yield file
@@ -33,6 +82,33 @@ def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
             journal.sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+    _sweep(path.parent)
+
+
+def replace_all(contents: Mapping[Path, bytes | None]) -> None:
+    """Replace several files, in order, when all that is new is written; None: it goes.
+
+    Raises OSError: one could not be written; what was there stays, of all.
+    """
+    drafts = {path: draft(path) for path, content in contents.items() if content is not None}
+    try:
+        for path, temporary in drafts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(contents[path] or b"")
+                file.flush()
+                os.fsync(file.fileno())
+        for path in contents:
+            if path in drafts:
+                drafts[path].replace(path)
+            else:
+                path.unlink(missing_ok=True)
+    finally:
+        for temporary in drafts.values():
+            temporary.unlink(missing_ok=True)
+    for folder in {path.parent for path in drafts}:
+        journal.sync_folder(folder)
+        _sweep(folder)
 
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:

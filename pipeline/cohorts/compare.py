@@ -12,10 +12,10 @@ from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.score import stopped, votes
+from pipeline.store import files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,10 +11,9 @@ from pipeline.cohorts import differences, pair, replay
 from pipeline.cohorts.pair import Pair
 from pipeline.cohorts.replay import Replay
 from pipeline.config.equivalence import EquivalenceConfig
-from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
-from pipeline.store import runfolder
+from pipeline.store import files, runfolder
 from scoring.numerics.inputs import Floats, Ints
 from scoring.numerics.results import Summary
 from scoring.ranking.equivalence import (

@@ -191,21 +191,28 @@ def legend(
 
 
 @styled
-def save(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PDF and as PNG of 200 dots an inch; each appears whole or not at all.
+def pictures(figure: Figure, path: Path) -> dict[Path, bytes]:
+    """A figure as PDF and as PNG of 200 dots an inch, by the paths of the two files.
 
     The bytes depend on the figure and on matplotlib's version only: no date is written.
 
-    `path`: where to, without a suffix (a dot in the name is no suffix). Returns the two files.
-    Raises OSError: when they cannot be written.
+    `path`: where to, without a suffix (a dot in the name is no suffix).
     """
-    files = []
+    drawn = {}
     for kind, metadata in {"pdf": {"CreationDate": None}, "png": {"Software": None}}.items():
-        files.append(path.with_name(f"{path.name}.{kind}"))
-        files[-1].parent.mkdir(parents=True, exist_ok=True)
-        with atomic.replacing(files[-1]) as file:
-            figure.savefig(file, format=kind, dpi=200, metadata=metadata)
-    return files
+        figure.savefig(buffer := io.BytesIO(), format=kind, dpi=200, metadata=metadata)
+        drawn[path.with_name(f"{path.name}.{kind}")] = buffer.getvalue()
+    return drawn
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write what `pictures` draws: both files, or none.
+
+    Returns the two files. Raises OSError: when they cannot be written.
+    """
+    drawn = pictures(figure, path)
+    atomic.replace_all(drawn)
+    return [*drawn]
 
 
 @styled

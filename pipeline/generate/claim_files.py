@@ -13,8 +13,8 @@ true whoever writes it, so it may replace whatever was there.
 
 import errno
 import os
-import secrets
 
+from pipeline.base import atomic
 from pipeline.store import lease
 from pipeline.store.heartbeat import SUFFIX, Heartbeat, is_dead
 
@@ -94,7 +94,7 @@ class ClaimFiles:
     def mark(self, piece: str, what: str) -> None:
         """Let a piece be DONE or SPLIT, whatever was said of it before."""
         name = self._names.setdefault(piece, piece)
-        temporary = self.folder / f".{name}.{secrets.token_hex(8)}.tmp"
+        temporary = atomic.draft(self.folder / name)
         self._make(what)
         try:
             os.link(self.folder / what, temporary)

@@ -11,13 +11,12 @@ from pipeline.base import atomic
 from pipeline.base.console import clock, count, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
-from pipeline.display import files
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
 from pipeline.score import caps, places, stopped, votes
 from pipeline.score.luck import shared_luck
-from pipeline.store import judged, outcomes, runfolder
+from pipeline.store import files, judged, outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run

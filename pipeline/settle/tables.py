@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.base.console import count, percent
-from pipeline.display import files
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.settle.data import Outcomes
 from pipeline.settle.forecast import evidence, progress
 from pipeline.settle.looks import Course, of_models
 from pipeline.settle.plan import Goal
 from pipeline.settle.race import State, ended, order
+from pipeline.store import files
 from scoring import bayes_ci
 
 if TYPE_CHECKING:

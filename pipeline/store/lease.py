@@ -9,7 +9,6 @@ slip in. Whoever wants to replace or remove a lease first takes a lease on exact
 named after the content it replaces, and then renames over it.
 """
 
-import functools
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from pipeline.base import atomic
 from pipeline.base.atomic import GONE
 from pipeline.base.console import note
 from pipeline.base.errors import UserError
@@ -74,7 +74,7 @@ def token(**more: object) -> str:
         more
         | {
             "host": socket.gethostname(),
-            "where": _where(),
+            "where": atomic.where(),
             "pid": os.getpid(),
             "born": _born(psutil.Process()),
             "since": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -120,7 +120,7 @@ def _claim(path: Path, token: str) -> Path:
 
 def create(path: Path, text: str) -> bool:
     """Make a file that is complete from its first moment; False when the name is taken."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    draft = atomic.draft(path)
     try:
         draft.write_text(text)
         return link(draft, path)
@@ -163,7 +163,7 @@ def gone(token: str) -> bool | None:
     """Whether the process of a token has ended; None when that cannot be known on this host."""
     holder = fields(token)
     pid, born = holder.get("pid"), holder.get("born")
-    here = holder.get("host") == socket.gethostname() and holder.get("where") == _where()
+    here = holder.get("host") == socket.gethostname() and holder.get("where") == atomic.where()
     if not here or not isinstance(pid, int) or not isinstance(born, int | float):
         return None
     try:
@@ -186,16 +186,6 @@ def silent(path: Path, now: float) -> bool:
         return True
 
 
-@functools.cache
-def _where() -> str:
-    """The boot and the process namespace: elsewhere the same number is another process."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
-
-
 def expired(path: Path, token: str, patience: float = 0.0) -> bool:
     """Whether the holder that a lease names has ended, or was silent for so many seconds more."""
     ended = gone(token)  # of a process here the time says nothing: it may have been suspended
@@ -209,7 +199,7 @@ def _born(process: psutil.Process) -> float:
 
 def now_of(folder: Path) -> float:
     """The file server's clock, so that the clocks of two nodes are never compared."""
-    probe = folder / f".clock-{socket.gethostname()}-{secrets.token_hex(8)}"
+    probe = atomic.draft(folder / "clock")
     try:
         probe.touch()
         now = probe.stat().st_mtime

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pipeline.base.console import note, percent, results, warn
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.prr import ReversalConfig
-from pipeline.display import files
 from pipeline.display import table as tabular
 from pipeline.research import protocols
 from pipeline.research.protocols import PASS
@@ -16,7 +15,7 @@ from pipeline.research.prr.pairing import Pairs
 from pipeline.research.prr.rates import reversals
 from pipeline.research.prr.tables import Measured
 from pipeline.research.tables import Rows, page
-from pipeline.store import find
+from pipeline.store import files, find
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

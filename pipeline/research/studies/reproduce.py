@@ -17,11 +17,11 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config import studies as settings
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.studies import StudyPlan
-from pipeline.display import files
 from pipeline.display import table as tabular
 from pipeline.research import studies
 from pipeline.research.studies import Result, listings, page
 from pipeline.research.studies.page import Section
+from pipeline.store import files
 
 
 def study(cfg: AnalysisConfig) -> None:

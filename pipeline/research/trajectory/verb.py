@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 from pipeline.base.console import collected, note, results
 from pipeline.config.trajectory import Settings
-from pipeline.display import files
 from pipeline.display import table as tabular
 from pipeline.research import protocols
 from pipeline.research.tables import page
 from pipeline.research.trajectory import evaluate, plan, preview, tracks
 from pipeline.research.trajectory.plan import TrajectoryPlan
 from pipeline.research.trajectory.tracks import Track
+from pipeline.store import files
 
 _PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # behind stability
 
