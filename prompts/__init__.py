@@ -6,8 +6,8 @@
 [{'role': 'user', 'content': 'What is 2+2?'}]
 """
 
+from prompts.bounded import PromptError
 from prompts.render import (
-    PromptError,
     Rendered,
     control_tokens,
     fill,

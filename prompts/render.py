@@ -1,17 +1,14 @@
 """Rendering: a template's text, the chat turns, and the model's own chat template."""
 
-import datetime
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+from prompts.bounded import PromptError, chat_texts
 
 # Some tokenizers do not mark these as special: <|channel|>, <｜User｜>.
 _CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>")
-
-
-class PromptError(ValueError):
-    """A prompt that cannot be rendered; the message says which part failed and why."""
 
 
 class Rendered(NamedTuple):
@@ -81,33 +78,24 @@ def turns(
 
 def render(
     tokenizer: Any,
-    chat: list[dict[str, str]],
+    chats: Iterable[list[dict[str, str]]],
     template_kwargs: dict[str, Any] | None = None,
     date: str | None = None,
     prefix: str = "",
-) -> Rendered:
-    """Render a chat with the tokenizer's own chat template, up to where the answer begins.
+) -> Iterator[Rendered]:
+    """Render chats with the tokenizer's own chat template, up to where the answer begins.
 
-    `chat` are turns as `turns` makes them, `template_kwargs` options of the template, such as
+    A chat is turns as `turns` makes them, `template_kwargs` are options of the template, such as
     ``{"enable_thinking": True}``, and `date` is an ISO date for templates that print today's, so
     that a prompt stays the same. `prefix` follows where the answer begins. Raises PromptError: when
-    there is no chat template, or it refuses these turns.
+    there is no chat template, it refuses a chat, or takes time, memory or text without end.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise PromptError("the tokenizer has no chat template")
-    kwargs = dict(template_kwargs or {})
-    if date is not None:
-        day = datetime.date.fromisoformat(date)
-        kwargs["strftime_now"] = day.strftime  # shadows the function the template would call
-    try:
-        text = tokenizer.apply_chat_template(
-            chat, tokenize=False, add_generation_prompt=True, **kwargs
-        )
-    except Exception as error:  # templates raise whatever their author chose
-        raise PromptError(f"the chat template failed: {str(error).strip()[:200]}") from error
-    # The template writes every special token itself, so the tokenizer must add none.
-    text += prefix
-    return Rendered(text, list(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    for text in chat_texts(tokenizer, chats, dict(template_kwargs or {}), date):
+        # The template writes every special token itself, so the tokenizer must add none.
+        ids = tokenizer(text + prefix, add_special_tokens=False)["input_ids"]
+        yield Rendered(text + prefix, list(ids))
 
 
 def plain(tokenizer: Any, text: str) -> Rendered:

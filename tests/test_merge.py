@@ -303,13 +303,38 @@ def test_a_mean_of_means_has_a_manifest_of_its_own(tmp_path: Path, three: list[P
 
 
 def test_links_as_in_the_hub_cache_are_followed(tmp_path: Path, three: list[Path]) -> None:
-    linked = tmp_path / "snapshot"
-    linked.mkdir()
-    for path in three[2].iterdir():
-        (linked / path.name).symlink_to(path)
+    linked, blobs = tmp_path / "models--a--b/snapshots/c0ffee", tmp_path / "models--a--b/blobs"
+    linked.mkdir(parents=True)
+    blobs.mkdir()
+    for i, path in enumerate(three[2].iterdir()):
+        (linked / path.name).symlink_to(f"../../blobs/{shutil.copy(path, blobs / str(i)).name}")
     out = merging.merge([three[0], linked], tmp_path / "mean")
     assert not any(path.is_symlink() for path in out.iterdir())
     assert_mean(out, [three[0], three[2]])
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "config.json", WEIGHTS, "own.py"])
+@pytest.mark.parametrize("where", [0, 2])
+def test_links_that_leave_the_folder_are_refused(
+    tmp_path: Path, three: list[Path], name: str, where: int
+) -> None:
+    secret = tmp_path / "secret"
+    here = three[where] / name
+    secret.write_bytes(here.read_bytes() if here.exists() else b"of somebody else")
+    here.unlink(missing_ok=True)
+    here.symlink_to("../secret")
+    refused(three, tmp_path / "mean", three[where].name, f"{name} is a link to {secret}, out of")
+    here.unlink()
+    os.mkfifo(here)  # nobody will ever write into it
+    refused(three, tmp_path / "mean", f"{name} is no file")
+
+
+def test_a_link_within_the_folder_is_followed(tmp_path: Path, three: list[Path]) -> None:
+    (three[2] / "LICENSE").write_text("of ours")
+    (three[2] / "license.txt").symlink_to("LICENSE")
+    out = merging.merge(three, tmp_path / "mean")
+    assert (out / "license.txt").read_text() == "of ours"
+    assert not (out / "license.txt").is_symlink()
 
 
 def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:

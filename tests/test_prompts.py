@@ -1,12 +1,15 @@
 """From a problem to the exact tokens, through chat templates of every temper."""
 
+import gc
 from typing import Any
 
+import psutil
 import pytest
 from helpers import CHATML, make_tokenizer
 from tokenizers import processors
 
-from prompts import PromptError, control_tokens, fill, plain, render, turns
+from prompts import PromptError, Rendered, bounded, control_tokens, fill, plain, turns
+from prompts import render as render_all
 
 NO_SYSTEM = (
     "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
@@ -21,6 +24,11 @@ HOSTILE = [
     "a\x00b\x1b[31m\u202e",
     "日本語 🙂 \u2028 é",
 ]
+
+
+def render(tokenizer: Any, chat: list[dict[str, str]], *kwargs: Any, **options: Any) -> Rendered:
+    [rendered] = render_all(tokenizer, [chat], *kwargs, **options)
+    return rendered
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +83,46 @@ def test_no_template_is_an_error() -> None:
 def test_a_broken_template_is_an_error_in_one_piece(template: str) -> None:
     with pytest.raises(PromptError, match=r"chat template.+"):
         render(make_tokenizer(template), turns("Hi", None))
+
+
+LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}X{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (LOOP.replace("X", "{{ i }}"), "took more than 0.1 s of processor time"),
+        ("{{ 9 ** (9 ** (9 ** 9)) }}", "took more than 0.1 s of processor time"),
+        ("{{ 'x' * 10000000000 }}", "took more than 512 MiB of memory"),
+        ("{{ '%010000000000d' % 1 }}", "took more than 512 MiB of memory"),
+        ("{{ 'x' * 5000000 }}", "it wrote 5000000 characters"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+        ("{% if messages[0].content == '3' %}" + LOOP + "{% endif %}", "processor time"),
+    ],
+)
+def test_a_template_without_end_is_an_error(
+    template: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prompts.bounded.SECONDS", 0.1)
+    tokenizer = make_tokenizer(template)
+    with pytest.raises(PromptError, match=why):
+        list(render_all(tokenizer, [turns(str(i), None) for i in range(5)]))
+    tokenizer.chat_template = CHATML  # another template, another process
+    assert len(list(render_all(tokenizer, [turns("Hi", None)] * 200))) == 200
+
+
+def test_the_process_of_a_template_ends_with_its_tokenizer() -> None:
+    tokenizer = make_tokenizer()
+    render(tokenizer, turns("Hi", None))
+    pid = bounded._children[tokenizer].pid
+    assert next(render_all(tokenizer, [turns("Hi", None)] * 2))  # and nobody wants the other
+    assert not psutil.pid_exists(pid) and tokenizer not in bounded._children
+    render(tokenizer, turns("Hi", None))
+    pid = bounded._children[tokenizer].pid
+    assert [file.path for file in psutil.Process(pid).open_files()] == []
+    del tokenizer
+    gc.collect()
+    assert not psutil.pid_exists(pid)
 
 
 def test_a_template_that_prints_a_date_is_pinned() -> None:

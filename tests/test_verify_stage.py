@@ -630,6 +630,7 @@ def test_a_label_must_be_one_token(template: Path, tiny_model: Path) -> None:
         ("{response} {response}", "must contain {response} once"),
         ("{response:_<9}", "must contain {response} once"),
         ("{response} {gold:.9}", "{gold:.9} is no field"),
+        ("{response} {gold:_<9999999999}", "{gold:_<9999999999} is no field"),
         (b"\xff{response}", "utf-8"),
     ],
 )

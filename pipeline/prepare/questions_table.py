@@ -1,7 +1,7 @@
 """The rows of the questions table: every question with its rendered prompt, checked and hashed."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,15 @@ _CHANGED = (
     "prompt.shuffle=trial: in the prompt of {} the options do not stand as they are, or its tokens"
     " are not those of its text; use prompt.shuffle=question with this model"
 )
+
+
+class _Asked(NamedTuple):
+    """A question as a model is asked: its options in their order, and the chat turns."""
+
+    question: questions.Question
+    choices: list[str]
+    gold: str
+    turns: list[dict[str, str]]
 
 
 class Built(NamedTuple):
@@ -62,9 +71,11 @@ def build(run: Run) -> Built:
     for number, example in enumerate(examples, 1):
         told = "\n".join([example.problem, *example.choices, example.solved])
         _check_text(cfg, tokenizer, told, f"example {number}")
+    asked = [_asked(cfg, question, shots.of(cfg, examples, question)) for question in loaded]
+    prompts = _sent(asked) if chat else _rendered(cfg, asked, tokenizer)
     rows = [
-        _row(cfg, question, tokenizer, context, chat, shots.of(cfg, examples, question))
-        for question in loaded
+        _row(cfg, one, prompt, tokenizer, context)
+        for one, prompt in zip(asked, prompts, strict=True)
     ]
     limits = [row["max_tokens"] for row in rows]
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
@@ -102,14 +113,7 @@ def _context(cfg: RunConfig, server: Facts | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _row(
-    cfg: RunConfig,
-    question: questions.Question,
-    tokenizer: Any,
-    context: int | None,
-    chat: bool,
-    examples: list[Example],
-) -> dict[str, Any]:
+def _asked(cfg: RunConfig, question: questions.Question, examples: list[Example]) -> _Asked:
     choices, gold = list(question.choices), question.gold
     if choices and cfg.prompt.shuffle == "question":
         order = option_order(cfg, question.id, len(choices))
@@ -118,14 +122,20 @@ def _row(
     text = fill(cfg.prompt.template, question.problem, choices=lines_of(choices))
     before = [(example.asked, example.solved) for example in examples]
     role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
-    asked = turns(text, cfg.model.system, role, before)
-    ids: list[int] | None = None
-    if chat:
-        prompt = json.dumps(asked, ensure_ascii=False)
-        size = len(prompt.encode())  # no tokenizer makes more tokens than bytes
-    else:
-        prompt, ids = _rendered(cfg, question, tokenizer, asked)
-        size = len(ids)
+    return _Asked(question, choices, gold, turns(text, cfg.model.system, role, before))
+
+
+def _row(
+    cfg: RunConfig,
+    asked: _Asked,
+    rendered: tuple[str, list[int] | None],
+    tokenizer: Any,
+    context: int | None,
+) -> dict[str, Any]:
+    question, choices, gold, _ = asked
+    prompt, ids = rendered
+    chat = ids is None
+    size = len(prompt.encode()) if ids is None else len(ids)  # no token is less than a byte
     if choices and cfg.prompt.shuffle == "trial":
         size += _SLACK * len(choices)
         again = with_options(question.id, prompt, choices, choices, chat)
@@ -135,7 +145,7 @@ def _row(
         raise UserError(
             f"{question.id}: the prompt has {size} {'bytes' if chat else 'tokens'}, the context of"
             f" {cfg.model.name} only {context} tokens; use a model with a longer context,"
-            + " fewer examples (prompt.shots)," * bool(examples)
+            + " fewer examples (prompt.shots)," * bool(cfg.prompt.shots)
             + " or leave the question out of the data set"
         )
     limit = cfg.sampling.max_tokens
@@ -185,24 +195,34 @@ def with_options(name: str, prompt: str, old: list[str], new: list[str], chat: b
     return before + texts[1] + after
 
 
-def _rendered(
-    cfg: RunConfig, question: questions.Question, tokenizer: Any, asked: list[dict[str, str]]
-) -> Rendered:
+def _sent(asked: Sequence[_Asked]) -> Iterator[tuple[str, None]]:
+    """The chat turns, for a server to render."""
+    for one in asked:
+        yield json.dumps(one.turns, ensure_ascii=False), None
+
+
+def _rendered(cfg: RunConfig, asked: Sequence[_Asked], tokenizer: Any) -> Iterator[Rendered]:
     """The chat turns through the model's template; of a plain prompt their text alone."""
     model, prefix = cfg.model, cfg.prompt.prefix
-    told = "\n".join([question.problem, *question.choices])
-    _check_text(cfg, tokenizer, told, f"{question.id}: the problem")
+    for question, *_ in asked:
+        told = "\n".join([question.problem, *question.choices])
+        _check_text(cfg, tokenizer, told, f"{question.id}: the problem")
     if cfg.prompt.kind == "plain":
-        return plain(tokenizer, "".join(turn["content"] for turn in asked) + prefix)
-    try:
-        return render(tokenizer, asked, model.chat_template_kwargs, model.template_date, prefix)
-    except PromptError as error:
-        remedy = ""
-        if not getattr(tokenizer, "chat_template", None):
-            remedy = "; a base model takes prompt.kind=plain (prompt=base)"
-        elif model.system is not None and cfg.prompt.system_role == "system":
-            remedy = "; if it refuses the system role, set prompt.system_role=user"
-        raise UserError(f"{question.id}, model {model.id}: {error}{remedy}") from error
+        for one in asked:
+            yield plain(tokenizer, "".join(turn["content"] for turn in one.turns) + prefix)
+        return
+    chats = [one.turns for one in asked]
+    prompts = render(tokenizer, chats, model.chat_template_kwargs, model.template_date, prefix)
+    for question, *_ in asked:
+        try:
+            yield next(prompts)
+        except PromptError as error:
+            remedy = ""
+            if not getattr(tokenizer, "chat_template", None):
+                remedy = "; a base model takes prompt.kind=plain (prompt=base)"
+            elif model.system is not None and cfg.prompt.system_role == "system":
+                remedy = "; if it refuses the system role, set prompt.system_role=user"
+            raise UserError(f"{question.id}, model {model.id}: {error}{remedy}") from error
 
 
 def _check_text(cfg: RunConfig, tokenizer: Any, text: str, what: str) -> None:

@@ -28,7 +28,7 @@ from verifiers import LETTERS
 
 FOLDER = PACKAGES / "prompts" / "verifier"
 CUT = "\n[...]\n"  # stands where the middle of a response was left out
-_FIELD = re.compile(rf"\{{({'|'.join(FIELDS)})(?::(.?)([<>^])([0-9]+))?\}}")
+_FIELD = re.compile(rf"\{{({'|'.join(FIELDS)})(?::(.?)([<>^])([0-9]{{1,4}}))?\}}")
 _LIKE_FIELD = re.compile(rf"\{{(?:{'|'.join(FIELDS)})\b[^{{}}\n]*\}}")
 _TAG = re.compile(r'<[^<>{}\n]+>|"""|```')
 _FILLER = r"(?:_|[^\w<>])*"  # spaces, a slash, marks without width: what a reader may overlook
@@ -186,7 +186,7 @@ class Prompts:
         try:
             kwargs = dict(cfg.chat_template_kwargs)
             if cfg.kind == "chat":
-                frame = render(tokenizer, turns(_USER, None), kwargs, prefix=cfg.prefix).text
+                [(frame, _)] = render(tokenizer, [turns(_USER, None)], kwargs, prefix=cfg.prefix)
             else:
                 frame = plain(tokenizer, _USER + cfg.prefix).text
         except PromptError as error:

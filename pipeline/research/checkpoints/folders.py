@@ -3,6 +3,7 @@
 import glob
 import itertools
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,9 +90,30 @@ def problem(folder: Path) -> str | None:
     return None
 
 
+def leaving(folder: Path) -> str | None:
+    """Why a checkpoint must not be copied, with a remedy: a link that leads out of it; else None.
+
+    Links of the hub's cache lead from `snapshots/COMMIT/` to `blobs/` beside it.
+    """
+    homes = [os.path.realpath(folder)]
+    if folder.parent.name == "snapshots":
+        homes.append(os.path.realpath(folder.parent.parent / "blobs"))
+    for path in sorted(folder.iterdir()):
+        if not (SIDE_FILES.fullmatch(path.name) or path.suffix == ".safetensors"):
+            continue
+        target = Path(os.path.realpath(path))
+        if not any(target.is_relative_to(home) for home in homes):
+            return (
+                f"{path.name} is a link to {target}, out of the folder; put the file itself there"
+            )
+        if not (target.is_file() or target.is_dir()):
+            return f"{path.name} is no file; remove it, or copy the checkpoint again"
+    return None
+
+
 def index(folder: Path) -> dict[str, str]:
     """Which tensor is in which file, as the index says; empty without one, UserError if damaged."""
-    files = read_json(folder / INDEX).get("weight_map") if (folder / INDEX).exists() else {}
+    files = read_json(folder / INDEX).get("weight_map") if (folder / INDEX).is_file() else {}
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise UserError(f"{folder / INDEX}: damaged: no weight_map of file names; copy it again")
     return files

@@ -135,7 +135,7 @@ def _check_sources(sources: Sequence[Path], out: Path) -> None:
         )
     real = [source.resolve() for source in sources]
     for path in real:
-        if reason := folders.problem(path):
+        if reason := folders.problem(path) or folders.leaving(path):
             raise UserError(f"{path}: {reason}")
         if real.count(path) > 1:
             raise UserError(f"checkpoints: {path} is named twice; name each checkpoint once")
