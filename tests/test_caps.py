@@ -24,7 +24,7 @@ from pipeline.store.runfolder import Run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 MARKS = {"q1": "1100", "q2": "110~", "q3": "1~0u"}
-FORMS = ("csv", "json", "tex", "md", "png", "pdf")
+FORMS = ("csv", "json", "tex", "md")
 TOKENS = {"q1": [5, 8, 9, 30], "q2": [12, 31, 7, 32], "q3": [16, 32, 17, 3]}
 
 
@@ -74,6 +74,8 @@ def test_every_smaller_cap_is_what_a_recount_gives(
     assert rows[-1] == {"max_tokens": 64} and "blank above 32" in " ".join(shown.split())
     saved = {path.name for path in (run.path / "caps").iterdir()}
     assert saved == {"caps.json", *(f"curve.{form}" for form in FORMS)}
+    score(Run(load_folder(run.path, ["caps=4,8", "plots=true"])))
+    assert {path.suffix for path in (run.path / "caps").iterdir()} >= {".png", ".pdf"}
 
 
 def test_what_is_known_of_attempts_that_were_cut(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pipeline.rubrics import categories, signals_table
 from pipeline.rubrics.categories import current, draw, forget, print_rubrics, rubric_scores
 from pipeline.rubrics.categorize import categorize
 from pipeline.rubrics.variables import THRESHOLDS
+from pipeline.score.stage import score
 from pipeline.store.columns import SIGNALS
 from pipeline.store.runfolder import Run
 
@@ -472,20 +473,30 @@ def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> No
     assert limits(run)["values"]["len_p66"] == pytest.approx(expected)
 
 
-def test_a_picture_is_drawn_anew_when_what_it_shows_has_changed(
-    tmp_path: Path, drawn: None
-) -> None:
+def test_pictures_are_drawn_when_asked_for_and_go_when_they_no_longer_hold(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     path = mine(tmp_path / "mine.yaml", "wrong", "correct", name="Mine of $x^$ and 50 %")
     categorize(again(run, f"rubric.names=[exact-match, {path}]"))
-    fewer = again(run, "sampling.trials=4")
-    assert len(draw(run, current(run))) == 2 and not draw(run, current(run))
     picture = run.path / "categories" / "mine.png"
-    before = picture.read_bytes()
-    assert picture in draw(fewer, current(fewer)) and picture.read_bytes() != before
-    assert picture in draw(run, current(run)) and picture.read_bytes() == before
+    before = contents(run).keys()
+    score(run)
+    assert contents(run).keys() == before
+    asked, fewer = (again(run, more) for more in ("plots=true", "sampling.trials=4"))
+    assert len(draw(asked, current(asked))) == 2 and not draw(asked, current(asked))
+    score(run)  # they still show what is there
+    assert picture.exists()
+    foreign = tmp_path / "run.png"
+    foreign.touch()
+    (run.path / "categories" / "_drawn.json").write_text(
+        json.dumps(
+            json.loads((run.path / "categories" / "_drawn.json").read_text()) | {"../../run": ""}
+        )
+    )
+    score(fewer)
+    assert contents(run).keys() == before | {"_drawn.json"} and foreign.exists()
+    assert picture in draw(asked, current(asked))
     picture.unlink()
-    assert draw(run, current(run)) == [picture]
+    assert draw(asked, current(asked)) == [picture]
     forget(run, "mine")
     assert not [*picture.parent.glob("mine.*")]
 

@@ -268,6 +268,26 @@ def test_heat_map_keeps_each_cell_with_its_model_and_question() -> None:
     assert "hatched: no trial" in axes.get_xlabel()
 
 
+def widths(axes: Axes) -> Any:
+    """Of stacked bars, a row each, the parts."""
+    corners = [part.get_path().vertices.reshape(-1, 5, 2) for part in axes.patches]
+    return np.stack([bars[:, 1, 0] - bars[:, 0, 0] for bars in corners], axis=1)
+
+
+def test_what_is_smaller_than_a_dot_is_drawn_as_one_with_its_neighbours() -> None:
+    ids = [f"q{i}" for i in range(5000)]
+    success = np.tile(np.linspace(1, 0, 5000), (2, 1))
+    mesh = leaderboard.heat_map(["a", "b"], ids, success).axes[0].collections[0]
+    columns = np.asarray(mesh.get_array()).reshape(2, -1)
+    np.testing.assert_allclose(columns[1, :-1], success[0, : 416 * 12].reshape(-1, 12).mean(axis=1))
+    counts = np.stack([np.arange(5000), np.full(5000, 7)], axis=1)
+    axes = bars.category_shares("", ["invalid", "correct"], counts, [0, 1], ids).axes[0]
+    shares = widths(axes)
+    every, first = 7 / (7 + 4999 / 2), 7 * 19 / (7 * 19 + sum(range(19)))
+    np.testing.assert_allclose(shares[[0, -(5000 // 19 + 1)], 1], [every, first])
+    assert "19 a bar" in axes.get_ylabel() and len(shares) < 300
+
+
 def test_pmf_and_cdf_draw_masses_means_and_what_did_not_converge() -> None:
     masses = masses_of(0)
     figure = convergence.pmf(TRIALS, masses)
@@ -313,9 +333,8 @@ def test_category_bars_are_the_shares_of_each_question() -> None:
     counts = np.array([[2, 1, 1], [0, 0, 0], [0, 2, 8]])
     names, ids = ["x", "y", "z"], ["p", "none", "q"]
     axes = bars.category_shares("t", names, counts, [0, 1, 2], ids).axes[0]
-    widths = np.array([[bar.get_width() for bar in part] for part in axes.containers]).T
     expected = [[2 / 14, 3 / 14, 9 / 14], [0, 0, 0], [0, 0.2, 0.8], [0.5, 0.25, 0.25], [0, 0, 0]]
-    np.testing.assert_allclose(widths, expected)  # "all" is of attempts, not of questions
+    np.testing.assert_allclose(widths(axes), expected)  # "all" is of attempts, not of questions
     assert [text.get_text() for text in axes.get_yticklabels()] == ["all", "q", "p", "none"]
     turned = bars.category_shares("t", names, counts, [2, 1, 0], ids).axes[0]
     assert [text.get_text() for text in turned.get_yticklabels()] == ["all", "p", "q", "none"]
@@ -327,8 +346,7 @@ def test_tokens_and_cost_draw_what_is_known() -> None:
     np.testing.assert_allclose(right, [3e3, 11.5e3, 2e4])
     np.testing.assert_allclose(wrong, [4.5e3, np.nan, 3e4])
     hours, millions = a_cost(3, 0).axes
-    total = np.sum([[bar.get_width() for bar in part] for part in hours.containers], axis=0)
-    assert total.tolist() == [9 + 10 + 11 + 12, 2 + 3 + 4, 0]
+    assert widths(hours).sum(axis=1).tolist() == [9 + 10 + 11 + 12, 2 + 3 + 4, 0]
     assert [text.get_text() for text in hours.texts] == ["42", "≥ 9", "not known"]
     assert millions.get_xlabel() == "completion tokens (millions)"
     assert [text.get_text() for text in millions.texts] == ["42", "10", "26"]

@@ -116,6 +116,8 @@ score a run, again and otherwise:
       the first four trials of an earlier run of the same questions as the prior
   python -m pipeline score RUN_FOLDER caps=2048,4096,8192
       what the run would have scored under smaller max_tokens; caps=auto: powers of two
+  python -m pipeline score RUN_FOLDER plots=true
+      with pictures: shares of every rubric's categories by question, the curve of caps
   python -m pipeline score RUN_FOLDER forecast=65536
       a forecast of the score at a larger max_tokens, with its interval""",
     ),

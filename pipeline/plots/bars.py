@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 from pipeline.display import style
 from pipeline.display.style import COLOURS, GREY, HATCHES, PAGE, TALLEST, Numbers, one_line, plain
@@ -29,7 +31,7 @@ def category_shares(
 
     Questions are in the order of their mean weight, so that the picture reads from easy to hard;
     those without an attempt come last, without a bar. Where a page has no room for all names,
-    every k-th stands.
+    every k-th stands; where a bar would be thinner than two points, neighbours share one.
 
     `counts` are attempts of each category at each question, shape (M, C + 1); `categories` and
     `weights` go from 0 to C, `names` are those of the questions, and `what` says what a bar is.
@@ -38,21 +40,27 @@ def category_shares(
     scores = np.where(counts.any(axis=1), shares @ np.asarray(weights, float), -np.inf)
     order = np.argsort(-scores, kind="stable")
     every = counts.sum(axis=0) / max(counts.sum(), 1)
-    rows = np.vstack([every, np.zeros(every.size), shares[order]])
     labels = [one_line(name) for name in categories]
     margin = MARGIN + 0.16 * legend_rows(labels)
-    height = min(TALLEST, margin + max(CATEGORY_ROW * len(rows), 1.9))
-    step = int(np.ceil(0.12 * len(rows) / (height - margin)))
+    size, first = style.bins(len(order), (TALLEST - margin) / (2 * style.POINT))
+    height = min(TALLEST, margin + max(CATEGORY_ROW * (len(first) + 2), 1.9))
+    step = int(np.ceil(0.12 * (len(first) + 2) / (height - margin)))
+    parts = np.add.reduceat(counts[order], first)
+    shares = parts / np.maximum(parts.sum(axis=1, keepdims=True), 1)
+    # The bar of all, and the space below it, take the room of a name.
+    rows = np.vstack([[every] * step, [0 * every] * step, shares])
     figure, (axes,) = style.panels(PAGE, height, title)
     colours = [GREY, *(COLOURS[i % len(COLOURS)] for i in range(len(categories) - 1))]
     hatches = [HATCHES[k % len(HATCHES)] for k in range(len(categories))]
     handles = _stack(axes, rows, colours, hatches, height=0.9)
     axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6))
     axes.set_xlabel("share of attempts")
-    some = "" if step == 1 else f" (one of {step} is named)"
-    axes.set_ylabel(f"{what}{some}")
-    ticks = ["all", *(one_line(names[i], 24) for i in order[::step])]
-    axes.set_yticks([0, *range(2, len(rows), step)], ticks, fontsize=style.SMALL)
+    some = "" if step == 1 else f" (one of {step * size} is named)"
+    axes.set_ylabel(f"{what}{f', {size} a bar' * (size > 1)}{some}")
+    ticks = ["all", *(one_line(names[i], 24) for i in order[first[::step]])]
+    axes.set_yticks(
+        [(step - 1) / 2, *range(2 * step, len(rows), step)], ticks, fontsize=style.SMALL
+    )
     style.legend(figure, handles, labels)
     return figure
 
@@ -122,11 +130,16 @@ def _stack(
     """One bar a row of `values`, one part a column; returns what a legend shows."""
     ends = values.cumsum(axis=1)
     axes.tick_params(axis="y", length=0)
-    return [
-        axes.barh(range(len(values)), values[:, k], left=ends[:, k] - values[:, k], height=height,
-                  color=colour, hatch=hatch, edgecolor="white", linewidth=0)
-        for k, (colour, hatch) in enumerate(zip(colours, hatches, strict=True))
-    ]  # fmt: skip
+    handles = []
+    for k, (colour, hatch) in enumerate(zip(colours, hatches, strict=True)):
+        left, right = ends[:, k] - values[:, k], ends[:, k]
+        low = np.arange(len(values)) - height / 2
+        corners = [left, low, right, low, right, low + height, left, low + height, left, low]
+        # All bars of one colour are one path: an artist for each would take most of the time.
+        path = Path(np.stack(corners, axis=1).reshape(-1, 2), [1, 2, 2, 2, 79] * len(values))
+        look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
+        handles.append(axes.add_patch(PathPatch(path, **look, linewidth=0)))
+    return handles
 
 
 def _short(value: float) -> str:

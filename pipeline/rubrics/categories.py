@@ -136,27 +136,36 @@ def bayes(counts: Ints, weights: Any, confidence: float) -> Summary:
 
 
 def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
-    """Save `categories/NAME.png` and `.pdf` of what :func:`current` returns; returns new ones.
+    """With `scoring.plots` save `categories/NAME.png` and `.pdf` of what :func:`current` returns.
 
-    Nothing is drawn anew where what a picture shows has not changed.
+    Returns the new ones: a picture that shows what is there is not drawn anew, and one that no
+    longer does is removed.
     """
-    from pipeline.display import style
-    from pipeline.plots.bars import category_shares  # matplotlib takes half a second
-
     folder, pictures = run.path / "categories", []
-    ids = rowkeys.question_ids(run).to_pylist()
     before = runfolder.read_json(folder / _DRAWN)
+    if not (run.cfg.scoring.plots or before):
+        return []
+    ids = rowkeys.question_ids(run).to_pylist()
     now: dict[str, str] = {}
     for name, categories in mapped.items():
         rows = categories.record["categories"]
         names, weights = [_label(row) for row in rows], [row["weight"] for row in rows]
         counts = _counts(run, categories.table, len(names))
         title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {categories.record['name']}"
-        now[name] = runfolder.short_hash(json.dumps([title, names, weights, counts.tolist(), ids]))
-        if before.get(name) != now[name] or not (folder / f"{name}.png").exists():
+        shown = runfolder.short_hash(json.dumps([title, names, weights, counts.tolist(), ids]))
+        if before.get(name) != shown or not (folder / f"{name}.png").exists():
+            if not run.cfg.scoring.plots:
+                continue
+            from pipeline.display import style
+            from pipeline.plots.bars import category_shares  # matplotlib takes half a second
+
             style.save(category_shares(title, names, counts, weights, ids), folder / name)
             pictures.append(folder / f"{name}.png")
-    if pictures:
+        now[name] = shown
+    for path in (*folder.glob("*.png"), *folder.glob("*.pdf")):
+        if path.stem in before.keys() - now.keys():
+            path.unlink(missing_ok=True)
+    if now != before:
         runfolder.write_json(folder / _DRAWN, now)
     return pictures
 

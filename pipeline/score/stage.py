@@ -91,13 +91,16 @@ def score(run: Run) -> None:
 
 
 def _by_cap(run: Run, table: Table) -> list[Any]:
-    """Show, save and draw the score at smaller max_tokens; the rows of the table."""
-    from pipeline.plots import caps as plots  # matplotlib takes half a second
-
+    """Show and save the score at smaller max_tokens; the rows of the table."""
     display.show(table)
-    picture = plots.by_cap(table.rows, table.title)
-    written = files.write(run.path / "caps", "caps", {}, {"curve": table}, {"curve": picture})
-    note(f"saved {written[0].parent}: the curve as .csv, .json, .tex, .md, .png, .pdf")
+    pictures = {}
+    if run.cfg.scoring.plots:
+        from pipeline.plots import caps as plots  # matplotlib takes half a second
+
+        pictures["curve"] = plots.by_cap(table.rows, table.title)
+    written = files.write(run.path / "caps", "caps", {}, {"curve": table}, pictures)
+    forms = ", ".join(sorted({path.suffix for path in written}))
+    note(f"saved {written[0].parent}: the curve as {forms}")
     return [dict(row) for row in table.rows]
 
 

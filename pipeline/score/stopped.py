@@ -8,7 +8,6 @@ import numpy as np
 from pipeline.base.console import percent
 from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
-from scoring.sequential import MeanSequence
 
 KEY = "stopped"  # in the manifest, as `settle` left it
 
@@ -30,6 +29,8 @@ def estimate(how: Mapping[str, Any], matrix: Any, confidence: float) -> dict[str
     >>> found["until"], found["rounds"], round(found["mean"], 4)
     ('best', 3, 0.6667)
     """
+    from scoring.sequential import MeanSequence  # Numba takes a third of a second
+
     codes = np.ma.filled(matrix, -1)
     rounds = int((codes >= 0).all(axis=0).cumprod().sum())
     sequence = MeanSequence(len(codes), confidence)
