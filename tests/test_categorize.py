@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,34 @@ def test_equal_weights_have_a_score_without_spread(tmp_path: Path) -> None:
     categorize(again(run, "rubric.names=[exact-match]", "rubric.weights.exact-match=[1,1,1]"))
     bayes = rubric_scores(run)["exact-match"]["bayes"]
     assert bayes == pytest.approx({"mu": 1, "sigma": 0, "low": 1, "high": 1})
+
+
+def test_a_prior_counts_for_rubrics_by_the_thresholds_of_the_run_that_is_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, earlier = made(tmp_path / "run"), made(tmp_path / "before" / "run", seed=1)
+    categorize(run)
+    categorize(again(earlier, f"thresholds.file={run.path / 'thresholds.json'}"))  # the oracle
+    settings = [f"prior={tmp_path / 'before'}", "prior.weight=2"]  # of the same name there
+    score(again(run, *settings))
+    found = json.loads((run.path / "scores.json").read_text())["rubrics"]
+    for name in ("efficiency-adjusted", "verifier-probe"):
+        weights = [Fraction(w) for w in found[name]["weights"]]
+        new, old = matrix(run, name), matrix(earlier, name)
+        mean = Fraction(0)
+        for i in range(M):
+            counts = [
+                1 + int((new[i] == k).sum()) + Fraction(2 * int((old[i] == k).sum()), N)
+                for k in range(len(weights))
+            ]
+            mean += sum(w * c for w, c in zip(weights, counts, strict=True)) / sum(counts) / M
+        assert found[name]["with_prior"]["mu"] == pytest.approx(float(mean), abs=1e-12)
+        assert found[name]["bayes"]["mu"] != found[name]["with_prior"]["mu"]
+    assert capsys.readouterr().out.count("with the prior") == len(NAMES)
+    made(tmp_path / "before" / "run", seed=1, change=NO_VERDICTS)
+    score(again(run, *settings))
+    assert "only one of the two runs has verdicts" in capsys.readouterr().err
+    assert "with_prior" not in json.loads((run.path / "scores.json").read_text())["rubrics"][name]
 
 
 # ---------------------------------------------------------------- thresholds

@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,32 @@ def test_a_prior_uses_all_trials_unless_told(tmp_path: Path) -> None:
     assert scores["with_prior"]["mu"] == pytest.approx(expected[0])
 
 
+@pytest.mark.parametrize(
+    ("other", "extra", "expected"),
+    [
+        # Of the same questions: their proportions, worth 2 trials; a question never above its own.
+        ({"q1": "1100", "q2": "0000", "q3": "1..."}, {}, [(1, 1), (2, 0), (0, 1)]),
+        # Of others: the shares of all attempts of the other run, 3 of 8.
+        ({"r1": "1110", "r2": "0000"}, {"other_questions": 3}, [(1.25, 0.75)] * 3),
+        # A part of them the same.
+        ({"q2": "1111", "r2": "0000"}, {"other_questions": 2}, [(1, 1), (0, 2), (1, 1)]),
+    ],
+)
+def test_a_prior_weighs_what_it_is_told(
+    tmp_path: Path, other: dict[str, str], extra: dict[str, int], expected: list[Any]
+) -> None:
+    run, earlier = make_run(tmp_path / "run", MARKS), make_run(tmp_path / "earlier", other)
+    scores = scored(run, f"prior={earlier.path}", "prior.weight=2")
+    assert scores["prior"]["weight"] == 2
+    assert scores["prior"]["other_questions"] == extra.get("other_questions", 0)
+    means = []
+    for marks, (wrong, right) in zip(MARKS.values(), expected, strict=True):
+        known = marks.replace(".", "").replace("+", "")
+        hits = Fraction(known.count("1")) + Fraction(right)
+        means.append((1 + hits) / (2 + len(known) + Fraction(wrong) + Fraction(right)))
+    assert scores["with_prior"]["mu"] == pytest.approx(float(sum(means) / len(means)), abs=1e-12)
+
+
 def test_priors_that_do_not_fit(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", MARKS)
 
@@ -238,6 +265,8 @@ def test_priors_that_do_not_fit(tmp_path: Path) -> None:
     assert "itself" in refused(f"prior={run.path}/../run", "prior.trials=1")
     assert "prior.trials=0" in refused(f"prior={ragged.path}", "prior.trials=0")
     assert "without prior=RUN" in refused("prior.trials=2")
+    assert "without prior=RUN" in refused("prior.weight=2")
+    assert "prior.weight" in refused(f"prior={fewer.path}")
     bare = make_run(tmp_path / "bare", {"q1": "", "q2": "", "q3": "."})
     assert "only the first 0 trials" in refused(f"prior={bare.path}")
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 import scoring
 from pipeline.base.errors import UserError
+from pipeline.cohorts import priors
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
@@ -102,6 +103,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             scoring.question_stderr(matrix) if several else np.full(len(mu), np.nan)
         ),
         **inflation_columns(scored.inflation),
+        **priors.columns(cohort, cfg),
     }
     heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
     for metric in others(cfg):

@@ -6,6 +6,7 @@ of all models together (or takes frozen ones) and assigns categories again, in m
 were imported rest on no signals: they are read as they are.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 import scoring
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError, one_line
+from pipeline.cohorts import priors
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.scoring import RubricConfig
@@ -32,6 +34,7 @@ from scoring.numerics.inputs import Ints
 Categories = npt.NDArray[np.int8]
 ByRubric: TypeAlias = dict[str, tuple[Rubric, Categories]]
 Signals = dict[str, Any]
+Records = Callable[[str], list[dict[str, Any]]]  # of a rubric's name: one a model
 
 
 def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
@@ -52,11 +55,12 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """Bayes@N of every model under each rubric, with ranks by the rubric's avg.
+    """Bayes@N of every model under each rubric, also with `prior=RUN`; ranks by the rubric's avg.
 
-    Raises UserError: as for :func:`categories`.
+    Raises UserError: as for :func:`categories`, and of a prior as `priors.load`.
     """
-    assigned, notes = _assigned(cohort, cfg)
+    assigned, notes, records = _assigned(cohort, cfg)
+    earlier = priors.load(cohort, cfg)
     columns: dict[Column, npt.ArrayLike] = {Column("model", "model", align="left"): cohort.names}
     order = np.arange(len(cohort.names))
     for i, (name, (rubric, codes)) in enumerate(assigned.items()):
@@ -67,6 +71,10 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         for end, part in zip(("", "_sigma", "_low", "_high"), summary, strict=True):
             head = f"{name} {end[1:]}".strip()
             columns[Column(f"{name}{end}", head, format="{:.4f}", wide=bool(end))] = part
+        if earlier and (R0 := priors.of_rubric(earlier, records(name))) is not None:
+            of_prior = rubrics.bayes(counted, rubric.weights, cfg.scoring.confidence, R0)
+            columns[Column(f"{name}_prior", f"{name} with prior", format="{:.4f}")] = of_prior.value
+            columns[Column(f"{name}_prior_sigma", f"{name} prior σ", wide=True)] = of_prior.sigma
         places = ranks(rubric, counted)
         unknown = np.full(len(order), np.nan)
         columns[Column(f"{name}_rank", f"{name} rank", wide=True)] = (
@@ -92,36 +100,44 @@ def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
     return scoring.ranks(averages, method="competition")
 
 
-def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str]]:
-    """What :func:`categories` returns, and what to say of it in a caption."""
+def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str], Records]:
+    """What :func:`categories` returns, what to say of it, and what it was made from."""
     notes = ["Bayes@N of each rubric, with its weights; categories as they were imported"]
+
+    def of_labels(name: str) -> list[dict[str, Any]]:
+        return [rubrics.imported(member.run)[name].record for member in cohort.members]
+
     if not cohort.members:
-        return {}, notes
+        return {}, notes, of_labels
     imported = _imported(cohort, cfg.rubric)
     names = [name for name in cfg.rubric.names if name not in imported]
     if cfg.rubric.names and not names:
-        return imported, notes
+        return imported, notes, of_labels
     weights = {name: w for name, w in cfg.rubric.weights.items() if name not in imported}
     try:
-        computed, notes = _computed(cohort, cfg, RubricConfig(names, weights))
+        computed, notes, limits = _computed(cohort, cfg, RubricConfig(names, weights))
     except UserError as error:
         if not imported or names:
             raise
         warn(f"{cohort.dataset}: rubrics other than {', '.join(imported)} are left out: {error}")
-        return imported, notes
-    return imported | computed, notes
+        return imported, notes, of_labels
+
+    def of_all(name: str) -> list[dict[str, Any]]:
+        if name in imported:
+            return of_labels(name)
+        return [computed[name][0].definition() | {"thresholds": one} for one in limits]
+
+    return imported | computed, notes, of_all
 
 
 def _computed(
     cohort: Cohort, cfg: AnalysisConfig, chosen: RubricConfig
-) -> tuple[ByRubric, list[str]]:
-    """The rubrics that are made of signals, and what to say of them."""
+) -> tuple[ByRubric, list[str], list[dict[str, Any]]]:
+    """The rubrics that are made of signals, what to say of them, and each run's thresholds."""
     keys, signals = zip(*(_signals(member) for member in cohort.members), strict=True)
     signals = _alike(cohort, signals)
-    values = [
-        variables.variables(part, limits)
-        for part, limits in zip(signals, _thresholds(cohort, cfg, signals), strict=True)
-    ]
+    limits = _thresholds(cohort, cfg, signals)
+    values = [variables.variables(*pair) for pair in zip(signals, limits, strict=True)]
     computed, lacking = {}, {}
     for name, rubric in rubrics.load(replace(cohort.members[0].run.cfg, rubric=chosen)).items():
         if missing := sorted({part for known in values for part in rubric.names - set(known)}):
@@ -148,9 +164,9 @@ def _computed(
     own = [
         runfolder.read_json(m.run.path / "thresholds.json").get("values") for m in cohort.members
     ]
-    if any(limits != own[0] for limits in own):
+    if any(of_run != own[0] for of_run in own):
         notes.append("not alike: the runs' own thresholds.json; their rubric scores differ from it")
-    return computed, notes
+    return computed, notes, [{"values": one, "verifier": "C" in signals[0]} for one in limits]
 
 
 def _signals(member: Member) -> tuple[Ints, Signals]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from pipeline.config import overrides
 from pipeline.config.checks import limited
-from pipeline.config.scoring import ComparisonConfig, RubricConfig, ThresholdsConfig
+from pipeline.config.scoring import ComparisonConfig, PriorConfig, RubricConfig, ThresholdsConfig
 from pipeline.config.studies import StudyConfig
 
 
@@ -29,6 +29,7 @@ class AnalysisConfig:
     runs: str = limited("runs", named=True)  # run folders are runs/DATASET/RUN
     out: str | None = limited(None, named=True)  # where results go; each verb has its own default
     scoring: ComparisonConfig = field(default_factory=ComparisonConfig)
+    prior: PriorConfig = field(default_factory=PriorConfig)
     rubric: RubricConfig = field(default_factory=RubricConfig)
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
     study: StudyConfig = field(default_factory=StudyConfig)

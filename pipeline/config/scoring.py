@@ -58,14 +58,16 @@ class ComparisonConfig(CapsConfig):
 
 @dataclass
 class PriorConfig:
-    """Another run of the same questions whose first `trials` trials act as the prior R0."""
+    """Another run whose first `trials` trials act as the prior R0, of other questions, too."""
 
-    run: str | None = None
+    run: str | None = None  # or a folder of runs, of which the one of the same name counts
     trials: int | None = limited(None, "[1, inf)")
+    weight: float | None = limited(None, "(0, 1000000]")  # how many trials of a question they count
 
     def problems(self) -> Iterator[str]:
-        if self.trials is not None and self.run is None:
-            yield f"trials={self.trials} without prior=RUN: name the run folder to use"
+        for key, value in (("trials", self.trials), ("weight", self.weight)):
+            if value is not None and self.run is None:
+                yield f"{key}={value:g} without prior=RUN: name the run folder to use"
 
 
 @dataclass

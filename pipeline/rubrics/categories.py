@@ -116,23 +116,30 @@ def imported(run: Run) -> dict[str, Recorded]:
     return {name: m for name, m in _stored(run).items() if m and m.record.get("imported")}
 
 
-def rubric_scores(run: Run, mapped: Mapping[str, Recorded] | None = None) -> dict[str, Any]:
+def rubric_scores(
+    run: Run,
+    mapped: Mapping[str, Recorded] | None = None,
+    priors: Mapping[str, scoring.Counts | None] | None = None,
+) -> dict[str, Any]:
     """Scores of rubrics (what :func:`current` returns); a missing trial counts as nothing.
 
-    Returns per rubric name: title, weights, attempts, `bayes` (mu, sigma, low, high), the
+    `priors`: R0 by the name of the rubric. Returns per rubric name: title, weights, attempts,
+    `bayes` (mu, sigma, low, high), where there is a prior the same as `with_prior`, the
     thresholds, and `categories`: index, name, count, share and its mu, sigma, low, high. Source:
-    arXiv 2510.04265, equations 1 and 15, and appendix D.
+    arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
     """
     mapped = current(run) if mapped is None else mapped
-    return {name: _scores(run, categories) for name, categories in mapped.items()}
+    return {name: _scores(run, of, (priors or {}).get(name)) for name, of in mapped.items()}
 
 
-def bayes(counts: Ints, weights: Any, confidence: float) -> Summary:
+def bayes(
+    counts: Ints, weights: Any, confidence: float, R0: scoring.Counts | None = None
+) -> Summary:
     """Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
     counted = scoring.Counts(counts)
-    return Summary(*scoring.bayes_ci(counted, weights, confidence=confidence, bounds=bounds))
+    return Summary(*scoring.bayes_ci(counted, weights, R0, confidence, bounds))
 
 
 def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
@@ -177,6 +184,8 @@ def print_rubrics(scores: dict[str, Any], confidence: float) -> None:
         ends = f"{min(rubric['weights']):g} to {max(rubric['weights']):g}"
         title = rubric["title"] + " *" * any(label[0] == "*" for label in rubric["labels"])
         rows.append({"rubric": title, "weight": ends, **_shown(rubric["bayes"], ".4f")})
+        if with_prior := rubric.get("with_prior"):
+            rows.append({"rubric": "  with the prior", **_shown(with_prior, ".4f")})
         for part in rubric["categories"]:
             cells = {"rubric": f"- {_label(part)}", "share": f"{part['share']:.1%}"}
             rows.append({**cells, "weight": part["weight"], **_shown(part, ".1%")})
@@ -200,14 +209,14 @@ def _shown(score: Mapping[str, float], form: str) -> dict[str, str]:
     return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}
 
 
-def _scores(run: Run, mapped: Recorded) -> dict[str, Any]:
+def _scores(run: Run, mapped: Recorded, R0: scoring.Counts | None) -> dict[str, Any]:
     record, rows = mapped.record, mapped.record["categories"]
     weights = [row["weight"] for row in rows]
     counts = _counts(run, mapped.table, len(rows))
     total, attempts = counts.sum(axis=0).tolist(), int(counts.sum())
 
-    def scored(of: Any) -> dict[str, float]:
-        score = bayes(counts, of, run.cfg.scoring.confidence)
+    def scored(of: Any, prior: scoring.Counts | None = None) -> dict[str, float]:
+        score = bayes(counts, of, run.cfg.scoring.confidence, prior)
         return dict(zip(("mu", "sigma", "low", "high"), map(float, score), strict=True))
 
     return {
@@ -215,6 +224,7 @@ def _scores(run: Run, mapped: Recorded) -> dict[str, Any]:
         "weights": weights,
         "attempts": attempts,
         "bayes": scored(weights),
+        **({} if R0 is None else {"with_prior": scored(weights, R0)}),
         "categories": [
             {
                 **{key: row[key] for key in ("index", "name", "weight")},

@@ -1,7 +1,6 @@
 """score: outcomes become an M×N matrix, and the matrix a table with honest uncertainty."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,11 @@ import scoring
 from pipeline.base import atomic
 from pipeline.base.console import clock, count, note, results, warn
 from pipeline.base.errors import UserError
-from pipeline.config.compose import load_folder
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
 from pipeline.score import caps, places, stopped, votes
+from pipeline.score import prior as priors
 from pipeline.score.luck import shared_luck
 from pipeline.store import files, judged, outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
@@ -146,16 +145,19 @@ def _scores(
     }
     if how := stopped.of(run):
         scores["stopped"] = stopped.estimate(how, matrix, level)
+    prior = None
     if run.cfg.prior.run is not None:
-        prior = _prior_matrix(run, graded)
-        scores["prior"] = {"run": run.cfg.prior.run, "trials": prior.shape[1]}
-        posterior = scoring.bayes_ci(matrix, R0=prior, confidence=level, bounds=(0.0, 1.0))
+        ids = {mark: graded.question_ids[i] for mark, i in graded.positions().items()}
+        prior = priors.load(run.cfg.prior, run, ids)
+        scores["prior"] = prior.record()
+        posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _posterior(posterior)
     scores["shares"] = _shares(graded)
     if by_place := places.accuracy(run, matrix, level):
         scores["gold_places"] = by_place
     if mapped:
-        scores["rubrics"] = categories.rubric_scores(run, mapped)
+        R0 = {n: priors.of_rubric(prior, m.record) for n, m in mapped.items()} if prior else {}
+        scores["rubrics"] = categories.rubric_scores(run, mapped, R0)
     return scores | {"cost": _cost(run)}
 
 
@@ -195,34 +197,6 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
 
 def _posterior(summary: Sequence[float], mean: str = "mu") -> Parts:
     return dict(zip((mean, "sigma", "low", "high"), summary, strict=True))
-
-
-def _prior_matrix(run: Run, graded: Outcomes) -> Any:
-    """The first D trials of another run of the same questions, in this run's order: M×D."""
-    cfg = run.cfg.prior
-    try:
-        other = Run(load_folder(Path(str(cfg.run)).expanduser(), []))
-        earlier = outcomes.read(other)
-        rows = earlier.positions()
-    except UserError as error:
-        raise UserError(f"prior={cfg.run}: {error}") from error
-    if other.path.resolve() == run.path.resolve():
-        raise UserError(f"prior={cfg.run}: is this run itself, whose trials would count twice")
-    positions = graded.positions()
-    missing = [graded.question_ids[i] for mark, i in positions.items() if mark not in rows]
-    if missing:
-        raise UserError(
-            f"prior={cfg.run}: does not hold {len(missing)} of this run's questions"
-            f" ({', '.join(missing[:3])}); a prior must come from the same questions"
-        )
-    trials = cfg.trials or earlier.codes.shape[1]
-    codes = earlier.codes[[rows[mark] for mark in positions], :trials]
-    complete = int((codes != OWED).all(axis=0).cumprod().sum())
-    if complete < trials:
-        raise UserError(
-            f"prior.trials={trials}: of {cfg.run} only the first {complete} trials are graded"
-        )
-    return (codes == CORRECT).astype(int)
 
 
 def _shares(graded: Outcomes) -> dict[str, float]:
@@ -299,8 +273,9 @@ def _rows(scores: Parts, metrics: list[Metric]) -> list[Parts]:
             scores["metrics"][metric.name],
         )
         if metric.name == "bayes":
-            prior = scores.get("prior", {}).get("trials")
-            add(f"{title} (prior: {prior} trials)", scores.get("with_prior"))
+            if prior := scores.get("prior"):
+                weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
+                add(f"{title} (prior: {prior['trials']} trials{weighed})", scores["with_prior"])
             add("  were all undecided correct", uniform.get("bayes_if_undecided_were_correct"))
         elif metric.name == "avg":
             if "stderr_over_questions" in uniform["avg"]:

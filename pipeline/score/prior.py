@@ -1,0 +1,132 @@
+"""Another run as the prior: its trials are evidence from before the first trial of this one.
+
+A question that both runs hold is matched by its hash. One that the other run lacks gets the shares
+of all its attempts: what a model does on a related data set, which `prior.weight` must then weigh.
+
+Source: arXiv 2510.04265, Algorithm 1 (R0); the weight is our addition (docs/scoring.md).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import scoring
+from pipeline.base.console import warn
+from pipeline.base.errors import UserError
+from pipeline.config.compose import load_folder
+from pipeline.config.scoring import PriorConfig
+from pipeline.rubrics import categories, categorize, variables
+from pipeline.rubrics import rubric as rubric_of
+from pipeline.store import outcomes, rowkeys
+from pipeline.store.outcomes import OWED, Codes
+from pipeline.store.runfolder import Run
+from scoring import Counts
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A run whose trials are the prior of another one's questions."""
+
+    said: str  # prior=RUN, for messages
+    run: Run
+    rows: list[int]  # M: where the run has each question, -1 where it does not
+    codes: Codes  # (M', N') outcomes of its own questions
+    trials: int  # how many of them count
+    weight: float | None  # of how many trials of a question they have; None: of as many as they are
+
+    def counts(self, codes: Any, kinds: int) -> Counts:
+        """R0 from this run's categories, -1 for none, (M', N'): counts (M, C + 1)."""
+        first = codes[:, : self.trials]
+        found = np.stack([(first == kind).sum(axis=1) for kind in range(kinds)], axis=-1)
+        shares = found.sum(axis=0) / max(found.sum(), 1) * (self.weight or 0)
+        known = scoring.down_weight(Counts(found), self.weight or self.trials, kinds)
+        return Counts(np.concatenate([np.asarray(known.values), [shares]])[self.rows])
+
+    def outcomes(self) -> Counts:
+        """R0 of correct and not: counts (M, 2)."""
+        known = self.codes != OWED
+        return self.counts(np.where(known, self.codes == outcomes.CORRECT, -1), 2)
+
+    def record(self) -> dict[str, Any]:
+        """What `scores.json` says of it."""
+        found: dict[str, Any] = {"run": str(self.run.path), "trials": self.trials}
+        if self.weight is not None:
+            found |= {"weight": self.weight, "other_questions": self.rows.count(-1)}
+        return found
+
+
+def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
+    """The prior that settings name for a run.
+
+    `marks`: its questions, M, as `Outcomes.positions` calls them, with their ids. Where `prior.run`
+    is no run folder but holds one of the run's name, that is the prior. Raises UserError: no such
+    run, or this one; questions are missing and there is no weight; a trial that counts is not
+    graded.
+    """
+    path = Path(str(cfg.run)).expanduser()
+    if not (path / "config.yaml").exists() and (path / run.path.name).is_dir():
+        path /= run.path.name
+    said = f"prior={path}"
+    try:
+        other = Run(load_folder(path, []))
+        earlier = outcomes.read(other)
+        rows = earlier.positions()
+    except UserError as error:
+        raise UserError(f"{said}: {error}") from error
+    if other.path.resolve() == run.path.resolve():
+        raise UserError(f"{said}: is this run itself, whose trials would count twice")
+    missing = [name for mark, name in marks.items() if mark not in rows]
+    if missing and cfg.weight is None:
+        raise UserError(
+            f"{said}: does not hold {len(missing)} of this run's questions"
+            f" ({', '.join(missing[:3])}); name a run of the same, or set prior.weight=D: then the"
+            " shares of all its attempts count as D trials of each (docs/scoring.md says when to)"
+        )
+    trials = min(cfg.trials or earlier.codes.shape[1], earlier.codes.shape[1])
+    owed = earlier.codes == OWED
+    complete = int((~owed).all(axis=0).cumprod().sum())
+    if complete < (trials if cfg.weight is None else 1) or trials < (cfg.trials or 0):
+        raise UserError(
+            f"prior.trials={cfg.trials or trials}: of {path} only the first {complete} trials are"
+            " graded"
+        )
+    found = [rows.get(mark, -1) for mark in marks]
+    return Prior(said, other, found, earlier.codes, trials, cfg.weight)
+
+
+def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
+    """R0 of a rubric, by the thresholds of the run that is scored: counts (M, C + 1).
+
+    `record`: of the run's own categories. None, and a warning, where the prior run lacks what the
+    rubric asks, or the same imported labels.
+    """
+    try:
+        table, category = _categories(prior.run, record)
+    except (UserError, ValueError) as error:
+        warn(f"{prior.said}: {record['name']}: no prior: {error}")
+        return None
+    rows, cell = rowkeys.cells(
+        rowkeys.encode(table, rowkeys.question_ids(prior.run)), prior.codes.shape[1]
+    )
+    codes = np.full(prior.codes.shape, -1, np.int8)
+    codes[cell] = np.asarray(category)[rows]
+    return prior.counts(codes, len(record["categories"]))
+
+
+def _categories(run: Run, record: dict[str, Any]) -> tuple[Any, Any]:
+    """Keys and categories of a run's attempts under the rubric and thresholds of another."""
+    if record.get("imported"):
+        for same in categories.imported(run).values():
+            if same.record["categories"] == record["categories"]:
+                return same.table, same.table["category"].to_numpy()
+        raise UserError("no labels of these categories were imported")
+    table, signals = categorize.scored(run)
+    if ("C" in signals) != record["thresholds"]["verifier"]:
+        raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
+    keys = ("name", "description", "order", "categories")
+    rubric = rubric_of.parse({key: record[key] for key in keys})
+    known = variables.variables(signals, record["thresholds"]["values"])
+    return table, rubric_of.assign(rubric, known)
