@@ -200,8 +200,8 @@ def answering(run: Run, letter_of: Any) -> Run:
     shards.write_part(
         folder / "questions.parquet", pa.Table.from_pylist([*rows.values()], schema=QUESTIONS)
     )
+    shutil.copy(run.manifest, folder)
     run.cfg.run_dir = made.cfg.run_dir
-    (folder / "manifest.json").write_text("{}")
     return Run(run.cfg)
 
 

@@ -10,11 +10,26 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from forked import SETTINGS, TRIALS, Attempts, Command, Forker, assert_whole, stored
+from forked import SETTINGS, TRIALS, Attempts, Command, Forker, assert_whole, rows, stored
 
 from pipeline.store import shards
 
 SAMPLED = "stages=[prepare,generate]"
+# Holds a command that found no manifest and is about to make it, for as long as a file is there.
+CLAIMING = """
+import time
+from pathlib import Path
+from pipeline.store import lease
+def hold(create=lease.create, held=Path({file!r})):
+    def creating(path, text):
+        if path.name == "manifest.json":
+            held.with_suffix(".here").touch()
+            while held.exists():
+                time.sleep(0.01)
+        return create(path, text)
+    lease.create = creating
+hold()
+"""
 
 
 def start(
@@ -167,3 +182,25 @@ def test_damaged_attempts_are_made_again_and_no_others(
     sessions = sorted((folder / "sessions").glob("*.json"))
     assert json.loads(sessions[-1].read_text())["attempts"] == lost
     assert_whole(folder, reference[1])
+
+
+def test_of_two_commands_that_begin_in_one_new_folder_one_samples(
+    forker: Forker, prepared: Path, tmp_path: Path
+) -> None:
+    folder, held = tmp_path / "run", tmp_path / "held"
+    held.touch()
+    before, line = CLAIMING.format(file=str(held)), [*SETTINGS, "sampling.trials=1", SAMPLED]
+    late = Command(folder, forker, *line, "sampling.seed=5", "sampling.top_p=1", before=before)
+    while not held.with_suffix(".here").exists():
+        assert late.alive(), late.text()
+        time.sleep(0.01)
+    assert not (folder / "manifest.json").exists()
+    Command(folder, forker, *line).finish()
+    made = stored(folder)
+    held.unlink()
+    assert late.wait() == 2
+    assert "sampling.seed is 1234 there and 5 here; sampling.top_p" in late.text()
+    assert stored(folder) == made and len(made) == rows(folder) == 30
+    [part] = (folder / "attempts").glob("*.parquet")
+    its = json.loads((folder / "manifest.json").read_text())["identity_hash"]
+    assert pq.read_metadata(part).metadata[b"identity_hash"].decode() == its

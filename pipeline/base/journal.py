@@ -6,6 +6,7 @@ torn tail or a flipped bit costs the frames it touches and nothing else: the rea
 next marker and goes on.
 """
 
+import contextlib
 import os
 import struct
 import zlib
@@ -17,27 +18,35 @@ import pyarrow as pa
 
 MARKER = b"\xffBAN\r\n\x1a\n"  # no UTF-8 text holds a byte of 255, so no model output holds it
 _HEAD = struct.Struct("<8sII")
+_MOST_ABOUT = 1 << 24  # bytes that a journal says of itself
 
 
 class Journal:
     """Appends rows to one file of one writer.
 
     What `append` wrote survives the death of the process, what `sync` has seen a power cut too.
+    `about` is what the file says of itself, as its first frame; see `metadata`.
     """
 
-    def __init__(self, path: Path, columns: pa.Schema) -> None:
+    def __init__(
+        self, path: Path, columns: pa.Schema, about: dict[bytes, bytes] | None = None
+    ) -> None:
         self.path, self.columns = path, columns
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(path.parent)  # or a power cut takes the name, and with it every row
         self.size = self._synced = 0
+        if about:
+            self._write(_framed(pa.schema([], about).serialize()))
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as one frame.
 
         Raises OSError: when the disk is full or fails; what was appended before stays readable.
         """
-        frame = encode(rows, self.columns)
+        self._write(encode(rows, self.columns))
+
+    def _write(self, frame: bytes) -> None:
         view = memoryview(frame)
         try:
             while view:
@@ -72,8 +81,21 @@ def sync_folder(folder: Path) -> None:
 
 def encode(rows: list[dict[str, Any]], columns: pa.Schema) -> bytes:
     """Rows as one frame."""
-    payload = pa.RecordBatch.from_pylist(rows, schema=columns).serialize()
+    return _framed(pa.RecordBatch.from_pylist(rows, schema=columns).serialize())
+
+
+def _framed(payload: pa.Buffer) -> bytes:
     return _HEAD.pack(MARKER, payload.size, zlib.crc32(payload)) + bytes(payload)
+
+
+def metadata(path: Path) -> dict[bytes, bytes]:
+    """What a journal says of itself; nothing if that is damaged, or the journal older than this."""
+    with path.open("rb") as file:
+        payload = _payload(memoryview(file.read(_MOST_ABOUT)), 0)
+    try:
+        return dict(pa.ipc.read_schema(pa.py_buffer(payload)).metadata or {}) if payload else {}
+    except (pa.ArrowException, OSError, ValueError):  # a frame of rows
+        return {}
 
 
 def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:
@@ -98,7 +120,7 @@ def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str
         if batch is None:
             what = "unfinished last frame" if end == len(data) else "damaged frame"
             damage.append(f"{path.name}: {what}, bytes {start} to {end}")
-        else:
+        elif len(batch):
             batches.append(batch)
     return batches, damage
 
@@ -116,17 +138,24 @@ def _frames(data: bytes, columns: pa.Schema) -> Iterator[tuple[int, int, pa.Reco
     """(start, end, batch) of each frame; the batch is None for a damaged stretch."""
     view, at = memoryview(data), 0
     while at < len(data):
-        if data[at : at + 8] == MARKER and at + _HEAD.size <= len(data):
-            _, length, checksum = _HEAD.unpack_from(data, at)
-            start, end = at + _HEAD.size, at + _HEAD.size + length
-            if end <= len(data) and zlib.crc32(view[start:end]) == checksum:
-                yield at, end, _decode(view[start:end], columns)
-                at = end
-                continue
+        if (payload := _payload(view, at)) is not None:
+            end = at + _HEAD.size + len(payload)
+            yield at, end, _decode(payload, columns)
+            at = end
+            continue
         following = data.find(MARKER, at + 1)
         end = len(data) if following < 0 else following
         yield at, end, None
         at = end
+
+
+def _payload(view: memoryview, at: int) -> memoryview | None:
+    """What the frame at this byte holds; None where there is no sound one."""
+    if view[at : at + 8] != MARKER or at + _HEAD.size > len(view):
+        return None
+    _, length, checksum = _HEAD.unpack_from(view, at)
+    payload = view[at + _HEAD.size : at + _HEAD.size + length]
+    return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
 
 
 def _decode(payload: memoryview, columns: pa.Schema) -> pa.RecordBatch | None:
@@ -140,4 +169,7 @@ def _decode(payload: memoryview, columns: pa.Schema) -> pa.RecordBatch | None:
         if known is not columns:
             batch = batch.append_column(columns[-1], pa.nulls(len(batch), columns[-1].type))
         return batch
+    with contextlib.suppress(pa.ArrowException, OSError, ValueError):
+        pa.ipc.read_schema(pa.py_buffer(payload))
+        return pa.RecordBatch.from_pylist([], columns)  # what the journal says of itself
     return None  # written by another version, or a forged checksum

@@ -18,7 +18,7 @@ from pipeline.generate.record import Session
 from pipeline.generate.tidy import REOPEN, leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
 from pipeline.prepare import questions_table
-from pipeline.store import heartbeat, lease, runfolder, shards, workernames
+from pipeline.store import heartbeat, lease, origin, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, FINISHED
 from pipeline.store.heartbeat import Heartbeat
 from pipeline.store.runfolder import Run
@@ -144,8 +144,9 @@ class _Worker:
                 questions_table.write(run.path / "questions.parquet", run.questions)
 
     def _sample(self, engine: engines.Engine) -> None:
-        ending = runfolder.ending(self.run)
-        self.writer = AttemptWriter(self.run.attempts, self.session.worker, ending)
+        manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
+        ending, about = runfolder.ending(self.run), origin.about(manifest)
+        self.writer = AttemptWriter(self.run.attempts, self.session.worker, ending, about)
         total = len(self.keys)
         meter = Meter("generate", total, total - self.claims.left)
         with meter if self.shown else contextlib.nullcontext():

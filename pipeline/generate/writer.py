@@ -20,6 +20,7 @@ from pipeline.engines import Completion
 from pipeline.generate.continuing import whole
 from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS, CONTINUED
+from pipeline.store.origin import Metadata
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
 GATHER_S = 0.1  # between two frames: what finishes together shares one
@@ -30,11 +31,13 @@ _MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
 class AttemptWriter:
     """Appends attempts to journals of its own and seals them into Parquet parts.
 
-    `ending`: of their names, see `runfolder.ending`.
+    `ending`: of their names, see `runfolder.ending`; `about`: what they say of themselves.
     """
 
-    def __init__(self, folder: Path, worker: str, ending: str = "") -> None:
-        self.folder, self.worker, self.ending = folder, worker, ending
+    def __init__(
+        self, folder: Path, worker: str, ending: str = "", about: Metadata | None = None
+    ) -> None:
+        self.folder, self.worker, self.ending, self.about = folder, worker, ending, about
         self.error: OSError | None = None
         self.written = 0  # attempts in journals: a dead process does not lose them
         self._synced = 0  # of those, flushed to the disk: nothing loses them
@@ -111,7 +114,8 @@ class AttemptWriter:
     def _append(self, rows: list[dict[str, Any]]) -> None:
         if self._journal is None:
             stem = f"{self.worker}-{self._sequence:05d}{self.ending}"
-            self._journal = Journal(self.folder / f"{shards.HIDDEN}{stem}.journal", ATTEMPTS)
+            path = self.folder / f"{shards.HIDDEN}{stem}.journal"
+            self._journal = Journal(path, ATTEMPTS, self.about)
             self._sequence += 1
         self._journal.append(rows)
         if not self._journal.path.exists():  # this process was thought dead, and its journal taken

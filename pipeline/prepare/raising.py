@@ -27,7 +27,7 @@ def check(run: Run, rows: list[dict[str, Any]], identity: dict[str, Any]) -> Cut
             f"sampling.max_tokens={raised[1]}: workers are making attempts with {raised[0]} in"
             f" {run.path}; wait for them, or stop them (finished attempts are kept)"
         )
-    if not raised and runfolder.RAISED not in runfolder.read_manifest(run):
+    if not raised and not runfolder.was_raised(run):
         return {}
     cut = runfolder.cut_short(run, rows)
     if raised and cut and (why := _why_not(run, rows, cut)):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipeline.base.console import note, warn
 from pipeline.base.environment import describe
 from pipeline.prepare import questions_table, raising, served
-from pipeline.store import runfolder, shards
+from pipeline.store import origin, runfolder, shards
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 
@@ -22,9 +22,10 @@ def prepare(run: Run) -> None:
     runfolder.check_same(run, runfolder.identity(run.cfg), raising=True)
     built = questions_table.build(run)
     identity = questions_table.identity(run, built)
+    run.path.mkdir(parents=True, exist_ok=True)
+    runfolder.claim(run, identity)
     runfolder.check_same(run, identity, raising=True)
     raising.check(run, built.rows, identity)
-    run.path.mkdir(parents=True, exist_ok=True)
     _write(run, built.rows)
     runfolder.save_config(run)
     manifest = runfolder.read_manifest(run)
@@ -32,7 +33,8 @@ def prepare(run: Run) -> None:
     if raised := runfolder.raised(run, identity):
         one = {"from": raised[0], "to": raised[1], "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), one]
-    manifest["identity"] = identity
+    manifest.setdefault(origin.HASH, origin.hashed(origin.said(identity)))
+    manifest[origin.IDENTITY] = identity
     if built.server is not None:
         manifest[served.KEY] = asdict(built.server)
     manifest["source"] = {

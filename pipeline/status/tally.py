@@ -22,7 +22,7 @@ from pipeline.base.journal import read_on
 from pipeline.config.settings import RunConfig
 from pipeline.grade import known
 from pipeline.grade.known import KnownGrades, Pair
-from pipeline.store import outcomes, rowkeys, runfolder, shards, workernames
+from pipeline.store import origin, outcomes, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, TIMEOUT, Codes, correct
 from pipeline.store.runfolder import Run
@@ -142,7 +142,7 @@ class Tally:
 
         Raises OSError: when files are there and cannot be read.
         """
-        self._raised = runfolder.RAISED in runfolder.read_manifest(self.run)
+        self._raised = runfolder.was_raised(self.run)
         counted = [self.run.grades] + [self.run.attempts] * self._raised  # grades of what is now
         counted += [self.run.path / "verdicts"] * bool(self.run.cfg.dataset.judge)
         versions = [_version(path) for folder in counted for path in shards.files(folder)]
@@ -204,7 +204,7 @@ class Tally:
     def _read(self, stem: str, path: Path) -> None:
         """Bring what is known of one file up to date."""
         old, now = self._shards.get(stem, _Shard()), _version(path)
-        if now == old.version:
+        if now == old.version or origin.foreign(path):
             return
         if path.suffix == ".journal":
             shard = old if path.stat().st_size >= old.end else _Shard()

@@ -13,10 +13,10 @@ from typing import Any
 from pipeline.base import atomic
 from pipeline.base.console import warn
 from pipeline.base.engines import kind
-from pipeline.base.errors import DamagedData, UserError
+from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.config.compose import dump, load_folder
 from pipeline.config.settings import RunConfig
-from pipeline.store import shards
+from pipeline.store import lease, origin, shards
 from pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 
 # Of the model's settings those that change what is sampled or stored; prompts are hashed.
@@ -112,26 +112,44 @@ def short_hash(text: str) -> str:
 def read_manifest(run: Run) -> dict[str, Any]:
     """The manifest, or an empty mapping before the first `prepare`.
 
-    Raises UserError: when it is there and damaged.
+    Where it is lost or damaged, what attempts say of the run. Raises UserError: they say nothing.
     """
+    fault = "missing"
     try:
-        manifest: dict[str, Any] = json.loads(run.manifest.read_text(encoding="utf-8"))
+        manifest = json.loads(run.manifest.read_text(encoding="utf-8"))
+        if isinstance(manifest, dict) and isinstance(manifest.get(origin.IDENTITY), dict):
+            return manifest
+        fault = "says not what the run is (no identity)"
     except FileNotFoundError:
+        if run.manifest.is_symlink():
+            fault = "a link to a file that is not there"
+    except (ValueError, RecursionError) as error:
+        fault = f"not JSON ({one_line(error)})"
+    files = shards.files(run.attempts)
+    if not files and fault == "missing":
         return {}
-    except ValueError as error:
-        raise UserError(f"{run.manifest}: not JSON ({error})") from error
-    return manifest
+    return origin.manifest(run.manifest, fault, files) | {RAISED: []}  # as far as is known
 
 
-def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> None:
-    """Refuse to mix: compare what is asked with what the folder holds.
+def claim(run: Run, identity: dict[str, Any]) -> None:
+    """Say in a folder that is new what its run is; of several at once the first does."""
+    if not read_manifest(run):
+        manifest = {origin.HASH: origin.hashed(origin.said(identity)), origin.IDENTITY: identity}
+        lease.create(run.manifest, json.dumps(manifest))
+
+
+def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dict[str, Any]:
+    """Refuse to mix: compare what is asked with what the folder holds, and return its manifest.
 
     `identity` holds settings and, under "questions" and "prompts", a hash per question id. Only the
     keys that both sides have in common are compared, except that a question which the folder holds
     must still be there, and that with `raising` more tokens may be asked for (`raised`). Raises
     UserError: naming the differences.
     """
-    there = read_manifest(run).get("identity", {})
+    manifest = read_manifest(run)
+    there = dict(manifest.get(origin.IDENTITY, {}))
+    if origin.QUESTIONS in there and "questions" in identity:
+        identity = origin.said(identity)
     if there.get("sampling.seed") is not None:
         there.setdefault("sampling.seeds", "shared")  # all were, before there was a choice
     if there:
@@ -156,6 +174,7 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> Non
             " a folder of its own (tag=NAME or run_dir=DIR), or use the settings it was made with"
             + _of_caps(run, there.get(_CAP), identity.get(_CAP))
         )
+    return manifest
 
 
 def _of_caps(run: Run, there: int | None, here: int | None) -> str:
@@ -236,12 +255,20 @@ def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]
 
 def continuing(run: Run) -> dict[tuple[str, int], int]:
     """The attempts that a raised cap lets go on, in the order of `keys`: their tokens so far."""
-    return cut_short(run, run.questions) if RAISED in read_manifest(run) else {}
+    return cut_short(run, run.questions) if was_raised(run) else {}
 
 
 def ending(run: Run) -> str:
     """Of the names of new files of attempts: which cap they are under, where it was raised."""
-    return f"-upto{run.cfg.sampling.max_tokens}" if RAISED in read_manifest(run) else ""
+    return f"-upto{run.cfg.sampling.max_tokens}" if was_raised(run) else ""
+
+
+def was_raised(run: Run) -> bool:
+    """Whether the cap was raised in the folder, as far as anything there says it."""
+    try:
+        return RAISED in read_manifest(run)
+    except UserError:  # what is there can be read all the same
+        return False
 
 
 def cut_short(run: Run, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from pipeline.base import atomic, journal
 from pipeline.base.errors import one_line
-from pipeline.store import workernames
-from pipeline.store.columns import ADDED, CONTINUED, KEY
+from pipeline.store import origin, workernames
+from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
@@ -87,13 +87,14 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     A damaged journal is renamed, not removed, for whoever wants to look into it.
     """
     batches, damage = journal.read(path, columns)
+    about = journal.metadata(path)
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():
         batches = [*read(part, columns, columns.names, Damage()), *batches]
         seen: set[tuple[str, int]] = set()
         batches = [_new_rows(batch, seen) for batch in batches]
     if batches:
-        write_part(part, pa.Table.from_batches(batches, columns))
+        write_part(part, pa.Table.from_batches(batches, columns).replace_schema_metadata(about))
         _mark_sound(part, fingerprint(part))
     if damage:
         _set_aside(path)
@@ -135,11 +136,11 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
-    What cannot be read is left out and added to `damage`. Safe while other processes write: a
-    journal that is sealed meanwhile is read from its part. With `verify` the other columns are
-    read and checked, too, of every part that has changed since that was last done; with `of` only
-    what that worker wrote is read; with `keep` only those rows count, and groups without any of
-    them are passed over.
+    What cannot be read, or is of another run, is left out and added to `damage`. Safe while other
+    processes write: a journal that is sealed meanwhile is read from its part. With `verify` the
+    other columns are read and checked, too, of every part that has changed since that was last
+    done; with `of` only what that worker wrote is read; with `keep` only those rows count, and
+    groups without any of them are passed over.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -151,6 +152,9 @@ def batches(
             if of is not None and workernames.worker_of(path) != of:
                 continue
             try:
+                if columns is ATTEMPTS and (why := origin.foreign(path)):
+                    damage.add(path, why)
+                    continue
                 args = path, columns, needed, damage
                 for batch in _verified(*args) if verify else read(*args, keep):
                     kept = _new_rows(batch, seen)
@@ -187,10 +191,10 @@ def set_aside(damage: Damage, columns: pa.Schema) -> None:
         if path.suffix != ".parquet" or not path.exists():
             continue
         sound = list(read(path, columns, columns.names, Damage()))
-        if sound:
-            write_part(
-                path.with_name(f"{path.stem}-sound.parquet"), pa.Table.from_batches(sound, columns)
-            )
+        if sound and not origin.foreign(path):
+            table = pa.Table.from_batches(sound, columns)
+            table = table.replace_schema_metadata(origin.metadata(path))
+            write_part(path.with_name(f"{path.stem}-sound.parquet"), table)
         _set_aside(path)
 
 
