@@ -33,7 +33,7 @@ from pipeline.store.columns import GRADES
 from pipeline.store.runfolder import Run
 
 MOST_S = 2.0  # the target
-_SAME = ("correct", "text", "the same text", None)
+_SAME = ("correct", "text", "the same text", None, None, None)
 
 
 def main() -> None:

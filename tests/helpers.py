@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
-from pipeline.store import outcomes, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
+from pipeline.store import outcomes, rowkeys, runfolder, shards
+from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, digest
 from pipeline.store.runfolder import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -234,6 +234,9 @@ def add_attempts(
         }
         for qid, trial, _, _, finish in made
     ]
+    for row in attempts:
+        row["digest"] = digest(row)
+    of = {(row["question_id"], row["trial"]): row["digest"] for row in attempts}
     grades = [
         {
             "question_id": qid,
@@ -244,6 +247,7 @@ def add_attempts(
             "outcome": outcome,
             "layer": "text" if box == "boxed" else "none",
             "reason": "made by hand",
+            "digest": of[qid, trial],
         }
         for qid, trial, outcome, box, _ in made
         if outcome is not None
@@ -255,6 +259,12 @@ def add_attempts(
         shards.write_part(
             run.grades / f"{part}.parquet", pa.Table.from_pylist(grades, schema=GRADES)
         )
+
+
+def digests(run: Run) -> dict[tuple[str, int], int]:
+    """What attempts hold, by key, for tables that are made of them by hand."""
+    rows = rowkeys.streamed(run, "attempts", ["digest"]).to_pylist()
+    return {(row["question_id"], row["trial"]): row["digest"] for row in rows}
 
 
 def ragged(rows: Sequence[Sequence[int]], width: int | None = None) -> Any:

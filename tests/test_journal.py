@@ -45,6 +45,7 @@ attempt = st.fixed_dictionaries(
         "first_token": st.floats(allow_nan=False),
         "finished": st.floats(allow_nan=False),
         "continued_from": st.none() | int32,
+        "digest": st.none() | st.integers(-(2**63), 2**63 - 1),
     }
 )
 
@@ -63,9 +64,10 @@ def frames_of(path: Path, columns: pa.Schema = SMALL) -> list[list[dict[str, Any
     return [batch.to_pylist() for batch in journal.read(path, columns)[0]]
 
 
-def test_frames_that_are_older_than_the_last_column_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lacking", [1, 2])
+def test_frames_that_are_older_than_the_last_columns_are_read(tmp_path: Path, lacking: int) -> None:
     path = tmp_path / "a.journal"
-    write(path, [[{"question_id": "q", "trial": 0}]], ATTEMPTS.remove(len(ATTEMPTS) - 1))
+    write(path, [[{"question_id": "q", "trial": 0}]], pa.schema(list(ATTEMPTS)[:-lacking]))
     [[row]] = frames_of(path, ATTEMPTS)
     assert row["trial"] == 0 and row["continued_from"] is None
 

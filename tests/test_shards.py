@@ -196,6 +196,7 @@ def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
             "first_token": 2.0,
             "finished": 3.0,
             "continued_from": row["trial"] or None,
+            "digest": row["trial"] or None,
         }
         for row in rows(count, "so \\boxed{1}")
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_attempts, make_run
+from helpers import add_attempts, digests, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from pipeline.cli.main import main
 from pipeline.rubrics import signals, signals_table
 from pipeline.rubrics.signals import bits_per_token
 from pipeline.store import shards
-from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, SIGNALS, VERDICTS
+from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, SIGNALS, VERDICTS, digest
 from pipeline.store.runfolder import Run
 
 MARKS = {"q1": "110-", "q2": "0~t1"}
@@ -46,9 +46,16 @@ def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:
 
     def logprobs(row: dict[str, Any]) -> dict[str, Any]:
         found = LOGPROBS[row["question_id"], row["trial"]]
-        return row | {"logprobs": found, "completion_tokens": len(found or []) or 4096}
+        row |= {"logprobs": found, "completion_tokens": len(found or []) or 4096}
+        held[row["question_id"], row["trial"]] = digest(row)
+        return row | {"digest": digest(row)}
 
+    def of(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"digest": held[row["question_id"], row["trial"]]}
+
+    held: dict[tuple[str, int], int] = {}
     rewrite(run.attempts / "00000.parquet", ATTEMPTS, logprobs)
+    rewrite(run.grades / "00000.parquet", GRADES, of)
     rewrite(
         folder / "questions.parquet",
         QUESTIONS,
@@ -58,9 +65,11 @@ def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:
 
 
 def judge(run: Run, keys: list[tuple[str, int]], part: str = "v0") -> None:
+    held = digests(run)
     rows = [
         dict.fromkeys(VERDICTS.names)
         | {"question_id": q, "trial": t, "a": 0.1 * t, "b": 0.25, "c": 0.75 - 0.1 * t}
+        | {"digest": held[q, t]}
         for q, t in keys
     ]
     table = pa.Table.from_pylist(rows, VERDICTS)
@@ -194,7 +203,7 @@ def test_damaged_attempts_are_set_aside_and_owed_again(tmp_path: Path) -> None:
     part.write_bytes(data)
     with pytest.raises(DamagedData, match="owed again"):
         signals.signals(run)
-    assert not signals_table.path(run).exists() and not list(run.grades.glob("*.parquet"))
+    assert not signals_table.path(run).exists()
     with pytest.raises(UserError, match="no attempts yet"):
         signals.signals(run)
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import make_run
 
-from pipeline.store import shards
+from pipeline.store import rowkeys, shards
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify import calibrate, store
@@ -46,6 +46,7 @@ def verified(folder: Path, *overrides: str) -> Run:
         "cut": [False] * len(names),
         "judged": ["x"] * len(names),
         "continued_from": [None] * len(names),
+        "digest": rowkeys.streamed(run, "attempts", ["digest"])["digest"],
     }
     part = pa.table(table, schema=VERDICTS)
     shards.write_part(run.path / "verdicts" / "00000.parquet", part)

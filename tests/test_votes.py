@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scorio.aggregate
-from helpers import close, make_run, ragged, run_of
+from helpers import close, digests, make_run, ragged, run_of
 
 import scoring
 from pipeline.base.errors import UserError
@@ -300,6 +300,7 @@ def test_undecided_answers_go_by_their_text(tmp_path: Path) -> None:
     rows = [("correct", "2"), ("unparsable", "x"), ("timeout", "x"), ("wrong", "3")]
     table = [
         {"question_id": "q1", "trial": i, "box": "boxed", "outcome": outcome, "answer": answer}
+        | {"digest": digests(run)["q1", i]}
         for i, (outcome, answer) in enumerate(rows)
     ]
     shards.write_part(run.grades / "a.parquet", pa.Table.from_pylist(table, schema=GRADES))
@@ -314,6 +315,7 @@ NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
 
 
 def verdicts(run: Run, a: dict[str, list[float]]) -> None:
+    held = digests(run)
     rows = [
         {
             **dict.fromkeys(VERDICTS.names),
@@ -322,6 +324,7 @@ def verdicts(run: Run, a: dict[str, list[float]]) -> None:
             "a": p,
             "b": 0.0,
             "c": 1 - p,
+            "digest": held[q, t],
         }
         for q, line in a.items()
         for t, p in enumerate(line)

@@ -19,6 +19,7 @@ import pyarrow as pa
 MARKER = b"\xffBAN\r\n\x1a\n"  # no UTF-8 text holds a byte of 255, so no model output holds it
 _HEAD = struct.Struct("<8sII")
 _MOST_ABOUT = 1 << 24  # bytes that a journal says of itself
+_YOUNG = 2  # the last columns, which journals of older versions lack
 
 
 class Journal:
@@ -159,15 +160,17 @@ def _payload(view: memoryview, at: int) -> memoryview | None:
 
 
 def _decode(payload: memoryview, columns: pa.Schema) -> pa.RecordBatch | None:
-    """A frame's rows; of one that is older than the last column, that is null."""
-    for known in (columns, columns.remove(len(columns) - 1)):
+    """A frame's rows; of one that is older than the last columns, those are null."""
+    for known in range(len(columns), len(columns) - 1 - _YOUNG, -1):
         try:
-            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), known)
+            batch = pa.ipc.read_record_batch(
+                pa.py_buffer(payload), pa.schema(list(columns)[:known])
+            )
             batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError, EOFError):
             continue
-        if known is not columns:
-            batch = batch.append_column(columns[-1], pa.nulls(len(batch), columns[-1].type))
+        for field in list(columns)[known:]:
+            batch = batch.append_column(field, pa.nulls(len(batch), field.type))
         return batch
     with contextlib.suppress(pa.ArrowException, OSError, ValueError):
         pa.ipc.read_schema(pa.py_buffer(payload))

@@ -52,7 +52,6 @@ def _seal(run: Run, patience: bool) -> None:
 
     for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
         warn(f"attempts/{line}: its rows are owed again")
-        runfolder.forget_grades(run)
 
 
 def _set_aside(run: Run) -> None:
@@ -63,4 +62,3 @@ def _set_aside(run: Run) -> None:
         unreadable = shards.Damage(parts)
         warn(f"attempts: {unreadable}; those rows are owed again, the damaged files are set aside")
         shards.set_aside(unreadable, ATTEMPTS)
-        runfolder.forget_grades(run)

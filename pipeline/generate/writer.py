@@ -19,7 +19,7 @@ from pipeline.base.journal import Journal
 from pipeline.engines import Completion
 from pipeline.generate.continuing import whole
 from pipeline.store import shards
-from pipeline.store.columns import ATTEMPTS, CONTINUED
+from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, digest
 from pipeline.store.origin import Metadata
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
@@ -167,7 +167,7 @@ def row_of(completion: Completion) -> dict[str, Any]:
     prompt, tokens = completion.request.prompt_token_ids, completion.token_ids
     if completion.request.begun is not None:
         return row_of(whole(completion)) | {CONTINUED.name: len(completion.request.so_far([]))}
-    return {
+    row = {
         "question_id": completion.request.question_id,
         "trial": completion.request.trial,
         "seed": completion.request.seed,
@@ -184,3 +184,4 @@ def row_of(completion: Completion) -> dict[str, Any]:
         "first_token": completion.first_token,
         "finished": completion.finished,
     }
+    return row | {DIGEST.name: digest(row)}

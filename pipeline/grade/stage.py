@@ -10,11 +10,12 @@ from pipeline.base.errors import UserError
 from pipeline.grade import changes, review
 from pipeline.grade.known import KnownGrades, attempt, default_folder, extraction, identity
 from pipeline.store import lease, records, rowkeys, runfolder, shards, workernames
-from pipeline.store.columns import CONTINUED, GRADES, cut_off
+from pipeline.store.columns import CONTINUED, DIGEST, GRADES, KEY, cut_off
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 
 _BATCH = 4096  # attempts graded and written together
+_OF = (CONTINUED.name, DIGEST.name)  # what an attempt held when it was graded
 
 
 def grade(run: Run, ask_math_verify: bool = False) -> None:
@@ -33,7 +34,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     with lease.held(run.path / "grade.lease", "grading", wait=True):
         damage = shards.Damage()
-        attempts, keys = rowkeys.keyed(run, "attempts", ["finish_reason", CONTINUED.name], damage)
+        names = ["finish_reason", *_OF]
+        attempts, keys = rowkeys.keyed(run, "attempts", names, damage)
         if not keys.size:
             raise UserError(f"{run.path}: no attempts to grade; run `python -m pipeline generate`")
         settings = identity(run.cfg) | extraction(run.cfg)
@@ -41,8 +43,10 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
             settings["strict"] = strict
         records.begin(run.grades / "_grader.json", settings, lambda _: changes.before(run))
         unreadable = shards.Damage()
-        _, graded = rowkeys.keyed(run, "grades", [], unreadable)
+        _, graded = rowkeys.keyed(run, "grades", GRADES.names[len(KEY) :], unreadable)
         shards.set_aside(unreadable, GRADES)
+        if changed := unreadable.outdated:
+            note(f"grade: {changed} attempts have changed or are gone since they were graded")
         owed = ~np.isin(keys, graded)
         if owed.any() or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
@@ -76,7 +80,7 @@ def _grade_owed(
                 "box": extraction.reason,
                 "answer": extraction.answer,
                 **grade._asdict(),
-                CONTINUED.name: attempts[CONTINUED.name][i].as_py(),
+                **{name: attempts[name][i].as_py() for name in _OF},
             }
             for question, (i, _), (extraction, grade) in zip(
                 questions, batch, known.attempts(texts), strict=True

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.imports.row import Row
 from pipeline.store import lease, shards
-from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
+from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digest
 
 MOST_BYTES = 96 << 20  # of rows that wait to be written, about
 _ROW_BYTES = 4000  # of a row without its texts and lists
@@ -59,6 +59,9 @@ class Staging:
             rows = self._waiting.pop(run)
             for name, (schema, marks) in _TABLES.items():
                 of_table = [row for row in rows if any(row.get(mark) is not None for mark in marks)]
+                if name == "attempts":  # the first: what else is told of them is of these
+                    for row in of_table:
+                        row[DIGEST.name] = digest(row)
                 if of_table:
                     path = self.folder / run / name / f"import-{self._parts[run]:05d}.parquet"
                     shards.write_part(path, pa.Table.from_pylist(of_table, schema=schema))

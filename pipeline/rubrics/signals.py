@@ -126,7 +126,7 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
     prompt_bits, left_out = bits_per_token(prompts, skip_first=True)
     if left_out:
         note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
-    names = MEANS.names[len(KEY) :]
+    names = [name for name in MEANS.names if name.endswith("mean_logprob")]
     means = rowkeys.aligned(run, "means", names, keys)
     bits = {name: _nullable(_bits(mean)) for name, mean in means.items()}
     graded = judged.graded(run, ["has_box"])

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.base.errors import UserError
-from pipeline.store import judged, records, runfolder, shards
+from pipeline.store import judged, records, rowkeys, runfolder, shards
 from pipeline.store.columns import SIGNALS
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
@@ -29,11 +29,11 @@ def path(run: Run) -> Path:
 def sources(run: Run) -> dict[str, Any]:
     """What signals are made from, to be compared: the files of a run, by content where small.
 
-    Attempts are never rewritten, so the names and sizes of their files say enough. A copied run
-    folder has the same sources.
+    Of attempts what they hold; of older ones, which do not say it, the names and sizes of their
+    files. A copied run folder has the same sources.
     """
     return {
-        "attempts": [[file.name, file.stat().st_size] for file in shards.files(run.attempts)],
+        "attempts": _attempts(run),
         "questions": _digest([run.path / "questions.parquet"]),
         "grades": _digest(shards.files(run.grades)),
         "verdicts": _digest(shards.files(run.path / "verdicts")),
@@ -77,6 +77,13 @@ def identity(run: Run) -> str:
 def question_set(run: Run) -> str:
     """A hash of the questions (problems and gold answers) of a run, whatever their order."""
     return runfolder.short_hash(" ".join(sorted(q["question_hash"] for q in run.questions)))
+
+
+def _attempts(run: Run) -> Any:
+    files, now = shards.files(run.attempts), rowkeys.contents(run)
+    if not now.hashed or not now.keys.size:
+        return [[file.name, file.stat().st_size] for file in files]
+    return hashlib.sha256(now.keys.tobytes() + now.states.tobytes()).hexdigest()
 
 
 def _digest(files: Sequence[Path]) -> str | None:

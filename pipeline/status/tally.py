@@ -143,9 +143,11 @@ class Tally:
         Raises OSError: when files are there and cannot be read.
         """
         self._raised = runfolder.was_raised(self.run)
-        counted = [self.run.grades] + [self.run.attempts] * self._raised  # grades of what is now
+        counted = [self.run.grades]
         counted += [self.run.path / "verdicts"] * bool(self.run.cfg.dataset.judge)
         versions = [_version(path) for folder in counted for path in shards.files(folder)]
+        if versions:  # grades of what attempts are now
+            versions += map(_version, shards.files(self.run.attempts))
         if versions != self._grade_versions:
             found = outcomes.read(self.run, quiet=True)
             self._grades = found.codes

@@ -4,8 +4,12 @@ A row of `attempts`, `grades` and later tables is keyed on (question_id, trial).
 once; numbers per token are typed arrays of four bytes each.
 """
 
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,7 +42,10 @@ FINISHED = ("stop", *CUT)
 # `sampling.max_tokens` let it go on, the last time; null: it was sampled in one go. In other
 # tables: of which state of the attempt the row is.
 CONTINUED = pa.field("continued_from", pa.int32())
-ADDED = (CONTINUED.name, "grader", "choices", "form")  # columns that older files lack
+# What an attempt holds, see `digest`; in other tables: of which attempt's content the row is made.
+DIGEST = pa.field("digest", pa.int64())
+# Columns that older files lack.
+ADDED = (CONTINUED.name, DIGEST.name, "grader", "choices", "form")
 
 ATTEMPTS = pa.schema(
     [
@@ -55,8 +62,26 @@ ATTEMPTS = pa.schema(
         # Of one that was continued: `started` and `first_token` are later by the time it lay still.
         ("finished", pa.float64()),
         CONTINUED,
+        DIGEST,
     ]
 )
+
+
+def digest(row: Mapping[str, Any]) -> int:
+    """A hash of what an attempt holds: its text, its end, its tokens and their log-probs.
+
+    Whatever else is made of an attempt says it, and counts while the attempt has the same.
+
+    >>> made = {"text": "4", "finish_reason": "stop", "completion_tokens": 1}
+    >>> digest(made) == digest({**made, "seed": 7}), digest(made) == digest({**made, "text": "5"})
+    (True, False)
+    """
+    words = json.dumps([row.get(name) for name in ("text", "finish_reason", "completion_tokens")])
+    found = hashlib.blake2b(words.encode(), digest_size=8)
+    for name, kind in (("token_ids", np.int32), ("logprobs", np.float32)):
+        if row.get(name) is not None:
+            found.update(name.encode() + np.asarray(row[name], kind).tobytes())
+    return int.from_bytes(found.digest(), "little", signed=True)
 
 
 def cut_off(finish_reasons: Any) -> Any:
@@ -94,6 +119,7 @@ GRADES = pa.schema(
         ("reason", pa.string()),  # why, in a few words
         ("grader", pa.string()),  # the kind of answer, see verifiers.Grade; null in old folders
         CONTINUED,
+        DIGEST,
     ]
 )
 
@@ -129,6 +155,7 @@ VERDICTS = pa.schema(
         ("cut", pa.bool_()),  # the middle of the response was left out
         ("judged", pa.string()),  # hash of what was judged: a verdict on another text is owed
         CONTINUED,
+        DIGEST,
     ]
 )
 
@@ -156,5 +183,6 @@ MEANS = pa.schema(
         *_KEY_FIELDS,
         ("prompt_mean_logprob", pa.float32()),  # null where it is not finite or not known
         ("completion_mean_logprob", pa.float32()),
+        DIGEST,
     ]
 )

@@ -6,7 +6,9 @@ counted in arrays.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +17,8 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.store import shards
-from pipeline.store.columns import ATTEMPTS, CONTINUED, GRADES, KEY, MEANS, VERDICTS
-from pipeline.store.runfolder import Run
+from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, KEY, MEANS, VERDICTS
+from pipeline.store.runfolder import Run, read_manifest
 
 Ints = npt.NDArray[np.int64]
 
@@ -110,39 +112,81 @@ def streamed(
     """The key and some columns of a table of attempts, in memory.
 
     `table` is one of `TABLES`, and `damage` gets what could not be read; without it a warning says
-    so, and what to run. Grades and verdicts of what was there of an attempt before it was continued
-    are left out.
+    so, and what to run. Rows that were made of what an attempt no longer holds (it was continued,
+    or lost and made anew) are left out; `damage.outdated` counts them.
     """
     (columns, verb), names = TABLES[table], [*KEY, *names]
-    unreadable = shards.Damage() if damage is None else damage
-    keep = _keep(run) if CONTINUED in columns and columns is not ATTEMPTS else None
+    unreadable, old = shards.Damage() if damage is None else damage, [np.empty(0, np.int64)]
+    keep = None if columns is ATTEMPTS else _keep(run, old)
     batches = shards.batches(run.path / table, columns, names, unreadable, keep=keep)
     rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
-    if damage is None and unreadable.lines:
-        warn(
-            f"{run.path}: {table}: {unreadable}; they do not count; run `{verb}` to make them again"
-        )
+    if (gone := np.unique(np.concatenate(old))).size:  # others of them are made anew by now
+        unreadable.outdated = np.setdiff1d(gone, encode(rows, question_ids(run))).size
+    told = [str(unreadable)] * bool(unreadable.lines)
+    if unreadable.outdated:
+        told.append(f"{unreadable.outdated} are of attempts that have changed or are gone")
+    if damage is None and told:
+        told.append(f"they do not count; run `{verb}` to make them again")
+        warn(f"{run.path}: {table}: {'; '.join(told)}")
     return rows.combine_chunks()
 
 
-def _keep(run: Run) -> shards.Keep | None:
-    """Which rows of another table are of what attempts are now; None: all of them."""
-    if not any(shards.place(shards.stem(path))[0] for path in shards.files(run.attempts)):
+class Contents(NamedTuple):
+    """What the attempts of a run are now, n of them, in the order of question and trial."""
+
+    keys: Ints  # (n,) see encode
+    states: Ints  # (n,) see state
+    hashed: bool  # whether each says its digest; older ones do not
+
+
+def contents(run: Run) -> Contents:
+    """What the attempts of a run are now; read once while their files stay as they are."""
+    files = tuple((path.name, shards.fingerprint(path)) for path in shards.files(run.attempts))
+    return _contents(run.attempts, files, tuple(question_ids(run).to_pylist()))
+
+
+@lru_cache(maxsize=4)
+def _contents(
+    folder: Path, files: tuple[tuple[str, str], ...], question_ids: tuple[str, ...]
+) -> Contents:
+    columns = pa.schema([ATTEMPTS.field(name) for name in (*KEY, CONTINUED.name, DIGEST.name)])
+    batches = shards.batches(folder, ATTEMPTS, columns.names, shards.Damage())
+    rows = pa.Table.from_batches(batches, columns).combine_chunks()
+    keys = encode(rows, pa.array(question_ids, pa.string()))
+    order = np.argsort(keys)[np.count_nonzero(keys < 0) :]  # of the run's questions
+    return Contents(keys[order], state(rows)[order], not rows[DIGEST.name].null_count)
+
+
+def _keep(run: Run, old: list[Ints]) -> shards.Keep | None:
+    """Which rows of another table are of what attempts are now; None: all of them.
+
+    The keys of other rows are added to `old`. Rows without an attempt count where a record was
+    imported without one.
+    """
+    if not run.attempts.exists():
         return None
-    attempts, keys = keyed(run, "attempts", [CONTINUED.name], shards.Damage())
-    ids, order, now = question_ids(run), np.argsort(keys), continued_from(attempts)
+    ids, now = question_ids(run), contents(run)
+    order, states = np.arange(now.keys.size), np.append(now.states, 0)
 
     def keep(batch: Any) -> pa.Array:
-        at = rows_of(encode(batch, ids), keys, order)
-        return pa.array((at < 0) | (now[at] == continued_from(batch)))
+        keys = encode(batch, ids)
+        at = rows_of(keys, now.keys, order)
+        alone = (at < 0) & batch[DIGEST.name].is_null().to_numpy(False)
+        if alone.any():
+            alone &= "imported" in read_manifest(run)
+        same = np.where(at < 0, alone, states[at] == state(batch))
+        old.append(keys[~same & (keys >= 0)])
+        return pa.array(same)
 
     return keep
 
 
-def continued_from(rows: Any) -> Ints:
-    """How much of each attempt was there when it was continued, -1 where it was not."""
-    positions: Ints = rows[CONTINUED.name].fill_null(-1).to_numpy().astype(np.int64)
-    return positions
+def state(rows: Any) -> Ints:
+    """A number for what an attempt holds, by the columns of it or of what was made of it."""
+    both: Ints = rows[DIGEST.name].fill_null(-1).to_numpy().astype(np.int64)
+    if CONTINUED.name in rows.schema.names:  # what is imported lacks it, and never goes on
+        both = both + 31 * (rows[CONTINUED.name].fill_null(-1).to_numpy().astype(np.int64) + 1)
+    return both
 
 
 def responses(run: Run, keys: Ints, damage: shards.Damage) -> Iterator[tuple[int, str]]:

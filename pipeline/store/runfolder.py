@@ -198,12 +198,6 @@ def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
     return before, now
 
 
-def forget_grades(run: Run) -> None:
-    """Drop all grades: they are cheap, and some belong to attempts that will be made again."""
-    for part in run.grades.glob("*.parquet"):
-        part.unlink(missing_ok=True)
-
-
 def save_config(run: Run) -> None:
     """Write the resolved configuration that the run is used with now."""
     atomic.write_text(run.path / "config.yaml", dump(run.cfg))
@@ -296,7 +290,7 @@ def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
 
 
 def set_aside_attempts(run: Run, damage: shards.Damage) -> None:
-    """Say what of the attempts could not be read; damaged parts are set aside, with all grades.
+    """Say what of the attempts could not be read; damaged parts are set aside.
 
     Raises DamagedData: when a part was damaged; its rows are owed again.
     """
@@ -306,7 +300,6 @@ def set_aside_attempts(run: Run, damage: shards.Damage) -> None:
     parts = shards.Damage({p: v for p, v in damage.lines.items() if p not in journals})
     if parts.lines:
         shards.set_aside(parts, ATTEMPTS)
-        forget_grades(run)
         raise DamagedData(
             f"attempts: {parts}; set aside, those rows are owed again: run `generate` (or `run`)"
         )

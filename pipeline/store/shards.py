@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pipeline.base import atomic, journal
 from pipeline.base.errors import one_line
 from pipeline.store import origin, workernames
-from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, KEY
+from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
@@ -40,7 +40,9 @@ SOUND = ".sound"  # a part's size and time of change when all of it was last kno
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
 # Of a batch with the columns `_MARKS`, which rows are wanted: bool of the same length.
 Keep = Callable[[pa.RecordBatch | pa.Table], Any]
-_MARKS = [*KEY, CONTINUED.name]
+_MARKS = [*KEY, CONTINUED.name, DIGEST.name]
+_HEAVY = {"text", "token_ids", "logprobs"}  # columns of which a group of rows is read at a time
+_AT_ONCE = 32  # groups of all others, which are mostly the cost of a call
 
 
 @dataclass
@@ -48,6 +50,7 @@ class Damage:
     """What a reader could not read: file by file, in words."""
 
     lines: dict[Path, list[str]] = field(default_factory=dict)
+    outdated: int = 0  # attempts whose only rows are of what is gone, see `rowkeys.streamed`
 
     def add(self, path: Path, line: str) -> None:
         self.lines.setdefault(path, []).append(line)
@@ -288,32 +291,52 @@ def read(
         _raise_unless_damage(error)
         damage.add(path, f"{path.name}: unreadable ({one_line(error)})")
         return
+    size = 1 if _HEAVY.intersection(names) else _AT_ONCE
     with file:
-        for group in range(file.num_row_groups):
+        groups = range(file.num_row_groups)
+        spans = [list(groups[start : start + size]) for start in groups[::size]][::-1]
+        while spans:
+            span = spans.pop()
             try:
-                wanted = keep and keep(_group(file, group, columns, _MARKS))
-                if wanted is not None and not pc.any(wanted).as_py():
-                    continue
-                table = _group(file, group, columns, names)
-                table = table if wanted is None else table.filter(wanted)
+                table = _wanted(file, span, columns, names, keep)
             except (pa.ArrowException, OSError, KeyError, ValueError) as error:
                 _raise_unless_damage(error)
-                rows = file.metadata.row_group(group).num_rows
+                if len(span) > 1:
+                    spans += [[group] for group in reversed(span)]
+                    continue
+                rows = file.metadata.row_group(*span).num_rows
                 damage.add(path, f"{path.name}: {rows} damaged rows ({one_line(error)})")
                 continue
             yield from table.combine_chunks().to_batches()
 
 
+def _wanted(
+    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
+) -> pa.Table:
+    """Columns of the rows of some groups that are wanted."""
+    if keep is None:
+        return _groups(file, groups, columns, names)
+    marks = [name for name in _MARKS if name in columns.names]
+    if _HEAVY.isdisjoint(names):
+        table = _groups(file, groups, columns, list(dict.fromkeys([*names, *marks])))
+        return table.filter(keep(table)).select(names)
+    wanted = keep(_groups(file, groups, columns, marks))
+    if not pc.any(wanted).as_py():
+        groups, wanted = [], wanted.slice(0, 0)  # passed over
+    return _groups(file, groups, columns, names).filter(wanted)
+
+
 def whole(path: Path, columns: pa.Schema) -> pa.Table:
     """All of a part. Raises ArrowException, OSError, KeyError, ValueError: it is damaged."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        groups = range(file.num_row_groups)
-        return pa.concat_tables(_group(file, i, columns, columns.names) for i in groups)
+        return _groups(file, list(range(file.num_row_groups)), columns, columns.names)
 
 
-def _group(file: pq.ParquetFile, group: int, columns: pa.Schema, names: list[str]) -> pa.Table:
-    """Columns of a group of rows."""
-    return _cast(file, file.read_row_group(group, columns=names), columns, names)
+def _groups(
+    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str]
+) -> pa.Table:
+    """Columns of some groups of rows."""
+    return _cast(file, file.read_row_groups(groups, columns=names), columns, names)
 
 
 def _cast(file: pq.ParquetFile, table: pa.Table, columns: pa.Schema, names: list[str]) -> pa.Table:

@@ -17,7 +17,7 @@ from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.store import judged, lease, options, records, runfolder, shards, workernames
-from pipeline.store.columns import CONTINUED, VERDICTS
+from pipeline.store.columns import VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import calibrate, quality, store, survey
@@ -161,8 +161,9 @@ def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:
         "tokens": work.tokens[slots],
         "cut": work.cut[slots],
         "judged": work.digests[slots].astype(str),
-        CONTINUED.name: pa.array(work.continued[rows], mask=work.continued[rows] < 0),
     }
+    of = work.made.take(rows)
+    columns |= {name: of[name] for name in of.column_names}
     return pa.table(columns, schema=VERDICTS)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.store import judged, options, rowkeys, shards
-from pipeline.store.columns import CONTINUED, KEY, VERDICTS
+from pipeline.store.columns import CONTINUED, DIGEST, KEY, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
@@ -24,7 +24,8 @@ from verifiers.judge.labels import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
 _BATCHES = 4  # for each replica at least: the last ones to be busy are so for a short time
-_STORED = ["tokens", "cut", "judged", CONTINUED.name]
+_OF = [CONTINUED.name, DIGEST.name]  # what an attempt held when it was judged
+_STORED = ["tokens", "cut", "judged", *_OF]
 _NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), *_STORED]
 
 
@@ -34,7 +35,7 @@ class Survey:
 
     ids: pa.Array  # of the questions; keys count in it
     keys: Ints  # (n,) see rowkeys.encode
-    continued: Ints  # (n,) see rowkeys.continued_from
+    made: pa.Table  # n rows of what attempts hold, for rowkeys.state
     slots: Ints  # (n,) which text: identical attempts are judged once
     answers: pa.Array  # (n,) extracted, null without one or where the prompt does not ask for it
     truth: npt.NDArray[np.int8]  # (n,) see store.true_labels
@@ -57,9 +58,9 @@ def survey(run: Run, with_answer: bool) -> Survey:
     With judge=unmatched only what the rule grader does not accept is in it. Raises UserError:
     without attempts; when some are not graded that the prompt or judge=unmatched needs graded.
     """
-    attempts, keys = rowkeys.keyed(run, "attempts", [CONTINUED.name], shards.Damage())
+    attempts, keys = rowkeys.keyed(run, "attempts", _OF, shards.Damage())
     order = np.argsort(keys)
-    keys, continued = keys[order], rowkeys.continued_from(attempts)[order]
+    keys, made = keys[order], attempts.select(_OF).take(order)
     judge, names = run.cfg.dataset.judge, ["answer", "outcome", "box"]
     grades = rowkeys.aligned(run, "grades", names, keys)
     if (with_answer or judge == "unmatched") and (ungraded := grades["outcome"].null_count):
@@ -71,7 +72,7 @@ def survey(run: Run, with_answer: bool) -> Survey:
     if judge == "unmatched":
         asked = judged.asks(judge, grades["outcome"], grades["box"])
         grades = {name: column.filter(asked) for name, column in grades.items()}
-        keys, continued = (rows[asked.to_numpy(False)] for rows in (keys, continued))
+        keys, made = keys[asked.to_numpy(False)], made.filter(asked)
     answers = grades["answer"] if with_answer else pa.nulls(keys.size, pa.string())
     digests, longest = _digests(run, keys, answers)
     readable = digests != b""
@@ -81,7 +82,7 @@ def survey(run: Run, with_answer: bool) -> Survey:
     work = Survey(
         ids=rowkeys.question_ids(run),
         keys=keys[readable],
-        continued=continued[readable],
+        made=made.filter(pa.array(readable)),
         slots=slots,
         answers=answers.filter(pa.array(readable)),
         truth=store.true_labels(grades["outcome"])[readable],
@@ -150,6 +151,7 @@ def _add_stored(run: Run, work: Survey) -> None:
         return
     damage, order = shards.Damage(), np.arange(work.keys.size)
     stale: list[Ints] = [np.empty(0, dtype=np.int64)]
+    states = rowkeys.state(work.made)
     for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage, verify=True):
         judged = np.array(batch["judged"].to_pylist(), dtype="S24")
         slots = np.minimum(np.searchsorted(work.digests, judged), work.digests.size - 1)
@@ -160,7 +162,7 @@ def _add_stored(run: Run, work: Survey) -> None:
         work.cut[at] = verdicts["cut"].to_numpy(zero_copy_only=False)
         keys = rowkeys.encode(batch, work.ids)
         rows = rowkeys.rows_of(keys, work.keys, order)
-        same_state = work.continued[rows] == rowkeys.continued_from(batch)
+        same_state = states[rows] == rowkeys.state(batch)
         same_text = known & (work.slots[rows] == slots) & same_state
         work.done[rows[(rows >= 0) & same_text]] = True
         stale.append(keys[(rows >= 0) & ~same_text])

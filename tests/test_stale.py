@@ -1,0 +1,149 @@
+"""What was made of another text counts for nothing and is owed; older folders count as before."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import digests, make_run, outcome_words
+
+from pipeline.base.errors import UserError
+from pipeline.cohorts import cohort
+from pipeline.config import analysis
+from pipeline.grade.stage import grade
+from pipeline.rubrics import categories, categorize, signals, signals_table
+from pipeline.score.stage import score
+from pipeline.status import page
+from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, digest
+from pipeline.store.runfolder import Run
+
+TEXTS = {"a": [r"\boxed{2}"] * 4, "b": [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}", "none"]}
+RIGHT = {"a": ["correct"] * 4, "b": ["correct", "wrong", "correct", "no_answer"]}
+
+
+@pytest.fixture
+def run(tmp_path: Path, undrawn: None) -> Run:
+    """Two questions and four trials of each, with everything that is made of them."""
+    made = make_run(tmp_path / "run", {"a": "++++", "b": "++++"}, "grading.workers=1", texts=TEXTS)
+    for stage in (grade, signals.signals, categorize.categorize):
+        stage(Run(made.cfg))
+    return Run(made.cfg)
+
+
+def sampled_anew(run: Run, **changes: str) -> None:
+    """`a1="\\boxed{3}"`: the attempt is lost, and made again by another worker with this text."""
+    [old] = run.attempts.glob("*.parquet")
+    rows = shards.read_table(old, ATTEMPTS)
+    named = {f"{row['question_id']}{row['trial']}": row for row in rows}
+    old.unlink()
+    new = [named.pop(name) | {"text": text} for name, text in changes.items()]
+    new = [row | {"digest": digest(row)} for row in new if row["text"]]
+    for name, part in (("w1-00000", list(named.values())), ("w2-00000", new)):
+        shards.write_part(run.attempts / f"{name}.parquet", pa.Table.from_pylist(part, ATTEMPTS))
+
+
+def test_what_was_made_of_another_text_is_owed_again(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
+    assert len(categories.current(run)) > 1
+    sampled_anew(run, a1=r"\boxed{3}", b3=r"\boxed{2}", b0="")  # b0 is gone
+    capsys.readouterr()
+    assert outcome_words(run).tolist() == [
+        ["correct", "owed", "correct", "correct"],
+        ["owed", "wrong", "correct", "owed"],
+    ]
+    said = "grades: 3 are of attempts that have changed or are gone; they do not count; run `grade`"
+    assert said in capsys.readouterr().err
+    score(Run(run.cfg))
+    told = capsys.readouterr().err
+    assert said in told and "3 of 8 attempts are still owed" in told
+    assert "older than the run's attempts" in told and "rubrics are left out" in told
+    cohort.load(analysis.load([str(run.path)]))
+    assert said in capsys.readouterr().err
+    page.status(Run(run.cfg))
+    assert "1+11" in (shown := capsys.readouterr().out) and ".01+" in shown
+    with pytest.raises(UserError, match="older than the run's attempts"):
+        categorize.categorize(Run(run.cfg))
+    grade(Run(run.cfg))
+    assert "3 attempts have changed or are gone since" in (told := capsys.readouterr().err)
+    assert outcome_words(run).tolist() == [
+        ["correct", "wrong", "correct", "correct"],
+        ["owed", "wrong", "correct", "correct"],
+    ]
+    for stage in (signals.signals, categorize.categorize):
+        stage(Run(run.cfg))
+    assert len(categories.current(run)) > 1
+    sampled_anew_b0 = pa.Table.from_pylist(
+        [{"question_id": "b", "trial": 0, "text": r"\boxed{2}", "finish_reason": "stop"}], ATTEMPTS
+    )
+    shards.write_part(run.attempts / "w3-00000.parquet", sampled_anew_b0)
+    grade(Run(run.cfg))
+    capsys.readouterr()
+    grade(Run(run.cfg))
+    assert "nothing owed, all 8 attempts are graded" in (told := capsys.readouterr().err)
+    assert "changed" not in told  # rows of before lie there still, and others are in their place
+    assert "owed" not in outcome_words(run)
+
+
+def test_equal_texts_of_another_time_need_no_new_grade(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampled_anew(run, a1=TEXTS["a"][1], b3=TEXTS["b"][3])
+    capsys.readouterr()
+    grade(Run(run.cfg))
+    signals.signals(Run(run.cfg))
+    assert capsys.readouterr().err.count("nothing owed") == 2
+    assert len(categories.current(run)) > 1
+
+
+def without_digests(folder: Path, columns: pa.Schema) -> None:
+    for part in folder.glob("*.parquet"):
+        rows = pa.Table.from_pylist(shards.read_table(part, columns), columns)
+        pq.write_table(rows.drop_columns("digest"), part)
+
+
+def test_older_folders_count_until_an_attempt_is_made_anew(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_digests(run.attempts, ATTEMPTS)
+    without_digests(run.grades, GRADES)
+    for stage in (signals.signals, categorize.categorize):
+        stage(Run(run.cfg))
+    assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
+    assert len(categories.current(run)) > 1
+    capsys.readouterr()
+    grade(Run(run.cfg))
+    assert "nothing owed" in capsys.readouterr().err
+    sampled_anew(run, a1=r"\boxed{3}", b0="")
+    assert outcome_words(run).tolist() == [
+        ["correct", "owed", "correct", "correct"],
+        ["owed", "wrong", "correct", "no_answer"],
+    ]
+    with pytest.raises(UserError, match="older than the run's attempts"):
+        signals_table.current(run)
+
+
+def test_means_and_imported_outcomes(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    held = digests(run)
+    means = [
+        {"question_id": q, "trial": t, "completion_mean_logprob": -1.0, "digest": held[q, t]}
+        for q, t in (("a", 0), ("a", 1))
+    ]
+    shards.write_part(run.path / "means" / "i.parquet", pa.Table.from_pylist(means, MEANS))
+    assert rowkeys.streamed(run, "means", []).num_rows == 2
+    sampled_anew(run, a1=r"\boxed{3}", b0="")
+    assert rowkeys.streamed(run, "means", []).num_rows == 1
+    assert "means: 1 are of attempts that have changed" in capsys.readouterr().err
+    # A record that came with an outcome and without an attempt.
+    grades = [
+        row | {"digest": None} for row in rowkeys.streamed(run, "grades", ["outcome"]).to_pylist()
+    ]
+    grades.append({"question_id": "b", "trial": 0, "outcome": "correct"})
+    table = pa.Table.from_pylist(grades, GRADES)
+    shards.write_part(run.grades / "0.parquet", table)
+    assert outcome_words(run)[1].tolist()[0] == "owed"
+    manifest = runfolder.read_manifest(run)
+    runfolder.write_json(run.manifest, manifest | {"imported": {}})
+    assert outcome_words(run)[1].tolist()[0] == "correct"
