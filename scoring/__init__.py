@@ -48,6 +48,8 @@ from scoring.intervals.exact import posterior_cdf as posterior_cdf
 from scoring.intervals.inflation import INFLATION_LEVEL as INFLATION_LEVEL
 from scoring.intervals.inflation import Inflation as Inflation
 from scoring.intervals.inflation import inflation as inflation
+from scoring.intervals.predicted import Corrected as Corrected
+from scoring.intervals.predicted import prediction_powered as prediction_powered
 from scoring.intervals.uncertainty import Uncertainty as Uncertainty
 from scoring.intervals.uncertainty import uncertainty as uncertainty
 from scoring.metrics.ballots import Ballots as Ballots

@@ -94,6 +94,12 @@ see why a number differs from another harness's, and what to look at:
     "verify": Verb(
         "pipeline.verify.stage:verify",
         "a verifier's calibrated label probabilities for every attempt; verifier=none: left out",
+        examples="""\
+set the score right by a few labels of people:
+  python -m pipeline verify RUN_FOLDER labels.sample=60
+      60 attempts, drawn at random, to be labelled: labels.jsonl
+  python -m pipeline verify RUN_FOLDER labels=RUN_FOLDER/labels.jsonl
+      how often grader and verifier err, and the score without their errors""",
     ),
     "signals": Verb(
         "pipeline.rubrics.signals:signals",

@@ -11,6 +11,7 @@ from pipeline.cohorts import caps, differences, leaderboard, neighbours
 from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.doubts import doubts
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
@@ -55,7 +56,8 @@ def compare(cfg: AnalysisConfig) -> None:
         record["rankings"] = [dict(row) for row in tables["rankings"].rows]
     # Of several data sets there is too much to read: the rest is in the files.
     ends = ("leaderboard", "metrics", "rankings") if several else ("",)
-    display.show(*(table for stem, table in tables.items() if stem.endswith(ends)))
+    shown = [stem for stem in tables if stem.endswith(ends) and not stem.endswith("doubts")]
+    display.show(*(tables[stem] for stem in shown))
     results.print()
     written = files.write(_folder(cfg, cohorts), "compare", record, tables, figures)
     note(
@@ -155,6 +157,8 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     tables = tables_of(cohort, cfg)
     if len(cohort.names) == 1:
         warn(f"{cohort.dataset}: one model only, {cohort.names[0]}; ranks need two")
+    if (first := doubts(cohort, cfg)) is not None:
+        tables["doubts"] = first
     if any((member.run.path / "categories").is_dir() for member in cohort.members):
         try:
             tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
@@ -176,7 +180,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     """All that was computed of a data set, as docs/compare.md describes it."""
     # The other tables are columns of the leaderboard.
     keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
-    keys |= {stem: stem for stem in ("neighbours", "rubrics", "caps", "swaps", "votes")}
+    keys |= {stem: stem for stem in ("neighbours", "rubrics", "caps", "swaps", "votes", "doubts")}
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,

@@ -26,6 +26,7 @@ from pipeline.config.checks import check
 
 _HEADS = {
     "assume": "accuracies",
+    "labels": "file",
     "merge": "windows",
     "prior": "run",
     "rubric": "names",

@@ -263,6 +263,14 @@ class VerifierConfig:
 
 
 @dataclass
+class LabelsConfig:
+    """What people say of attempts: `verify` draws a sample for them, and reads what they said."""
+
+    file: str | None = limited(None, named=True)  # JSON Lines with question_id, trial, correct
+    sample: int | None = limited(None, "[1, inf)")  # so many attempts go to labels.jsonl
+
+
+@dataclass
 class RunConfig:
     """One run: a data set, a model and a sampling protocol, and how to execute it."""
 
@@ -272,6 +280,7 @@ class RunConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    labels: LabelsConfig = field(default_factory=LabelsConfig)
     grading: GradingConfig = field(default_factory=GradingConfig)
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)

@@ -24,7 +24,9 @@ from pipeline.verify import calibrate, store
 from pipeline.verify.store import folder
 from verifiers.judge import agreement, quality
 from verifiers.judge.calibration import Fit, fit_temperature
-from verifiers.judge.labels import LABELS, Floats
+from verifiers.judge.labels import LABELS, Bools, Floats
+from verifiers.maths.exact import read_number
+from verifiers.maths.latex import clean, split_list
 
 MEASURES = {
     "accuracy": "accuracy",
@@ -147,6 +149,7 @@ def agree(run: Run) -> None:
     if judge != "unmatched":
         both = agreement.agreement(correct, prob.argmax(axis=1))
         _show_agreement(both, len(verdicts) - graded.size)
+        _show_kinds(run, keys[graded] >> 32, correct, prob.argmax(axis=1) == 0)
     surest = agreement.disagreements(correct, prob.astype(np.float64))
     rows = graded[surest]
     entries = _for_a_person(run, verdicts.take(pa.array(rows)), keys[rows])
@@ -203,6 +206,40 @@ def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
     results.print(
         f"agree on {cohen.observed:.1%}, by chance {cohen.expected:.1%}; Cohen's kappa {kappa}"
     )
+
+
+def _show_kinds(run: Run, questions: Ints, correct: Bools, accepted: Bools) -> None:
+    """Show on what kinds of gold answer the two differ, and which way."""
+    kinds = np.array([_kind(run, question["gold"]) for question in run.questions])[questions]
+    ways = {"both": correct & accepted, "neither": ~correct & ~accepted,
+            "grader": correct & ~accepted, "verifier": ~correct & accepted}  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    for kind in sorted(set(kinds.tolist())):
+        of = kinds == kind
+        counted = {way: int((of & which).sum()) for way, which in ways.items()}
+        agreed = (counted["both"] + counted["neither"]) / int(of.sum())
+        rows.append({"kind": kind, "attempts": int(of.sum()), "agreed": agreed, **counted})
+    runfolder.write_json(folder(run) / "_kinds.json", {"kinds": rows})
+    columns = [
+        Column("kind", "gold answer", align="left"),
+        Column("attempts", "attempts"),
+        Column("agreed", "agree", format="{:.1%}"),
+        Column("both", "both correct"),
+        Column("neither", "neither"),
+        Column("grader", "grader only"),
+        Column("verifier", "verifier only"),
+    ]
+    if len(rows) > 1:
+        show(Table("who says correct, by the kind of gold answer", columns, rows))
+
+
+def _kind(run: Run, gold: str) -> str:
+    if run.cfg.dataset.answer != "math":
+        return str(run.cfg.dataset.answer).partition(":")[0]
+    text = clean(gold)
+    if number := read_number(text):
+        return "integer" if number.value.denominator == 1 else "number"
+    return "list or set" if split_list(text) else "expression"
 
 
 def _for_a_person(run: Run, verdicts: pa.Table, keys: Ints) -> Iterable[dict[str, object]]:

@@ -22,6 +22,7 @@ from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import calibrate, quality, store, survey
 from pipeline.verify.asker import Asker, as_model
+from pipeline.verify.people import people
 from pipeline.verify.prompts import Candidate, Prompts, asked, here, read_template, uses_answer
 from pipeline.verify.survey import Survey
 from verifiers.judge import guards
@@ -29,7 +30,9 @@ from verifiers.judge.labels import LABELS, Floats
 
 
 def verify(run: Run) -> None:
-    """Judge every attempt that has no verdict, and calibrate; nothing with verifier=none.
+    """Judge every attempt that has no verdict, and calibrate; then what people are asked or said.
+
+    With verifier=none nothing is judged.
 
     A batch that shows a broken verifier, prompt or label (`verifiers.judge.guards`, over all
     verdicts so far) is not written; what was written before it stays. Raises UserError: without
@@ -41,7 +44,12 @@ def verify(run: Run) -> None:
             "verify: verifier=none, so there are no label probabilities: `invalid` falls back to"
             " repeated_pattern, and Verifier-Only and Verifier Probe cannot be had"
         )
-        return
+    else:
+        _verify(run)
+    people(run)
+
+
+def _verify(run: Run) -> None:
     engine, sampled = run.cfg.engine.name, runfolder.read_manifest(run).get("identity", {})
     if sampled.get("engine.name", engine) != engine:
         raise UserError(
