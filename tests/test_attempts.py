@@ -15,11 +15,11 @@ from pipeline.base.journal import Journal
 from pipeline.generate import writer as attempts
 from pipeline.generate.writer import AttemptWriter
 from pipeline.store import shards
-from pipeline.store.columns import ATTEMPTS
+from pipeline.store.columns import ATTEMPTS, digest
 
 
 def row(trial: int, tokens: int = 20) -> dict[str, Any]:
-    return {
+    made = {
         "question_id": f"q-{trial % 7}",
         "trial": trial,
         "seed": 1234 + trial,
@@ -33,8 +33,8 @@ def row(trial: int, tokens: int = 20) -> dict[str, Any]:
         "first_token": 2.0,
         "finished": 3.0,
         "continued_from": None,
-        "digest": trial,
     }
+    return made | {"digest": digest(made)}
 
 
 def stored(folder: Path) -> tuple[list[dict[str, Any]], shards.Damage]:

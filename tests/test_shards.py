@@ -23,7 +23,7 @@ from pipeline.base import atomic, journal
 from pipeline.base.journal import Journal
 from pipeline.base.places import ROOT
 from pipeline.store import shards, workernames
-from pipeline.store.columns import ATTEMPTS
+from pipeline.store.columns import ATTEMPTS, digest
 
 SMALL = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
 
@@ -183,7 +183,7 @@ def flip(path: Path, at: int, bits: int = 0x55) -> None:
 
 def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
-    return [
+    made: list[dict[str, Any]] = [
         {
             **row,
             "seed": 1234 + row["trial"],
@@ -196,10 +196,10 @@ def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
             "first_token": 2.0,
             "finished": 3.0,
             "continued_from": row["trial"] or None,
-            "digest": row["trial"] or None,
         }
         for row in rows(count, "so \\boxed{1}")
     ]
+    return [row | {"digest": digest(row)} for row in made]
 
 
 @pytest.mark.parametrize("bits", [0x01, 0x80])
@@ -281,7 +281,8 @@ def test_a_part_is_read_whole_until_it_is_known_to_be_sound(tmp_path: Path, seal
     flip(path, at)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert verified(tmp_path) == (200, [])  # neither size nor time tells: only the keys are read
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    # Until any reader meets it: then the part is not known to be sound any more.
+    assert list(shards.batches(tmp_path, ATTEMPTS, ["logprobs"], shards.Damage()))
     count, damage = verified(tmp_path)
     assert count == shards.ROWS_PER_GROUP and len(damage) == 1
     assert verified(tmp_path) == (count, damage)  # what is damaged is never taken for sound

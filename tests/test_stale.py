@@ -1,5 +1,7 @@
 """What was made of another text counts for nothing and is owed; older folders count as before."""
 
+import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +10,8 @@ import pytest
 from helpers import digests, make_run, outcome_words
 
 from pipeline.base.errors import UserError
+from pipeline.base.journal import Journal
+from pipeline.cli.main import main
 from pipeline.cohorts import cohort
 from pipeline.config import analysis
 from pipeline.grade.stage import grade
@@ -147,3 +151,72 @@ def test_means_and_imported_outcomes(run: Run, capsys: pytest.CaptureFixture[str
     manifest = runfolder.read_manifest(run)
     runfolder.write_json(run.manifest, manifest | {"imported": {}})
     assert outcome_words(run)[1].tolist()[0] == "correct"
+
+
+def spoil(path: Path, column: str) -> None:
+    """Flip a byte of a column, and leave the time as it is."""
+    meta, before = pq.ParquetFile(path).metadata, path.stat()
+    chunks = [meta.row_group(0).column(i) for i in range(meta.num_columns)]
+    [chunk] = [c for c in chunks if c.path_in_schema == column]
+    data = bytearray(path.read_bytes())
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data[start + chunk.total_compressed_size - 3] ^= 0x55
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("column", ["seed", "text"])
+def test_bits_that_rot_are_found_and_owed(
+    run: Run, column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [part] = run.attempts.glob("*.parquet")
+    assert not runfolder.owed(run)  # from here on the part is known to be sound
+    root = str(run.path.parent)
+    assert main(["status", root, "--check"]) == 0
+    assert " files, 0 not sound" in capsys.readouterr().out
+    spoil(part, column)
+    assert not runfolder.owed(run)
+    assert main(["status", root, "--check", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert not told["sound"] and list(told["faults"]) == [str(part)]
+    assert "8 damaged rows" in told["faults"][str(part)][0]
+    assert len(runfolder.owed(run)) == 8
+
+
+def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    score(run)
+    [part] = run.attempts.glob("*.parquet")
+    rows = shards.read_table(part, ATTEMPTS)
+    rows[0]["text"] = r"\boxed{7}"  # by somebody's own program
+    shards.write_part(part, pa.Table.from_pylist(rows, ATTEMPTS))
+    [graded] = run.grades.glob("*.parquet")
+    spoil(graded, "outcome")
+    spoil(run.path / "questions.parquet", "gold")
+    archive = run.path / "matrix.npz"
+    archive.write_bytes(archive.read_bytes().replace(b"correct"[:1], b"C", 9))
+    (run.path / "scores.json").write_text("[" * 200_000)
+    (run.path / "review.jsonl").write_text('{}\n{"a": \n')
+    (run.grades / "gone.parquet").symlink_to("nowhere")
+    journal = Journal(run.attempts / "_w9-00000.journal", ATTEMPTS)
+    journal.append(rows[:1])
+    journal.close()
+    journal.path.write_bytes(journal.path.read_bytes()[:-9])
+    capsys.readouterr()
+    assert main(["status", str(run.path), "--check"]) == 1
+    out, err = capsys.readouterr()
+    named = {line.split(":")[0].rpartition("/")[2] for line in out.splitlines()[:-1]}
+    assert named == {
+        part.name, graded.name, "questions.parquet", "matrix.npz", "scores.json", "review.jsonl",
+        "gone.parquet", journal.path.name,
+    }  # fmt: skip
+    assert "1 rows hold another text than was written" in out
+    assert "8 files are not sound" in err
+    assert [key[1] for key in runfolder.owed(run)] == [0]
+
+
+def test_damaged_outcomes_are_graded_anew_though_their_keys_can_be_read(run: Run) -> None:
+    [graded] = run.grades.glob("*.parquet")
+    spoil(graded, "outcome")
+    assert (outcome_words(run) == "owed").all()
+    grade(Run(run.cfg))
+    assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]

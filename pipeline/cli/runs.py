@@ -87,7 +87,7 @@ def submit(settings: list[str], dry_run: bool) -> None:
     (race if race.is_race(settings) else runs).submit(settings, dry_run)
 
 
-def status(settings: list[str], watch: bool, every: float | None, json: bool) -> None:
+def status(settings: list[str], watch: bool, every: float | None, json: bool, check: bool) -> None:
     """Where runs stand: those in folders, of a race, or every combination of settings."""
     from pipeline.settle import plan
     from pipeline.status import page
@@ -96,7 +96,9 @@ def status(settings: list[str], watch: bool, every: float | None, json: bool) ->
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
     folders = [Path(setting).expanduser() for setting in settings if "=" not in setting]
-    if any((folder / plan.RECORD).is_file() for folder in folders):
+    if check and watch:
+        raise UserError("--check: reads everything once; leave --watch out")
+    if not check and any((folder / plan.RECORD).is_file() for folder in folders):
         if len(settings) > 1:
             raise UserError(f"{' '.join(settings)}: name one folder of `settle`, without settings")
         from pipeline.settle import watch as races
@@ -107,7 +109,13 @@ def status(settings: list[str], watch: bool, every: float | None, json: bool) ->
     if not folders or len(folders) < len(settings) or not all(map(Path.is_dir, folders)):
         sources = [configured(combination) for combination in sweep.expand(settings)]
     first = sources[0]
-    if watch:
+    if check:
+        from pipeline.status.check import check as read_all
+
+        read_all(
+            [s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources], json
+        )
+    elif watch:
         runs.watch(sources, every or runs.EVERY_S, json)
     elif json or len(sources) > 1 or not (isinstance(first, RunConfig) or find.is_run(first)):
         runs.show(sources, json)

@@ -140,6 +140,9 @@ score a run, again and otherwise:
                 type=float,
             ),
             _flag("--json", "one JSON object a run, on one line"),
+            _flag(
+                "--check", "read everything, say which files are not sound; exit 1 if any is not"
+            ),
         ),
         examples="""\
 one run, or all runs in a folder; once, or as a display that follows the workers:
@@ -149,7 +152,9 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   python -m pipeline status runs/aime25/_settle/best --watch
       a race of `settle`: its leaderboard, what is open and what is left, above its runs
   python -m pipeline status runs --json
-      for programs: a JSON object a run""",
+      for programs: a JSON object a run
+  python -m pipeline status runs --check
+      whether every file is as it was written: checksums of all columns, texts by their digests""",
     ),
     "prefetch": Verb(
         "pipeline.prepare.prefetch:prefetch",

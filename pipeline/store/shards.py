@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pipeline.base import atomic, journal
 from pipeline.base.errors import one_line
 from pipeline.store import origin, workernames
-from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY
+from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY, digest
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
@@ -53,6 +53,9 @@ class Damage:
     outdated: int = 0  # attempts whose only rows are of what is gone, see `rowkeys.streamed`
 
     def add(self, path: Path, line: str) -> None:
+        """What is damaged is not known to be sound any more: the next `generate` owes its rows."""
+        with contextlib.suppress(OSError):
+            _mark(path).unlink(missing_ok=True)
         self.lines.setdefault(path, []).append(line)
 
     def __str__(self) -> str:
@@ -307,7 +310,24 @@ def read(
                 rows = file.metadata.row_group(*span).num_rows
                 damage.add(path, f"{path.name}: {rows} damaged rows ({one_line(error)})")
                 continue
+            if columns is ATTEMPTS and len(names) == len(columns):
+                table = _held(path, table.combine_chunks(), damage)
             yield from table.combine_chunks().to_batches()
+
+
+def _held(path: Path, table: pa.Table, damage: Damage) -> pa.Table:
+    """Of whole attempts those that hold what their digests say, which no checksum of a file can."""
+    if table[DIGEST.name].null_count == table.num_rows:  # of before there were digests
+        return table
+    words = table.drop_columns(["token_ids", "logprobs"]).to_pylist()
+    lists = zip(table["token_ids"], table["logprobs"], strict=True)
+    held = [
+        row[DIGEST.name] in (None, digest(row | {"token_ids": t.values, "logprobs": p.values}))
+        for row, (t, p) in zip(words, lists, strict=True)
+    ]
+    if wrong := held.count(False):
+        damage.add(path, f"{path.name}: {wrong} rows hold another text than was written")
+    return table.filter(pa.array(held, pa.bool_()))
 
 
 def _wanted(

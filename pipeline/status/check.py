@@ -1,0 +1,115 @@
+"""status --check: everything in run folders is read, and what is not as it was written is named.
+
+Tables are read by all their columns, each page under its checksum, and of every attempt the digest
+is made again; journals and archives have checksums, too. Of JSON and YAML only the form is known.
+"""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.base.console import Meter, results
+from pipeline.base.errors import DamagedData, UserError, one_line
+from pipeline.config import compose
+from pipeline.store import find, heartbeat, rowkeys, shards
+
+_ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
+_ERRORS += (RecursionError, UserError, zipfile.BadZipFile, zlib.error)
+_MOST = 1 << 28  # bytes of a line, or of a file of JSON
+
+
+def check(folders: Iterable[Path], as_json: bool) -> None:
+    """Read what is in run folders, or in folders of them, and print which files are not sound.
+
+    A part of attempts that is damaged is not known to be sound any more, so that the next
+    `generate` owes its rows. Raises DamagedData: something is not sound. UserError: a folder is no
+    run folder, and holds none.
+    """
+    bad = 0
+    for folder in folders:
+        paths, faults = _files(folder), {}
+        with Meter("check", len(paths)) as meter:
+            for path in paths:
+                if lines := found(path):
+                    faults[str(path)] = lines
+                meter.advance(1)
+        bad += len(faults)
+        if as_json:
+            told = {"folder": str(folder), "files": len(paths), "sound": not faults}
+            results.print(json.dumps(told | {"faults": faults}), markup=False)
+            continue
+        for name, lines in faults.items():
+            results.print(f"{name}: {'; '.join(lines)}", markup=False)
+        results.print(f"{folder}: {len(paths)} files, {len(faults)} not sound", markup=False)
+    if bad:
+        raise DamagedData(
+            f"{bad} files are not sound; `run` makes rows of attempts, grades and signals again,"
+            " `verify` verdicts; restore other files from a copy"
+        )
+
+
+def _files(folder: Path) -> list[Path]:
+    """What can be told of: each file once, also of run folders that are links."""
+    places = {
+        path.resolve(): path
+        for root in (folder, *find.within(folder))
+        for path in sorted(root.rglob("*"))
+        if path.suffix in _READERS and path.name[0] != "."
+    }
+    return [path for path in places.values() if path.is_file() or path.is_symlink()]
+
+
+def found(path: Path) -> list[str]:
+    """What is wrong with a file; nothing where it is sound, or gone by now."""
+    try:
+        return _READERS[path.suffix](path)
+    except _ERRORS as error:
+        gone = isinstance(error, FileNotFoundError) and not path.is_symlink()
+        return [] if gone else [one_line(error)]
+
+
+def _table(path: Path) -> list[str]:
+    """A part or journal of a table of attempts, or another Parquet file."""
+    folder, damage = path.parent.parent, shards.Damage()
+    if path.parent.name in rowkeys.TABLES and find.is_run(folder):
+        columns, _ = rowkeys.TABLES[path.parent.name]
+        for _ in shards.read(path, columns, columns.names, damage):
+            pass
+        lines = damage.lines.get(path, [])
+        growing = path.suffix == ".journal" and bool(heartbeat.alive(folder))
+        return [line for line in lines if not (growing and "unfinished last frame" in line)]
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            file.read_row_group(group)
+    return []
+
+
+def _json(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        part = file.readline if path.suffix == ".jsonl" else file.read
+        for text in iter(lambda: part(_MOST), b""):
+            if len(text) == _MOST:
+                return [f"more than {_MOST >> 20} MiB of JSON"]
+            json.loads(text)
+    return []
+
+
+def _archive(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as file:
+        name = file.testzip()
+    return [f"{name}: its checksum is another"] if name else []
+
+
+def _settings(path: Path) -> list[str]:
+    if path.name == "config.yaml":
+        compose.load_folder(path.parent, [])
+    return []
+
+
+_READERS = {".parquet": _table, ".journal": _table, ".json": _json, ".jsonl": _json}
+_READERS |= {".npz": _archive, ".yaml": _settings}
