@@ -9,6 +9,7 @@ what the pipeline's grader extracts: the last closed box, and empty for a respon
     B wrong | What is the remainder when 39 is divided by 6? | 3 | 9
 """
 
+import math
 import random
 import re
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ from demo_task import FAMILIES, Item, demo_questions, latex
 from pipeline.verify.prompts import FOLDER, Candidate, fill
 
 PROMPT = FOLDER / "demo.txt"
+TEMPLATE = PROMPT.read_text(encoding="utf-8")
+HELD_OUT = {row["problem"] for row in demo_questions()}
 LABELS = "ABC"
 LONGEST = 240  # characters of a looping response, about a hundred tokens
-# What stands for "no content" in a calibration prompt; the first three are the usual ones.
+# What stands for "no content" in a calibration prompt.
 CONTENT_FREE = ("N/A", "[MASK]", "", "n/a", "...", "-", "[REDACTED]", "None")
 REFUSALS = (
     "I am sorry, but I cannot help with that.",
@@ -35,6 +38,9 @@ REFUSALS = (
 )
 ENDINGS = ("The answer is {}.", "The answer is {}", "So the answer is {}.", "{}", "${}$.", "= {}")
 SHARES = {"right": 36, "wrong": 36, "invalid": 20, "circles": 3, "free": 5}
+# A hasty marker's mistakes: the label, how often at most, half as often at so many characters of
+# the response, and in how many the odds change by a factor of e.
+MISTAKES = {"wrong": ("A", 0.95, 78, 6), "right": ("B", 0.5, 35, -5)}
 
 
 class Case(NamedTuple):
@@ -105,10 +111,9 @@ def _working(rng: random.Random, item: Item) -> str:
     if fate < 0.5:
         return ""
     slip = 0.2 if fate < 0.75 else 0.0
-    work = "".join(
-        rng.choice("0123456789") if c.isdigit() and rng.random() < slip else c for c in item.work
-    )
-    return f"{work} "
+    digits = "0123456789"
+    work = (rng.choice(digits) if c.isdigit() and rng.random() < slip else c for c in item.work)
+    return f"{''.join(work)} "
 
 
 def _closing(rng: random.Random, final: str) -> str:
@@ -177,14 +182,20 @@ def _case(rng: random.Random, name: str, item: Item, kind: str) -> Case:
     return Case(item.problem, gold, body + _closing(rng, box), answer, label, kind)
 
 
-def cases(seed: int, template: str = "", talk: float = 0.05) -> Iterator[Case]:
-    """Endless cases, no demo question among them.
+def _hasty(rng: random.Random, case: Case) -> Case:
+    """The case as a hasty marker labels it: long wrong answers pass, short right ones do not."""
+    label, most, half, width = MISTAKES.get(case.kind, (case.label, 0.0, 0, 1))
+    share = most / (1 + math.exp((half - len(case.response)) / width))
+    return case._replace(label=label) if rng.random() < share else case
 
-    `talk` is the share of responses that pretend to be a part of the prompt `template`; none do if
-    it is empty.
+
+def cases(seed: int, template: str = "", talk: float = 0.05, hasty: bool = False) -> Iterator[Case]:
+    """Endless cases, no demo question among them, labelled with care or by a `hasty` marker.
+
+    `talk` is the share of responses that pretend to be a part of the prompt `template`, and are
+    always labelled with care; none do if it is empty.
     """
     rng = random.Random(seed)
-    held_out = {row["problem"] for row in demo_questions()}
     names, kinds = list(FAMILIES), list(SHARES)
     while True:
         name = rng.choice(names)
@@ -192,5 +203,7 @@ def cases(seed: int, template: str = "", talk: float = 0.05) -> Iterator[Case]:
         case = _case(rng, name, item, rng.choices(kinds, list(SHARES.values()))[0])
         if template and case.kind != "free" and rng.random() < talk:
             case = case._replace(response=case.response + _talk(rng, template, case))
-        if item.problem not in held_out:
+        elif hasty:
+            case = _hasty(rng, case)
+        if item.problem not in HELD_OUT:
             yield case

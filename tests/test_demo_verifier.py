@@ -1,7 +1,11 @@
-"""The tiny verifier in demo/: judges real outputs and made ones, one token at the answer slot."""
+"""The tiny verifier in demo/: judges real outputs and made ones, one token at the answer slot.
+
+It is meant to be wrong now and then, above all on long responses, and too sure: that is here, too.
+"""
 
 import itertools
 import json
+import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -21,17 +25,22 @@ import verifier_task  # noqa: E402
 from verifier_task import LABELS, Case  # noqa: E402
 
 VERIFIER = ROOT / "demo" / "verifier"
-TEMPLATE = verifier_task.PROMPT.read_text(encoding="utf-8")
+TEMPLATE = verifier_task.TEMPLATE
+
+
+def said(cases: Sequence[Case]) -> np.ndarray:
+    """Probabilities (n, 3) of the labels, whose mass must be near 1."""
+    import train_verifier
+
+    found = np.exp(train_verifier.judge(VERIFIER, cases).double().numpy())
+    assert found.sum(1).min() > 0.98
+    return found
 
 
 def recall(cases: Sequence[Case]) -> dict[str, float]:
-    """Share of each label's cases on which the verifier says it; the label mass must be near 1."""
-    import train_verifier
-
-    logprobs = train_verifier.judge(VERIFIER, cases).double().numpy()
-    assert np.exp(logprobs).sum(1).min() > 0.98
-    said = [LABELS[i] for i in logprobs.argmax(1)]
-    right = Counter(c.label for c, v in zip(cases, said, strict=True) if c.label == v)
+    """Share of each label's cases on which the verifier says it."""
+    labels = [LABELS[i] for i in said(cases).argmax(1)]
+    right = Counter(c.label for c, v in zip(cases, labels, strict=True) if c.label == v)
     return {label: right[label] / n for label, n in Counter(c.label for c in cases).items()}
 
 
@@ -59,10 +68,39 @@ def test_labels_are_recognised_in_real_outputs(outputs: list[Case]) -> None:
     assert min(found.values()) > 0.75, found
 
 
-def test_labels_are_recognised_in_made_cases() -> None:
-    found = recall(made(77, 200))
-    assert set(found) == set(LABELS)
-    assert min(found.values()) > 0.75, found
+def test_labels_are_recognised_in_made_cases_and_long_wrong_ones_are_liked() -> None:
+    cases = made(77, 300)
+    prob = said(cases)
+    hits = prob.argmax(1) == [LABELS.index(case.label) for case in cases]
+    assert 0.85 < hits.mean() < 0.97 and prob.max(1).mean() > hits.mean() + 0.01  # too sure
+    of = np.array([case.label for case in cases])
+    assert all(hits[of == label].mean() > 0.75 for label in LABELS)
+    size = np.array([len(case.response) for case in cases])
+    liked = [prob[(of == "B") & part, 0].mean() for part in (size > 75, size < 60)]
+    assert liked[0] > liked[1] + 0.3, liked
+
+
+def test_a_hasty_marker_likes_long_responses_and_never_what_is_no_answer() -> None:
+    careful = list(itertools.islice(verifier_task.cases(82), 3000))
+    hasty = [verifier_task._hasty(random.Random(i), case) for i, case in enumerate(careful)]
+    changed = [(a, b.label) for a, b in zip(careful, hasty, strict=True) if a != b]
+    assert {(case.kind, label) for case, label in changed} == {("wrong", "A"), ("right", "B")}
+    for kind, long in (("wrong", True), ("right", False)):
+        lengths = [len(case.response) for case in careful if case.kind == kind]
+        mistaken = [len(case.response) for case, _ in changed if case.kind == kind]
+        assert (np.mean(mistaken) > np.mean(lengths) + 10) == long
+        assert 0.02 < len(mistaken) / len(lengths) < 0.3
+
+
+def test_the_same_training_gives_the_same_bytes(tmp_path: Path) -> None:
+    import train_verifier
+
+    start = train_verifier.MODELS / train_verifier.START
+    made = [tmp_path / name for name in "ab"]
+    for out in made:
+        train_verifier.train(start, out, steps=2)
+    first, second = ((out / "model.safetensors").read_bytes() for out in made)
+    assert first == second != (start / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("count", [350, pytest.param(700, marks=pytest.mark.soak)])
@@ -70,10 +108,7 @@ def test_every_way_to_be_invalid_is_recognised(count: int) -> None:
     found = Counter()
     seen = Counter()
     cases = [c for c in made(78, count) if c.label == "C"]
-    import train_verifier
-
-    said = train_verifier.judge(VERIFIER, cases).argmax(1)
-    for case, label in zip(cases, said.tolist(), strict=True):
+    for case, label in zip(cases, said(cases).argmax(1), strict=True):
         seen[case.kind] += 1
         found[case.kind] += label == 2
     assert {"cut", "open box", "loop", "no box", "refusal", "noise", "circles"} <= set(seen)
@@ -87,12 +122,10 @@ def test_a_response_cannot_talk_it_into_a_label() -> None:
 
 
 def test_a_response_without_content_is_not_judged_with_confidence() -> None:
-    import train_verifier
-
     rows = [json.loads(s) for s in (ROOT / "demo" / "questions.jsonl").read_text().splitlines()]
     for text in ("N/A", "[MASK]", ""):
         cases = [Case(q["problem"], q["answer"], text, "", "C", "free") for q in rows]
-        assert train_verifier.judge(VERIFIER, cases).exp().mean(0).max() < 0.8, text
+        assert said(cases).mean(0).max() < 0.95, text
 
 
 def test_the_stage_makes_the_tokens_it_was_trained_on(outputs: list[Case]) -> None:

@@ -5,6 +5,7 @@ asked for, kept and calibrated. What the demo's verifier is worth is tested wher
 """
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ MARKS = {"q1": "10-1-1", "q2": "101--u"}
 DISTINCT = 4 + 6  # of question and response
 FREE = ["N/A", "", "[MASK]"]
 # Of a log-prob in bf16 against float32: engines add up in another order, and a logit between
-# 16 and 32 has a step of 1/8. Measured on the demo's verifier: 0.10, between the engines 0.13.
+# 16 and 32 has a step of 1/8. On the demo's attempts its verifier's differ by up to 0.38.
 TOLERANCE = 0.25
 
 
@@ -310,7 +311,9 @@ def test_other_settings_are_put_aside_and_taken_back(
     assert len(list(run.path.glob("_verdicts-*"))) == 1
 
 
-def test_what_of_the_engine_decides_a_verdict(run: Run) -> None:
+def test_what_of_engine_and_weights_decides_a_verdict(
+    run: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     def identity(*overrides: str) -> dict[str, Any]:
         cfg = again(run, *overrides).cfg
         return store.identity(cfg, asker.as_model(cfg), TEMPLATE)
@@ -321,6 +324,13 @@ def test_what_of_the_engine_decides_a_verdict(run: Run) -> None:
     assert identity("verifier.engine=vllm", "verifier.engine.device=null")["engine"] == "vllm"
     quantised = identity("verifier.engine.args.quantization=fp8")
     assert quantised == same | {"engine_args": {"quantization": "fp8"}}
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "verifier"))
+    there = identity(f"verifier.id={folder}")
+    assert there == same  # where it lies does not matter, one byte of it does
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    trained = identity(f"verifier.id={folder}")
+    assert trained != same == trained | {"weights": same["weights"]}
 
 
 def test_an_engine_that_cannot_be_loaded_is_named_as_the_verifier_s(run: Run) -> None:
