@@ -63,6 +63,7 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     run = Run(_config(args, folder))
     folder.mkdir()
     runfolder.save_config(run)
+    runfolder.write_json(run.manifest, {"identity": runfolder.identity(run.cfg)})
     questions_table.write(
         folder / "questions.parquet", [_question(i) for i in range(args.questions)]
     )

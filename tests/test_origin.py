@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from helpers import arithmetic, make_model, write_questions
+from helpers import arithmetic, write_questions
 from test_attempts import row
 from test_prepare import Setup
 
@@ -17,27 +17,22 @@ from pipeline.base.errors import DamagedData, UserError
 from pipeline.base.journal import Journal
 from pipeline.generate import tidy
 from pipeline.grade import stage as grading
-from pipeline.prepare import questions_table, stage
+from pipeline.prepare import stage
 from pipeline.store import origin, runfolder, shards, workers
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
 @pytest.fixture
-def setup(tiny: Path, tmp_path: Path) -> Setup:
-    return Setup(tiny, tmp_path)
+def setup(tiny_model: Path, tmp_path: Path) -> Setup:
+    return Setup(tiny_model, tmp_path)
 
 
 def sampled(run: Run, *trials: int, seal: bool = True, worker: int = 1) -> Path:
     """The file of a worker with these trials of the first question, as it leaves it."""
     about = origin.about(runfolder.check_same(run, runfolder.identity(run.cfg)))
     cap, stem = run.cfg.sampling.max_tokens, f"{worker:016d}-n-1-00000{runfolder.ending(run)}"
-    journal = Journal(run.attempts / f"_{stem}.journal", ATTEMPTS, about)
+    journal = Journal(run.attempts / f"_{stem}.journal", ATTEMPTS.with_metadata(about))
     own = {"question_id": "sums-01", "finish_reason": "length", "text": seed(run)}
     journal.append([row(trial, tokens=cap) | own for trial in trials])
     journal.close()
@@ -70,44 +65,26 @@ def trials_of(run: Run, damage: shards.Damage) -> dict[int, str]:
     return {row["trial"]: row["text"] for batch in batches for row in batch.to_pylist()}
 
 
-def test_of_two_settings_in_one_new_folder_the_first_to_write_wins(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    build = questions_table.build
-
-    def overtaken(run: Run) -> questions_table.Built:
-        """Between this one's check and its first write the other does all of its own."""
-        monkeypatch.setattr(questions_table, "build", build)
-        stage.prepare(setup.run("sampling.seed=5", "sampling.temperature=1"))
-        before.update({p: p.read_bytes() for p in setup.folder.iterdir()})
-        return build(run)
-
-    before: dict[Path, bytes] = {}
-    monkeypatch.setattr(questions_table, "build", overtaken)
-    with pytest.raises(UserError, match=r"sampling.seed is 5 there and 1234 here; .*temperature"):
-        stage.prepare(setup.run())
-    assert before == {p: p.read_bytes() for p in setup.folder.iterdir()}
-
-
-@pytest.mark.parametrize("settings", [[], ["sampling.seed=5"]])
-def test_of_two_at_the_very_moment_of_writing_one_wins(
+@pytest.mark.parametrize("settings", [[], ["sampling.seed=5", "sampling.temperature=1"]])
+def test_of_two_that_begin_in_one_new_folder_the_first_to_write_wins(
     setup: Setup, monkeypatch: pytest.MonkeyPatch, settings: list[str]
 ) -> None:
-    """Both have seen that there is no manifest; the same settings go on, others do not."""
-    link = os.link
+    """Both have found no manifest; with the same settings the second goes on, with others not."""
+    link, before = os.link, dict[Path, bytes]()
 
     def overtaken(draft: Path, path: Path) -> None:
         monkeypatch.setattr(os, "link", link)
         stage.prepare(setup.run(*settings))
+        before.update({p: p.read_bytes() for p in setup.folder.iterdir() if p != draft})
         link(draft, path)
 
     monkeypatch.setattr(os, "link", overtaken)
     if settings:
-        with pytest.raises(UserError, match=r"sampling.seed is 5 there and 1234 here"):
+        with pytest.raises(UserError, match=r"seed is 5 there and 1234 here; .*temperature is 1"):
             stage.prepare(setup.run())
     else:
         stage.prepare(setup.run())
-    assert prepared(setup, *settings).questions
+    assert before == {p: p.read_bytes() for p in setup.folder.iterdir()}
 
 
 def test_every_file_of_attempts_says_whose_it_is(setup: Setup) -> None:
@@ -240,7 +217,7 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     part = sampled(run, 0)
     other = moved_in(setup, run, "sampling.seed=5")
     run.manifest.unlink()
-    assert f"files of several runs ({part.name}, {other.name})" in setup.refused()
+    assert f"holds files of several runs ({part.name}, {other.name})" in setup.refused()
     other.unlink()
     shards.write_part(part, pq.read_table(part).replace_schema_metadata(None))
     for message in (setup.refused(), setup.refused("sampling.seed=5")):

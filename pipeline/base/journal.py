@@ -26,19 +26,17 @@ class Journal:
     """Appends rows to one file of one writer.
 
     What `append` wrote survives the death of the process, what `sync` has seen a power cut too.
-    `about` is what the file says of itself, as its first frame; see `metadata`.
+    The metadata of `columns` become its first frame.
     """
 
-    def __init__(
-        self, path: Path, columns: pa.Schema, about: dict[bytes, bytes] | None = None
-    ) -> None:
+    def __init__(self, path: Path, columns: pa.Schema) -> None:
         self.path, self.columns = path, columns
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(path.parent)  # or a power cut takes the name, and with it every row
         self.size = self._synced = 0
-        if about:
-            self._write(_framed(pa.schema([], about).serialize()))
+        if columns.metadata:
+            self._write(_framed(columns.serialize()))
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as one frame.
@@ -93,10 +91,9 @@ def metadata(path: Path) -> dict[bytes, bytes]:
     """What a journal says of itself; nothing if that is damaged, or the journal older than this."""
     with path.open("rb") as file:
         payload = _payload(memoryview(file.read(_MOST_ABOUT)), 0)
-    try:
-        return dict(pa.ipc.read_schema(pa.py_buffer(payload)).metadata or {}) if payload else {}
-    except (pa.ArrowException, OSError, ValueError):  # a frame of rows
-        return {}
+    with contextlib.suppress(pa.ArrowException, OSError, ValueError):  # a frame of rows
+        return dict(pa.ipc.read_schema(pa.py_buffer(payload or b"")).metadata or {})
+    return {}
 
 
 def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:

@@ -37,7 +37,8 @@ class AttemptWriter:
     def __init__(
         self, folder: Path, worker: str, ending: str = "", about: Metadata | None = None
     ) -> None:
-        self.folder, self.worker, self.ending, self.about = folder, worker, ending, about
+        self.folder, self.worker, self.ending = folder, worker, ending
+        self.columns = ATTEMPTS.with_metadata(about)
         self.error: OSError | None = None
         self.written = 0  # attempts in journals: a dead process does not lose them
         self._synced = 0  # of those, flushed to the disk: nothing loses them
@@ -115,7 +116,7 @@ class AttemptWriter:
         if self._journal is None:
             stem = f"{self.worker}-{self._sequence:05d}{self.ending}"
             path = self.folder / f"{shards.HIDDEN}{stem}.journal"
-            self._journal = Journal(path, ATTEMPTS, self.about)
+            self._journal = Journal(path, self.columns)
             self._sequence += 1
         self._journal.append(rows)
         if not self._journal.path.exists():  # this process was thought dead, and its journal taken

@@ -88,8 +88,7 @@ def _hash_in(manifest: Path, *_version: int) -> str:
 def manifest(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
     """What a manifest with this fault should say, from the files of attempts beside it.
 
-    Of their identities the latest: the cap may have been raised. Raises UserError: there are no
-    files, they are of several runs, or they say nothing.
+    Of their identities the latest: the cap may have been raised. Raises UserError: none says it.
     """
     told = {file: says for file in files if HASH.encode() in (says := metadata(file))}
     runs = {says[HASH.encode()]: file.name for file, says in told.items()}
@@ -97,13 +96,12 @@ def manifest(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
         latest = max(told, key=lambda file: file.name.lstrip("_"))
         with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
             identity = dict(json.loads(told[latest][IDENTITY.encode()]))
-            _warn(f"{path}: {fault}; what the run is is known from attempts/{latest.name}")
+            _warn(f"{path}: {fault}; attempts/{latest.name} says what it was, `prepare` writes it")
             return {HASH: next(iter(runs)).decode(), IDENTITY: identity}
-    remedy = "delete it, and run `prepare` again"
-    if runs:
-        names = ", ".join(sorted(runs.values())[:3])
-        remedy = f"attempts/ holds files of several runs ({names}): move those of the others away"
-    elif files:
-        remedy = "attempts/ does not say it either; restore it from a copy, or give this run a"
-        remedy += " folder of its own (tag=NAME or run_dir=DIR)"
-    raise UserError(f"{path}: {fault}; {remedy}")
+    if not files:
+        raise UserError(f"{path}: {fault}; delete it, and run `prepare` again")
+    several = f"holds files of several runs ({', '.join(sorted(runs.values())[:3])})"
+    raise UserError(
+        f"{path}: {fault}, and attempts/ {several if runs else 'does not say what the run is'};"
+        " restore it from a copy, or give this run a folder of its own (tag=NAME or run_dir=DIR)"
+    )

@@ -114,15 +114,13 @@ def read_manifest(run: Run) -> dict[str, Any]:
 
     Where it is lost or damaged, what attempts say of the run. Raises UserError: they say nothing.
     """
-    fault = "missing"
     try:
         manifest = json.loads(run.manifest.read_text(encoding="utf-8"))
         if isinstance(manifest, dict) and isinstance(manifest.get(origin.IDENTITY), dict):
             return manifest
         fault = "says not what the run is (no identity)"
     except FileNotFoundError:
-        if run.manifest.is_symlink():
-            fault = "a link to a file that is not there"
+        fault = "a link to nothing" if run.manifest.is_symlink() else "missing"
     except (ValueError, RecursionError) as error:
         fault = f"not JSON ({one_line(error)})"
     files = shards.files(run.attempts)
@@ -148,7 +146,7 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
     """
     manifest = read_manifest(run)
     there = dict(manifest.get(origin.IDENTITY, {}))
-    if origin.QUESTIONS in there and "questions" in identity:
+    if origin.QUESTIONS in there and "prompts" in identity:
         identity = origin.said(identity)
     if there.get("sampling.seed") is not None:
         there.setdefault("sampling.seeds", "shared")  # all were, before there was a choice

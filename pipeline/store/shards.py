@@ -26,15 +26,8 @@ from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY, dige
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
 HIDDEN, DAMAGED = "_", ".damaged"
-_FEW = {
-    "question_id",
-    "finish_reason",
-    "box",
-    "outcome",
-    "layer",
-    "reason",
-    "grader",
-}  # values, often
+# Columns that have few values, often.
+_FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
 _TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
 SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
@@ -93,14 +86,14 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     A damaged journal is renamed, not removed, for whoever wants to look into it.
     """
     batches, damage = journal.read(path, columns)
-    about = journal.metadata(path)
+    said = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():
         batches = [*read(part, columns, columns.names, Damage()), *batches]
         seen: set[tuple[str, int]] = set()
         batches = [_new_rows(batch, seen) for batch in batches]
     if batches:
-        write_part(part, pa.Table.from_batches(batches, columns).replace_schema_metadata(about))
+        write_part(part, pa.Table.from_batches(batches, said))
         _mark_sound(part, fingerprint(part))
     if damage:
         _set_aside(path)
@@ -198,9 +191,9 @@ def set_aside(damage: Damage, columns: pa.Schema) -> None:
             continue
         sound = list(read(path, columns, columns.names, Damage()))
         if sound and not origin.foreign(path):
-            table = pa.Table.from_batches(sound, columns)
-            table = table.replace_schema_metadata(origin.metadata(path))
-            write_part(path.with_name(f"{path.stem}-sound.parquet"), table)
+            said = columns.with_metadata(origin.metadata(path))
+            copy = path.with_name(f"{path.stem}-sound.parquet")
+            write_part(copy, pa.Table.from_batches(sound, said))
         _set_aside(path)
 
 
