@@ -19,7 +19,7 @@ from pipeline.generate import tidy
 from pipeline.grade import stage as grading
 from pipeline.prepare import stage
 from pipeline.store import origin, runfolder, shards, workers
-from pipeline.store.columns import ATTEMPTS
+from pipeline.store.columns import ATTEMPTS, digest
 from pipeline.store.runfolder import Run
 
 
@@ -34,7 +34,8 @@ def sampled(run: Run, *trials: int, seal: bool = True, worker: int = 1) -> Path:
     cap, stem = run.cfg.sampling.max_tokens, f"{worker:016d}-n-1-00000{runfolder.ending(run)}"
     journal = Journal(run.attempts / f"_{stem}.journal", ATTEMPTS.with_metadata(about))
     own = {"question_id": "sums-01", "finish_reason": "length", "text": seed(run)}
-    journal.append([row(trial, tokens=cap) | own for trial in trials])
+    rows = [row(trial, tokens=cap) | own for trial in trials]
+    journal.append([row | {"digest": digest(row)} for row in rows])
     journal.close()
     if not seal:
         return journal.path
