@@ -1,10 +1,12 @@
 """prepare: what a run folder holds, and what may never be mixed into it."""
 
+import hashlib
 import json
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from helpers import CHATML, arithmetic, make_model, write_questions
 
@@ -95,6 +97,43 @@ def test_prompt_log_probs_survive(setup: Setup) -> None:
     stage.prepare(setup.run("dataset.limit=3"))
     rows = Run(run.cfg).questions
     assert rows[1]["prompt_logprobs"][0] == -0.5 and rows[2]["prompt_logprobs"] is None
+
+
+def test_many_questions_are_written_as_they_are_rendered(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.dumps({"id": i, "problem": f"{i}+1?", "answer": f"{i + 1}"}) for i in range(300)]
+    (setup.folder.parent / "many.jsonl").write_text("\n".join(lines))
+    many = f"dataset.path={setup.folder.parent / 'many.jsonl'}"
+    rendered, waiting = [0], []
+
+    def row(*of: Any, make: Any = questions_table._row) -> Any:
+        rendered[0] += 1
+        return make(*of)
+
+    def write(*of: Any, write: Any = pq.ParquetWriter.write_table, **more: Any) -> None:
+        waiting.append(rendered[0] - 128 * len(waiting))
+        write(*of, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(questions_table, "_row", row)
+        patch.setattr(pq.ParquetWriter, "write_table", write)
+        stage.prepare(setup.run(many))
+    assert waiting[:3] == [128, 128, 44]
+    path = setup.folder / "questions.parquet"
+    assert pq.read_metadata(path).num_row_groups == 3
+    rows, of = setup.run(many).questions, json.loads((setup.folder / "manifest.json").read_text())
+    for row_ in rows:
+        prompt = hashlib.sha256(str(row_["prompt_token_ids"]).encode()).hexdigest()[:16]
+        assert of["identity"]["prompts"][row_["question_id"]] == prompt
+        assert of["identity"]["questions"][row_["question_id"]] == row_["question_hash"]
+    known = [row_ | {"prompt_logprobs": [-float(i)]} for i, row_ in enumerate(rows)]
+    questions_table.write(path, known)
+    before = path.stat()
+    stage.prepare(setup.run(many))
+    assert path.stat() == before  # a worker may be adding to it
+    stage.prepare(setup.run(many, "sampling.max_tokens=11"))
+    assert setup.run(many).questions == [row_ | {"max_tokens": 11} for row_ in known]
 
 
 def test_a_damaged_questions_table_is_made_again(

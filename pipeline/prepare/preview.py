@@ -16,10 +16,10 @@ def preview(run: Run) -> None:
     Raises UserError: whatever `prepare` would refuse.
     """
     built = questions_table.build(run)
-    rows = built.rows
+    rows = built.rows()
     identity = questions_table.identity(run, built)
     runfolder.check_same(run, identity, raising=True)
-    cut = raising.check(run, rows, identity)
+    cut = raising.check(run, built, identity)
     planned = len(rows) * run.cfg.sampling.trials
     usage = outcomes.usage(run, [row["question_id"] for row in rows])
     owed = planned - usage.attempts

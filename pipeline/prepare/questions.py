@@ -29,7 +29,7 @@ _MAX_ID = 100
 OFFLINE = "without a network, run `python -m pipeline prefetch` first on a machine that has one"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Question:
     """One question: a readable id that is stable across runs, its text, its gold answer."""
 
@@ -70,7 +70,8 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     copies: list[str] = []
     for number, (place, row) in enumerate(rows, 1):
         question, mended = question_of(cfg, row, number, f"{source}, {place}")
-        if first := hashes.get(question.hash):
+        mark = question.hash
+        if first := hashes.get(mark):
             copies.append(f"{place} is {first}")
             continue
         if first := ids.get(question.id):
@@ -78,7 +79,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
                 f"{source}: {first} and {place} have one id, {question.id!r};"
                 " dataset.fields.id=null numbers the rows"
             )
-        ids[question.id] = hashes[question.hash] = place
+        ids[question.id] = hashes[mark] = place
         notes += [f"{question.id}: {note}" for note in mended]
         questions.append(question)
         if len(questions) == cfg.limit:

@@ -1,11 +1,14 @@
 """The rows of the questions table: every question with its rendered prompt, checked and hashed."""
 
+import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
@@ -39,15 +42,26 @@ class _Asked(NamedTuple):
 
 
 class Built(NamedTuple):
-    """The rows of the questions table, what a server said of itself, and solved examples."""
+    """The questions table, what a server said of itself, and solved examples."""
 
-    rows: list[dict[str, Any]]
+    file: BinaryIO  # the table, on a disk: it may be larger than memory should be
+    questions: dict[str, str]  # by their ids the hashes of questions, and of their prompts
+    prompts: dict[str, str]
     server: Facts | None
     examples: list[Example]  # to choose from
 
+    def groups(self) -> Iterator[pa.Table]:
+        """The table, a few rows at a time."""
+        table = pq.ParquetFile(self.file)
+        return (table.read_row_group(i) for i in range(table.num_row_groups))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows, in memory."""
+        return [row for group in self.groups() for row in group.to_pylist()]
+
 
 def build(run: Run) -> Built:
-    """The rows of the questions table, without writing anything.
+    """The questions table, without writing anything that stays.
 
     Raises UserError: for a problem with the data set, the model, its server or a prompt.
     """
@@ -71,32 +85,42 @@ def build(run: Run) -> Built:
     for number, example in enumerate(examples, 1):
         told = "\n".join([example.problem, *example.choices, example.solved])
         _check_text(cfg, tokenizer, told, f"example {number}")
-    asked = [_asked(cfg, question, shots.of(cfg, examples, question)) for question in loaded]
-    prompts = _sent(asked) if chat else _rendered(cfg, asked, tokenizer)
-    rows = [
+    asked, ahead = itertools.tee(
+        _asked(cfg, question, shots.of(cfg, examples, question)) for question in _emptied(loaded)
+    )
+    prompts = _sent(ahead) if chat else _rendered(cfg, ahead, tokenizer)
+    rows = (
         _row(cfg, one, prompt, tokenizer, context)
         for one, prompt in zip(asked, prompts, strict=True)
-    ]
-    limits = [row["max_tokens"] for row in rows]
+    )
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # gone when nobody reads it any more
+    built, limits = Built(file, {}, {}, server, examples), []
+    with shards.writer(built.file, QUESTIONS) as groups:
+        while some := list(itertools.islice(rows, shards.ROWS_PER_GROUP)):
+            groups.write_table(pa.Table.from_pylist(some, QUESTIONS))
+            limits += [row["max_tokens"] for row in some]
+            for row in some:
+                built.questions[row["question_id"]] = row["question_hash"]
+                prompt = row["prompt_token_ids"] or row["prompt"]
+                built.prompts[row["question_id"]] = runfolder.short_hash(str(prompt))
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} does not fit {cfg.model.name}'s context"
             f" of {context}: clamped for {clamped} questions, down to {min(limits)}"
         )
-    return Built(rows, server, examples)
+    return built
 
 
 def identity(run: Run, built: Built) -> dict[str, Any]:
     """What the run is: its settings, the model's weights, every question and every prompt."""
-    prompts = {row["question_id"]: row["prompt_token_ids"] or row["prompt"] for row in built.rows}
     chosen = [(example.asked, example.solved) for example in built.examples]
     chosen = chosen[: run.cfg.prompt.shots]  # for a question that is none of them
     return {
         **runfolder.identity(run.cfg),
         **({"prompt.shots_hash": runfolder.short_hash(json.dumps(chosen))} if chosen else {}),
         "model.weights": served.weights(run.cfg, built.server),
-        "questions": {row["question_id"]: row["question_hash"] for row in built.rows},
-        "prompts": {name: runfolder.short_hash(str(prompt)) for name, prompt in prompts.items()},
+        "questions": built.questions,
+        "prompts": built.prompts,
     }
 
 
@@ -195,23 +219,29 @@ def with_options(name: str, prompt: str, old: list[str], new: list[str], chat: b
     return before + texts[1] + after
 
 
-def _sent(asked: Sequence[_Asked]) -> Iterator[tuple[str, None]]:
+def _emptied(loaded: list[Any]) -> Iterator[Any]:
+    """The items of a list, which are forgotten one by one."""
+    loaded.reverse()
+    while loaded:
+        yield loaded.pop()
+
+
+def _sent(asked: Iterable[_Asked]) -> Iterator[tuple[str, None]]:
     """The chat turns, for a server to render."""
     for one in asked:
         yield json.dumps(one.turns, ensure_ascii=False), None
 
 
-def _rendered(cfg: RunConfig, asked: Sequence[_Asked], tokenizer: Any) -> Iterator[Rendered]:
+def _rendered(cfg: RunConfig, asked: Iterable[_Asked], tokenizer: Any) -> Iterator[Rendered]:
     """The chat turns through the model's template; of a plain prompt their text alone."""
     model, prefix = cfg.model, cfg.prompt.prefix
-    for question, *_ in asked:
-        told = "\n".join([question.problem, *question.choices])
-        _check_text(cfg, tokenizer, told, f"{question.id}: the problem")
+    asked, ahead = itertools.tee(_checked(cfg, asked, tokenizer))
     if cfg.prompt.kind == "plain":
+        del ahead
         for one in asked:
             yield plain(tokenizer, "".join(turn["content"] for turn in one.turns) + prefix)
         return
-    chats = [one.turns for one in asked]
+    chats = (one.turns for one in ahead)
     prompts = render(tokenizer, chats, model.chat_template_kwargs, model.template_date, prefix)
     for question, *_ in asked:
         try:
@@ -223,6 +253,13 @@ def _rendered(cfg: RunConfig, asked: Sequence[_Asked], tokenizer: Any) -> Iterat
             elif model.system is not None and cfg.prompt.system_role == "system":
                 remedy = "; if it refuses the system role, set prompt.system_role=user"
             raise UserError(f"{question.id}, model {model.id}: {error}{remedy}") from error
+
+
+def _checked(cfg: RunConfig, asked: Iterable[_Asked], tokenizer: Any) -> Iterator[_Asked]:
+    for one in asked:
+        told = "\n".join([one.question.problem, *one.question.choices])
+        _check_text(cfg, tokenizer, told, f"{one.question.id}: the problem")
+        yield one
 
 
 def _check_text(cfg: RunConfig, tokenizer: Any, text: str, what: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
+from pipeline.prepare.questions_table import Built
 from pipeline.store import heartbeat, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
@@ -15,8 +16,8 @@ NO_TOKENS = "token ids of prompts (chat turns have none) or of attempts are not 
 Cut = dict[tuple[str, int], int]
 
 
-def check(run: Run, rows: list[dict[str, Any]], identity: dict[str, Any]) -> Cut:
-    """The attempts that go on under the cap of the questions `rows`, and their tokens so far.
+def check(run: Run, built: Built, identity: dict[str, Any]) -> Cut:
+    """The attempts that go on under the cap of the questions, and their tokens so far.
 
     Raises UserError: the cap is raised and workers are at it under the old one, or attempts cannot
     go on.
@@ -29,6 +30,7 @@ def check(run: Run, rows: list[dict[str, Any]], identity: dict[str, Any]) -> Cut
         )
     if not raised and not runfolder.was_raised(run):
         return {}
+    rows = built.rows()
     cut = runfolder.cut_short(run, rows)
     if raised and cut and (why := _why_not(run, rows, cut)):
         raise UserError(refusal(run, why))

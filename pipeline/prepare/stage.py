@@ -2,10 +2,11 @@
 
 import time
 from dataclasses import asdict
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipeline.base import atomic
 from pipeline.base.console import note, warn
 from pipeline.base.environment import describe
 from pipeline.prepare import questions_table, raising, served
@@ -25,8 +26,8 @@ def prepare(run: Run) -> None:
     run.path.mkdir(parents=True, exist_ok=True)
     runfolder.claim(run, identity)
     runfolder.check_same(run, identity, raising=True)
-    raising.check(run, built.rows, identity)
-    _write(run, built.rows)
+    raising.check(run, built, identity)
+    _write(run, built)
     runfolder.save_config(run)
     manifest = runfolder.read_manifest(run)
     manifest.setdefault("created_with", describe())
@@ -44,19 +45,27 @@ def prepare(run: Run) -> None:
         "dataset_revision": run.cfg.dataset.revision,
     }
     runfolder.write_json(run.manifest, manifest)
-    note(f"prepared {len(built.rows)} questions in {run.path}")
+    note(f"prepared {len(built.questions)} questions in {run.path}")
 
 
-def _write(run: Run, rows: list[dict[str, Any]]) -> None:
+def _write(run: Run, built: questions_table.Built) -> None:
     """Write the table if it says something new: a worker may be adding log-probs to it."""
-    path = run.path / "questions.parquet"
-    earlier: list[dict[str, Any]] = []
+    path, key = run.path / "questions.parquet", "prompt_logprobs"
+    earlier = QUESTIONS.empty_table()
     if path.exists():
         try:
-            earlier = shards.read_table(path, QUESTIONS)
-        except (pa.ArrowException, OSError, ValueError):
+            earlier = shards.whole(path, QUESTIONS).combine_chunks()
+        except (pa.ArrowException, OSError, KeyError, ValueError):
             warn(f"{path}: unreadable, made anew; its prompt log-probs are owed again")
-    logprobs = {row["question_id"]: row["prompt_logprobs"] for row in earlier}
-    if [row | {"prompt_logprobs": None} for row in earlier] != rows:
-        filled = [row | {"prompt_logprobs": logprobs.get(row["question_id"])} for row in rows]
-        questions_table.write(path, filled)
+    start, same = 0, earlier.num_rows == len(built.questions)
+    for group in built.groups() if same else ():
+        there = earlier.slice(start, group.num_rows)
+        same = same and there.drop_columns(key).equals(group.drop_columns(key))
+        start += group.num_rows
+    if same:
+        return
+    place, field = QUESTIONS.get_field_index(key), QUESTIONS.field(key)
+    with atomic.replacing(path) as file, shards.writer(file, QUESTIONS) as groups:
+        for group in built.groups():
+            at = pc.index_in(group["question_id"], value_set=earlier["question_id"])
+            groups.write_table(group.set_column(place, field, earlier[key].take(at)))

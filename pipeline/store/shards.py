@@ -62,21 +62,24 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
     costs a whole group. Raises OSError: when the disk is full; a half-written file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    names = set(table.column_names)
-    with atomic.replacing(path) as file:
-        pq.write_table(
-            table,
-            file,
-            row_group_size=rows_per_group,
-            compression="zstd",
-            use_dictionary=sorted(names & _FEW),
-            column_encoding={
-                name: "BYTE_STREAM_SPLIT"
-                for name in ("logprobs.list.element", "prompt_logprobs.list.element")
-                if name.split(".")[0] in names
-            },
-            write_page_checksum=True,
-        )
+    with atomic.replacing(path) as file, writer(file, table.schema) as groups:
+        groups.write_table(table, rows_per_group)
+
+
+def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
+    """What writes groups of rows into an open file, as `write_part` does."""
+    return pq.ParquetWriter(
+        file,
+        columns,
+        compression="zstd",
+        use_dictionary=sorted(_FEW.intersection(columns.names)),
+        column_encoding={
+            name: "BYTE_STREAM_SPLIT"
+            for name in ("logprobs.list.element", "prompt_logprobs.list.element")
+            if name.split(".")[0] in columns.names
+        },
+        write_page_checksum=True,
+    )
 
 
 def seal(path: Path, columns: pa.Schema) -> list[str]:
