@@ -345,6 +345,7 @@ def test_describe_and_close(folder: Path) -> None:
     [
         ("engine.device=cuda:99", "engine.device=cuda:99"),
         ("+engine.args.nonsense=1", "unexpected keyword.*engine.args"),
+        ("+engine.args.attn_implementation=flash_attention_2", r"pip install ...flash"),
     ],
 )
 def test_errors_are_one_readable_line(folder: Path, override: str, line: str) -> None:

@@ -188,6 +188,8 @@ def _remedy(reason: str, cfg: RunConfig) -> str:
             f". Less memory: raise {engine.key}.tensor_parallel_size (more GPUs), lower"
             f" {engine.lighter}, or free the GPU"
         )
+    if "flashattention" in low.replace(" ", "") and "install" in low:
+        return '. pip install ".[flash]" (a GPU and its compiler are needed), or leave it out'
     if "trust_remote_code" in low:
         return f". If you trust this model's own code: {model.key}.trust_remote_code=true"
     if "unexpected keyword" in low or "unrecognized" in low:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.base import atomic
-from pipeline.base.console import note, results, warn
+from pipeline.base.console import note, percent, results, warn
 from pipeline.display.table import Column, Table, show
 from pipeline.store import outcomes, rowkeys, runfolder, shards
 from pipeline.store.columns import KEY
@@ -133,7 +133,8 @@ def agree(run: Run) -> None:
     """Show the 2x3 table of grader against verifier and list disagreements for a person."""
     verdicts, keys = store.judged(run, ["a", "b", "c", "label", "cut"])
     if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
-        note(f"verify: {cut} of {len(verdicts)} responses were cut in the middle to fit")
+        share = percent(cut / len(verdicts))
+        note(f"verify: {cut} of {len(verdicts)} responses ({share}) were cut in the middle to fit")
     truth, judge = store.true_labels(verdicts["outcome"]), run.cfg.dataset.judge
     # Where verdicts decide, people see those on what the rules could not read, too.
     seen = pc.is_valid(verdicts["outcome"]).to_numpy() if judge else truth >= 0

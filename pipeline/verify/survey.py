@@ -6,7 +6,7 @@ bytes with each of them; texts pass by and are hashed.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from pipeline.verify import store
 from verifiers.judge.labels import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
-_BATCHES = 4  # for each replica at least: the last ones to be busy are so for a short time
+_LEAST = 4  # rows of the last batches of several replicas
 _OF = [CONTINUED.name, DIGEST.name]  # what an attempt held when it was judged
 _STORED = ["tokens", "cut", "judged", *_OF]
 _NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), *_STORED]
@@ -44,6 +44,7 @@ class Survey:
     logprobs: npt.NDArray[np.float32]  # (U, 3) NaN where the verifier was not asked yet
     tokens: npt.NDArray[np.int32]  # (U,) of its prompt
     cut: npt.NDArray[np.bool_]  # (U,) whether the middle of the response was left out
+    sizes: Ints  # (n,) characters of the response
     longest: int  # bytes of the longest response with its answer
 
     @property
@@ -74,7 +75,7 @@ def survey(run: Run, with_answer: bool) -> Survey:
         grades = {name: column.filter(asked) for name, column in grades.items()}
         keys, made = keys[asked.to_numpy(False)], made.filter(asked)
     answers = grades["answer"] if with_answer else pa.nulls(keys.size, pa.string())
-    digests, longest = _digests(run, keys, answers)
+    digests, sizes, longest = _digests(run, keys, answers)
     readable = digests != b""
     if not readable.any() and not (judge == "unmatched" and order.size):
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
@@ -91,6 +92,7 @@ def survey(run: Run, with_answer: bool) -> Survey:
         logprobs=np.full((distinct.size, len(LABELS)), np.nan, dtype=np.float32),
         tokens=np.zeros(distinct.size, dtype=np.int32),
         cut=np.zeros(distinct.size, dtype=bool),
+        sizes=sizes[readable],
         longest=longest,
     )
     _add_stored(run, work)
@@ -103,25 +105,40 @@ def answered(work: Survey) -> Ints:
 
 
 def owed(run: Run, work: Survey, replicas: int) -> Iterator[tuple[Ints, list[str]]]:
-    """Rows of the survey whose texts are to be judged, each text once, in batches of bounded size.
-
-    So that all replicas have something to do, there are several batches for each.
-    """
-    rows: list[int] = []
-    texts: list[str] = []
-    size = 0
+    """Rows of the survey whose texts are to be judged, each text once, in batches."""
     unknown = np.flatnonzero(np.isnan(work.logprobs[work.slots, 0]))
     first = unknown[np.unique(work.slots[unknown], return_index=True)[1]]
-    most = _ROWS if replicas == 1 else min(_ROWS, -(-first.size // (_BATCHES * replicas)))
-    for i, text in rowkeys.responses(run, work.keys[first], shards.Damage()):
-        rows.append(int(first[i]))
-        texts.append(text)
+    texts = rowkeys.responses(run, work.keys[first], shards.Damage())
+    for places, of_batch in batches(texts, int(work.sizes[first].sum()), replicas):
+        yield _by_question(first[places].tolist(), of_batch)
+
+
+def batches(
+    texts: Iterable[tuple[int, str]], total: int, replicas: int
+) -> Iterator[tuple[list[int], list[str]]]:
+    """Texts with their places, `total` characters in all, in batches of bounded size.
+
+    For several replicas a batch is half of what each of them has left, so that they get ever
+    smaller and all replicas end together (guided self-scheduling, Polychronopoulos and Kuck 1987).
+
+    >>> texts = [(i, "four") for i in range(200)]
+    >>> [len(rows) for rows, _ in batches(texts, 800, replicas=2)]
+    [50, 38, 28, 21, 16, 12, 9, 7, 5, 4, 4, 4, 2]
+    """
+    rows: list[int] = []
+    of_batch: list[str] = []
+    size, left = 0, total
+    for place, text in texts:
+        rows.append(place)
+        of_batch.append(text)
         size += len(text)
-        if len(rows) >= most or size >= _CHARACTERS:
-            yield _by_question(rows, texts)
-            rows, texts, size = [], [], 0
+        enough = replicas > 1 and len(rows) >= _LEAST and size >= left / (2 * replicas)
+        if enough or len(rows) >= _ROWS or size >= _CHARACTERS:
+            yield rows, of_batch
+            left -= size
+            rows, of_batch, size = [], [], 0
     if rows:
-        yield _by_question(rows, texts)
+        yield rows, of_batch
 
 
 def _by_question(rows: list[int], texts: list[str]) -> tuple[Ints, list[str]]:
@@ -130,9 +147,10 @@ def _by_question(rows: list[int], texts: list[str]) -> tuple[Ints, list[str]]:
     return np.array(rows, dtype=np.int64)[order], [texts[i] for i in order]
 
 
-def _digests(run: Run, keys: Ints, answers: pa.Array) -> tuple[npt.NDArray[np.bytes_], int]:
-    """Hash of every attempt, empty if unreadable, and bytes of the longest response and answer."""
+def _digests(run: Run, keys: Ints, answers: pa.Array) -> tuple[npt.NDArray[np.bytes_], Ints, int]:
+    """Of every attempt a hash, empty if unreadable, and its characters; bytes of the longest."""
     digests, longest, damage = np.zeros(keys.size, "S24"), 0, shards.Damage()
+    sizes = np.zeros(keys.size, np.int64)
     names = rowkeys.question_ids(run).to_pylist()
     for i, text in rowkeys.responses(run, keys, damage):
         answer = answers[i].as_py() or ""
@@ -140,9 +158,10 @@ def _digests(run: Run, keys: Ints, answers: pa.Array) -> tuple[npt.NDArray[np.by
         judged = json.dumps([names[keys[i] >> 32], text, answer, *places]).encode()
         digests[i] = hashlib.blake2b(judged, digest_size=12).hexdigest()
         longest = max(longest, len(text.encode()) + len(answer.encode()))
+        sizes[i] = len(text)
     if damage.lines:
         warn(f"attempts: {damage}; they are left out until they are made again")
-    return digests, longest
+    return digests, sizes, longest
 
 
 def _add_stored(run: Run, work: Survey) -> None:
