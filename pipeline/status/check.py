@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 from pipeline.base.console import Meter, results
 from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.config import compose
-from pipeline.store import find, heartbeat, rowkeys, shards
+from pipeline.store import find, heartbeat, origin, rowkeys, runfolder, shards
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
 
 _ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
 _ERRORS += (RecursionError, UserError, zipfile.BadZipFile, zlib.error)
@@ -78,6 +80,8 @@ def _table(path: Path) -> list[str]:
     folder, damage = path.parent.parent, shards.Damage()
     if path.parent.name in rowkeys.TABLES and find.is_run(folder):
         columns, _ = rowkeys.TABLES[path.parent.name]
+        if columns is ATTEMPTS and (why := origin.foreign(path)):
+            return [why]
         for _ in shards.read(path, columns, columns.names, damage):
             pass
         lines = damage.lines.get(path, [])
@@ -107,7 +111,7 @@ def _archive(path: Path) -> list[str]:
 
 def _settings(path: Path) -> list[str]:
     if path.name == "config.yaml":
-        compose.load_folder(path.parent, [])
+        runfolder.read_manifest(Run(compose.load_folder(path.parent, [])))
     return []
 
 
