@@ -3,10 +3,13 @@
 What models wrote is hostile here: it must be shown, and run nothing.
 """
 
+import base64
+import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +23,7 @@ from helpers import digests, make_run, make_tokenizer
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import from_arrays
 from pipeline.config import analysis, compose
-from pipeline.report import build, data, figures, maths, texts, tokens
+from pipeline.report import build, data, figures, texts, tokens
 from pipeline.rubrics import signals, signals_table
 from pipeline.store import runfolder, shards
 from pipeline.store.columns import VERDICTS
@@ -35,6 +38,19 @@ HOSTILE = [
     "[x](javascript:window.owned=1) $\\href{javascript:window.owned=1}{x}$ \\boxed{2}",
     "$\\text{<img src=x onerror=window.owned=1>}$ \u2028window.owned=1\u2029 \\boxed{2}",
     "*/window.owned=1;/*`${window.owned=1}` \U0001d465 \\(x_1 < \\frac{1}{2}\\) \\boxed{2}",
+]
+# Expressions that grow, that fill a page or that lead out of it, and sound ones.
+GROWING = r"\def\a{xxxxxxxx}\def\b{\a\a\a\a\a\a\a\a}\def\c{\b\b\b\b\b\b\b\b}\c\c\c\c\c\c\c\c"
+MATHS = [
+    r"\mathbb{R}+\mathbf{v}",
+    r"\hspace{2em}x",
+    GROWING,
+    *("{" * 290 + "}" * 290, "x" + "'" * 500, "&" * 600, "\\frac" * 100, "\\left(" * 90, "é" * 590),
+    *(r"\rule{99999em}{9999em}", r"\hspace{-9999em}x", r"\hspace{1e9em}", r"\Huge\kern999em y"),
+    *(r"\href{javascript:window.owned=1}{x}", r"\url{javascript:window.owned=1}"),
+    *(r"\htmlStyle{color:red}{y}", r"\htmlData{x=1,onclick=window.owned=1}{y}", r"\color{red}z"),
+    r"\includegraphics[height=9em]{javascript:window.owned=1}",
+    r"\text{</mtext><img src=x onerror=window.owned=1><script>window.owned=1</script>}",
 ]
 MARKS = {"q<b>1": "110~1u", "q2": "010101", "q/3": "-+1111"}
 
@@ -63,6 +79,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "q<b>1": HOSTILE,
         "q2": [f"<think>{t}</think> so $x=2$, \\boxed{{2}}" for t in HOSTILE],
     }
+    more = {"other": {"z": ["".join(f"${source}$ " for source in MATHS), "\\boxed{2}"]}}
     for dataset, name, marks in (
         ("set", "evil", MARKS),
         ("set", "plain", MARKS),
@@ -73,7 +90,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             marks,
             f"dataset.name={dataset}",
             f"model.id={root.parent / 'model'}",
-            texts=texts if name == "evil" and dataset == "set" else None,
+            texts=texts if dataset == "set" and name == "evil" else more.get(dataset),
         )
         if name == "evil" and dataset == "set":
             retoken(run, tokenizer)
@@ -149,21 +166,25 @@ def go(page: Any, *parts: str | int) -> None:
     page.wait_for_selector(f"#attempt h3:has-text('{parts[2]} · trial {parts[3]}')")
 
 
-def column(page: Any, number: int) -> list[str]:
-    rows = page.locator("#panel-1 table.sortable").first.locator("tbody tr")
-    return [rows.nth(i).locator("th, td").nth(number).inner_text() for i in range(rows.count())]
+def expect(what: Any) -> Any:
+    """Assertions that wait until they are true."""
+    from playwright.sync_api import expect as of_playwright
+
+    return of_playwright(what)
 
 
 @pytest.mark.browser
 def test_tables_sort_by_click_and_keyboard(page: Any) -> None:
     page.click("role=tab[name='set']")
     head = page.locator("#panel-1 thead button").first
+    names = page.locator("#panel-1 table.sortable").first.locator("tbody th")
     head.click()
-    assert column(page, 0) == ["evil", "plain"]
-    assert page.locator("#panel-1 thead th").first.get_attribute("aria-sort") == "ascending"
+    expect(names).to_have_text(["evil", "plain"])
+    first = page.locator("#panel-1 thead th").first
+    expect(first).to_have_attribute("aria-sort", "ascending")
     head.press("Enter")
-    assert column(page, 0) == ["plain", "evil"]
-    assert page.locator("#panel-1 th[aria-sort]").first.get_attribute("aria-sort") == "descending"
+    expect(names).to_have_text(["plain", "evil"])
+    expect(first).to_have_attribute("aria-sort", "descending")
 
 
 @pytest.mark.browser
@@ -172,22 +193,57 @@ def test_hostile_texts_are_shown_and_run_nothing(page: Any) -> None:
         go(page, "set", "evil", "q<b>1", trial)
         for mode in ("Text", "Token heat"):
             page.click(f"role=button[name='{mode}']")
+            expect(page.locator(f"button:text-is('{mode}')[aria-pressed=true]")).to_have_count(1)
             shown = page.locator("[aria-label=Response] .prose").text_content()
-            assert shown.split()[0] == text.split()[0]
+            assert text.split()[0].removeprefix("$\\text{") in shown.split()[0]
         assert shown == text  # the heat leaves every character where it was
-        assert page.locator("#attempt script, #attempt img, #attempt a").count() == 0
+        expect(page.locator("#attempt script, #attempt img, #attempt a")).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_mathematics_is_drawn_in_the_page_from_sound_parts_alone(page: Any) -> None:
+    go(page, "other", "evil", "z", 0)
+    page.click("role=button[name='Text']")
+    prose = page.locator("[aria-label=Response] .prose")
+    parts = prose.evaluate(
+        "prose => [...prose.querySelectorAll('*')].map((part) => [part.localName,"
+        " part.namespaceURI, [...part.attributes].map(({ name, value }) => [name, value])])"
+    )
+    source = (build.FOLDER / "maths.js").read_text(encoding="utf-8")
+    tags, attributes = (
+        set(found.split()) for found in re.findall(r"new Set\(`([^`]+)`\.split", source)
+    )
+    drawn = [part for part in parts if part[0] != "mark"]
+    assert len(drawn) > 100 and {name for name, _, _ in drawn} <= {*tags, "math"}
+    assert {namespace for _, namespace, _ in drawn} == {"http://www.w3.org/1998/Math/MathML"}
+    given = [pair for _, _, pairs in drawn for pair in pairs]
+    assert {name for name, _ in given} <= attributes and ["width", "2em"] in given
+    lengths = [float(n) for _, value in given for n in re.findall(r"(-?[\d.]+)em", value)]
+    assert max(map(abs, lengths)) <= 20
+    text = prose.text_content()
+    assert "ℝ+𝐯" in text and "onerror" in text and GROWING in text  # the last as it was written
+    for kept in MATHS[-7:-2]:  # links, and what names attributes
+        assert kept in text or "color" in kept
+
+
+def test_the_library_of_mathematics_is_the_published_one() -> None:
+    """The checksum is the one by which pages that load KaTeX 0.16.22 from elsewhere know it."""
+    library = (build.FOLDER / "katex.min.js").read_bytes().partition(b"*/\n")[2]
+    digest = base64.b64encode(hashlib.sha384(library).digest()).decode()
+    assert digest == "cMkvdD8LoxVzGF/RPUKAcvmm49FQ0oxwDF3BGKtDXcEc+T1b2N+teh/OJfpU0jr6"
 
 
 @pytest.mark.browser
 def test_an_attempt_shows_answer_mathematics_verdicts_and_categories(page: Any) -> None:
     go(page, "set", "evil", "q2", 5)
-    assert page.locator("mark").inner_text() == "2"
-    assert page.locator("[aria-label=Response] math").count() == 2  # x = …, and the box
-    assert "✓ correct" in page.locator("[aria-label=Grader]").inner_text()
-    verifier = page.locator("[aria-label=Verifier]").inner_text()
-    assert "0.900" in verifier and "Disagrees" not in verifier
+    expect(page.locator("mark")).to_have_text("2")
+    expect(page.locator("[aria-label=Response] math")).to_have_count(2)  # x = …, and the box
+    expect(page.locator("[aria-label=Grader]")).to_contain_text("✓ correct")
+    verifier = page.locator("[aria-label=Verifier]")
+    expect(verifier).to_contain_text("0.900")
+    expect(verifier).not_to_contain_text("Disagrees")
     go(page, "set", "evil", "q2", 4)
-    assert "Disagrees" in page.locator("[aria-label=Verifier]").inner_text()
+    expect(verifier).to_contain_text("Disagrees")
 
 
 @pytest.mark.browser
@@ -196,35 +252,39 @@ def test_the_heat_reads_each_token(page: Any) -> None:
     page.keyboard.press("t")
     token = page.locator("[aria-label=Response] [data-i='25']")
     token.click()
-    assert token.inner_text() == HOSTILE[0][25]
-    said = page.locator(".legend [role=status]").inner_text()
-    assert float(re.search(r"−(\d\.\d+)", said)[1]) == pytest.approx(0.5, abs=0.06)
+    expect(token).to_have_text(HOSTILE[0][25])
+    said = page.locator(".legend [role=status]")
+    expect(said).to_contain_text("token 25: ")
+    nats = re.search(r"−(\d\.\d+)", said.inner_text())
+    assert nats is not None and float(nats[1]) == pytest.approx(0.5, abs=0.06)
     page.keyboard.press("t")
-    assert page.locator("[data-i]").count() == page.locator("details [data-i]").count()
+    expect(page.locator("[aria-label=Response] [data-i]")).to_have_count(0)
 
 
 @pytest.mark.browser
 def test_filters(page: Any, runs: Path) -> None:
     go(page, "set", "evil", "q2", 0)
 
-    def found() -> int:
-        return int(page.locator("#list-count").inner_text().split()[0])
+    def found(number: int) -> None:
+        expect(page.locator("#list-count")).to_have_text(f"{number} of {everything} attempts")
 
     everything = sum(map(len, MARKS.values()))
-    assert found() == everything
+    found(everything)
     page.select_option("#by-outcome", "correct")
-    assert found() == sum(line.count("1") for line in MARKS.values())
+    found(sum(line.count("1") for line in MARKS.values()))
     page.select_option("#by-outcome", "")
     page.select_option("#by-agreement", "verifier")  # the verifier said A of all of them
-    assert found() == everything - sum(line.count("1") + line.count("+") for line in MARKS.values())
+    found(everything - sum(line.count("1") + line.count("+") for line in MARKS.values()))
     page.select_option("#by-agreement", "")
     page.select_option("#by-end", "1")
-    assert found() == 1
+    found(1)
     page.select_option("#by-end", "")
     page.fill("#most-bits", "0.6")
     run = runfolder.Run(compose.load_folder(runs / "set" / "evil", []))
     bits = signals_table.current(run)["completion_bpt"].to_numpy()
-    assert found() == (bits <= 0.6).sum() and 0 < found() < everything
+    few = int((bits <= 0.6).sum())
+    assert 0 < few < everything
+    found(few)
     page.click("#filters button[type=reset]")
     page.wait_for_selector(f"#list li:nth-child({everything})")
 
@@ -243,8 +303,9 @@ def test_keys_move_between_attempts_and_back(page: Any) -> None:
     page.go_back()
     page.wait_for_selector("#attempt h3:has-text('evil · q/3 · trial 0')")
     page.keyboard.press("?")
-    assert page.locator("#keys").is_visible()
+    expect(page.locator("#keys")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.locator("#keys")).to_be_hidden()
     page.keyboard.press("Escape")
     page.wait_for_selector("#panel-1:visible")
 
@@ -263,27 +324,24 @@ def test_an_address_works_on_load_and_a_wrong_one_says_so(page: Any, index_html:
 def test_the_map_opens_a_cell_and_moves_by_arrows(page: Any) -> None:
     page.click("role=tab[name='set']")
     cells = page.locator("#panel-1 .map td a")
-    assert cells.count() == 6
+    expect(cells).to_have_count(6)
     cells.first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
-    assert page.locator("#list-count").inner_text().startswith("6 of")
+    expect(page.locator("#list-count")).to_contain_text("6 of")
 
 
 @pytest.mark.browser
 def test_themes_and_narrow_screens(page: Any) -> None:
-    def background() -> str:
-        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-
-    light = background()
+    body = page.locator("body")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.emulate_media(color_scheme="dark")
-    dark = background()
-    assert dark != light
+    expect(body).not_to_have_css("background-color", light)
     page.click("#theme")
-    assert background() == light
+    expect(body).to_have_css("background-color", light)
     page.keyboard.press("d")
-    assert background() == dark
+    expect(body).not_to_have_css("background-color", light)
     page.set_viewport_size({"width": 360, "height": 700})
     go(page, "set", "evil", "q2", 0)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -301,7 +359,7 @@ def test_a_lost_side_file_is_named(browser: Any, index_html: Path, tmp_path: Pat
 
 
 def test_side_files_are_ascii_and_json(index_html: Path) -> None:
-    files = sorted(index_html.parent.glob("attempts/*/*.js"))
+    files = sorted(index_html.parent.glob("attempts/*/?-*.js"))
     assert len(files) == 9  # numbers, prompts and texts of three runs
     for path in files:
         found = re.fullmatch(r'bayesReport\("([^"]+)",(.+)\);\n', path.read_bytes().decode("ascii"))
@@ -354,12 +412,12 @@ def test_a_report_that_fails_leaves_a_whole_one(
     build.report(cfg)
     before, write = side(tmp_path), build.atomic.write_text
 
-    def fails(path: Path, text: str) -> None:
+    def fails(path: Path, text: str, sync: bool = True) -> None:
         if path.name == "index.html":
             if swapped:
                 write(path, text)
             raise OSError("no space")
-        write(path, text)
+        write(path, text, sync)
 
     monkeypatch.setattr(build.atomic, "write_text", fails)
     with pytest.raises(OSError, match="no space"):
@@ -368,11 +426,48 @@ def test_a_report_that_fails_leaves_a_whole_one(
     assert len([*(tmp_path / "attempts").iterdir()]) == 1 + swapped
 
 
+def test_processes_write_a_share_of_a_run_each(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs" / "set" / "evil"
+    shutil.copytree(runs / "set" / "evil", folder)
+    [path] = (folder / "attempts").glob("*.parquet")
+    schema = shards.pq.read_schema(path)
+    rows = shards.read_table(path, schema)
+    half = len(rows) // 2
+    again = rows[half - 1] | {"text": "made twice: the first counts"}
+    for number, part in enumerate((rows[:half], [again, *rows[half:]])):
+        made = pa.Table.from_pylist(part, schema=schema)
+        shards.write_part(path.with_name(f"{number}.parquet"), made)
+    path.unlink()
+    monkeypatch.setattr(texts, "SHARE_BYTES", 0)
+    build.report(analysis.load([f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"]))
+    files = {one.stem: value(one) for one in (tmp_path / "out").glob("attempts/*/0-0*.js")}
+    assert files.keys() == {"0-0", "0-0-p", "0-0-0", "0-0-1"}
+    index, ids = files["0-0"], [*MARKS]
+    assert len(index["file"]) == len(rows)
+    for row in rows:
+        cells = zip(index["q"], index["t"], strict=True)
+        at = [*cells].index((ids.index(row["question_id"]), row["trial"]))
+        shown = files[f"0-0-{index['file'][at]}"]["rows"][str(at)]
+        assert shown["text"] == row["text"] and len(shown["levels"]) == row["completion_tokens"]
+
+
+def test_a_killed_process_is_an_error_in_words() -> None:
+    with pytest.raises(UserError, match=r"killed.*run the same"), texts.processes() as mapped:
+        list(mapped(signal.raise_signal, [signal.SIGKILL] * 2))
+
+
+def value(path: Path) -> Any:
+    """What a side file hands over."""
+    return json.loads(path.read_text().partition(",")[2].removesuffix(");\n"))
+
+
 def test_texts_of_the_first_trials_only(runs: Path, tmp_path: Path) -> None:
     cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.trials=2"])
     build.report(cfg)
     [path] = tmp_path.glob("attempts/*/0-0.js")
-    index = json.loads(path.read_text().partition(",")[2].removesuffix(");\n"))
+    index = value(path)
     assert [file >= 0 for file in index["file"]] == [trial < 2 for trial in index["t"]]
     with pytest.raises(UserError, match="at least 1"):
         build.report(analysis.load([f"runs={runs}", "report.trials=0"]))
@@ -395,49 +490,21 @@ def test_a_folder_that_cannot_be_written(runs: Path, tmp_path: Path) -> None:
         build.report(analysis.load([f"runs={runs}", f"out={tmp_path / 'file' / 'out'}"]))
 
 
-@pytest.mark.parametrize(
-    "source", ["{" * 290 + "}" * 290, "x" + "'" * 500, "&" * 600, "\\frac" * 100, "\\left(" * 90]
-)
-def test_hostile_mathematics_ends_soon_and_small(source: str) -> None:
-    made = maths.tree(source)
-    assert made is None or len(json.dumps(made)) < 100_000
-
-
-@pytest.mark.parametrize(
-    ("source", "never"),
-    [
-        ("\\href{javascript:alert(1)}{x}", "javascript"),
-        ("\\style{color:red}{y}", "red"),
-        ("\\color{red}z", "red"),
-        ("\\text{<script>alert(1)</script>}", "script"),
-        ("\\text{</mtext><img src=x onerror=alert(1)>}", "img"),
-    ],
-)
-def test_mathematics_keeps_only_what_is_allowed(source: str, never: str) -> None:
-    def check(node: list[Any]) -> None:
-        assert node[0] in maths.TAGS and set(node[1]) <= maths.ATTRIBUTES
-        for child in node[2:]:
-            if isinstance(child, list):
-                check(child)
-
-    made = maths.tree(source)
-    assert never not in json.dumps(made)
-    if made is not None:
-        check(made)
-
-
 def test_lengths_cover_the_text_where_characters_share_tokens() -> None:
     tokenizer = make_tokenizer()
+    decoder = tokens.of_tokenizer(tokenizer.backend_tokenizer)
     text = "é \U0001d465 ok"
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    found = tokens.lengths(text, [*ids, tokenizer.eos_token_id], tokenizer.backend_tokenizer)
+    found = tokens.lengths(text, [*ids, tokenizer.eos_token_id], decoder)
     assert len(ids) == len(text.encode()) and found is not None
-    assert sum(found) == len(text) and found[-1] == 0
-    assert tokens.lengths("another text", ids, tokenizer.backend_tokenizer) is None
+    assert found.tolist() == [0, 1, 1, 0, 0, 0, 2, 1, 1, 1, 0]
+    assert tokens.lengths("another text", ids, decoder) is None
+    assert tokens.lengths(text, [*ids, -1, 10**9], decoder).tolist() == [*found, 0]  # of another
     ids = tokenizer("4. Problem:", add_special_tokens=False)["input_ids"]  # with a stop string
-    assert tokens.lengths("4", ids, tokenizer.backend_tokenizer) == [1, *[0] * 10]
-    made = texts._tokens("So 4", ids, [-1.0] * 11, tokenizer.backend_tokenizer, "So ")
-    assert made["lengths"] == [3, 1, *[0] * 10] and made["levels"][0] == tokens.UNKNOWN
+    assert tokens.lengths("4", ids, decoder).tolist() == [1, *[0] * 10]
+    made = texts._tokens("So 4", ids, [-1.0] * 11, decoder, "So ")
+    assert made["lengths"] == tokens.packed(np.array([3, 1, *[0] * 10]))
+    assert made["levels"][0] == tokens.UNKNOWN
 
 
 def test_surprisal_is_kept_to_a_few_percent() -> None:
@@ -446,6 +513,12 @@ def test_surprisal_is_kept_to_a_few_percent() -> None:
     alphabet = [chr(c) for c in range(33, 127) if chr(c) != "\\"]
     bits = np.array([(alphabet.index(letter) / tokens.STEPS) ** 2 for letter in letters])
     assert np.abs(np.sqrt(bits) - np.sqrt(nats / np.log(2))).max() <= 0.5 / tokens.STEPS + 1e-9
+
+
+def test_ranks_of_many_trials_are_thinned_and_nothing_is_drawn_again() -> None:
+    outcomes = np.random.default_rng(3).integers(0, 2, (2, 1, 70_000), np.int8)
+    [drawn] = figures._settling(["a", "b"], outcomes)
+    assert len(drawn["svg"]) < 200_000 and "No bootstrap was made" in drawn["caption"]
 
 
 def test_ranks_settle_where_a_loop_says() -> None:
@@ -478,12 +551,14 @@ def test_a_run_without_signals_costs_the_others_no_categories(
 ) -> None:
     page = browser.new_page()
     page.goto(torn_html.as_uri())
-    notices = page.locator("#panel-0 .notice").inner_text()
-    assert "torn has no categories" in notices
-    assert "pipeline signals" in notices and "made again" not in notices
+    notices = page.locator("#panel-0 .notice")
+    expect(notices).to_contain_text("torn has no categories")
+    expect(notices).to_contain_text("pipeline signals")
+    expect(notices).not_to_contain_text("made again")
     rubrics = page.locator("#panel-0 .block:has(h3:text-is('Rubrics')) tbody th")
+    expect(rubrics).to_have_count(2)
     assert sorted(rubrics.all_inner_texts()) == ["evil", "plain"]
-    index = [json.loads(path.read_text().partition(",")[2][:-3]) for path in numbers(torn_html)]
+    index = [value(path) for path in numbers(torn_html)]
     codes = [[rubric["codes"] for rubric in one["rubrics"]] for one in index]
     assert len(codes[0]) == len(codes[1]) == len(codes[2]) > 0
     assert max(map(max, codes[0])) > 0 and max(map(max, codes[1])) > 0
@@ -507,7 +582,7 @@ def test_runs_left_out_are_named_on_the_page(tmp_path: Path) -> None:
 def test_a_name_cannot_turn_the_text_round(browser: Any, torn_html: Path) -> None:
     page = browser.new_page()
     page.goto(torn_html.as_uri())
-    assert page.locator("h1 bdi").inner_text() == "turn⟨U+202E⟩set"
+    expect(page.locator("h1 bdi")).to_have_text("turn⟨U+202E⟩set")
     page.locator(".map td a").first.click()
     page.wait_for_selector("#attempt h3 bdi")
     assert "\u202e" not in page.locator("body").inner_text()
@@ -538,11 +613,11 @@ def test_the_focus_follows_what_is_opened(page: Any) -> None:
     page.keyboard.press("m")
     page.wait_for_selector("#attempt h3:has-text('plain · q2 · trial 3')")
     page.wait_for_selector("#attempt h3:focus")
-    assert page.title() != title
+    expect(page).not_to_have_title(title)
     page.keyboard.press("Escape")
     page.wait_for_selector("#panel-1:visible")
-    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name
-    assert page.title() == title
+    expect(page.get_by_label(name, exact=True)).to_be_focused()
+    expect(page).to_have_title(title)
 
 
 @pytest.mark.browser
@@ -551,26 +626,27 @@ def test_tokens_and_strip_are_read_by_keys(page: Any) -> None:
     page.keyboard.press("t")
     said = page.locator("[aria-label=Response] .legend [role=status]")
     group = page.locator("[aria-label=Response] .tokens")
-    assert group.locator("[tabindex='0']").count() == 1
+    expect(group.locator("[tabindex='0']")).to_have_count(1)
     group.locator("[tabindex='0']").focus()
     for key, number in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("Home", 0)):
         page.keyboard.press(key)
-        assert said.inner_text().startswith(f"token {number}: ")
+        expect(said).to_contain_text(f"token {number}: ")
     page.keyboard.press("End")
     last = len(HOSTILE[0]) - 1
-    assert said.inner_text().startswith(f"token {last}: ")
-    assert group.locator("[tabindex='0']").count() == 1
+    expect(said).to_contain_text(f"token {last}: ")
+    expect(group.locator("[tabindex='0']")).to_have_count(1)
     strip = page.locator("[aria-label=Response] .strip")
     strip.focus()
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")
-    assert strip.get_attribute("aria-valuetext").startswith(f"token {last}: ")
+    expect(strip).to_have_attribute("aria-valuetext", re.compile(f"^token {last}: "))
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.dataset.i") == "0"
+    expect(group.locator("[data-i='0']")).to_be_focused()
     go(page, "set", "evil", "q2", 4)
     group.locator("[tabindex='0']").focus()
     page.keyboard.press("ArrowDown")  # -.02 a token: 2 bits, in 92 steps, at the 70th
+    expect(group.locator("[data-i]:focus:not([data-i='0'])")).to_have_count(1)
     assert int(page.evaluate("document.activeElement.dataset.i")) == pytest.approx(70, abs=4)
     page.keyboard.press("t")
 
@@ -589,7 +665,7 @@ def test_after_a_broken_address_everything_still_works(page: Any, index_html: Pa
         page.wait_for_selector("#attempt h3:has-text('trial 0')")
     page.goto(f"{index_html.as_uri()}#set/evil/zzz/0")
     page.wait_for_selector("#attempt [role=alert]:has-text('no question zzz')")
-    assert page.locator("#list a").count() == sum(map(len, MARKS.values()))
+    expect(page.locator("#list a")).to_have_count(sum(map(len, MARKS.values())))
     page.keyboard.press("j")
     page.wait_for_selector("#attempt h3:has-text('trial 0')")
 
@@ -609,14 +685,33 @@ def test_a_damaged_side_file_leaves_nothing_of_another(
         page.goto("about:blank")
         page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
         page.wait_for_selector("#attempt [role=alert]:has-text('0-0-0.js is damaged')")
-        assert page.locator("#list a").count() > 0
+        expect(page.locator("#list a")).not_to_have_count(0)
         page.keyboard.press("m")
         page.wait_for_selector("#attempt [role=alert]:has-text('0-1.js is damaged')")
-        assert page.locator("#list a").count() == 0
+        expect(page.locator("#list a")).to_have_count(0)
         page.click("#filters button[type=reset]")
         page.keyboard.press("j")
         page.wait_for_selector("#pick-model option:nth-child(2):checked", state="attached")
         assert not wrong, value
+    page.close()
+
+
+@pytest.mark.browser
+def test_the_answer_is_marked_by_the_letter_that_the_attempt_saw(
+    browser: Any, index_html: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(index_html.parent, tmp_path / "out")
+    [path] = (tmp_path / "out").glob("attempts/*/0-0-0.js")
+    of_texts, numbers = value(path), path.with_name("0-0.js")
+    of_texts["rows"]["0"] |= {"order": "B A", "text": "\\boxed{A}, no: \\boxed{B}; \\boxed{A}"}
+    of_index = value(numbers)
+    of_index["answer"]["values"][of_index["answer"]["codes"][0]] = "A"  # as the table calls it
+    for name, side_file in (("0-0-0", of_texts), ("0-0", of_index)):
+        script = f'bayesReport("{name}",{json.dumps(side_file)});\n'
+        path.with_name(f"{name}.js").write_text(script)
+    page = browser.new_page()
+    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q%3Cb%3E1/0")
+    expect(page.locator("[aria-label=Response] mark")).to_have_text("B")
     page.close()
 
 
@@ -630,12 +725,12 @@ def test_a_late_fault_does_not_replace_a_newer_attempt(
     page = browser.new_page()
     page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
     page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
-    page.evaluate(
-        "() => { location.hash = 'other/evil/z/0'; dispatchEvent(new Event('hashchange'));"
-        " location.hash = 'set/evil/q2/1'; dispatchEvent(new Event('hashchange')); }"
-    )
+    with page.expect_event("requestfailed", lambda request: request.url.endswith(lost.name)):
+        page.evaluate(
+            "() => { location.hash = 'other/evil/z/0'; dispatchEvent(new Event('hashchange'));"
+            " location.hash = 'set/evil/q2/1'; dispatchEvent(new Event('hashchange')); }"
+        )
     page.wait_for_selector("#attempt h3:has-text('q2 · trial 1')")
-    page.wait_for_timeout(200)
     assert page.locator("#attempt [role=alert]").count() == 0
     page.close()
 
@@ -645,6 +740,7 @@ def test_a_late_fault_does_not_replace_a_newer_attempt(
 def test_every_cell_of_the_map_can_be_read(page: Any, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     page.click("role=tab[name='set']")
+    page.wait_for_selector("#panel-1 .map td a")
     colours = page.evaluate(
         """() => {
           const cell = document.querySelector("#panel-1 .map td a");
@@ -666,16 +762,9 @@ def test_every_cell_of_the_map_can_be_read(page: Any, scheme: str) -> None:
     assert len(np.unique(bright[:, 1])) > 50 and contrast.min() >= 4.5
 
 
-def test_lengths_in_mathematics_are_bounded() -> None:
-    for source in ("\\rule{99999em}{9999em}", "\\hspace{-9999em}x", "\\hspace{1e9em}"):
-        assert "99" not in json.dumps(maths.tree(source)) and "1e9" not in json.dumps(
-            maths.tree(source)
-        )
-    assert "2em" in json.dumps(maths.tree("\\hspace{2em}x"))
-
-
 def test_a_written_replacement_character_keeps_the_heat() -> None:
     tokenizer = make_tokenizer()
+    decoder = tokens.of_tokenizer(tokenizer.backend_tokenizer)
     for text in (
         "a\ufffdb",
         "\ufffd\ufffd€ \ufffd",
@@ -684,11 +773,12 @@ def test_a_written_replacement_character_keeps_the_heat() -> None:
         "\ufffd",
     ):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        found = tokens.lengths(text, [*ids, tokenizer.eos_token_id], tokenizer.backend_tokenizer)
-        assert found is not None and len(found) == len(ids) + 1 and sum(found) == len(text)
+        found = tokens.lengths(text, [*ids, tokenizer.eos_token_id], decoder)
+        assert found is not None and len(found) == len(ids) + 1
+        assert found.sum() == tokens.utf16(text)
     # A character that was cut off by the end of the completion decodes to U+FFFD, too.
     ids = tokenizer("ok €", add_special_tokens=False)["input_ids"][:-1]
-    assert tokens.lengths("ok \ufffd", ids, tokenizer.backend_tokenizer) == [1, 1, 1, 0, 1]
+    assert tokens.lengths("ok \ufffd", ids, decoder).tolist() == [1, 1, 1, 0, 1]
 
 
 @pytest.mark.browser
@@ -697,7 +787,7 @@ def test_twelve_rubrics_fit_and_what_does_not_fit_fades(page: Any) -> None:
     page.click("role=tab[name='set']")
     block = page.locator("#panel-1 .block:has(h3:text-is('Rubrics'))")
     # The fixture's runs have ten columns in common: three more of the widest make all rubrics.
-    assert block.locator("thead th").count() == 10
+    expect(block.locator("thead th")).to_have_count(10)
     block.locator("tr").evaluate_all(
         "rows => rows.forEach((row) => row.append("
         "...[1, 2, 3].map((at) => row.cells[at].cloneNode(true))))"

@@ -32,13 +32,18 @@ def describe() -> dict[str, Any]:
     }
 
 
+def cores() -> int:
+    """How many processor cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def hardware() -> dict[str, Any]:
     """Host, processor, memory and GPUs as NVIDIA's tool names them (no CUDA is started here)."""
-    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
     return {
         "host": socket.gethostname(),
         "machine": platform.machine(),
-        "cpus": len(affinity(0)) if affinity else os.cpu_count(),
+        "cpus": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"),
     }

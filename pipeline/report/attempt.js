@@ -10,8 +10,8 @@ async function drawAttempt(token) {
     parts.push(el("section", {}, el("p", { class: "hint" }, reason)));
   } else {
     try {
-      const [texts, prompts] = await Promise.all(
-        [`${name}-${index.file[row]}`, `${name}-p`].map((file) => side(file, soundTexts)));
+      const [texts, prompts] = await Promise.all([side(`${name}-${index.file[row]}`, soundTexts),
+        side(`${name}-p`, soundTexts), side("katex", () => Boolean(window.katex?.render))]);
       if (reading.token !== token) return;
       if (!texts.rows[row] || !prompts.rows[index.q[row]]) throw new Error(`The texts of ${name} are damaged: this attempt is not among them.`);
       parts.push(...textParts(texts, prompts, index, row));
@@ -98,8 +98,8 @@ function rubricCard(index, row) {
   return el("section", { class: "rubrics", "aria-label": "Categories" }, el("h3", {}, "Category under each rubric (weight)"), body);
 }
 
-// A text with its mathematics drawn and its answer marked. Spans are [start, end, tree] in order.
-function prose(text, spans, trees, answer = null) {
+// A text with its mathematics drawn, where `spans` says, and its answer marked.
+function prose(text, spans, answer = null) {
   const paragraph = el("p", { class: "prose", dir: "auto" });
   const [from, to] = answer ?? [0, 0];
   const add = (start, end, content) => {
@@ -110,18 +110,25 @@ function prose(text, spans, trees, answer = null) {
     for (let i = 0; i < 3; i += 1) add(cuts[i], cuts[i + 1], text.slice(cuts[i], cuts[i + 1]));
   };
   let at = 0;
-  for (const [start, end, tree] of spans) {
+  for (const [start, end, source, display] of spans) {
     addPlain(at, start);
-    add(start, end, math(trees[tree]));
+    add(start, end, math(text.slice(start, end), source, display));
     at = end;
   }
   addPlain(at, text.length);
   return paragraph;
 }
 
+// The final answer, with options as the attempt saw them.
+function answerSeen(index, row, order) {
+  const answer = index.answer && coded(index.answer, row);
+  const place = answer ? order.split(" ").indexOf(answer) : -1;
+  return place < 0 ? answer : String.fromCharCode(65 + place);
+}
+
 function textParts(texts, prompts, index, row) {
-  const response = texts.rows[row];
-  const question = prompts.rows[index.q[row]];
+  const [response, question] = [texts.rows[row], prompts.rows[index.q[row]]].map(withLengths);
+  const [spans, answer] = responseSpans(response.text, answerSeen(index, row, response.order), index.reasoning_end);
   const box = el("div");
   const [readout, promptReadout] = [readoutLine(), readoutLine()];
   const swatches = EDGES.map((edge, i) => el("span", {}, el("span", { class: `swatch h${i + 1}` }), ` ≥ ${edge}`));
@@ -131,20 +138,20 @@ function textParts(texts, prompts, index, row) {
     const hot = heat && response.lengths !== null;
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(hot === Boolean(i))));
     legend.hidden = !hot;
-    box.replaceChildren(hot ? heated(response, readout) : prose(response.text, response.spans, texts.trees, response.answer));
+    box.replaceChildren(hot ? heated({ ...response, answer }, readout) : prose(response.text, spans, answer));
   };
   buttons.forEach((button, i) => button.addEventListener("click", () => setHeat(Boolean(i))));
   buttons[1].disabled = response.lengths === null;
   reading.redraw();
   const missing = response.lengths === null && response.levels
     ? el("p", { class: "hint" }, "The model's tokenizer was not at hand, or does not give this text: log-probs are shown by position.") : null;
-  const prompt = question.lengths === null ? [prose(question.prompt, [], [])]
+  const prompt = question.lengths === null ? [prose(question.prompt, [])]
     : [heated({ ...question, text: question.prompt }, promptReadout), el("div", { class: "legend" }, promptReadout)];
   const summary = response.order
     ? `The prompt, with options as in the data set; this attempt saw them in the order ${response.order}`
     : "The exact prompt";
   return [
-    card("Problem", prose(question.problem, question.spans, prompts.trees),
+    card("Problem", prose(question.problem, spansOf(question.problem)),
       el("details", {}, el("summary", {}, summary), ...prompt)),
     el("section", { "aria-label": "Response" }, el("div", { class: "head" }, el("h3", {}, "Response"),
       el("div", { class: "switch", role: "group", "aria-label": "How to show the response" }, ...buttons)),

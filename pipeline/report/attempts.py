@@ -86,11 +86,13 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
 def write(stem: Path, ending: str, value: Any) -> None:
     """Write one side file, named by both; plain ASCII, so that nothing in it ends a line.
 
+    What a power cut takes of it, the same command makes again: nothing waits for the disk.
     Raises OSError: the disk is full, or may not be written.
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     name = f"{stem.name}{ending}"
-    atomic.write_text(stem.with_name(f"{name}.js"), f"bayesReport({json.dumps(name)},{text});\n")
+    script = f"bayesReport({json.dumps(name)},{text});\n"
+    atomic.write_text(stem.with_name(f"{name}.js"), script, sync=False)
 
 
 def _signals(run: Run, keys: Keys) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("report.js", "map.js", "reader.js", "attempt.js", "tokens.js", "start.js")
+SCRIPTS = ("report.js", "map.js", "reader.js", "maths.js", "attempt.js", "tokens.js", "start.js")
 _STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
 READ_S = 3600.0  # a page that was replaced may be open in a browser, and loads attempts so long
 Panel = dict[str, Any]  # a tab: title, notices, tables, figures; of one data set its counts, too
@@ -65,8 +65,9 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     side = out / "attempts" / stamp
     out.mkdir(parents=True, exist_ok=True)
     try:
-        with Meter("report", sum(len(cohort.members) for cohort in cohorts)) as meter:
-            panels = [_panel(c, cfg, side / str(i), meter) for i, c in enumerate(cohorts)]
+        count = sum(len(cohort.members) for cohort in cohorts)
+        with texts.processes() as mapped, Meter("report", count) as meter:
+            panels = [_panel(c, cfg, side / str(i), mapped, meter) for i, c in enumerate(cohorts)]
         page = _page(cohorts, cfg, panels, stamp, [*races.panels(cohorts, panels[0]["notices"])])
         if any(cohort.members for cohort in cohorts):
             os.utime(side)  # it must be there, and count as young
@@ -100,7 +101,9 @@ def _there(out: Path) -> bytes:
     return index.read_bytes() if index.exists() else b""
 
 
-def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Panel:
+def _panel(
+    cohort: Cohort, cfg: AnalysisConfig, stem: Path, mapped: texts.Mapped, meter: Meter
+) -> Panel:
     """The tab of one data set; side files, whose names begin as `stem` says, are written."""
     notices = [*cohort.differences, *cohort.warnings]
     labelled, labels = categories.labelled(cohort, cfg, notices)
@@ -109,7 +112,7 @@ def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Pan
     for i, (model, member) in enumerate(zip(models, cohort.members, strict=False)):
         place = labelled.names.index(member.name) if member in labelled.members else None
         own = stem.with_name(f"{stem.name}-{i}")
-        index, model["note"] = _member(member, cfg, own, labels, place)
+        index, model["note"] = _member(member, cfg, own, (labels, place), mapped)
         lengths[i] = data.mean_lengths(index)
         notices += [f"{member.name}: {line}" for line in index["notes"]]
         meter.advance(1)
@@ -125,7 +128,11 @@ def _panel(cohort: Cohort, cfg: AnalysisConfig, stem: Path, meter: Meter) -> Pan
 
 
 def _member(
-    member: Member, cfg: AnalysisConfig, stem: Path, labels: Categories, place: int | None
+    member: Member,
+    cfg: AnalysisConfig,
+    stem: Path,
+    labels: tuple[Categories, int | None],
+    mapped: texts.Mapped,
 ) -> tuple[dict[str, Any], str | None]:
     """Write the side files of one run.
 
@@ -137,18 +144,23 @@ def _member(
     gold = {row["question_id"]: row["gold"] for row in run.questions}
     index["gold"] = [gold[qid] for qid in ids]
     index["file"] = [-1] * keys.known.size
-    index["rubrics"] = attempts.categories(keys, labels, place)
+    index["rubrics"] = attempts.categories(keys, *labels)
+    index["reasoning_end"] = run.cfg.model.reasoning_end
     if not cfg.report.texts:
         reason = "The report was made without texts (report.texts=false)."
     elif not any(run.attempts.glob("*")):
         reason = "This run holds outcomes only: no texts were imported."
     else:
-        values = [*index["answer"]["values"], None]  # code -1 is none
-        answers = [values[code] for code in index["answer"]["codes"]]
         texts.write_prompts(run, ids, stem)
-        index["file"] = texts.write_responses(run, keys, answers, stem, cfg.report.trials)
+        index["file"] = texts.write_responses(run, keys, stem, cfg.report.trials, mapped)
+        atomic.write_text(stem.with_name("katex.js"), _library(), sync=False)
     attempts.write(stem, "", index)
     return index, reason
+
+
+def _library() -> str:
+    """What draws mathematics, as a side file."""
+    return (FOLDER / "katex.min.js").read_text(encoding="utf-8") + '\nbayesReport("katex",true);\n'
 
 
 def _page(

@@ -22,6 +22,10 @@ from pipeline.verify import quality
 from scoring.studies import convergence
 
 REPLICATES = 2_000  # of the bootstrap: to look at, not to publish; `study` takes more
+MOST_TRIALS = (
+    500  # with more of them the bootstrap, whose time grows with their square, is left out
+)
+POINTS = 1_000  # of a line of ranks
 
 Figures = Iterator[dict[str, Any]]
 
@@ -65,8 +69,13 @@ def _settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> Figures:
     """Does the ranking settle, and how many trials does it need?"""
     n, ranks, settled = trajectories(outcomes)
     end = f" They do not change from n = {settled} on." if settled else ""
-    drawn = leaderboard.rank_trajectories(names, n, ranks, settled)
+    some = np.arange(len(n))[:: -max(1, len(n) // POINTS)][::-1]  # with the last
+    drawn = leaderboard.rank_trajectories(names, [n[i] for i in some], ranks[:, some], settled)
+    if len(n) > MOST_TRIALS:
+        end += f" No bootstrap was made of more than {MOST_TRIALS} trials."
     yield figure(drawn, f"Ranks by Bayes@n after the first n trials.{end}")
+    if len(n) > MOST_TRIALS:
+        return
     metrics = shared.showcase(len(n))
     stack = outcomes.astype(np.uint8)
     curves = convergence.tau_curve(stack, metrics, REPLICATES)

@@ -20,13 +20,6 @@ const el = (...parts) => elementOf("http://www.w3.org/1999/xhtml", ...parts);
 const svg = (...parts) => elementOf("http://www.w3.org/2000/svg", ...parts);
 const named = (name) => el("bdi", {}, name);
 
-// A tree of nested lists as MathML; maths.py lets only sound elements and attributes into it.
-function math(tree) {
-  if (typeof tree === "string") return tree;
-  const [tag, attributes, ...children] = tree;
-  return elementOf("http://www.w3.org/1998/Math/MathML", tag, attributes, ...children.map(math));
-}
-
 // Controls of writing direction are shown, not obeyed; names.py does so in the names of the page.
 const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 function visible(text) {
@@ -70,7 +63,7 @@ function load(name, sound) {
 
 // A file that is cut short is no script, and hands over nothing; these tell one of another kind.
 const COLUMNS = ["t", "file", "cut", "tokens", "seconds", "bits", "ratio", "a", "b", "c", "log_a", "log_b", "log_c"];
-const soundTexts = (texts) => Boolean(texts?.rows && texts.trees);
+const soundTexts = (texts) => Boolean(texts?.rows);
 const soundIndex = (index) => Array.isArray(index?.q) && Array.isArray(index.rubrics)
   && COLUMNS.every((name) => index[name]?.length === index.q.length)
   && ["outcome", "box", "layer", "reason"].every((name) => index[name]?.codes?.length === index.q.length);

@@ -1,16 +1,26 @@
-"""Problems, prompts and responses of a run, in side files of about half a megabyte."""
+"""Problems, prompts and responses of a run, in side files of about half a megabyte.
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+Responses are written by processes, a share of the run's parts each: what takes time is to read and
+decode tables, and to write JSON. Texts stay as they are; the page finds what is in them.
+"""
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.base import children, environment
 from pipeline.base.console import warn
+from pipeline.base.errors import UserError
+from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
-from pipeline.report import attempts, maths, tokens
+from pipeline.report import attempts, tokens
 from pipeline.report.attempts import Keys
 from pipeline.store import options, shards
 from pipeline.store.columns import ATTEMPTS
@@ -18,102 +28,126 @@ from pipeline.store.runfolder import Run
 from verifiers import LETTERS
 
 FILE_BYTES = 1 << 19
-BYTES_OF_A_LETTER = 16  # of an expression, as a tree; about: it only says when a file is full
+SHARE_BYTES = 32 << 20  # of parts, as they lie on the disk: a second of work, about
+MOST_PROCESSES = 8  # each holds some 150 MB, and a disk is no faster for more
 _COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
+Mapped = Callable[..., Iterator[Any]]  # `map`, in this process or in others
+# Of each attempt that was written its number and that of its file; what could not be read.
+Written = tuple[list[tuple[int, int]], shards.Damage]
 
 
-@dataclass
-class Page:
-    """What one side file holds: texts by row, and the expressions in them, each once."""
+@contextlib.contextmanager
+def processes() -> Iterator[Mapped]:
+    """A `map` that is shared by a process a core; of one item, the built-in.
 
-    rows: dict[int, Any] = field(default_factory=dict)
-    trees: list[Any] = field(default_factory=list)
-    size: int = 0
-    places: dict[tuple[str, bool], int | None] = field(default_factory=dict)
+    Raises UserError: one of the processes was killed.
+    """
+    context = multiprocessing.get_context("spawn")  # this process has threads
+    with children.tamed():
+        pool = ProcessPoolExecutor(min(environment.cores(), MOST_PROCESSES), mp_context=context)
 
-    def spans(self, text: str, expressions: Iterable[maths.Span]) -> list[tuple[int, int, int]]:
-        """Start, end and tree of each expression that can be drawn, in UTF-16."""
-        at = tokens.utf16(text)
-        placed = [(span, self._place(span.source, span.display)) for span in expressions]
-        return [(at[s.start], at[s.end], place) for s, place in placed if place is not None]
+        def mapped(function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
+            return map(function, items) if len(items) < 2 else pool.map(function, items)
 
-    def _place(self, source: str, display: bool) -> int | None:
-        """Where the tree of an expression is, None where it cannot be drawn."""
-        key = (source, display)
-        if key not in self.places:
-            tree = maths.tree(source, display)
-            self.places[key] = None if tree is None else len(self.trees)
-            if tree is not None:
-                self.trees.append(tree)
-                self.size += BYTES_OF_A_LETTER * len(source)
-        return self.places[key]
-
-    def write(self, stem: Path, ending: str) -> None:
-        """Write the side file."""
-        attempts.write(stem, ending, {"rows": self.rows, "trees": self.trees})
+        try:
+            yield mapped
+        except BrokenProcessPool:
+            raise UserError(
+                "a process that wrote side files of the report was killed, by hand or for want of"
+                " memory; run the same command again"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def write_prompts(run: Run, question_ids: list[str], stem: Path) -> None:
-    """Write problems with their mathematics and exact prompts with their surprisal, in order."""
-    page = Page()
-    model = models.of_tokenizer(run.cfg.model)
-    decoder = tokens.tokenizer(model.id, model.revision)
+    """Write problems and exact prompts with their surprisal, in order."""
+    rows = {}
     by_id = {row["question_id"]: row for row in run.questions}
     for number, qid in enumerate(question_ids):
         row = by_id[qid]
         logprobs = np.array(row["prompt_logprobs"] or (), float)  # None becomes NaN
-        problem, prompt = row["problem"] or "", row["prompt"] or ""
-        page.rows[number] = {
-            "problem": problem,
-            "spans": page.spans(problem, maths.spans(problem)),
+        prompt, ids = row["prompt"] or "", np.array(row["prompt_token_ids"] or (), np.int64)
+        rows[number] = {
+            "problem": row["problem"] or "",
             "prompt": prompt,
-            **_tokens(prompt, row["prompt_token_ids"] or (), logprobs, decoder),
+            **_tokens(prompt, ids, logprobs, _decoder(run.cfg)),
         }
-    page.write(stem, "-p")
+    attempts.write(stem, "-p", {"rows": rows})
 
 
 def write_responses(
-    run: Run, keys: Keys, answers: Sequence[str | None], stem: Path, trials: int | None
+    run: Run, keys: Keys, stem: Path, trials: int | None, mapped: Mapped
 ) -> list[int]:
     """Write the responses of a run.
 
-    `answers` are the final ones of the K attempts, None without one, `stem` is the path of the side
-    files, without their number and ending, and of each question only the first so many `trials` are
-    written; None for all.
+    `stem` is the path of the side files, without their number and ending; of each question only the
+    first so many `trials` are written, None for all; `mapped` comes from :func:`processes`.
 
     Returns for each of the K attempts the number of its file, or -1. Raises OSError: the disk is
     full, or may not be written.
     """
-    files, number = [-1] * keys.known.size, 0
-    page, damage = Page(), shards.Damage()
-    model = models.of_tokenizer(run.cfg.model)
-    decoder = tokens.tokenizer(model.id, model.revision)
-    by_id = {row["question_id"]: row for row in run.questions}
-    for attempt, (qid, trial), text, token_ids, logprobs in _attempts(run, keys, trials, damage):
-        shown = options.as_shown(run.cfg, by_id[qid], trial)
-        answer = options.letter(shown, answers[attempt] or "") or None
-        page.rows[attempt] = {
-            "order": " ".join(LETTERS[place] for place in shown.get("order", ())),
-            **_response(page, text, answer, model.reasoning_end),
-            **_tokens(text, token_ids, logprobs, decoder, run.cfg.prompt.prefix),
-        }
-        page.size += 2 * len(text) + 4 * len(token_ids)
-        files[attempt] = number
-        if page.size >= FILE_BYTES:
-            page.write(stem, f"-{number}")
-            page, number = Page(), number + 1
-    if page.rows:
-        page.write(stem, f"-{number}")
+    shares = _shares(run)
+    write = partial(_write, run.cfg, keys, stem, trials, len(shares))
+    files, damage = np.full(keys.known.size, -1), shards.Damage()
+    for written, unreadable in mapped(write, list(enumerate(shares))):
+        places, numbers = np.array(written, np.int64).reshape(-1, 2).T
+        new = files[places] < 0  # of an attempt that is there twice the first counts
+        files[places[new]] = numbers[new]
+        damage.lines |= unreadable.lines
     if damage.lines:
         warn(f"attempts: {damage}; run `generate` to make them again")
-    return files
+    return [int(number) for number in files]
+
+
+def _shares(run: Run) -> list[set[str]]:
+    """Stems of the run's parts and journals, in reading order, of some megabytes each."""
+    shares: list[set[str]] = []
+    size = 0
+    for path in shards.files(run.attempts):
+        if not shares or size >= SHARE_BYTES:
+            shares, size = [*shares, set()], 0
+        shares[-1].add(shards.stem(path))
+        with contextlib.suppress(OSError):  # sealed meanwhile, into a part of the same stem
+            size += path.stat().st_size
+    return shares
+
+
+def _write(
+    cfg: RunConfig,
+    keys: Keys,
+    stem: Path,
+    trials: int | None,
+    step: int,
+    share: tuple[int, set[str]],
+) -> Written:
+    """Write share k of `step` shares of a run; its files are numbered k, k + step, k + 2 step, …"""
+    run, (number, stems) = Run(cfg), share
+    asked = {row["question_id"]: row for row in run.questions}
+    rows: dict[int, Any] = {}
+    size, written, damage = 0, [], shards.Damage()
+    for attempt, key, text, token_ids, logprobs in _attempts(run, keys, stems, trials, damage):
+        order = options.order(cfg, asked[key[0]], key[1])
+        rows[attempt] = {
+            "order": " ".join(LETTERS[place] for place in order),
+            "text": text,
+            **_tokens(text, token_ids, logprobs, _decoder(cfg), cfg.prompt.prefix),
+        }
+        written.append((attempt, number))
+        size += len(text) + 2 * len(token_ids)
+        if size >= FILE_BYTES:
+            attempts.write(stem, f"-{number}", {"rows": rows})
+            rows, size, number = {}, 0, number + step
+    if rows:
+        attempts.write(stem, f"-{number}", {"rows": rows})
+    return written, damage
 
 
 def _attempts(
-    run: Run, keys: Keys, trials: int | None, damage: shards.Damage
+    run: Run, keys: Keys, stems: set[str], trials: int | None, damage: shards.Damage
 ) -> Iterator[tuple[int, tuple[str, int], str, Any, Any]]:
     """Attempt, its key, text, tokens and log-probs, one at a time: token lists stay small."""
-    for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage):
+    for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage, stems=stems):
         places = keys.places(batch)
         if trials is not None:
             places = np.where(batch["trial"].to_numpy() < trials, places, -1)
@@ -126,35 +160,21 @@ def _attempts(
             yield int(places[i]), (question, trial), text or "", token_ids, logprobs
 
 
-def _response(page: Page, text: str, answer: str | None, marker: str | None) -> dict[str, Any]:
-    box = maths.answer_span(text, answer, marker)
-    expressions = list(maths.spans(text, maths.final_part(text, marker)))
-    if box is not None and not any(s.start < box[1] and s.end > box[0] for s in expressions):
-        expressions.append(maths.Span(box[0], box[1], text[box[0] : box[1]], False))
-        expressions.sort()
-    at = tokens.utf16(text)
-    return {
-        "text": text,
-        "spans": page.spans(text, expressions),
-        "answer": None if box is None else [at[end] for end in box],
-    }
+def _decoder(cfg: RunConfig) -> tokens.Decoder | None:
+    model = models.of_tokenizer(cfg.model)
+    return tokens.decoder(model.id, model.revision)
 
 
 def _tokens(
-    text: str, token_ids: Any, logprobs: Any, decoder: Any, prefix: str = ""
+    text: str, token_ids: Any, logprobs: Any, decoder: tokens.Decoder | None, prefix: str = ""
 ) -> dict[str, Any]:
-    """Lengths of tokens in UTF-16 and their surprisal; null and "" where not known.
+    """Lengths of tokens in UTF-16, packed, and their surprisal; null and "" where not known.
 
     A `prefix` that the model was given stands as one token of unknown surprisal.
     """
-    ids, characters = np.asarray(token_ids, np.int64).tolist(), None
-    levels = tokens.UNKNOWN * bool(prefix) + tokens.levels(logprobs)
-    if decoder is not None and ids and len(logprobs) == len(ids):
-        characters = tokens.lengths(text.removeprefix(prefix), ids, decoder)
-    if characters is not None and prefix:
-        characters = [len(prefix), *characters]
-    if characters is None:
-        return {"lengths": None, "levels": levels}
-    at = tokens.utf16(text)
-    ends = [at[end] for end in itertools.accumulate(characters, initial=0)]
-    return {"lengths": [end - start for start, end in itertools.pairwise(ends)], "levels": levels}
+    lengths, levels = None, tokens.UNKNOWN * bool(prefix) + tokens.levels(logprobs)
+    if decoder is not None and len(token_ids) and len(logprobs) == len(token_ids):
+        lengths = tokens.lengths(text.removeprefix(prefix), token_ids, decoder)
+    if lengths is not None and prefix:
+        lengths = np.insert(lengths, 0, tokens.utf16(prefix))
+    return {"lengths": None if lengths is None else tokens.packed(lengths), "levels": levels}

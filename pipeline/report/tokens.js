@@ -9,12 +9,26 @@ function setHeat(on) {
 
 const STEPS = 12; // see tokens.py: level = 12 sqrt(bits), one character from "!" on, no backslash
 const ALPHABET = Array.from({ length: 94 }, (_, i) => String.fromCharCode(33 + i)).filter((c) => c !== "\\").join("");
+const TOP = 92; // of lengths: so many characters, and what the next letter says
 const EDGES = [0.05, 0.3, 1, 2, 4, 7]; // bits, of the colours h1 to h6
 const SURPRISING = 2; // bits
 const PART = [400, 3000]; // tokens of a part: at least, if a line ends; at most
 function bitsOf(letter) {
   const level = ALPHABET.indexOf(letter);
   return level < 0 ? null : (level / STEPS) ** 2;
+}
+
+// What tokens.py packed: a letter a token, and TOPs before those of long ones.
+function withLengths(texts) {
+  if (texts.lengths === null) return texts;
+  const lengths = [];
+  let long = 0;
+  for (const letter of texts.lengths) {
+    const length = ALPHABET.indexOf(letter);
+    if (length < TOP) lengths.push(long + length);
+    long = length < TOP ? 0 : long + TOP;
+  }
+  return { ...texts, lengths };
 }
 
 // The text token by token, the heat beneath each by its surprisal. Parts of it, cut after a line

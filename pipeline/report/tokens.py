@@ -5,81 +5,128 @@ needs the length of every token's piece. They come from the model's own tokenize
 folder or in the hub's cache; nothing is downloaded, and no code of a model is run.
 """
 
-import itertools
 import math
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pipeline.prepare.questions import find_local
+from scoring.numerics.inputs import Ints
 
 # Surprisal in bits as one character per token: level = round(12 sqrt(bits)), from "!" upwards
-# without the backslash. Fine near 0, where most tokens are, and up to 60 bits.
+# without the backslash. Fine near 0, where most tokens are, and up to 60 bits. Lengths likewise.
 STEPS, LEVELS, UNKNOWN = 12, 92, " "
-_ALPHABET = "".join(chr(code) for code in range(33, 127) if chr(code) != "\\")
+_ALPHABET = np.array([code for code in range(33, 127) if chr(code) != "\\"], np.uint8)
+
+
+class Decoder(NamedTuple):
+    """A tokenizer, and of each of its V ids what it stands for alone; V itself: any other id."""
+
+    tokenizer: Any  # a ``tokenizers.Tokenizer``
+    pieces: pa.Array  # V + 1 texts, of special tokens ""
+    units: Ints  # their lengths in UTF-16
+    split: npt.NDArray[np.bool_]  # whether it may be a part of a character
 
 
 @lru_cache(maxsize=4)
-def tokenizer(model_id: str, revision: str | None) -> Any:
+def decoder(model_id: str, revision: str | None) -> Decoder | None:
     """The tokenizer of a model that is on this machine, or None."""
     from huggingface_hub import try_to_load_from_cache
     from tokenizers import Tokenizer
 
     try:
         if folder := find_local(model_id):
-            return Tokenizer.from_file(str(folder / "tokenizer.json"))
-        return Tokenizer.from_file(
-            try_to_load_from_cache(model_id, "tokenizer.json", revision=revision)
+            return of_tokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
+        return of_tokenizer(
+            Tokenizer.from_file(
+                try_to_load_from_cache(model_id, "tokenizer.json", revision=revision)
+            )
         )
     except Exception:  # the libraries raise bare ones; without a tokenizer a strip chart is shown
         return None
 
 
-def lengths(text: str, token_ids: Sequence[int], decoder: Any) -> list[int] | None:
-    """Characters of `text` that each token stands for; None where they do not fit together.
+def of_tokenizer(tokenizer: Any) -> Decoder:
+    """A ``tokenizers.Tokenizer`` with its pieces."""
+    ids = range(1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1))
+    pieces = [*tokenizer.decode_batch([[i] for i in ids], skip_special_tokens=True), ""]
+    units = np.array([utf16(piece) for piece in pieces], np.int64)
+    return Decoder(tokenizer, pa.array(pieces), units, np.array(["\ufffd" in p for p in pieces]))
+
+
+def lengths(text: str, token_ids: npt.ArrayLike, decoder: Decoder) -> Ints | None:
+    """Places in UTF-16 that each token takes of `text`; None where they do not fit together.
 
     Special tokens that the text leaves out get 0. Of tokens that share a character the last one
     gets it. What follows the last token must be white space; of the tokens of a stop string, which
     the text leaves out, nothing counts.
 
-    `text` has n characters, `token_ids` T tokens, at least one, and `decoder` is a
-    ``tokenizers.Tokenizer``. Returns T lengths that add up to at most n.
+    `token_ids` are T tokens, at least one. Returns T lengths that add up to at most the text's.
     """
-    known = list(set(token_ids))
-    decoded = decoder.decode_batch([[token] for token in known], skip_special_tokens=True)
-    pieces = dict(zip(known, decoded, strict=True))
-    whole = "".join(pieces[token] for token in token_ids)
-    if whole == text or (whole.startswith(text) and "\ufffd" not in whole):  # as most do
-        ends = itertools.accumulate((len(pieces[token]) for token in token_ids), initial=0)
-        return [b - a for a, b in itertools.pairwise(min(end, len(text)) for end in ends)]
+    raw = np.asarray(token_ids, np.int64)
+    ids = np.where((raw < 0) | (raw >= len(decoder.units)), len(decoder.units) - 1, raw)
+    pieces, units = decoder.pieces.take(pa.array(ids)), decoder.units[ids]
     try:
-        return _streamed(text, token_ids, {token for token in known if not pieces[token]}, decoder)
+        split = np.flatnonzero(decoder.split[ids])
+        if split.size:
+            strings = pieces.to_pylist()
+            for run in np.split(split, np.flatnonzero(np.diff(split) > 1) + 1):
+                strings[run[0] : run[-1] + 1] = _characters(raw[run].tolist(), decoder.tokenizer)
+            units[split] = [utf16(strings[place]) for place in split]
+            whole = "".join(strings)
+        else:
+            whole = str(pieces.buffers()[2] or b"", "utf-8")
+        if whole == text or (whole.startswith(text) and "\ufffd" not in whole):  # as most do
+            ends = np.minimum(np.cumsum(units), utf16(text))
+            return np.diff(ends, prepend=0)
+        return _streamed(text, raw.tolist(), decoder)
     except Exception:  # the library raises bare ones where a decoder takes back what it gave
         return None
 
 
-def _streamed(
-    text: str, token_ids: Sequence[int], special: set[int], decoder: Any
-) -> list[int] | None:
-    """As :func:`lengths`, where a character may take several tokens, or depend on those before."""
+def _characters(token_ids: list[int], tokenizer: Any) -> list[str]:
+    """What each of some tokens, which may be parts of characters, adds to the text before it."""
     from tokenizers.decoders import DecodeStream
 
-    stream = DecodeStream(skip_special_tokens=False)
-    characters, at = [], 0
+    stream = DecodeStream(skip_special_tokens=True)
+    pieces = [stream.step(tokenizer, token) or "" for token in token_ids]
+    pieces[-1] += tokenizer.decode(token_ids).removeprefix("".join(pieces))  # no whole character
+    return pieces
+
+
+def _streamed(text: str, token_ids: list[int], decoder: Decoder) -> Ints | None:
+    """As :func:`lengths`, where a piece depends on those before, or the text has special tokens."""
+    from tokenizers.decoders import DecodeStream
+
+    tokenizer, stream = decoder.tokenizer, DecodeStream(skip_special_tokens=False)
+    special = {token for token in set(token_ids) if not tokenizer.decode([token])}
+    units, at = [], 0
     for token in token_ids:
-        piece = stream.step(decoder, token) or ""
+        piece = stream.step(tokenizer, token) or ""
         if token in special and not text.startswith(piece, at):
-            piece = piece.removesuffix(decoder.id_to_token(token))
+            piece = piece.removesuffix(tokenizer.id_to_token(token))
         if not text.startswith(piece, at):
             return None
-        characters.append(len(piece))
+        units.append(utf16(piece))
         at += len(piece)
     rest = text[at:].rstrip()
-    characters[-1] += len(rest)  # a character that the end of the completion cut off
-    return None if rest.strip("\ufffd") else characters
+    units[-1] += utf16(rest)  # a character that the end of the completion cut off
+    return None if rest.strip("\ufffd") else np.array(units)
+
+
+def packed(lengths: Ints) -> str:
+    """Lengths of T tokens, a letter each; 92, and what the next letter says, is written as "~".
+
+    >>> packed(np.array([0, 1, 91, 92, 184]))
+    '!"}~!~~!'
+    """
+    full, rest = np.divmod(lengths, LEVELS)
+    letters = np.full(lengths.size + int(full.sum()), LEVELS)
+    letters[np.cumsum(full + 1) - 1] = rest
+    return str(_ALPHABET[letters].tobytes(), "ascii")
 
 
 def levels(logprobs: npt.ArrayLike) -> str:
@@ -94,16 +141,14 @@ def levels(logprobs: npt.ArrayLike) -> str:
     known = np.isfinite(nats)
     bits = np.where(known, np.maximum(-nats, 0.0), 0.0) / math.log(2)
     level = np.minimum(np.rint(STEPS * np.sqrt(bits)), LEVELS).astype(int)
-    letters = np.array(list(_ALPHABET))[level]
-    return "".join(np.where(known, letters, UNKNOWN).tolist())
+    letters = np.where(known, _ALPHABET[level], np.uint8(ord(UNKNOWN)))
+    return str(letters.tobytes(), "ascii")
 
 
-def utf16(text: str) -> Sequence[int]:
-    r"""Where each character of a text, and its end, is in JavaScript, where some take two places.
+def utf16(text: str) -> int:
+    r"""How many places a text takes in JavaScript, where some characters take two.
 
     >>> utf16("a\U0001d465b")
-    [0, 1, 3, 4]
+    4
     """
-    if text.isascii() or max(text) <= "\uffff":
-        return range(len(text) + 1)
-    return [0, *itertools.accumulate(1 + (letter > "\uffff") for letter in text)]
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

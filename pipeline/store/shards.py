@@ -135,14 +135,15 @@ def batches(
     verify: bool = False,
     of: str | None = None,
     keep: Keep | None = None,
+    stems: Container[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
     What cannot be read, or is of another run, is left out and added to `damage`. Safe while other
     processes write: a journal that is sealed meanwhile is read from its part. With `verify` the
     other columns are read and checked, too, of every part that has changed since that was last
-    done; with `of` only what that worker wrote is read; with `keep` only those rows count, and
-    groups without any of them are passed over.
+    done; with `of` only what that worker wrote is read, with `stems` only files of these stems;
+    with `keep` only those rows count, and groups without any of them are passed over.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -152,6 +153,8 @@ def batches(
         for path in fresh:
             done.add(stem(path))
             if of is not None and workernames.worker_of(path) != of:
+                continue
+            if stems is not None and stem(path) not in stems:
                 continue
             try:
                 if columns is ATTEMPTS and (why := origin.foreign(path)):
