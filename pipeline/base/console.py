@@ -5,17 +5,54 @@ progress is a bar; elsewhere it is a plain line now and then.
 """
 
 import contextlib
+import json
+import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.segment import Segment
 from rich.table import Column
 
+# What a terminal obeys or hides: control characters but line ends and tabs, marks that turn the
+# direction of writing, characters without width (joiners belong to words), half characters.
+_OBEYED = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+
+def clean(text: str) -> str:
+    r"""Text as a terminal may have it: what it would obey is spelled as JSON spells it.
+
+    So JSON stays the same JSON. Whatever the two consoles print goes through here.
+
+    >>> print(clean("\x1b[2Jgold\u202e: 1"))
+    \u001b[2Jgold\u202e: 1
+    """
+    return _OBEYED.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def clean_line(text: str) -> str:
+    r"""The same in one line.
+
+    >>> print(clean_line("a\x00\nb "))
+    a\u0000 b
+    """
+    return " ".join(clean(text).split())
+
+
+class _CleanConsole(Console):
+    def render(self, *args: Any, **options: Any) -> Any:
+        for part in super().render(*args, **options):
+            yield part if part.control else Segment(clean(part.text), part.style)
+
+
 # What is printed comes from files and models: brackets and :names: in it are text, not markup.
-console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-results = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+console = _CleanConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+results = _CleanConsole(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def note(text: str) -> None:

@@ -4,17 +4,23 @@ import argparse
 import json
 import textwrap
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
+from pipeline.base.console import clean
 from pipeline.cli.verbs import EXAMPLES, VERBS, Verb
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 from scoring.metrics.table import FAMILIES
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(clean(message))  # a name that a shell has put in for a star
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    command_line = argparse.ArgumentParser(
+    command_line = _Parser(
         prog="python -m pipeline",
         description="Evaluate reasoning models: N trials of every question, graded and scored with"
         " credible intervals.",

@@ -21,7 +21,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from tabulate import tabulate
 
-from pipeline.base.console import results
+from pipeline.base.console import clean_line, results
 from pipeline.display import latex
 
 Align = Literal["left", "right", "center"]
@@ -102,7 +102,7 @@ def shown(column: Column, value: Any) -> str:
         if math.isinf(value):
             return "∞" if value > 0 else "−∞"
         return column.format.format(value)
-    return _one_line(str(value))
+    return clean_line(str(value))
 
 
 def show(*tables: Table) -> None:
@@ -121,7 +121,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
     """
     columns = _narrow(table)
     cells = [[_indented(column, row.get(column.key)) for row in table.rows] for column in columns]
-    heads = [column.title if column.short is None else column.short for column in columns]
+    heads = [clean_line(c.title if c.short is None else c.short) for c in columns]
     names = [i for i, c in enumerate(columns) if all(d.align == "left" for d in columns[: i + 1])]
     needs = [max(map(len, (h, c.group, *t))) for h, c, t in zip(heads, columns, cells, strict=True)]
     for i in names if not table.boxed else ():
@@ -129,7 +129,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
     parts: list[RichTable | Text] = []
     for block in _blocks(needs, len(names), width):
         grid = RichTable(
-            title=None if parts else Text(table.title),
+            title=None if parts else Text(clean_line(table.title)),
             title_justify="left",
             box=box.HEAVY_HEAD if table.boxed else box.SIMPLE_HEAD,
             pad_edge=table.boxed,
@@ -146,7 +146,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
         for row in zip(*(cells[i] for i in block), strict=True):
             grid.add_row(*map(Text, row))
         parts.append(grid)
-    return Group(*parts, *(Text(_one_line(note)) for note in table.notes))
+    return Group(*parts, *(Text(clean_line(note)) for note in table.notes))
 
 
 def _indented(column: Column, value: Any) -> str:
@@ -255,9 +255,4 @@ def _csv_line(cells: Sequence[Any]) -> str:
 
 
 def _markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", _one_line(text))
-
-
-def _one_line(text: str) -> str:
-    """Without line ends and control characters, which a file or a terminal would obey."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return _MARKDOWN.sub(r"\\\1", clean_line(text))
