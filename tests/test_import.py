@@ -3,9 +3,11 @@
 import gzip
 import json
 import math
+import resource
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import outcome_words
 
+from pipeline.base import jsonl, limits
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
 from pipeline.cohorts import rubrics as cohort_rubrics
@@ -482,7 +485,6 @@ def test_lm_eval_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.imports import source as sources
 
     good = json.dumps(sample(0, [boxed(0)], 1.0))
     bomb = '{"doc_id": 1, "doc": ' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -493,7 +495,7 @@ def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     lines = [good, bomb, "[1]", huge, number, '{"doc_id": [', surrogate, '{"resps": 3}']
     path.write_bytes("\n".join(lines).encode() + b"\n\xff\xfe{}\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "MOST_LINE", 250_000)
+        patch.setattr(jsonl, "MOST_LINE", 250_000)
         runs = bring(tmp_path, path, "model=tiny")
     said = capsys.readouterr().err
     assert "5 damaged lines skipped: samples_x.jsonl, line 2" in said
@@ -647,6 +649,68 @@ def test_hostile_npz(tmp_path: Path) -> None:
     np.savez(named, aime25=np.zeros((3, 2, 2)))
     with pytest.raises(UserError, match="3 models and 2 names"):
         bring(tmp_path, named, "model=a,b")
+
+
+@pytest.mark.parametrize(
+    ("member", "kind", "shape", "said"),
+    [
+        ("R.npy", "|i1", (10**9, 1, 0), r"R.npy says it is of shape \(1000000000, 1, 0\)"),
+        ("R.npy", "|i1", (6000, 1, 1), "R.npy holds less than its shape"),
+        ("R.npy", "|i1", (6000, 1, 0), "R says 6000 models; at most 5000"),
+        ("models.npy", "<U100000000", (9,), "models.npy holds less than its shape"),
+        ("models.npy", "<U1", (10**7, 0), "says it is of shape"),
+        ("R.npy", "|O", (1, 1, 1), "pickled objects are never loaded"),
+        ("R.txt", "|i1", (1, 1, 1), "R.txt is no array"),
+    ],
+)
+def test_an_npz_is_measured_before_it_is_read(
+    tmp_path: Path, member: str, kind: str, shape: tuple[int, ...], said: str
+) -> None:
+    path = tmp_path / "x.npz"
+    header = {"descr": kind, "fortran_order": False, "shape": shape}
+    with zipfile.ZipFile(path, "w") as archive, archive.open(member, "w") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+    with pytest.raises(UserError, match=f"{path.name}: .*{said}"):
+        bring(tmp_path, path)
+
+
+def test_what_a_parquet_repeats_is_not_unfolded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text of a fixed length has no dictionary here: 1 KB of a file would be 41 GB of memory."""
+    monkeypatch.setattr("pipeline.imports.row.MOST_TEXT", 1000)
+    rows = records(questions=1, trials=9)
+    table = pa.Table.from_pylist([row | {"text": "t" * 4001} for row in rows])
+    fixed = pa.array([b"z" * (1 << 20)] * 9, pa.binary(1 << 20))
+    table = table.append_column("reason", fixed)
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd", store_schema=False)
+    assert (tmp_path / "x.parquet").stat().st_size < 40_000
+    bring(tmp_path, tmp_path / "x.parquet")
+    said = capsys.readouterr().err
+    assert "columns left out, neither values nor lists of numbers: " in said
+    assert "9 values of text left out: x.parquet, row 0 (4001 bytes long)" in said
+
+
+def test_memory_for_foreign_files_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(MemoryError), limits.room(1 << 20):
+        bytearray(1 << 31)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    monkeypatch.setattr(limits, "ROOM", -(64 << 20))  # not a byte more than this process has
+    with pytest.raises(ValueError, match="take too much memory"):
+        jsonl.value(b"[" + b"{}," * 3_000_000 + b"{}]")
+    with pytest.raises(ValueError, match="without end"):
+        jsonl.value(b"[" * 200_000)
+
+
+def test_a_line_without_end_of_a_data_set_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl, "MOST_LINE", 1 << 20)
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1}\n{"a": "' + "x" * (1 << 20) + '"}\n{"a": 2}\n')
+    with pytest.raises(UserError, match=r"x.jsonl, line 2: over 1 MiB"):
+        list(jsonl.read(path))
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import csv
 from collections import deque
 from collections.abc import Iterator
 
+from pipeline.base import jsonl
 from pipeline.base.errors import UserError
 from pipeline.imports import row, source
 from pipeline.imports.source import Records, Source, Troubles
@@ -59,7 +60,7 @@ def _parsed(lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, list[str]
         while (line := again.popleft() if again else next(lines, None)) is not None:
             held.append(line)
             size += len(line[1])
-            if size > source.MOST_LINE:
+            if size > jsonl.MOST_LINE:
                 raise csv.Error("longer than any record")
             text, of_line = _decoded(line[1])
             damage = damage or of_line

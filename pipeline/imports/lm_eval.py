@@ -4,13 +4,13 @@ Each line has doc_id, doc, target, arguments, resps (for each request a list wit
 repeat), filtered_resps, filter, the names of its metrics and their values.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pipeline.base import jsonl
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import ImportConfig
@@ -58,10 +58,10 @@ def _model(path: Path) -> str:
     for results in sorted(path.parent.glob(pattern), reverse=True):
         try:
             if results.stat().st_size <= _MOST_RESULTS:
-                about = json.loads(results.read_text(encoding="utf-8"))
+                about = jsonl.value(results.read_bytes())
                 if isinstance(about, dict) and isinstance(about.get("model_name"), str):
                     return str(about["model_name"])
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             warn(f"{shown(results.name)}: unreadable; the model is named by its folder")
     return path.parent.resolve().name.replace("__", "/", 1)
 

@@ -5,16 +5,20 @@ Names of models are those given, else the array `models`; ids of questions the a
 `question_ids`. The `matrix.npz` of a run folder is such a file.
 """
 
+import math
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from pipeline.base import limits
 from pipeline.base.errors import UserError, one_line
+from pipeline.imports.plan import MOST_RUNS
 from pipeline.imports.source import Records, Source, Troubles
 
 _MOST_CELLS = 20_000_000
+_MOST_TEXTS = 1_000_000  # names of models, ids of questions
 
 
 def read(source: Source, first: bool, troubles: Troubles) -> Records:
@@ -40,6 +44,8 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
     if sum(cube.size for cube in cubes.values()) > _MOST_CELLS:
         raise UserError(f"{source.path}: over {_MOST_CELLS} outcomes; split it")
     for name, cube in cubes.items():
+        if len(cube) > MOST_RUNS:
+            raise UserError(f"{source.path}: {name} says {len(cube)} models; at most {MOST_RUNS}")
         models = cfg.model or names or [f"model-{i + 1:02d}" for i in range(len(cube))]
         if len(models) != len(cube) or len(set(models)) < len(models):
             raise UserError(
@@ -51,7 +57,8 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
         sampled = np.isfinite(cube) & (cube >= 0)
         labels = cfg.source.category_names or cfg.source.category_weights
         what = "category" if labels or (cube[sampled] > 1).any() else "outcome"
-        for model, question, trial in np.argwhere(sampled).tolist():
+        for at in map(int, np.flatnonzero(sampled)):  # not all places as Python's numbers at once
+            model, question, trial = map(int, np.unravel_index(at, cube.shape))
             yield (
                 f"{name}[{model}, {question}, {trial}]",
                 {
@@ -66,15 +73,37 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
 
 
 def _arrays(path: Path) -> dict[str, Any]:
+    """The arrays by name; each header is read, and what it says is counted, before its array."""
+    read: Any = np.lib.format.read_array  # which loads no pickled objects
     try:
-        with zipfile.ZipFile(path) as file:
+        with limits.room(path.stat().st_size), zipfile.ZipFile(path) as file:
             size = sum(part.file_size for part in file.infolist())
-        if size <= 8 * _MOST_CELLS + (1 << 20):
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
+            if size > 8 * _MOST_CELLS + (1 << 20):
+                raise ValueError(f"unpacks to {size} bytes; split it")
+            for part in file.infolist():
+                with file.open(part) as data:
+                    _check(part, data)
+            return {
+                part.filename.removesuffix(".npy"): read(file.open(part))
+                for part in file.infolist()
+            }
     except Exception as error:  # foreign parsers on hostile bytes raise whatever they like
-        why = one_line(error)
-        if "allow_pickle" in why:
-            why = "save plain arrays: pickled objects are never loaded"
-        raise UserError(f"{path}: no NPZ that can be read: {why}") from error
-    raise UserError(f"{path}: unpacks to {size} bytes; split it")
+        raise UserError(f"{path}: no NPZ that can be read: {one_line(error)}") from error
+
+
+def _check(part: zipfile.ZipInfo, data: IO[bytes]) -> None:
+    """Refuse a member that is no array, or another one than it says; ValueError says why."""
+    if not part.filename.endswith(".npy"):
+        raise ValueError(f"{part.filename} is no array (NAME.npy)")
+    form: Any = np.lib.format
+    version = form.read_magic(data)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"{part.filename} is of version {version}; save plain arrays")
+    shape, _, kind = (form.read_array_header_1_0, form.read_array_header_2_0)[version[0] - 1](data)
+    if kind.hasobject:
+        raise ValueError(f"{part.filename}: save plain arrays: pickled objects are never loaded")
+    cells = math.prod(max(length, 1) for length in shape)
+    if cells > (_MOST_TEXTS if kind.kind in "US" else _MOST_CELLS):
+        raise ValueError(f"{part.filename} says it is of shape {shape}; split it")
+    if math.prod(shape) * kind.itemsize > part.file_size:
+        raise ValueError(f"{part.filename} holds less than its shape {shape} says")

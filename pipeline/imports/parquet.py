@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.base import limits
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError, one_line
 from pipeline.imports import row as rows
@@ -54,9 +55,9 @@ def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, pa.Sche
     sound, why = [], ""
     for path in source.files:
         try:
-            with pq.ParquetFile(path) as file:
+            with limits.room(path.stat().st_size), pq.ParquetFile(path) as file:
                 sound.append((path, file.schema_arrow, file.metadata.num_rows))
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             why = f"{path.name} ({one_line(error)})"
             troubles.add("damaged files skipped", why)
     if not sound:
@@ -68,10 +69,14 @@ def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, pa.Sche
 
 
 def _readable(kind: pa.DataType) -> bool:
-    """Whether a column may be read; lists of texts, such as of tokens, could fill the memory."""
+    """Whether a column may be read: not lists of texts, such as of tokens, nor texts of one length.
+
+    Both could fill the memory: 2 MB of them can say that each of 20,000 rows holds 2 MB.
+    """
     inside = getattr(kind, "value_type", pa.null())
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return bool(pa.types.is_primitive(inside) if lists else not pa.types.is_nested(kind))
+    unfolded = pa.types.is_nested(kind) or pa.types.is_fixed_size_binary(kind)
+    return bool(pa.types.is_primitive(inside) if lists else not unfolded)
 
 
 def _batches(
@@ -88,11 +93,15 @@ def _batches(
             about = file.metadata.row_group(group)
             near = _NEAR * about.num_rows // max(about.total_byte_size, 1)
             together, left = max(1, min(_MOST_ROWS, near)), about.num_rows
+            batches = file.iter_batches(together, [group], names)
             try:
-                for batch in file.iter_batches(together, [group], names):
+                while left:
+                    with limits.room(path.stat().st_size):  # whatever the file says of itself
+                        if (batch := next(batches, None)) is None:
+                            break
                     left -= batch.num_rows
                     yield batch.num_rows, batch
-            except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # a failing disk is no damage of the file
                 why = one_line(error)
@@ -123,7 +132,10 @@ def _values(column: Any) -> list[Any]:
 
 
 def _text(value: Any) -> Any:
+    size = value.as_buffer().size
+    if size > 4 * rows.MOST_TEXT:  # in UTF-8; what nobody will read is not made
+        return rows.Unread(f"{size} bytes long")
     try:
         return value.as_py()
     except ValueError:
-        return rows.NOT_UTF8
+        return rows.Unread("not UTF-8")

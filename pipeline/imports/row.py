@@ -26,13 +26,19 @@ MOST_ANSWER = 100_000
 MOST_NUMBER = 1 << 31
 MOST_SEED = 1 << 63
 MOST_TRIAL = 100_000
-NOT_UTF8 = object()  # a text that no reader can decode
 _WHOLE = re.compile(r"([0-9]{1,20})(?:\.0{1,20})?")
 _NO_BOX = "NotFound"  # an extracted answer where there is no box
 _UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes beside correct and wrong
 _TRUTH = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
 _TRUTH |= dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
 _SUM = 0.02  # how far three probabilities may be from 1 in sum
+
+
+class Unread(NamedTuple):
+    """A value that no reader has decoded."""
+
+    why: str
+
 
 # An attempt: a value for each of COLUMNS, None for what the record does not say, and `place`. Keys
 # are those of our tables where there is one.
@@ -230,7 +236,8 @@ def parse(
         if column == "outcome":
             row["reason"] = name
         if row[column] is None:
-            problem = "not UTF-8" if value is NOT_UTF8 else f"not {reprlib.repr(value)}"
+            unread = isinstance(value, Unread)
+            problem = value.why if unread else f"not {reprlib.repr(value)}"
             if column in _NEEDED:
                 why = why or f"{column}: {problem}"
             else:

@@ -1,17 +1,17 @@
 """What the readers of all formats share: files, lines of text, and what was wrong with them."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.base import jsonl
+from pipeline.base.console import clean_line
 from pipeline.config.imports import RecordsConfig
 
 _NAMED = 3
 _LONGEST = 160  # characters of one place
-MOST_LINE = 64 << 20  # bytes of a line of text: 80 long answers in one sample
 
 # Where a record is, and its values by name; None for a record that is damaged: both passes count
 # records in the same way.
@@ -63,28 +63,18 @@ class Troubles:
 
 
 def shown(text: str) -> str:
-    r"""Foreign text for one line of a message.
-
-    >>> shown("a\x00\nb")
-    'a..b'
-    """
-    line = "".join(char if char.isprintable() else "." for char in text[:_LONGEST])
+    """Foreign text for one line of a message."""
+    line = clean_line(text[:_LONGEST])
     return line if len(text) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
 def lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, bytes]]:
     """Every line of a text file with its place; of those beyond all measure, counted, nothing."""
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(MOST_LINE):
-            number += 1
-            place = f"{path.name}, line {number}"
-            if len(line) == MOST_LINE and not line.endswith(b"\n"):
-                while (rest := file.readline(MOST_LINE)) and not rest.endswith(b"\n"):
-                    pass
-                troubles.add(f"lines over {MOST_LINE >> 20} MiB skipped", place)
-                line = b""
-            yield place, line
+    for number, line in jsonl.lines(path):
+        place = f"{path.name}, line {number}"
+        if line is None:
+            troubles.add(f"lines over {jsonl.MOST_LINE >> 20} MiB skipped", place)
+        yield place, line or b""
 
 
 def json_lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -93,9 +83,9 @@ def json_lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, dict[str, 
         if not line.strip():
             continue
         try:
-            record = json.loads(line.decode("utf-8-sig"))
+            record = jsonl.value(line)
             why = "not an object"
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             record, why = None, shown(str(error))[:60]
         if isinstance(record, dict):
             yield place, record
