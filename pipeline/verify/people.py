@@ -117,10 +117,12 @@ def _report(run: Run, path: Path) -> None:
         Column("who", "score by", align="left"),
         Column("value", "value", format="{:.4f}"),
         Column("interval", f"{level:.0%} interval"),
-        Column("missed", "right, called wrong"),
-        Column("accepted", "wrong, called right"),
+        Column("missed", "missed"),
+        Column("accepted", "let pass"),
     ]
-    show(Table(f"{at.size} labels of people, {views.keys.size} attempts", columns, rows))
+    notes = ["missed: right ones called wrong; let pass: wrong ones called right"]
+    title = f"{at.size} labels of people, {views.keys.size} attempts"
+    show(Table(title, columns, rows, notes))
     if at.size < _FEW:
         warn(f"{path}: {at.size} labels say little; label {_FEW} or more")
     runfolder.write_json(run.path / "labels.json", found)
