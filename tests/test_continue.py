@@ -24,7 +24,7 @@ from pipeline.prepare import models, questions_table, raising
 from pipeline.status.standing import of
 from pipeline.status.tally import Tally
 from pipeline.store import heartbeat, outcomes, rowkeys, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, CONTINUED, GRADES
+from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, digest
 from pipeline.store.runfolder import Run
 
 SAMPLED = "stages=[prepare,generate]"
@@ -70,8 +70,9 @@ def cut_at(source: Path, folder: Path, cap: int) -> Path:
             row |= {"finish_reason": "length", "text": text_of(tokenizer, ids, False, run.cfg)}
     for path in (*folder.glob("attempts/*"), *folder.glob("attempts/_*")):
         path.unlink(missing_ok=True)
-    # As the first runs were written, when there was no such column.
-    table = pa.Table.from_pylist(rows, schema=ATTEMPTS).drop_columns([CONTINUED.name])
+    # As the first runs were written, when there were no such columns.
+    table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
+    table = table.drop_columns([CONTINUED.name, DIGEST.name])
     shards.write_part(folder / "attempts" / "00000.parquet", table)
     questions = [row | {"max_tokens": cap} for row in run.questions]
     questions_table.write(folder / "questions.parquet", questions)
@@ -248,8 +249,11 @@ def test_an_interrupted_change_of_the_cap_is_noticed(tmp_path: Path) -> None:
 def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> None:
     run = raised_run(tmp_path / "run", tokens=8)
     part = pq.read_table(run.attempts / "00000.parquet").to_pylist()
+    held: dict[int, dict[int, int]] = {}
     for cap, start in ((9, 5), (10, 9)):
         longer = [r | {"completion_tokens": cap, CONTINUED.name: start} for r in part[:2]]
+        longer = [r | {DIGEST.name: digest(r)} for r in longer]
+        held[start] = {r["trial"]: r[DIGEST.name] for r in longer}
         shards.write_part(
             run.attempts / f"00001-upto{cap}.parquet",
             pa.Table.from_pylist(longer[: 11 - cap], schema=ATTEMPTS),
@@ -262,6 +266,7 @@ def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> N
     grade = pq.read_table(run.grades / "00000.parquet").to_pylist()
     for number, state in enumerate((5, 9)):
         again = [row | {"outcome": "timeout", CONTINUED.name: state} for row in grade[:2]]
+        again = [row | {DIGEST.name: held[state][row["trial"]]} for row in again]
         table = pa.Table.from_pylist(again, schema=GRADES)
         shards.write_part(run.grades / f"0000{number + 1}.parquet", table)
     words = rowkeys.streamed(run, "grades", ["outcome", CONTINUED.name]).to_pylist()
