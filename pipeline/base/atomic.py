@@ -114,15 +114,12 @@ def replace_all(contents: Mapping[Path, bytes | None]) -> None:
 def write_text(path: Path, text: str, sync: bool = True) -> None:
     """Replace a small text file atomically; for `sync` see `replacing`."""
     with replacing(path, sync) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))  # in JSON, too, an escape
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file atomically by one JSON value a line."""
     with replacing(path) as file:
         for row in rows:
-            try:
-                line = json.dumps(row, ensure_ascii=False).encode()
-            except UnicodeEncodeError:  # half a surrogate pair: only an escape can hold it
-                line = json.dumps(row).encode()
-            file.write(line + b"\n")
+            line = json.dumps(row, ensure_ascii=False)  # half a surrogate pair becomes an escape
+            file.write(line.encode(errors="backslashreplace") + b"\n")

@@ -19,11 +19,10 @@ from pipeline.base.console import collected, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import differences
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.compose import load_folder
 from pipeline.score import stopped, votes
 from pipeline.store import find, outcomes
 from pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
-from pipeline.store.runfolder import Run
+from pipeline.store.runfolder import Run, opened
 
 
 @dataclass(frozen=True)
@@ -191,12 +190,12 @@ def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
     positions: dict[str, dict[str, int]] = {}  # of its questions, by hash
     for name, folder in zip(find.names(folders), folders, strict=True):
         try:
-            run = Run(load_folder(folder, []))
+            run = opened(folder)
             of_run = outcomes.read(run)
             positions_of_run = of_run.positions()
             if (of_run.codes == OWED).all():
                 raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade`")
-        except UserError as error:
+        except (UserError, OSError) as error:
             warn(f"{name} is left out: {error}")
         else:
             runs[name], graded[name], positions[name] = run, of_run, positions_of_run

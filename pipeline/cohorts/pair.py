@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.config.compose import load_folder
 from pipeline.rubrics.signals import bits_per_token
 from pipeline.store import find, outcomes, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.outcomes import CORRECT, OWED, Codes
-from pipeline.store.runfolder import Run
+from pipeline.store.runfolder import Run, opened
 from scoring.numerics.inputs import Floats, Ints
 
 _UNKNOWN = -1  # a seed that no record tells
@@ -65,7 +64,7 @@ def load(folders: list[str]) -> Pair:
     paths = [Path(folder).expanduser() for folder in folders]
     if paths[0].resolve() == paths[1].resolve():
         raise UserError(f"{folders[1]}: is both runs; name two run folders")
-    runs = [Run(load_folder(path, [])) for path in paths]
+    runs = [opened(path) for path in paths]
     read = [outcomes.read(run) for run in runs]
     first, second = (of_run.positions() for of_run in read)
     if first.keys() != second.keys():

@@ -17,6 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.base import foreign
 from pipeline.base.errors import UserError, did_you_mean
 from pipeline.base.places import ROOT
 from pipeline.config import overrides
@@ -24,6 +25,7 @@ from pipeline.config.checks import check
 from pipeline.config.settings import RunConfig
 
 CONFIGS = ROOT / "configs"
+_MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
 ConfigStore.instance().store(name="settings", node=RunConfig)
 for _name, _resolver in {
     "folder_tag": lambda tag: f"-{tag}" if tag else "",
@@ -77,8 +79,12 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
     Raises UserError: when the folder holds no run, or a setting does not fit.
     """
     path = folder / "config.yaml"
-    if not path.is_file():
-        raise UserError(f"{folder} is no run folder: it holds no config.yaml")
+    try:
+        text = foreign.read_text(path, _MOST)
+    except FileNotFoundError:
+        raise UserError(f"{folder} is no run folder: it holds no config.yaml") from None
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
     fixed = {*groups(), "tag", "run_dir"} - {"rubric"}
     for setting in settings:
         if overrides.split(setting)[0] in fixed:
@@ -86,23 +92,36 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
                 f"{setting}: not where a run folder is named, which takes keys such as"
                 " sampling.trials=N; leave the folder out and name model=... dataset=..."
             )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
     return copy.deepcopy(_read(path, text, tuple(settings)))
 
 
 @functools.lru_cache(maxsize=512)  # verbs over many runs read each of them more than once
 def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
     try:
+        _check_plain(path, text)
         written = OmegaConf.load(io.StringIO(text))
         node = OmegaConf.merge(OmegaConf.structured(RunConfig), written)
-    except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError) as error:
+    except (OmegaConfBaseException, ValueError, OSError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error
     assert isinstance(node, DictConfig)
-    node.run_dir = str(path.parent)
+    node.run_dir = overrides.literal(str(path.parent))
     return _finished(node, settings, lambda _: str(path))
+
+
+def _check_plain(path: Path, text: str) -> None:
+    """Refuse what `dump` never writes: it could read a reader's environment, or take any memory."""
+    depth = 0
+    starts, ends = yaml.CollectionStartEvent, yaml.CollectionEndEvent
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, starts) - isinstance(event, ends)
+        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
+            what = "an alias, or lists in lists without end"
+        elif overrides.INTERPOLATION.search(getattr(event, "value", "")):
+            what = "an interpolation, ${...} (of text, \\${)"
+        else:
+            continue
+        place = f"{path}, line {event.start_mark.line + 1}"
+        raise UserError(f"{place}: {what}; in a run folder write the value itself")
 
 
 def _finished(

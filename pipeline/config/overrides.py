@@ -44,6 +44,7 @@ _WORD = re.compile(
 _FOREIGN = re.compile(r"[^\w\s/\-\\+.$%*@?|:()]|[^\x00-\x7f]|\[")  # what Hydra wants in quotes
 _EMPTY = re.compile(r"(^|[\[,])\s*,|,\s*(\]|$)")  # a comma with nothing beside it
 _PLAIN = re.compile(r"/?[A-Za-z_][A-Za-z0-9_./-]*")
+INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")  # what OmegaConf puts something in the place of
 HELP = "see `python -m pipeline --help` for keys and examples"
 
 Config = TypeVar("Config")
@@ -289,7 +290,7 @@ def load(kind: type[Config], arguments: Sequence[str]) -> Config:
     node: DictConfig = OmegaConf.structured(kind)
     apply(node, [argument for argument in arguments if argument not in folders])
     if folders:
-        node.folders = [*node.folders, *map(str, map(check_folder, folders))]
+        node.folders = [*node.folders, *(literal(str(check_folder(f))) for f in folders)]
     return check(typed(node, kind))
 
 

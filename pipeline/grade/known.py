@@ -244,7 +244,7 @@ def _load(folder: Path, grader: str) -> dict[Pair, Grade]:
     for path in sorted(folder.glob("*.parquet")):
         try:
             rows = shards.read_table(path, KNOWN_GRADES)
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        except (*shards.DAMAGE, UserError) as error:
             warn(f"{path}: unreadable, its grades are made again ({one_line(error)})")
             continue
         for row in rows:

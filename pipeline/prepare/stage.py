@@ -3,7 +3,6 @@
 import time
 from dataclasses import asdict
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.base import atomic
@@ -55,7 +54,7 @@ def _write(run: Run, built: questions_table.Built) -> None:
     if path.exists():
         try:
             earlier = shards.whole(path, QUESTIONS).combine_chunks()
-        except (pa.ArrowException, OSError, KeyError, ValueError):
+        except shards.DAMAGE:
             warn(f"{path}: unreadable, made anew; its prompt log-probs are owed again")
     start, same = 0, earlier.num_rows == len(built.questions)
     for group in built.groups() if same else ():

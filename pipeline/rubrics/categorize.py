@@ -16,14 +16,13 @@ import pyarrow as pa
 
 from pipeline.base.console import note, results, warn
 from pipeline.base.errors import UserError
-from pipeline.config.compose import load_folder
 from pipeline.rubrics import categories, signals_table, variables
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics.rubric import Rubric, Unsound
 from pipeline.store import runfolder
 from pipeline.store.columns import KEY
 from pipeline.store.records import Recorded
-from pipeline.store.runfolder import Run
+from pipeline.store.runfolder import Run, opened
 
 _COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
 _MISSING = {
@@ -154,7 +153,7 @@ def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, dict[str, An
         if folder == here or not (folder / "signals").is_dir():
             continue
         try:
-            other = Run(load_folder(folder, []))
+            other = opened(folder)
             theirs = (other.cfg.dataset.name, signals_table.question_set(other))
             if theirs != (population["dataset"], population["questions"]):
                 others.append(f"{folder.name} (other questions)")

@@ -16,13 +16,12 @@ import numpy as np
 import scoring
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.config.compose import load_folder
 from pipeline.config.scoring import PriorConfig
 from pipeline.rubrics import categories, categorize, variables
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.store import outcomes, rowkeys
 from pipeline.store.outcomes import OWED, Codes
-from pipeline.store.runfolder import Run
+from pipeline.store.runfolder import Run, opened
 from scoring import Counts
 
 
@@ -71,7 +70,7 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
         path /= run.path.name
     said = f"prior={path}"
     try:
-        other = Run(load_folder(path, []))
+        other = opened(path)
         earlier = outcomes.read(other)
         rows = earlier.positions()
     except UserError as error:

@@ -12,11 +12,10 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.compose import load_folder
 from pipeline.settle.plan import Contender, of_folders
 from pipeline.store import outcomes, runfolder
 from pipeline.store.outcomes import Codes
-from pipeline.store.runfolder import Run
+from pipeline.store.runfolder import Run, opened
 
 
 class Outcomes(NamedTuple):
@@ -80,7 +79,7 @@ def reached(run: Run, least: int) -> int:
     """
     if not (run.path / "questions.parquet").exists():
         return least
-    there = Run(load_folder(run.path, []))
+    there = opened(run.path)
     trials = there.cfg.sampling.trials
     if trials <= least:
         return least

@@ -69,7 +69,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
         return []
     try:
         return [json.loads(line) for line in lines[:-1]]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{folder / FILE}: a damaged line ({error}); move the file away, and the same command"
             " records every look anew, from the runs"

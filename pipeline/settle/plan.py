@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.base.errors import UserError
 from pipeline.config import compose
+from pipeline.config.overrides import INTERPOLATION
 from pipeline.config.settings import RunConfig
 from pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
 from pipeline.store import find, runfolder
@@ -146,6 +147,8 @@ def _again(asked: Asked) -> Plan:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
     if len(asked.arguments) > 1:
         raise UserError(f"{' '.join(asked.arguments)}: a folder alone; it holds the settings")
+    if any(map(INTERPOLATION.search, map(str, record["arguments"]))):
+        raise UserError(f"{folder / RECORD}: arguments: an interpolation; give the settings anew")
     here, there = os.path.abspath(folder), make(load(record["arguments"]))
     if os.path.abspath(there.folder) != here:
         raise UserError(f"{folder}: was made from {record.get('cwd')}; go there")

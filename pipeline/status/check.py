@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pipeline.base import foreign
 from pipeline.base.console import Meter, results
 from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.config import compose
@@ -38,7 +38,7 @@ def check(folders: Iterable[Path], as_json: bool) -> None:
         with Meter("check", len(paths)) as meter:
             for path in paths:
                 if lines := found(path):
-                    faults[str(path)] = lines
+                    faults[foreign.printable(path)] = lines
                 meter.advance(1)
         bad += len(faults)
         if as_json:
@@ -63,12 +63,13 @@ def _files(folder: Path) -> list[Path]:
         for path in sorted(root.rglob("*"))
         if path.suffix in _READERS and path.name[0] != "."
     }
-    return [path for path in places.values() if path.is_file() or path.is_symlink()]
+    return [path for path in places.values() if not path.is_dir()]
 
 
 def found(path: Path) -> list[str]:
     """What is wrong with a file; nothing where it is sound, or gone by now."""
     try:
+        foreign.check(path)
         return _READERS[path.suffix](path)
     except _ERRORS as error:
         gone = isinstance(error, FileNotFoundError) and not path.is_symlink()
@@ -87,7 +88,7 @@ def _table(path: Path) -> list[str]:
         lines = damage.lines.get(path, [])
         growing = path.suffix == ".journal" and bool(heartbeat.alive(folder))
         return [line for line in lines if not (growing and "unfinished last frame" in line)]
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with shards.opened(path) as file:
         for group in range(file.num_row_groups):
             file.read_row_group(group)
     return []

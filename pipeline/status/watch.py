@@ -16,13 +16,12 @@ from pipeline.base.console import note, results
 from pipeline.base.errors import UserError
 from pipeline.cluster import jobs
 from pipeline.cluster.jobs import Job
-from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, as_json, of
 from pipeline.status.tally import Judges, Tally
 from pipeline.store import find, shards
-from pipeline.store.runfolder import Run
+from pipeline.store.runfolder import Run, opened
 
 EVERY_S = 30.0  # between two blocks of plain text
 _LOOK_S = 2.0
@@ -107,7 +106,7 @@ class Observer:
         )
         before, tally = self._tallies.get(path, (None, None))
         if tally is None or before != mark:  # workers write the same settings again
-            run = Run(cfg or compose.load_folder(path, []))
+            run = Run(cfg) if cfg else opened(path)
             if tally is None or (tally.run.cfg, tally.run.questions) != (run.cfg, run.questions):
                 tally = Tally(run, self._judges)
             self._tallies[path] = mark, tally

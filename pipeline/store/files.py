@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.base import atomic
+from pipeline.base import atomic, foreign
+from pipeline.base.errors import UserError
 from pipeline.display.table import FORMS, Table, plain
 from pipeline.store import lease
 
@@ -61,8 +62,8 @@ def _stale(record: Path, files: set[str]) -> list[Path]:
     """What an earlier record lists and is not among the files now; nothing elsewhere."""
     folder = record.parent.resolve()
     try:
-        listed = set(map(str, json.loads(record.read_text(encoding="utf-8"))["files"]))
-    except (OSError, ValueError, LookupError, TypeError):
+        listed = set(foreign.read_json(record, {"files": [str]})["files"])
+    except (OSError, ValueError, LookupError, UserError):
         return []
     paths = ((folder / file).resolve() for file in listed - files)
     return [path for path in paths if path.is_relative_to(folder) and path.is_file()]

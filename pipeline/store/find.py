@@ -1,9 +1,11 @@
 """Which run folders settings name: `runs/DATASET/RUN`, or folders named outright."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.base import foreign
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.analysis import AnalysisConfig
@@ -32,7 +34,7 @@ def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
     if not by_dataset:
         raise faults[0][1]
     for text, fault in faults:
-        warn(f"{text} is left out: {fault}")
+        warn(f"{foreign.printable(Path(text))} is left out: {fault}")
     return {
         name: list({p.resolve(): p for p in paths}.values()) for name, paths in by_dataset.items()
     }
@@ -82,7 +84,7 @@ def within(folder: Path) -> list[Path]:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder holds a run's configuration."""
-    return (folder / "config.yaml").is_file()
+    return os.path.lexists(folder / "config.yaml")
 
 
 def _runs(dataset: Path) -> dict[str, Path]:
@@ -99,7 +101,7 @@ def names(folders: Sequence[Path]) -> list[str]:
     >>> names([Path("/r/a/x"), Path("/r/b/x"), Path("/r/b/y")])
     ['a/x', 'b/x', 'y']
     """
-    paths = [path.resolve() for path in folders]
+    paths = [Path(foreign.printable(path.resolve())) for path in folders]
 
     def name(path: Path) -> str:
         others = [other for other in paths if other != path]

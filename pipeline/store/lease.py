@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.base import atomic
+from pipeline.base import atomic, foreign
 from pipeline.base.atomic import GONE
 from pipeline.base.console import note
 from pipeline.base.errors import UserError
@@ -141,20 +141,23 @@ def link(draft: Path, path: Path) -> bool:
 
 
 def read(path: Path) -> str | None:
-    """What a lease holds, or None where there is none."""
+    """What a lease holds, or None where there is none; no text where a link or a pipe is none."""
     try:
+        foreign.check(path)
         return path.read_text(errors="replace")
     except OSError as error:
         if error.errno not in GONE:
             raise
         return None
+    except UserError:
+        return ""  # nobody's: it is replaced as one that expired
 
 
 def fields(token: str) -> dict[str, object]:
     """What a lease says; nothing if it is damaged: then only its age tells."""
     try:
         values = json.loads(token)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pipeline.base import journal
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
+from pipeline.base.foreign import read_json
 
 HASH, IDENTITY = "identity_hash", "identity"  # in the manifest, and of files
 QUESTIONS = "questions_hash"  # in the identity of a file: of all questions and prompts
@@ -80,8 +81,8 @@ def foreign(path: Path) -> str:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _hash_in(manifest: Path, *_version: int) -> str:
-    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
-        return str(json.loads(manifest.read_text(encoding="utf-8")).get(HASH, ""))
+    with contextlib.suppress(OSError, ValueError, UserError):
+        return str(read_json(manifest, {}).get(HASH, ""))
     return ""
 
 

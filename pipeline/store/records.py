@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.base.console import note, warn
-from pipeline.base.errors import one_line
+from pipeline.base.errors import UserError, one_line
 from pipeline.store import runfolder, shards
 
 _ROWS_PER_GROUP = 1 << 16  # of tables that are made again in seconds
@@ -37,13 +36,13 @@ def write(path: Path, recorded: Recorded, key: str) -> None:
 def read(path: Path, columns: pa.Schema, key: str, verb: str) -> Recorded | None:
     """What `write` wrote; None when missing or damaged: a warning then names the verb to run."""
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with shards.opened(path) as file:
             table = file.read()
         record = json.loads((table.schema.metadata or {})[key.encode()])
-        return Recorded(table.cast(columns), dict(record))
+        return Recorded(shards.sound(table, columns), dict(record))
     except FileNotFoundError:
         return None
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+    except (*shards.DAMAGE, UserError) as error:
         why = one_line(error)
         warn(f"{path}: unreadable, so not there; run `python -m pipeline {verb}` ({why})")
         return None

@@ -45,7 +45,7 @@ def encode(rows: Any, ids: pa.Array) -> Ints:
     """
     questions = pc.fill_null(pc.index_in(rows[KEY[0]], value_set=ids), -1)
     number = questions.to_numpy().astype(np.int64)
-    trial = rows[KEY[1]].to_numpy().astype(np.int64)
+    trial = pc.fill_null(rows[KEY[1]], -1).to_numpy().astype(np.int64)
     return np.where((number < 0) | (trial < 0), -1, (number << 32) | trial)
 
 

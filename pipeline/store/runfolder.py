@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic
+from pipeline.base import atomic, foreign
 from pipeline.base.console import warn
 from pipeline.base.engines import kind
 from pipeline.base.errors import DamagedData, UserError, one_line
@@ -35,6 +35,25 @@ DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.
 DEFAULTS["prompt.shots"] = 0  # which ones is hashed
 DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0}
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
+_NUMBER = int | float
+_NUMBERS = "attempts prompt_tokens completion_tokens in_flight gpus gpu_s wall_s updated started"
+# What JSON files hold that is read again, as of `foreign.fits`: by their names, or their folders.
+_SHAPES: dict[str, Any] = {
+    "manifest.json": {
+        "identity": {"questions": dict, "prompts": dict, _CAP: int | None},
+        "generated": ({"engines": [dict]}, None),
+    },
+    "scores.json": {"judge": dict},
+    "_verifier.json": {"calibration": ({"temperature": _NUMBER}, None)},
+    "_slurm": {"jobs": {...: {"id": str, "tasks": ([int], None)}}},
+    "sessions": {
+        **dict.fromkeys(_NUMBERS.split(), _NUMBER),
+        **dict.fromkeys(("pid", "replica", "tokens_per_s"), _NUMBER | None),
+        **{"state": str, "host": str | None, "slurm": (dict, None)},
+        "hardware": {"host": str | None},
+        "usage": ({"cache": _NUMBER | None, "preemptions": _NUMBER}, None),
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,7 @@ class Run:
                 f"{self.path}: not prepared yet; run `python -m pipeline prepare` or `run` with"
                 " the same settings first"
             ) from None
-        except Exception as error:
+        except shards.DAMAGE as error:
             raise UserError(
                 f"{self.path / 'questions.parquet'}: unreadable ({error}); delete it and run"
                 " `prepare` again, attempts are kept"
@@ -80,6 +99,18 @@ class Run:
         """Every (question_id, trial) of the run, trial by trial: M×N keys."""
         ids = [row["question_id"] for row in self.questions]
         return [(qid, trial) for trial in range(self.cfg.sampling.trials) for qid in ids]
+
+
+def opened(folder: Path) -> Run:
+    """The run in a folder that may come from anybody.
+
+    Raises UserError: it holds no run, or something else in the place of a file; which is named.
+    """
+    run = Run(load_folder(folder, []))
+    read_manifest(run)
+    for table in ("attempts", "grades", "verdicts", "means"):
+        shards.files(run.path / table)
+    return run
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
@@ -115,14 +146,16 @@ def read_manifest(run: Run) -> dict[str, Any]:
     Where it is lost or damaged, what attempts say of the run. Raises UserError: they say nothing.
     """
     try:
-        manifest = json.loads(run.manifest.read_text(encoding="utf-8"))
-        if isinstance(manifest, dict) and isinstance(manifest.get(origin.IDENTITY), dict):
+        manifest = foreign.read_json(run.manifest, _SHAPES[run.manifest.name])
+        if isinstance(manifest.get(origin.IDENTITY), dict):
             return manifest
         fault = "says not what the run is (no identity)"
     except FileNotFoundError:
-        fault = "a link to nothing" if run.manifest.is_symlink() else "missing"
-    except (ValueError, RecursionError) as error:
+        fault = "missing"
+    except ValueError as error:
         fault = f"not JSON ({one_line(error)})"
+    except UserError:
+        fault = "a link to nothing" if run.manifest.is_symlink() else "no file"
     files = shards.files(run.attempts)
     if not files and fault == "missing":
         return {}
@@ -228,10 +261,9 @@ def write_json(path: Path, value: Any, sync: bool = True) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, or an empty one when the file is missing, damaged or holds something else."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return foreign.read_json(path, _SHAPES.get(path.name) or _SHAPES.get(path.parent.name, {}))
+    except (OSError, ValueError, UserError):
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]:

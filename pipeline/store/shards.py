@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.base import atomic, journal
+from pipeline.base import atomic, foreign, journal
 from pipeline.base.errors import one_line
 from pipeline.store import origin, workernames
 from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY, digest
@@ -29,6 +29,8 @@ HIDDEN, DAMAGED = "_", ".damaged"
 # Columns that have few values, often.
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
 _TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
+# What pyarrow raises of a damaged file, or of one that somebody else wrote.
+DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError)
 SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
 # Of a batch with the columns `_MARKS`, which rows are wanted: bool of the same length.
@@ -88,6 +90,7 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     A part that a crash left beside its journal is merged in: either may have been damaged since.
     A damaged journal is renamed, not removed, for whoever wants to look into it.
     """
+    foreign.check(path)
     batches, damage = journal.read(path, columns)
     said = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
@@ -143,7 +146,8 @@ def batches(
     processes write: a journal that is sealed meanwhile is read from its part. With `verify` the
     other columns are read and checked, too, of every part that has changed since that was last
     done; with `of` only what that worker wrote is read, with `stems` only files of these stems;
-    with `keep` only those rows count, and groups without any of them are passed over.
+    with `keep` only those rows count, and groups without any of them are passed over. Raises
+    UserError: as `foreign.check`.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -255,11 +259,15 @@ def _set_aside(path: Path) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    """Parts and journals in reading order; of a part and a journal of one stem, only the part."""
+    """Parts and journals in reading order; of one stem only the part. UserError: one is no file."""
     by_stem: dict[str, Path] = {}
+    if folder.is_symlink() and not folder.exists():
+        foreign.check(folder)
     for path in (*folder.glob("*.journal"), *folder.glob("*.parquet")):  # the part wins
         if not path.name.startswith("."):
-            by_stem[stem(path)] = path
+            with contextlib.suppress(FileNotFoundError):  # sealed since the listing
+                foreign.check(path)
+                by_stem[stem(path)] = path
     return [by_stem[name] for name in sorted(by_stem, key=place)]
 
 
@@ -288,8 +296,8 @@ def read(
             yield (batch if keep is None else batch.filter(keep(batch))).select(names)
         return
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        file = opened(path)
+    except DAMAGE as error:
         _raise_unless_damage(error)
         damage.add(path, f"{path.name}: unreadable ({one_line(error)})")
         return
@@ -301,7 +309,7 @@ def read(
             span = spans.pop()
             try:
                 table = _wanted(file, span, columns, names, keep)
-            except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+            except DAMAGE as error:
                 _raise_unless_damage(error)
                 if len(span) > 1:
                     spans += [[group] for group in reversed(span)]
@@ -345,10 +353,16 @@ def _wanted(
     return _groups(file, groups, columns, names).filter(wanted)
 
 
+def opened(path: Path) -> pq.ParquetFile:
+    """A Parquet file to be read; raises as `foreign.check`, or what pyarrow makes of damage."""
+    foreign.check(path)
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
 def whole(path: Path, columns: pa.Schema) -> pa.Table:
-    """All of a part. Raises ArrowException, OSError, KeyError, ValueError: it is damaged."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        return _groups(file, list(range(file.num_row_groups)), columns, columns.names)
+    """All of a part. Raises one of `DAMAGE`."""
+    with opened(path) as file:  # no pandas import
+        return _cast(file, file.read(), columns, columns.names)
 
 
 def _groups(
@@ -367,7 +381,16 @@ def _cast(file: pq.ParquetFile, table: pa.Table, columns: pa.Schema, names: list
         for name in set(absent) & set(names):
             field = columns.field(name)
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table.select(names).cast(pa.schema([columns.field(name) for name in names]))
+    return sound(table.select(names), pa.schema([columns.field(name) for name in names]))
+
+
+def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """A table that others may have written, with these columns; raises as `whole`."""
+    table = table.cast(columns)
+    table.validate(full=True)  # texts need not be UTF-8
+    if any(table[name].null_count for name in KEY if name in columns.names):
+        raise ValueError(f"a row without {' or '.join(KEY)}")
+    return table
 
 
 def _raise_unless_damage(error: BaseException) -> None:
@@ -387,7 +410,5 @@ def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBat
 
 def read_table(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
     """A small single-file table as rows."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:  # no pandas import
-        table = _cast(file, file.read(), columns, columns.names)
-    rows: list[dict[str, Any]] = table.to_pylist()
+    rows: list[dict[str, Any]] = whole(path, columns).to_pylist()
     return rows

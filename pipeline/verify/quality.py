@@ -72,9 +72,9 @@ def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
     Returns:
         None where a run has no verdicts, or two of them were calibrated with different T.
     """
-    applied = [store.remembered(run, "calibration") for run in runs]
-    temperatures = {settings["temperature"] for settings in applied if settings}
-    if None in applied or len(temperatures) != 1:
+    applied = [store.remembered(run, "calibration") or {} for run in runs]
+    temperatures: set[Any] = {settings.get("temperature") for settings in applied}
+    if None in temperatures or len(temperatures) != 1:
         return None
     parts = [_labelled(run) for run in runs]
     logprobs, bases, truth = (np.concatenate([part[i] for part in parts]) for i in range(3))

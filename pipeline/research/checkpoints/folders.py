@@ -2,13 +2,13 @@
 
 import glob
 import itertools
-import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.base import foreign
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
@@ -127,12 +127,9 @@ def fingerprint(folder: Path) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file that somebody else wrote; UserError where it is none."""
     try:
-        content = json.loads(path.read_bytes())
-        if not isinstance(content, dict):
-            raise ValueError("not an object")
-    except (ValueError, RecursionError) as error:
+        return foreign.read_json(path, {})
+    except ValueError as error:
         raise UserError(f"{path}: damaged: not JSON ({error}); copy it again") from error
-    return content
 
 
 def _candidates(pattern: str) -> list[tuple[Path, str | None]]:

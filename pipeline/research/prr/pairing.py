@@ -12,11 +12,10 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.compose import load_folder
 from pipeline.config.prr import ReversalConfig
 from pipeline.store import find, shards
 from pipeline.store.find import natural
-from pipeline.store.runfolder import Run
+from pipeline.store.runfolder import opened
 
 GREEDY = "-greedy"  # the name of a greedy twin ends with it
 
@@ -122,7 +121,7 @@ def greedy_twins(pairs: Pairs) -> list[Path] | None:
     folders = [path.with_name(path.name + GREEDY) for path in (*pairs.before, *pairs.after)]
     if not all(map(find.is_run, folders)):
         return None
-    runs = [Run(load_folder(folder, [])) for folder in folders]
+    runs = [opened(folder) for folder in folders]
     greedy = all(run.cfg.sampling.temperature == 0 and shards.files(run.grades) for run in runs)
     return folders if greedy else None
 

@@ -1,0 +1,459 @@
+"""Sick run folders: files of a finished run damaged in a dozen ways, and every verb that reads."""
+
+import json
+import math
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import run_of
+
+from pipeline.base.errors import UserError
+from pipeline.cli import main
+from pipeline.cohorts import cohort
+from pipeline.config import analysis, compose, settle
+from pipeline.generate.claim_files import ClaimFiles
+from pipeline.research.trajectory import evaluate
+from pipeline.research.trajectory.plan import Evaluation, Window
+from pipeline.settle import plan
+from pipeline.store import heartbeat, judged, lease, rowkeys, runfolder, shards
+from pipeline.store.columns import ATTEMPTS, MEANS, VERDICTS
+from pipeline.store.runfolder import Run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+MARKS = {"well": {"a": "1101", "b": "10~-"}, "fair": {"a": "1001", "b": "100-"}}
+SICK = "sick"
+LIMIT_S = 60  # the last resort: no verb here takes two seconds
+
+
+def rows(run: Run, folder: str, columns: pa.Schema, **values: Any) -> None:
+    """A table of a row an attempt: the key, and these values in all rows."""
+    blank = dict.fromkeys(columns.names)
+    keys = [{"question_id": qid, "trial": trial} for qid, trial in run.keys]
+    table = pa.Table.from_pylist([blank | key | values for key in keys], columns)
+    shards.write_part(run.path / folder / "00000.parquet", table)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four runs; `sick` has every kind of file that a finished one may hold. Not to be changed."""
+    root = tmp_path_factory.mktemp("runs")
+    for name, marks in MARKS.items():
+        run_of(root, name, marks)
+    run = run_of(root, SICK, MARKS["well"], "dataset.judge=unmatched")
+    v = run.cfg.verifier
+    applied = {"average": v.average, "content_free": [*v.content_free], "temperature": 1.5}
+    numbers = {field.name: -1.0 for field in VERDICTS if field.type == pa.float32()}
+    rows(run, "verdicts", VERDICTS, **numbers, label="B", judged="x")
+    record = {"asked": judged.asked_as(run), "calibration": applied}
+    runfolder.write_json(run.path / "verdicts" / "_verifier.json", record)
+    rows(run, "means", MEANS, completion_mean_logprob=-0.5)
+    session = {"ended": True, "state": "done", "attempts": 8, "completion_tokens": 40, "gpus": 1}
+    session |= {"wall_s": 3.0, "gpu_s": 3.0, "updated": 5.0, "started": 1.0, "pid": 1, "host": "a"}
+    session |= {"usage": {"cache": 0.5, "preemptions": 0}, "slurm": {"job": "7", "task": 1}}
+    for folder, content in ("sessions", session), ("_slurm", {"jobs": {"generate": {"id": "7"}}}):
+        (run.path / folder).mkdir()
+        runfolder.write_json(run.path / folder / "1.json", content)
+    for verb in ("grade",), ("signals",), ("categorize", "rubric=exact-match"), ("score",):
+        assert main.main([*verb, str(run.path)]) == 0, verb
+        [part] = run.grades.glob("*.parquet")
+        part.rename(part.with_name("00000.parquet"))  # it has the name of the process
+    shutil.copytree(root / "sums" / "fair", root / "sums" / "other")
+    return root
+
+
+@pytest.fixture(scope="module")
+def copied(finished: Path) -> Path:
+    """The same runs in a place that stays, so that sound settings are parsed once."""
+    shutil.copytree(finished, finished / "copied" / "runs")
+    return finished / "copied" / "runs"
+
+
+@pytest.fixture
+def root(finished: Path, copied: Path) -> Iterator[Path]:
+    renew(finished, copied)
+    yield copied
+    for folder in copied.with_name("out"), *(copied / "sums").iterdir():
+        if folder.name not in (*MARKS, "other", SICK):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def renew(finished: Path, root: Path) -> None:
+    """The sick run as it was."""
+    shutil.rmtree(root / "sums" / SICK)
+    shutil.copytree(finished / "sums" / SICK, root / "sums" / SICK)
+
+
+def verbs(root: Path) -> dict[str, list[str]]:
+    """What reads the runs in a folder; the first ones read all of them, and go on without one."""
+    runs = root / "sums"
+    a, b, sick = (str(runs / name) for name in ("well", "fair", SICK))
+    out = f"out={root.with_name('out')}"
+    return {
+        "compare": ["compare", f"runs={root}", out],
+        "report": ["report", f"runs={root}", out],
+        "status": ["status", str(root)],
+        "status --json": ["status", str(root), "--json"],
+        "settle": ["settle", f"replay={runs}", "until=best", out],
+        "status of one": ["status", sick],
+        "status --check": ["status", "--check", sick],
+        "score": ["score", sick],
+        "prr": ["prr", f"before={a},{b}", f"after={sick},{runs / 'other'}", "draws=100", out],
+        "equivalence": ["equivalence", a, sick, "replay=0", out],
+    }
+
+
+OF_ALL = ("compare", "report", "status", "status --json", "settle")
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def turned(value: Any) -> Any:
+    """A JSON value of the same keys, every other value of another type."""
+    if isinstance(value, dict):
+        return {key: turned(part) for key, part in value.items()}
+    return [[1]] if isinstance(value, str) else "x"
+
+
+def with_values(path: Path, change: Callable[[Any], Any]) -> bytes:
+    """A file of JSON whose values were changed one by one; others as they are."""
+    try:
+        value = json.loads(path.read_bytes())
+        return json.dumps({key: change(part) for key, part in value.items()}).encode()
+    except (ValueError, AttributeError):
+        return path.read_bytes()
+
+
+def with_columns(path: Path, change: Callable[[pa.Field], pa.Array]) -> None:
+    """A Parquet file of the same columns with other values, and the same metadata."""
+    table = pq.read_table(path)
+    columns = {field.name: change(field, len(table)) for field in table.schema}
+    metadata = table.schema.metadata
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path)
+
+
+def of_other_types(path: Path) -> None:
+    if path.suffix != ".parquet":
+        path.write_bytes(with_values(path, turned))
+        return
+    of = {pa.string(): 3.5, pa.bool_(): "maybe"}
+    with_columns(path, lambda field, n: pa.array([of.get(field.type, ["x"])] * n))
+
+
+def of_nulls(path: Path) -> None:
+    if path.suffix != ".parquet":
+        path.write_bytes(with_values(path, lambda _: None))
+        return
+    with_columns(path, lambda field, n: pa.nulls(n, field.type))
+
+
+def of_another_shape(path: Path) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"other": [1]}), path)
+    else:
+        path.write_text("[1, [2, {}]]")
+
+
+def of_no_numbers(path: Path) -> None:
+    """Infinity and NaN, as JSON of Python and floats of Parquet may hold."""
+    if path.suffix != ".parquet":
+        path.write_bytes(with_values(path, lambda part: turned(part) if part is None else math.inf))
+        return
+    table = pq.read_table(path)
+    for i, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type):
+            table = table.set_column(i, field, pa.array([math.nan] * len(table), field.type))
+    pq.write_table(table, path)
+
+
+def instead(path: Path, make: Callable[[Path], Any]) -> None:
+    path.unlink()
+    make(path)
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    if data:
+        data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+
+
+WAYS: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "flipped": flipped,
+    "noise": lambda path: path.write_bytes(bytes(range(255, 0, -1)) * 9),
+    "deep": lambda path: path.write_bytes(b"[" * 200_000),
+    "another shape": of_another_shape,
+    "other types": of_other_types,
+    "nulls": of_nulls,
+    "no numbers": of_no_numbers,
+    "a folder": lambda path: instead(path, Path.mkdir),
+    "a link to nothing": lambda path: instead(path, lambda p: p.symlink_to(".git/annex/gone")),
+    "a pipe": lambda path: instead(path, os.mkfifo),
+    "a device": lambda path: instead(path, lambda p: p.symlink_to("/dev/zero")),
+}
+
+
+def files(folder: Path) -> list[str]:
+    """Every file of a run folder but its pictures, which nothing reads."""
+    found = (path for path in folder.rglob("*") if path.suffix not in (".png", ".pdf"))
+    return sorted(str(path.relative_to(folder)) for path in found if path.is_file())
+
+
+@pytest.fixture(autouse=True)
+def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PATH", "/nowhere")  # Slurm is asked about jobs in vain, and takes long
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"hangs for {LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def read(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit status of a verb and all that it printed; an error that is none of ours is raised."""
+    capsys.readouterr()
+    signal.alarm(LIMIT_S)
+    status = main.main(verbs(root)[name])
+    signal.alarm(0)
+    return status, "".join(capsys.readouterr())
+
+
+def check(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """A verb over all runs goes on with the others; one that needs the sick one may refuse it."""
+    status, told = read(root, name, capsys)
+    if name in OF_ALL:
+        assert status == 0, told
+        assert name == "report" or ("well" in told and "fair" in told), told
+    elif status:
+        assert status in (1, 2) and f"{root}/sums/{SICK}" in told, told
+    return told
+
+
+# --- what of all that ----------------------------------------------------------------------------
+
+FILES = [
+    "_slurm/1.json", "attempts/00000.parquet",
+    "categories/exact-match.parquet", "config.yaml", "grades/00000.parquet", "grades/_grader.json",
+    "manifest.json", "means/00000.parquet", "questions.parquet", "scores.json", "sessions/1.json",
+    "signals/signals.parquet", "thresholds.json", "verdicts/00000.parquet",
+    "verdicts/_verifier.json",
+]  # fmt: skip
+QUICK = ["deep", "other types"]
+DEAR = ["other types", "no numbers", "a folder"]  # by which `report` is tried, too
+
+
+def test_these_are_the_files_of_a_run(finished: Path) -> None:
+    unread = {"categories/exact-match.json", "grades/_changes.jsonl", "matrix.npz", "review.jsonl"}
+    assert set(files(finished / "sums" / SICK)) == {*FILES, *unread}
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("ways", [QUICK, pytest.param([*WAYS], marks=pytest.mark.soak)])
+def test_a_damaged_file_ends_nothing(
+    finished: Path, root: Path, file: str, ways: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sick = root / "sums" / SICK
+    window = Window("", 1, 1, SICK, sick, ())
+    cfg = runfolder.opened(sick).cfg
+    for way in ways:
+        renew(finished, root)
+        WAYS[way](sick / file)
+        names = ["status --json"] if ways is QUICK else [*verbs(root)]
+        for name in names:
+            if name != "report" or way in DEAR:
+                check(root, name, capsys)
+        try:  # what `trajectory` reads of a run
+            evaluate.remaining(Evaluation(window, False, Run(cfg), []), [], lambda _: None)
+        except UserError as error:
+            assert str(sick) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("file", "way", "told"),
+    [
+        ("config.yaml", "deep", "config.yaml: more than 131,072 bytes"),
+        ("config.yaml", "a pipe", "config.yaml: a folder, a pipe or a device, and no file"),
+        ("manifest.json", "deep", "manifest.json: not JSON (holds something else than it should)"),
+        ("manifest.json", "other types", "manifest.json: not JSON"),
+        ("questions.parquet", "nulls", "questions.parquet: unreadable (a row without question_id"),
+        ("questions.parquet", "a link to nothing", "a link to what is not here; fetch its content"),
+        ("attempts/00000.parquet", "a link to nothing", "00000.parquet: a link to what is not"),
+        ("grades/00000.parquet", "a folder", "00000.parquet: a folder, a pipe or a device"),
+        ("verdicts/00000.parquet", "a link to nothing", "00000.parquet: a link to what is not"),
+        ("means/00000.parquet", "a pipe", "00000.parquet: a folder, a pipe or a device"),
+    ],
+)
+def test_a_sick_run_is_left_out_and_named(root: Path, file: str, way: str, told: str) -> None:
+    sick = root / "sums" / SICK
+    WAYS[way](sick / file)
+    [found] = cohort.load(analysis.load([f"runs={root}"]))
+    assert found.names == ["fair", "other", "well"]
+    [line] = [line for line in found.warnings if "left out" in line]
+    assert line.startswith(f"{SICK} is left out: {sick}") and told in line
+
+
+def test_rows_without_a_key_count_as_damaged(root: Path) -> None:
+    part, damage = root / "sums" / SICK / "attempts" / "00000.parquet", shards.Damage()
+    of_nulls(part)
+    assert not shards.keys(part.parent, ATTEMPTS, damage)
+    assert "8 damaged rows (a row without question_id or trial)" in str(damage)
+
+
+def test_names_that_are_not_utf_8(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a run, which is left out, and of a part of one."""
+    runs = os.fsencode(root / "sums")
+    shutil.copytree(runs + b"/well", runs + b"/w\xff")
+    bad = "w\\udcff/config.yaml: a name that is not UTF-8; rename it"
+    for name in ("compare", "status", "status --json"):
+        assert bad in check(root, name, capsys).replace("\\\\", "\\")
+    os.rename(runs + b"/sick/grades/00000.parquet", runs + b"/sick/grades/\xff.parquet")
+    assert "grades/\\udcff.parquet: a name that is not UTF-8" in read(root, "status", capsys)[1]
+    for name in ("compare", "status of one", "score"):
+        check(root, name, capsys)
+
+
+# --- nothing in a folder is evaluated ------------------------------------------------------------
+
+TOKEN = "hf_a_token_of_whoever_reads"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("  name: sick", "  name: ${oc.env:HF_TOKEN}", "line 2: an interpolation, ${...}"),
+        ("  name: sick", "  name: 'x ${oc.decode:${oc.env:HF_TOKEN}}'", "line 2: an interpol"),
+        ("  name: sick", "  name: ${project:x}", "line 2: an interpolation"),
+        ("  name: sick", "  name: \\\\${oc.env:HF_TOKEN}", "line 2: an interpolation"),
+        ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "line 2: an interpolation"),
+        ("  name: sick", "  name: &a sick\n  id: *a", "line 3: an alias"),
+        ("  name: sick", f"  name: {'a' * 200_000}", "more than 131,072 bytes"),
+        ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "lists in lists without end"),
+    ],
+)
+def test_settings_of_a_folder_are_read_as_they_are(
+    root: Path,
+    old: str,
+    new: str,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A token of the environment reaches no file and no message of whoever looks at a folder."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    path = root / "sums" / SICK / "config.yaml"
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    for name in ("status", "status --json", "score"):
+        said = check(root, name, capsys)
+        assert told in said and TOKEN not in said, name
+
+
+def assert_no_token(folder: Path) -> None:
+    written = [path for path in folder.rglob("*") if path.is_file()]
+    assert written
+    assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
+
+
+def test_no_token_in_a_report(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By settings, a name, a question, a record of `settle`; and what is escaped stays a text."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    secret, runs = "${oc.env:HF_TOKEN}", root / "sums"
+    run_of(root, secret, MARKS["fair"])
+    path = runs / SICK / "config.yaml"
+    path.write_text(path.read_text().replace("  name: sick", f"  name: {secret}"))
+    for name in ("report", "status", "status --json"):
+        assert TOKEN not in check(root, name, capsys)
+    assert main.main(["compare", *map(str, runs.iterdir()), f"out={root.with_name('out')}"]) == 0
+    assert TOKEN not in "".join(capsys.readouterr())
+    assert (root.with_name("out") / "index.html").exists()
+    assert secret in (root.with_name("out") / "leaderboard.json").read_text()
+    assert_no_token(root.with_name("out"))
+    assert compose.load_folder(runs / secret, []).run_dir == str(runs / secret)
+    asked = ["model.id=${oc.env:HF_TOKEN}"]  # by the user
+    assert compose.load_folder(runs / secret, asked).model.id == TOKEN
+
+
+def test_a_record_of_settle_is_not_evaluated(tmp_path: Path) -> None:
+    record = {"arguments": ["model=a,b", "tag=${oc.env:HF_TOKEN}"], "cwd": str(tmp_path)}
+    (tmp_path / "plan.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="arguments: an interpolation"):
+        plan.make(settle.load([str(tmp_path)]))
+
+
+# --- links without content -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "verbs"),
+    [
+        ("attempts/1.parquet", ["grade", "signals"]),
+        ("attempts/1.journal", ["grade"]),
+        ("grades/1.parquet", ["grade", "score"]),
+        ("verdicts/1.parquet", ["score"]),
+        ("means/1.parquet", []),
+        ("attempts", []),  # the folder itself
+    ],
+)
+def test_a_link_without_content_is_said_at_once(
+    root: Path, file: str, verbs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runfolder.opened(root / "sums" / SICK)
+    if (run.path / file).exists():
+        shutil.rmtree(run.path / file)
+    (run.path / file).symlink_to("../.git/annex/objects/gone")
+    signal.alarm(LIMIT_S)
+    for verb in verbs:
+        assert main.main([verb, str(run.path)]) == 2
+        told = "".join(capsys.readouterr())
+        assert f"{run.path / file}: a link to what is not here; fetch its content" in told
+    table = file.partition("/")[0]
+    with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
+        shards.keys(run.path / table, rowkeys.TABLES[table][0], shards.Damage())
+    with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
+        runfolder.opened(run.path)
+
+
+def test_a_lease_that_is_a_link_to_nothing_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "grade.lease"
+    for make in (lambda: path.symlink_to("gone"), lambda: path.write_text("[" * 200_000)):
+        make()
+        os.utime(path, (0, 0), follow_symlinks=False)
+        with lease.held(path, "grading"):
+            assert lease.fields(path.read_text())["pid"] == os.getpid()
+        assert not os.path.lexists(path)
+    os.mkfifo(path)
+    os.utime(path, (0, 0))
+    with lease.held(path, "grading"):
+        assert path.is_file()
+
+
+def test_claims_that_are_links_to_nothing_are_free(tmp_path: Path) -> None:
+    folder = tmp_path / heartbeat.FOLDER
+    folder.mkdir()
+    for name in ("w.lease", "done", "split", "000001"):
+        (folder / name).symlink_to("gone")
+    assert heartbeat.alive(tmp_path) == set()
+    with heartbeat.Heartbeat(tmp_path, "me", print) as mine:
+        claims = ClaimFiles(mine)
+        claims.look()
+        assert claims.win("000002") and claims.is_dead(claims.states["000001"])
+        assert claims.supersede("000001")
+        claims.mark("000002", "done")
+        claims.look()
+        assert claims.states["000002"] == "done" and claims.states["000001"] == "me"
