@@ -129,9 +129,9 @@ def test_many_questions_are_written_as_they_are_rendered(
         assert of["identity"]["questions"][row_["question_id"]] == row_["question_hash"]
     known = [row_ | {"prompt_logprobs": [-float(i)]} for i, row_ in enumerate(rows)]
     questions_table.write(path, known)
-    before = path.stat()
+    before = path.stat().st_ino
     stage.prepare(setup.run(many))
-    assert path.stat() == before  # a worker may be adding to it
+    assert path.stat().st_ino == before  # a worker may be adding to it
     stage.prepare(setup.run(many, "sampling.max_tokens=11"))
     assert setup.run(many).questions == [row_ | {"max_tokens": 11} for row_ in known]
 
