@@ -33,6 +33,7 @@ class Worker:
 
     def __init__(self, run: Path, name: str, made: dict[str, set[int]], owed: int = OWED) -> None:
         self.name, self.made = name, made
+        run.mkdir(exist_ok=True)
         self.beat = Heartbeat(run, name, lambda seconds: None)
         self.beat.__enter__()
         self.flying: list[int] = []

@@ -15,8 +15,9 @@ from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
 from pipeline.grade import known, stage
-from pipeline.store import runfolder, shards
+from pipeline.store import rowkeys, runfolder, shards
 from pipeline.store.columns import GRADES, KNOWN_GRADES
+from pipeline.store.home import Moved
 from pipeline.store.runfolder import Run
 
 # Per question the completions; the gold answers are 2, 1/2 and x+1.
@@ -37,6 +38,29 @@ def ungraded_run(folder: Path, *overrides: str, texts: dict[str, list[str]] = TE
 
 def reloaded(run: Run, *overrides: str) -> Run:
     return Run(compose.load_folder(run.path, list(overrides)))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_is_renamed_while_it_is_graded_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    run, moved, read = ungraded_run(tmp_path / "run"), tmp_path / "moved", rowkeys.responses
+
+    def moving(*arguments: Any) -> Any:
+        yield from read(*arguments)
+        run.path.rename(moved)
+        if replaced:
+            run.path.mkdir()
+
+    monkeypatch.setattr(rowkeys, "responses", moving)
+    with pytest.raises(Moved, match="renamed"):
+        stage.grade(run)
+    assert [*tmp_path.rglob("run/*")] == [] and run.path.exists() == replaced
+    monkeypatch.undo()
+    run.cfg.run_dir = str(moved)
+    (moved / "grade.lease").unlink()  # of a process that lives on only here
+    stage.grade(run)
+    assert len(grades(run)) == 12
 
 
 def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:

@@ -405,6 +405,24 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
     assert len(after) == 12 == rowkeys.streamed(run, "verdicts", []).num_rows
 
 
+def test_a_folder_that_is_renamed_while_it_is_verified_is_not_made_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, moved = stage._batches, run.path.with_name("moved")
+
+    def moving(*arguments: Any) -> Any:
+        for number, batch in enumerate(batches(*arguments)):
+            if number:
+                run.path.rename(moved)
+            yield batch
+
+    monkeypatch.setattr(survey, "_ROWS", 4)
+    monkeypatch.setattr(stage, "_batches", moving)
+    with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
+        stage.verify(run)
+    assert not run.path.exists() and len([*(moved / "verdicts").glob("*.parquet")]) == 1
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

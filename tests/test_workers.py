@@ -19,6 +19,7 @@ from pipeline.config import compose
 from pipeline.prepare import models
 from pipeline.store.heartbeat import Heartbeat
 
+FILES = {"config.yaml", "manifest.json", "questions.parquet"}  # of a run that is prepared
 SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
 # What silence means, in seconds that a test can wait for.
 QUICK = """
@@ -105,6 +106,36 @@ def folder(prepared: Path, reference: tuple[Path, Attempts], tmp_path: Path) -> 
     folder = shutil.copytree(prepared, tmp_path / "run")
     shutil.copy(reference[0] / "questions.parquet", folder)
     return folder
+
+
+@pytest.mark.parametrize(
+    "then", ["replaced", *(pytest.param(x, marks=pytest.mark.soak) for x in ("renamed", "deleted"))]
+)
+def test_a_folder_that_goes_while_it_is_sampled_is_not_made_again(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path, then: str
+) -> None:
+    moved, prepared = folder.with_name("moved"), shutil.copytree(folder, folder.with_name("other"))
+    command = start(folder, forker, hold=8)
+    before = command.held()
+    assert before
+    if then == "deleted":
+        shutil.rmtree(folder)
+    else:
+        folder.rename(moved)
+    if then == "replaced":  # by a run of others
+        prepared.rename(folder)
+    command.release()
+    assert command.wait() == 2
+    assert "was deleted, renamed or replaced" in command.text()
+    assert "Traceback" not in command.text()
+    if then == "replaced":
+        assert {path.name for path in folder.iterdir()} == FILES
+    else:
+        assert not folder.exists()
+    if then != "deleted":
+        assert stored(moved).items() >= before.items()
+        start(moved, forker).finish()
+        assert_whole(moved, reference[1])
 
 
 def start(folder: Path, forker: Forker | None, **more: Any) -> Command:

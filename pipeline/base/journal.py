@@ -31,7 +31,7 @@ class Journal:
 
     def __init__(self, path: Path, columns: pa.Schema) -> None:
         self.path, self.columns = path, columns
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(path.parent)  # or a power cut takes the name, and with it every row
         self.size = self._synced = 0

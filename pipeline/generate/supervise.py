@@ -18,7 +18,7 @@ from pipeline.generate.budget import Allowance
 from pipeline.generate.record import COUNTS, rate_and_shares
 from pipeline.generate.replica_process import Replica
 from pipeline.replicas import devices
-from pipeline.store import heartbeat, runfolder, workernames, workers
+from pipeline.store import heartbeat, home, runfolder, workernames, workers
 from pipeline.store.runfolder import Run
 
 MOST_IN_VAIN = 3  # processes in a row, of one replica, that made no attempt: it is given up
@@ -43,6 +43,7 @@ def supervise(run: Run) -> None:
     note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ...")
     with (
         stopping.writable(run),
+        home.staying(run.path, "attempts were sampled") as check,
         stopping.requests() as stop,
         Meter("generate", total, total - left) as meter,
     ):
@@ -50,7 +51,7 @@ def supervise(run: Run) -> None:
             before, told = None, ""
             while left != before and not stop.signal_number:  # once more if a healthy one had left
                 before = left
-                _generate(run, replicas, stop, meter)
+                _generate(run, replicas, stop, meter, check)
                 left = len(runfolder.owed(run))
                 meter.reach(total - left, lambda: _detail(replicas, meter))
                 if not left or heartbeat.alive(run.path) or (told := Allowance(run).told()):
@@ -63,7 +64,9 @@ def supervise(run: Run) -> None:
     _conclude(run, replicas, 0 if told else left)
 
 
-def _generate(run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter: Meter) -> None:
+def _generate(
+    run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter: Meter, check: home.Check
+) -> None:
     """Let every replica work that is not given up, until all have ended."""
     total = len(run.keys)
     for replica in replicas:
@@ -72,6 +75,7 @@ def _generate(run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter:
     looked, asked = time.monotonic(), 0.0  # for heartbeats; when replicas were asked to stop
     while any(replica.process for replica in replicas):
         time.sleep(LOOK_S)
+        check()
         sessions = workers.sessions(run.path)
         for replica in replicas:
             replica.read(sessions)

@@ -18,7 +18,7 @@ from pipeline.generate.record import Session
 from pipeline.generate.tidy import REOPEN, leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
 from pipeline.prepare import questions_table
-from pipeline.store import heartbeat, lease, origin, runfolder, shards, workernames
+from pipeline.store import heartbeat, home, lease, origin, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, FINISHED
 from pipeline.store.heartbeat import Heartbeat
 from pipeline.store.runfolder import Run
@@ -36,20 +36,22 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
     number of this worker among those of one parent, which shows the progress.
 
     Raises:
-        UserError: the disk is full or read-only.
+        UserError: the disk is full or read-only. Moved: the run folder was deleted or renamed.
         TryAgain: the engine cannot be loaded, broke, or gave attempts back unfinished.
         Interrupted: the worker was asked to stop; finished attempts are kept.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(stopping.writable(run))
+        check = stack.enter_context(home.staying(run.path, "attempts were sampled"))
         flag = stop or stack.enter_context(stopping.requests())
         session = Session(run, workernames.worker_id(), replica)
         beat = stack.enter_context(
-            Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds))
+            Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds), check)
         )
         try:
             _Worker(run, session, beat, flag, replica is None).work()
         except BaseException as error:
+            check()  # the session's record went with the folder
             state = "stopped" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             session.end(state, str(error) or type(error).__name__)
             raise
@@ -102,8 +104,9 @@ class _Worker:
                 engine = engines.load(run.cfg, longest, rows)
         except stopping.StopNow:
             raise self._interrupted() from None
-        self.session.loaded(owed, engine.describe())
         try:
+            self.beat.check()
+            self.session.loaded(owed, engine.describe())
             self._add_prompt_logprobs(engine)
             self._sample(engine)
             if not self.stop.signal_number:
@@ -141,12 +144,16 @@ class _Worker:
             if self.stop.signal_number:
                 raise self._interrupted()
             if missing:
+                self.beat.check()
                 questions_table.write(run.path / "questions.parquet", run.questions)
 
     def _sample(self, engine: engines.Engine) -> None:
+        self.beat.check()
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
         ending, about = runfolder.ending(self.run), origin.about(manifest)
-        self.writer = AttemptWriter(self.run.attempts, self.session.worker, ending, about)
+        self.writer = AttemptWriter(
+            self.run.attempts, self.session.worker, ending, about, self.beat.check
+        )
         total = len(self.keys)
         meter = Meter("generate", total, total - self.claims.left)
         with meter if self.shown else contextlib.nullcontext():
@@ -168,6 +175,7 @@ class _Worker:
             if completion is not None:
                 self._ended(completion)
                 continue
+            self.beat.check()
             self._settle(self.writer.tick)
             if self.stop.signal_number:
                 return

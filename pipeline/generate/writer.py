@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.base.errors import UserError
 from pipeline.base.journal import Journal
 from pipeline.engines import Completion
 from pipeline.generate.continuing import whole
 from pipeline.store import shards
 from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, digest
+from pipeline.store.home import Check
 from pipeline.store.origin import Metadata
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
@@ -31,14 +33,21 @@ _MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
 class AttemptWriter:
     """Appends attempts to journals of its own and seals them into Parquet parts.
 
-    `ending`: of their names, see `runfolder.ending`; `about`: what they say of themselves.
+    `ending`: of their names, see `runfolder.ending`; `about`: what they say of themselves; `check`:
+    of the run folder, before a journal is made there.
     """
 
     def __init__(
-        self, folder: Path, worker: str, ending: str = "", about: Metadata | None = None
+        self,
+        folder: Path,
+        worker: str,
+        ending: str = "",
+        about: Metadata | None = None,
+        check: Check = lambda: None,
     ) -> None:
         self.folder, self.worker, self.ending = folder, worker, ending
         self.columns = ATTEMPTS.with_metadata(about)
+        self.check = check
         self.error: OSError | None = None
         self.written = 0  # attempts in journals: a dead process does not lose them
         self._synced = 0  # of those, flushed to the disk: nothing loses them
@@ -114,6 +123,7 @@ class AttemptWriter:
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
         if self._journal is None:
+            self.check()
             stem = f"{self.worker}-{self._sequence:05d}{self.ending}"
             path = self.folder / f"{shards.HIDDEN}{stem}.journal"
             self._journal = Journal(path, self.columns)
@@ -157,6 +167,8 @@ class AttemptWriter:
         """What goes wrong is remembered for the caller: a thread would end in silence."""
         try:
             yield
+        except UserError:
+            raise
         except OSError as error:
             self.error = self.error or error
         except Exception as error:  # a row that does not fit the table

@@ -9,7 +9,7 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.grade import changes, review
 from pipeline.grade.known import KnownGrades, attempt, default_folder, extraction, identity
-from pipeline.store import lease, records, rowkeys, runfolder, shards, workernames
+from pipeline.store import home, lease, records, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import CONTINUED, DIGEST, GRADES, KEY, cut_off
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -32,7 +32,10 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if run.questions and run.grades.exists() and not run.attempts.exists():
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
-    with lease.held(run.path / "grade.lease", "grading", wait=True):
+    with (
+        lease.held(run.path / "grade.lease", "grading", wait=True),
+        home.staying(run.path, "attempts were graded") as check,
+    ):
         damage = shards.Damage()
         names = ["finish_reason", *_OF]
         attempts, keys = rowkeys.keyed(run, "attempts", names, damage)
@@ -51,7 +54,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         if owed.any() or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
             with Meter("grade", keys.size, done=int(np.count_nonzero(~owed))) as meter:
-                _grade_owed(run, keys[owed], attempts.filter(pa.array(owed)), damage, meter)
+                _grade_owed(run, keys[owed], attempts.filter(pa.array(owed)), damage, meter, check)
         else:
             note(f"grade: nothing owed, all {keys.size} attempts are graded")
         runfolder.set_aside_attempts(run, damage)
@@ -61,7 +64,12 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 
 def _grade_owed(
-    run: Run, keys: Ints, attempts: pa.Table, damage: shards.Damage, meter: Meter
+    run: Run,
+    keys: Ints,
+    attempts: pa.Table,
+    damage: shards.Damage,
+    meter: Meter,
+    check: home.Check,
 ) -> None:
     truncated = cut_off(attempts["finish_reason"]).fill_null(False).to_numpy()
     known, worker = KnownGrades(run.cfg, default_folder(run.cfg)), workernames.worker_id()
@@ -87,6 +95,7 @@ def _grade_owed(
             )
         ]
         part = run.grades / f"{worker}-{number:05d}.parquet"
+        check()
         shards.write_part(part, pa.Table.from_pylist(rows, schema=GRADES))
         meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
     note(f"grade: {known.summary()}")

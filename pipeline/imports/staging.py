@@ -64,6 +64,7 @@ class Staging:
                         row[DIGEST.name] = digest(row)
                 if of_table:
                     path = self.folder / run / name / f"import-{self._parts[run]:05d}.parquet"
+                    path.parent.parent.mkdir(parents=True, exist_ok=True)
                     shards.write_part(path, pa.Table.from_pylist(of_table, schema=schema))
             self._parts[run] += 1
             del self._bytes[run]

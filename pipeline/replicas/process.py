@@ -71,7 +71,7 @@ class Process:
         Raises OSError: when its log cannot be written.
         """
         self.error = self.killed_because = ""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(exist_ok=True)
         path = filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")])
         with self.log.open("ab") as log:
             self.logged = log.tell()

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Self
 
 from pipeline.base import engines
+from pipeline.base.errors import UserError
 from pipeline.config.engine import EngineConfig
-from pipeline.store import lease
+from pipeline.store import home, lease
 
 HEARTBEAT_S = 10.0
 HANG_S = 600.0  # no step of an engine takes that long,
@@ -106,11 +107,19 @@ class Watch:
 class Heartbeat(Watch):
     """The file `claims/WORKER.lease`, there and fresh while the block runs.
 
-    `hung`: as of `Watch`; the file is not touched any more.
+    `hung`: as of `Watch`; the file is not touched any more. `check`: of the run folder, before the
+    file is made again.
     """
 
-    def __init__(self, run: Path, worker: str, hung: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        run: Path,
+        worker: str,
+        hung: Callable[[float], None],
+        check: home.Check = lambda: None,
+    ) -> None:
         super().__init__(hung)
+        self.check = check
         self.path = run / FOLDER / f"{worker}{SUFFIX}"
         self._token = lease.token(worker=worker)
         self._ahead = 0.0  # of the file server's clock before this process's own
@@ -128,7 +137,8 @@ class Heartbeat(Watch):
     def appear(self) -> None:
         """Make the file, complete from its first moment; also when somebody deleted it."""
         while True:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.check()
+            self.path.parent.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # the last one out cleared the folder away
                 lease.create(self.path, self._token)
                 return self._touch()
@@ -144,7 +154,7 @@ class Heartbeat(Watch):
         self._ahead = self.path.stat().st_mtime - touched
 
     def _beat(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, UserError):
             if self.path.exists():
                 self._touch()
             else:  # thought dead, and cleared away

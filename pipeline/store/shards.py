@@ -63,7 +63,7 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
     Larger groups of rows are for numbers that can be made again: much faster, but one flipped bit
     costs a whole group. Raises OSError: when the disk is full; a half-written file is removed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been renamed
     with atomic.replacing(path) as file, writer(file, table.schema) as groups:
         groups.write_table(table, rows_per_group)
 

@@ -16,7 +16,7 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
-from pipeline.store import judged, lease, options, records, runfolder, shards, workernames
+from pipeline.store import home, judged, lease, options, records, runfolder, shards, workernames
 from pipeline.store.columns import VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -61,7 +61,10 @@ def _verify(run: Run) -> None:
     template = read_template(run.cfg.verifier)
     if not run.questions or not run.attempts.exists():
         raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
-    with lease.held(run.path / "verify.lease", "verifying", wait=True):
+    with (
+        lease.held(run.path / "verify.lease", "verifying", wait=True),
+        home.staying(run.path, "attempts were verified") as intact,
+    ):
         judge = as_model(run.cfg)
         settings = store.identity(run.cfg, judge, template)
         if records.settings(store.record(run)) not in ({}, settings):  # refused while all is there
@@ -69,14 +72,14 @@ def _verify(run: Run) -> None:
         store.begin(run, settings)
         store.remember(run, asked=judged.asked_as(run))
         runfolder.save_judge(given)
-        _judge(run, judge, survey.survey(run, uses_answer(template)))
+        _judge(run, judge, survey.survey(run, uses_answer(template)), intact)
         calibrate.check_turned(run)
         if run.cfg.dataset.judge != "unmatched":  # its sample says nothing of all attempts
             quality.calibrated(run)
         quality.agree(run)
 
 
-def _judge(run: Run, judge: RunConfig, work: Survey) -> None:
+def _judge(run: Run, judge: RunConfig, work: Survey, intact: home.Check) -> None:
     """Whatever the model has to be asked, and the calibration that is asked for."""
     baselines = calibrate.read_baselines(run)
     ids = work.ids.take(pa.array(np.unique(work.questions))).to_pylist()
@@ -97,7 +100,7 @@ def _judge(run: Run, judge: RunConfig, work: Survey) -> None:
         found = calibrate.subtracted(run, baselines, kind)
         nothing = np.full(len(LABELS), np.nan)  # no attempt needs it
         bases = np.stack([found.get(q, nothing) for q in work.ids.to_pylist()])
-        _judge_owed(run, asker, work, bases)
+        _judge_owed(run, asker, work, bases, intact)
     finally:
         asker.close()
     calibrate.recalibrate(run, calibrate.temperature(run))  # by all attempts, the new ones too
@@ -117,7 +120,7 @@ def _add_baselines(
     calibrate.write_baselines(run, baselines)
 
 
-def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats) -> None:
+def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats, intact: home.Check) -> None:
     """Ask about every text that was not judged yet; a batch is written when it is answered."""
     worker, number, temperature = (
         workernames.worker_id(),
@@ -127,6 +130,7 @@ def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats) -> None:
     total, done = work.keys.size, int(work.done.sum())
 
     def keep() -> None:
+        intact()
         rows = survey.answered(work)
         if not rows.size:
             return
