@@ -12,7 +12,6 @@ from pipeline.cli.main import main
 from pipeline.cli.verbs import VERBS
 from pipeline.config import compose
 from pipeline.config.compose import load
-from pipeline.prepare import stage
 from pipeline.store import shards
 from pipeline.store.runfolder import Run
 
@@ -259,7 +258,6 @@ def test_a_full_disk_while_preparing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shards, "write_part", full)  # no other way to fill a disk here
-    monkeypatch.setattr(stage.shards, "write_part", full)
+    monkeypatch.setattr(shards, "writer", full)  # no other way to fill a disk here
     assert main(["prepare", *settings]) == 1
     assert "No space left on device" in one_error(capsys)
