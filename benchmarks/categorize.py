@@ -36,7 +36,7 @@ from pipeline.rubrics import categories, signals_table, variables
 from pipeline.rubrics import categorize as stage
 from pipeline.rubrics.rubric import assign
 from pipeline.rubrics.signals import signals
-from pipeline.store import runfolder, shards
+from pipeline.store import parquet, runfolder
 from pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
 from pipeline.store.runfolder import Run
 
@@ -125,7 +125,7 @@ def make(folder: Path, questions: int, tokens: int) -> Run:
         }
         for qid in ids
     ]
-    shards.write_part(folder / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
+    parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
     keys = [(qid, trial) for qid in ids for trial in range(TRIALS)]
     for start in range(0, len(keys), PART):
         table = synthetic.attempts(rng, keys[start : start + PART], tokens)
@@ -133,15 +133,15 @@ def make(folder: Path, questions: int, tokens: int) -> Run:
             at = table.schema.get_field_index(name)
             field = table.schema.field(name)
             table = table.set_column(at, field, pa.nulls(table.num_rows, field.type))
-        shards.write_part(run.attempts / f"part-{start:08d}.parquet", table)
+        parquet.write_part(run.attempts / f"part-{start:08d}.parquet", table)
     n = len(keys)
     key = {"question_id": [qid for qid, _ in keys], "trial": [trial for _, trial in keys]}
     words = np.array(["correct", "wrong"])[rng.integers(0, 2, n)]
     grades = key | {"has_box": rng.random(n) < 0.9, "outcome": words}
-    shards.write_part(run.grades / "grades.parquet", filled(grades, n, GRADES))
+    parquet.write_part(run.grades / "grades.parquet", filled(grades, n, GRADES))
     abc = rng.dirichlet([0.5, 0.5, 0.2], n)
     verdicts = key | {name: abc[:, i] for i, name in enumerate("abc")}
-    shards.write_part(folder / "verdicts" / "verdicts.parquet", filled(verdicts, n, VERDICTS))
+    parquet.write_part(folder / "verdicts" / "verdicts.parquet", filled(verdicts, n, VERDICTS))
     return Run(run.cfg)
 
 

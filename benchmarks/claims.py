@@ -46,7 +46,7 @@ from pipeline.generate import worker
 from pipeline.generate.claim_files import ClaimFiles
 from pipeline.generate.claims import Claims
 from pipeline.prepare import questions_table
-from pipeline.store import runfolder, shards, workernames
+from pipeline.store import parquet, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
@@ -163,7 +163,7 @@ def _measure(folder: Path, workers: int, batch: int, lengths: Floats) -> dict[st
     _all_well([_start(_work, run, lengths, barrier) for _ in range(workers)])
     logs = [dict(np.load(path)) for path in sorted(folder.glob("*.npz"))]
     found = _evaluate(logs, batch, lengths)
-    keys = shards.keys(run.attempts, ATTEMPTS, shards.Damage())
+    keys = shards.keys(run.attempts, ATTEMPTS, parquet.Damage())
     if len(logs) != workers or len(keys) != len(lengths):
         raise common.UserError(f"{folder}: {len(logs)} logs, {len(keys)} attempts")
     return found

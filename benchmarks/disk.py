@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from benchmarks import common
 from pipeline.base import journal
 from pipeline.config import compose
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
@@ -95,7 +95,7 @@ def _arrow(folder: Path) -> dict[str, int]:
     """Sizes in memory, over all attempts: values, lists, all columns, and journal frames."""
     names = ("attempts", "tokens", "values", "lists", "all_columns", "frames", "without_logprobs")
     found = dict.fromkeys(names, 0)
-    for batch in shards.batches(folder, ATTEMPTS, ATTEMPTS.names, shards.Damage()):
+    for batch in shards.batches(folder, ATTEMPTS, ATTEMPTS.names, parquet.Damage()):
         columns = {name: batch[name] for name in PER_TOKEN}
         found["attempts"] += batch.num_rows
         found["tokens"] += len(columns["token_ids"].flatten())

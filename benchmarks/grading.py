@@ -25,7 +25,7 @@ import pyarrow as pa
 
 import verifiers
 from benchmarks import common
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
@@ -160,7 +160,7 @@ def _end_to_end(args: argparse.Namespace) -> dict[str, Any]:
         layers: Counter[str] = Counter()
         from pipeline.store.columns import GRADES
 
-        for batch in shards.batches(run.grades, GRADES, ["layer"], shards.Damage()):
+        for batch in shards.batches(run.grades, GRADES, ["layer"], parquet.Damage()):
             layers.update(batch["layer"].to_pylist())
     total = sum(layers.values())
     common.out.print(
@@ -180,7 +180,7 @@ def _attempt(qid: str, trial: int, text: str) -> dict[str, Any]:
 def _store(run: Run, waiting: list[dict[str, Any]], part: int) -> int:
     if waiting:
         table = pa.Table.from_pylist(waiting, ATTEMPTS)
-        shards.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
+        parquet.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
         waiting.clear()
     return part + 1
 

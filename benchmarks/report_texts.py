@@ -31,7 +31,7 @@ from benchmarks import common
 from benchmarks.report import BROWSERS
 from pipeline.config import compose
 from pipeline.rubrics.signals import signals
-from pipeline.store import runfolder, shards
+from pipeline.store import parquet, runfolder
 from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from pipeline.store.runfolder import Run
 
@@ -85,24 +85,24 @@ def make(folder: Path, name: str, args: argparse.Namespace, seed: int) -> Run:
     identity = runfolder.identity(run.cfg)
     identity |= {"questions": {row["question_id"]: row["question_hash"] for row in asked}}
     runfolder.write_json(run.manifest, {"identity": identity})
-    shards.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
+    parquet.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
     rng = np.random.default_rng(seed)
     cells = np.stack(np.divmod(np.arange(args.questions * args.trials), args.trials), axis=1)
     lines = max(1, args.bytes // BYTES_A_LINE)
     size = args.bytes + (8 * lines * LINE if args.tokens else 0)
     correct = rng.random(len(cells)) < 0.2 + 0.03 * seed
-    per_part = max(shards.ROWS_PER_GROUP, PART_BYTES // size)
+    per_part = max(parquet.ROWS_PER_GROUP, PART_BYTES // size)
     for start in range(0, len(cells), per_part):
         part = cells[start : start + per_part]
         key = {"question_id": pa.array(ids).take(part[:, 0]), "trial": part[:, 1]}
         right = correct[start : start + per_part]
         table = attempts(rng, key, token_ids(rng, len(part), lines), right, args.tokens)
-        shards.write_part(run.attempts / f"made-{start:08d}.parquet", table)
+        parquet.write_part(run.attempts / f"made-{start:08d}.parquet", table)
         answers = np.where(right, "2", "3")
         grades = {"has_box": pa.array([True] * len(part)), "box": ["boxed"] * len(part)}
         grades |= {"answer": answers, "outcome": np.where(right, "correct", "wrong")}
         grades |= {name: ["exact"] * len(part) for name in ("layer", "reason", "grader")}
-        shards.write_part(run.grades / f"made-{start:08d}.parquet", full(key | grades, GRADES))
+        parquet.write_part(run.grades / f"made-{start:08d}.parquet", full(key | grades, GRADES))
     if args.tokens:
         signals(run)
     return run

@@ -28,7 +28,7 @@ from pipeline.base.places import ROOT
 from pipeline.config import compose
 from pipeline.generate import writer
 from pipeline.prepare import questions_table
-from pipeline.store import runfolder, shards
+from pipeline.store import parquet, runfolder
 from pipeline.store.columns import GRADES
 from pipeline.store.runfolder import Run
 
@@ -70,17 +70,17 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     keys = run.keys
     rng = np.random.default_rng(0)
     # Eight bytes a token and about three of text; the writer seals a journal at SEAL_AT bytes.
-    per_part = max(shards.ROWS_PER_GROUP, writer.SEAL_AT // (11 * tokens + 150))
+    per_part = max(parquet.ROWS_PER_GROUP, writer.SEAL_AT // (11 * tokens + 150))
     for part, at in enumerate(range(0, len(keys), per_part)):
         chosen = keys[at : at + per_part]
         table = synthetic.attempts(rng, chosen, tokens)
-        shards.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
+        parquet.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
         grades = [
             dict(zip(GRADES.names, (*key, True, "boxed", "12", *_SAME), strict=True))
             for key in chosen
         ]
         table = pa.Table.from_pylist(grades, schema=GRADES)
-        shards.write_part(run.grades / f"benchmark-{part:05d}.parquet", table)
+        parquet.write_part(run.grades / f"benchmark-{part:05d}.parquet", table)
     size = sum(path.stat().st_size for path in run.attempts.iterdir())
     common.out.print(
         f"made {len(keys)} attempts of {tokens} tokens in {part + 1} parts, {size / 2**20:.0f} MiB,"
@@ -134,7 +134,7 @@ def _one(folder: Path) -> None:
     """What is owed, once; times only that."""
     run = Run(compose.load_folder(folder, []))
     began = time.perf_counter()
-    owed = runfolder.owed(run, shards.Damage())
+    owed = runfolder.owed(run, parquet.Damage())
     seconds = time.perf_counter() - began
     if owed or not run.keys:
         raise common.UserError(f"{folder}: {len(owed)} owed where none should be")

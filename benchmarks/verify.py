@@ -42,7 +42,7 @@ from pipeline.generate.stage import generate
 from pipeline.grade.stage import grade
 from pipeline.prepare import models
 from pipeline.prepare.stage import prepare
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify.asker import as_model
@@ -86,7 +86,7 @@ def variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, t
     both = (ATTEMPTS, base.attempts, run.attempts), (GRADES, base.grades, run.grades)
     for columns, source, target in both:
         target.mkdir(parents=True, exist_ok=True)
-        read = shards.batches(source, columns, columns.names, shards.Damage())
+        read = shards.batches(source, columns, columns.names, parquet.Damage())
         once = pa.Table.from_batches(read, columns)
         for first in range(0, trials, base.cfg.sampling.trials):
             numbers = pc.add(once["trial"], first).cast(pa.int32())
@@ -94,7 +94,7 @@ def variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, t
             if distinct and "text" in columns.names:
                 table = _numbered(table)
             table = table.filter(pc.less(table["trial"], trials))
-            shards.write_part(target / f"benchmark-{first:07d}.parquet", table)
+            parquet.write_part(target / f"benchmark-{first:07d}.parquet", table)
     return run
 
 
@@ -169,7 +169,7 @@ def _candidates(run: Run) -> list[tuple[Key, Candidate]]:
 
 
 def _rows(folder: Path, columns: pa.Schema, *names: str) -> Iterator[tuple[Key, dict[str, Any]]]:
-    for batch in shards.batches(folder, columns, [*KEY, *names], shards.Damage()):
+    for batch in shards.batches(folder, columns, [*KEY, *names], parquet.Damage()):
         for row in batch.to_pylist():
             yield (row["question_id"], row["trial"]), row
 

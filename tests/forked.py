@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pipeline.base.places import ROOT
 from pipeline.config import compose
 from pipeline.config.seeds import attempt_seed
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS
 
 TRIALS = 3
@@ -193,7 +193,7 @@ def stored(folder: Path) -> Attempts:
     """What a reader finds; fails if a key comes twice."""
     found: Attempts = {}
     columns = ["question_id", "trial", "seed", "text", "token_ids"]
-    for batch in shards.batches(folder / "attempts", ATTEMPTS, columns, shards.Damage()):
+    for batch in shards.batches(folder / "attempts", ATTEMPTS, columns, parquet.Damage()):
         for row in batch.to_pylist():
             key = (row["question_id"], row["trial"])
             assert key not in found

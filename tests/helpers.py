@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
-from pipeline.store import outcomes, rowkeys, runfolder, shards
+from pipeline.store import outcomes, parquet, rowkeys, runfolder
 from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, digest
 from pipeline.store.runfolder import Run
 
@@ -168,7 +168,7 @@ def make_run(
         "questions": {q["question_id"]: q["question_hash"] for q in questions},
     }
     runfolder.write_json(run.manifest, {"identity": identity})
-    shards.write_part(
+    parquet.write_part(
         folder / "questions.parquet", pa.Table.from_pylist(questions, schema=QUESTIONS)
     )
     add_attempts(run, marks, texts=texts)
@@ -254,9 +254,9 @@ def add_attempts(
     ]
     if attempts:
         table = pa.Table.from_pylist(attempts, schema=ATTEMPTS)
-        shards.write_part(run.attempts / f"{part}.parquet", table)
+        parquet.write_part(run.attempts / f"{part}.parquet", table)
     if grades:
-        shards.write_part(
+        parquet.write_part(
             run.grades / f"{part}.parquet", pa.Table.from_pylist(grades, schema=GRADES)
         )
 

@@ -14,7 +14,7 @@ from test_journal import small_disk
 from pipeline.base.journal import Journal
 from pipeline.generate import writer as attempts
 from pipeline.generate.writer import AttemptWriter
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS, digest
 
 
@@ -37,8 +37,8 @@ def row(trial: int, tokens: int = 20) -> dict[str, Any]:
     return made | {"digest": digest(made)}
 
 
-def stored(folder: Path) -> tuple[list[dict[str, Any]], shards.Damage]:
-    damage = shards.Damage()
+def stored(folder: Path) -> tuple[list[dict[str, Any]], parquet.Damage]:
+    damage = parquet.Damage()
     found = [
         made
         for batch in shards.batches(folder, ATTEMPTS, ATTEMPTS.names, damage)

@@ -24,7 +24,7 @@ from pipeline.prepare.stage import prepare
 from pipeline.report import attempts, texts
 from pipeline.score import stage as score
 from pipeline.status.tally import Tally
-from pipeline.store import options, outcomes, shards
+from pipeline.store import options, outcomes, parquet
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 from pipeline.verify.prompts import asked
@@ -197,7 +197,7 @@ def answering(run: Run, letter_of: Any) -> Run:
     marks = dict.fromkeys(rows, "+" * TRIALS)
     folder = run.path.with_name(f"{run.path.name}-answered")
     made = make_run(folder, marks, texts=texts)
-    shards.write_part(
+    parquet.write_part(
         folder / "questions.parquet", pa.Table.from_pylist([*rows.values()], schema=QUESTIONS)
     )
     shutil.copy(run.manifest, folder)

@@ -12,7 +12,7 @@ from pipeline.cli.main import main
 from pipeline.cli.verbs import VERBS
 from pipeline.config import compose
 from pipeline.config.compose import load
-from pipeline.store import shards
+from pipeline.store import parquet
 from pipeline.store.runfolder import Run
 
 
@@ -258,6 +258,6 @@ def test_a_full_disk_while_preparing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shards, "writer", full)  # no other way to fill a disk here
+    monkeypatch.setattr(parquet, "writer", full)  # no other way to fill a disk here
     assert main(["prepare", *settings]) == 1
     assert "No space left on device" in one_error(capsys)

@@ -11,7 +11,7 @@ from helpers import THREE, make_run, run_of
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort, differences
 from pipeline.config import analysis
-from pipeline.store import find, outcomes, runfolder, shards
+from pipeline.store import find, outcomes, parquet, runfolder
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.heartbeat import Heartbeat
 
@@ -293,7 +293,7 @@ def test_a_problem_that_occurs_twice_is_two_questions(
         run = run_of(tmp_path, name, ids)
         rows = [row | {"question_hash": h} for row, h in zip(run.questions, hashes, strict=False)]
         table = pa.Table.from_pylist(rows, schema=QUESTIONS)
-        shards.write_part(run.path / "questions.parquet", table)
+        parquet.write_part(run.path / "questions.parquet", table)
     (one,) = load(tmp_path)
     assert one.names == ["x", "y"]
     assert [member.question_ids for member in one.members] == [

@@ -25,7 +25,7 @@ from pipeline.config import analysis
 from pipeline.display import table as tabular
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.variables import THRESHOLDS
-from pipeline.store import runfolder, shards
+from pipeline.store import parquet, runfolder
 from pipeline.store.columns import ATTEMPTS, SIGNALS
 from pipeline.store.runfolder import Run
 from scoring.metrics.metric import of_credit
@@ -270,9 +270,9 @@ def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
 def rewrite_attempts(run: Run, tokens: Any) -> Path:
     """The run's attempts with other numbers of tokens; `tokens` of the position."""
     (part,) = run.attempts.glob("*.parquet")
-    rows = shards.read_table(part, ATTEMPTS)
+    rows = parquet.read_table(part, ATTEMPTS)
     rows = [row | {"completion_tokens": tokens(i)} for i, row in enumerate(rows)]
-    shards.write_part(part, pa.Table.from_pylist(rows, schema=ATTEMPTS), rows_per_group=8)
+    parquet.write_part(part, pa.Table.from_pylist(rows, schema=ATTEMPTS), rows_per_group=8)
     return part
 
 

@@ -24,7 +24,7 @@ from pipeline.grade import stage as grading
 from pipeline.prepare import models, questions_table, raising
 from pipeline.status.standing import of
 from pipeline.status.tally import Tally
-from pipeline.store import heartbeat, outcomes, rowkeys, runfolder, shards
+from pipeline.store import heartbeat, outcomes, parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, digest
 from pipeline.store.runfolder import Run
 
@@ -48,7 +48,7 @@ writer._MOST_IN_FRAME = 4
 def attempts(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """What a reader finds, whole rows."""
     found = {}
-    for batch in shards.batches(folder / "attempts", ATTEMPTS, ATTEMPTS.names, shards.Damage()):
+    for batch in shards.batches(folder / "attempts", ATTEMPTS, ATTEMPTS.names, parquet.Damage()):
         for row in batch.to_pylist():
             assert (row["question_id"], row["trial"]) not in found
             found[row["question_id"], row["trial"]] = row
@@ -74,7 +74,7 @@ def cut_at(source: Path, folder: Path, cap: int) -> Path:
     # As the first runs were written, when there were no such columns.
     table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
     table = table.drop_columns([CONTINUED.name, DIGEST.name])
-    shards.write_part(folder / "attempts" / "00000.parquet", table)
+    parquet.write_part(folder / "attempts" / "00000.parquet", table)
     questions = [row | {"max_tokens": cap} for row in run.questions]
     questions_table.write(folder / "questions.parquet", questions)
     run.cfg.sampling.max_tokens = cap
@@ -229,7 +229,7 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
     table = pa.Table.from_pylist(
         [row | {"token_ids": None} for row in pq.read_table(part).to_pylist()], schema=ATTEMPTS
     )
-    shards.write_part(part, table)
+    parquet.write_part(part, table)
     with pytest.raises(UserError, match=r"cannot go on: token ids .*tag=NAME"):
         raising.check(run, built(rows(9)), identity(run, 9))
     with pytest.raises(UserError, match=r"cannot go on: token ids .*tag=NAME"):
@@ -260,7 +260,7 @@ def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> N
         longer = [r | {"completion_tokens": cap, CONTINUED.name: start} for r in part[:2]]
         longer = [r | {DIGEST.name: digest(r)} for r in longer]
         held[start] = {r["trial"]: r[DIGEST.name] for r in longer}
-        shards.write_part(
+        parquet.write_part(
             run.attempts / f"00001-upto{cap}.parquet",
             pa.Table.from_pylist(longer[: 11 - cap], schema=ATTEMPTS),
         )
@@ -274,7 +274,7 @@ def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> N
         again = [row | {"outcome": "timeout", CONTINUED.name: state} for row in grade[:2]]
         again = [row | {DIGEST.name: held[state][row["trial"]]} for row in again]
         table = pa.Table.from_pylist(again, schema=GRADES)
-        shards.write_part(run.grades / f"0000{number + 1}.parquet", table)
+        parquet.write_part(run.grades / f"0000{number + 1}.parquet", table)
     words = rowkeys.streamed(run, "grades", ["outcome", CONTINUED.name]).to_pylist()
     states = {(row["question_id"], row["trial"]): row[CONTINUED.name] for row in words}
     assert sorted(states.values(), key=str) == [5, 9, None, None, None, None]

@@ -19,7 +19,7 @@ from pipeline.cohorts import equivalence as verb
 from pipeline.cohorts import pair
 from pipeline.config import compose
 from pipeline.config.equivalence import load
-from pipeline.store import outcomes, runfolder, shards
+from pipeline.store import outcomes, parquet, runfolder
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 from scoring import inflation
@@ -57,7 +57,7 @@ def rewrite(run: str, **columns: Any) -> None:
         table = table.set_column(
             table.schema.get_field_index(name), field, pa.array(values, field.type)
         )
-    shards.write_part(part, table)
+    parquet.write_part(part, table)
 
 
 def test_numbers_are_those_of_the_outcomes(
@@ -207,7 +207,7 @@ def test_what_cannot_be_replayed_is_refused_with_the_way_out(
     table = pq.read_table(path)
     prompts = pa.array([[1, 2, 3], [1, 2, 4], [1, 2, 3]], pa.list_(pa.int32()))
     place = table.schema.get_field_index("prompt_token_ids")
-    shards.write_part(path, table.set_column(place, "prompt_token_ids", prompts))
+    parquet.write_part(path, table.set_column(place, "prompt_token_ids", prompts))
     line = refusal(x, y)
     assert "prompt_token_ids: those of question b are not those in" in line and "replay=0" in line
     rewrite(x, logprobs=[None] * 24)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import synthetic
 from pipeline.research.studies import paper
-from pipeline.store import shards
+from pipeline.store import parquet
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -44,7 +44,7 @@ def test_no_attempts_take_more_disk_than_the_table_says(tmp_path):
     """Random ids, log-probs and text hardly compress: real attempts are smaller."""
     rng, tokens = np.random.default_rng(0), 15_000
     keys = [("q", trial) for trial in range(40)]
-    shards.write_part(tmp_path / "part.parquet", synthetic.attempts(rng, keys, tokens))
+    parquet.write_part(tmp_path / "part.parquet", synthetic.attempts(rng, keys, tokens))
     each = (tmp_path / "part.parquet").stat().st_size / (len(keys) * tokens)
     assert each == pytest.approx(expected_costs.BYTES_PER_TOKEN, abs=0.15)
 

@@ -13,7 +13,7 @@ from helpers import make_run
 from pipeline.cli.main import main
 from pipeline.grade import stage
 from pipeline.status.tally import Tally
-from pipeline.store import rowkeys, shards
+from pipeline.store import parquet, rowkeys
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.outcomes import OUTCOMES
 from pipeline.store.runfolder import Run
@@ -66,14 +66,14 @@ def test_questions_of_a_run_may_ask_for_a_form(tmp_path: Path) -> None:
 
     def graded() -> list[tuple[str, ...]]:
         stage.grade(run)
-        table, keys = rowkeys.keyed(run, "grades", ["outcome", "layer"], shards.Damage())
+        table, keys = rowkeys.keyed(run, "grades", ["outcome", "layer"], parquet.Damage())
         rows = table.take(pa.array(np.argsort(keys))).to_pylist()
         return [(row["outcome"], row["layer"]) for row in rows]
 
     right, wrong = ("correct", "number"), ("wrong", "number")
     assert graded() == [right, right, right, wrong]
     rows = [row | {"form": "strict" * (row["question_id"] == "q1")} for row in run.questions]
-    shards.write_part(tmp_path / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
+    parquet.write_part(tmp_path / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     run = Run(run.cfg)
     tally = Tally(run, {})
     shutil.rmtree(run.grades)

@@ -15,7 +15,7 @@ from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
 from pipeline.grade import known, stage
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import GRADES, KNOWN_GRADES
 from pipeline.store.home import Moved
 from pipeline.store.runfolder import Run
@@ -66,7 +66,7 @@ def test_a_folder_that_is_renamed_while_it_is_graded_is_not_made_again(
 def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
     rows = [
         row
-        for batch in shards.batches(run.grades, GRADES, GRADES.names, shards.Damage())
+        for batch in shards.batches(run.grades, GRADES, GRADES.names, parquet.Damage())
         for row in batch.to_pylist()
     ]
     return {(row["question_id"], row["trial"]): row for row in rows}
@@ -135,13 +135,13 @@ def test_a_known_grade_is_used_and_a_senseless_one_is_not(tmp_path: Path) -> Non
     run = ungraded_run(tmp_path / "run")
     stage.grade(run)
     [part] = (tmp_path / "_grading").glob("*/*.parquet")
-    rows = shards.read_table(part, KNOWN_GRADES)
+    rows = parquet.read_table(part, KNOWN_GRADES)
     for row in rows:
         if row["answer"] == "3":
             row.update(outcome="timeout", layer="planted", reason="planted")
         if row["answer"] == "0.4":
             row.update(outcome="banana")
-    shards.write_part(part, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
+    parquet.write_part(part, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
     two = ungraded_run(tmp_path / "two")
     stage.grade(two)
     assert grades(two)["q1", 1]["outcome"] == "timeout"
@@ -275,7 +275,7 @@ def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:
     stage.grade(run)
     [part] = run.grades.glob("*.parquet")
     table = pq.read_table(part).drop_columns(["layer", "reason"])
-    shards.write_part(part, table)
+    parquet.write_part(part, table)
     settings = run.grades / "_grader.json"
     settings.write_text(json.dumps({"reasoning_end": "</think>", "grader": "1"}))
     stage.grade(run)
@@ -296,7 +296,7 @@ def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     rows = [
         row
         for part in (tmp_path / "_grading").glob("*/*.parquet")
-        for row in shards.read_table(part, KNOWN_GRADES)
+        for row in parquet.read_table(part, KNOWN_GRADES)
         if row["layer"] == "plain"
     ]
     assert rows and all(len(row["answer"]) == 64 for row in rows)
@@ -335,9 +335,11 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_disagreements_with_math_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
     stage.grade(run)
-    rows = shards.read_table(next(run.grades.glob("*.parquet")), GRADES)
+    rows = parquet.read_table(next(run.grades.glob("*.parquet")), GRADES)
     rows[2]["outcome"] = "correct"  # what nobody else would say
-    shards.write_part(next(run.grades.glob("*.parquet")), pa.Table.from_pylist(rows, schema=GRADES))
+    parquet.write_part(
+        next(run.grades.glob("*.parquet")), pa.Table.from_pylist(rows, schema=GRADES)
+    )
     assert main(["grade", "--review", str(run.path)]) == 0
     kinds = {(e["kind"], e["answer"]): e for e in lines(run.path / "review.jsonl")}
     assert kinds["disagreement", "3"]["math_verify"] == "wrong"

@@ -29,7 +29,7 @@ from pipeline.rubrics import signals_table
 from pipeline.rubrics.categorize import categorize
 from pipeline.rubrics.signals import signals
 from pipeline.score.stage import score
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from pipeline.store.runfolder import Run
 
@@ -105,7 +105,7 @@ def opened(folder: Path) -> Run:
 
 
 def rows_of(run: Run, name: str, columns: pa.Schema) -> list[dict[str, Any]]:
-    damage = shards.Damage()
+    damage = parquet.Damage()
     batches = shards.batches(run.path / name, columns, columns.names, damage)
     found = [row for batch in batches for row in batch.to_pylist()]
     assert not damage.lines

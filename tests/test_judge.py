@@ -22,7 +22,7 @@ from pipeline.report import attempts
 from pipeline.rubrics import signals
 from pipeline.settle import plan
 from pipeline.status.tally import Tally
-from pipeline.store import outcomes, runfolder, shards
+from pipeline.store import outcomes, parquet, runfolder
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from pipeline.store.runfolder import Run
 from pipeline.verify import stage, survey
@@ -139,7 +139,7 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = opened(folder, "dataset.judge=unmatched")
-    real, parts = shards.write_part, []
+    real, parts = parquet.write_part, []
 
     def die(path: Path, *more: Any) -> None:
         if path.parent.name == "verdicts" and len(parts) == 2:
@@ -149,7 +149,7 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(survey, "_ROWS", 8)
-        patched.setattr(shards, "write_part", die)
+        patched.setattr(parquet, "write_part", die)
         stage.verify(run)
     some = table(folder, "verdicts")
     assert some and read(run, quiet=True) == resolved(folder, "unmatched")  # "owed", never wrong

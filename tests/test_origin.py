@@ -19,7 +19,7 @@ from pipeline.generate import tidy
 from pipeline.grade import stage as grading
 from pipeline.prepare import stage
 from pipeline.status import check
-from pipeline.store import origin, runfolder, shards, workers
+from pipeline.store import origin, parquet, runfolder, shards, workers
 from pipeline.store.columns import ATTEMPTS, digest
 from pipeline.store.runfolder import Run
 
@@ -62,7 +62,7 @@ def moved_in(setup: Setup, run: Run, *settings: str, seal: bool = True) -> Path:
     return path.rename(run.attempts / path.name)
 
 
-def trials_of(run: Run, damage: shards.Damage) -> dict[int, str]:
+def trials_of(run: Run, damage: parquet.Damage) -> dict[int, str]:
     batches = shards.batches(run.attempts, ATTEMPTS, ["trial", "text"], damage)
     return {row["trial"]: row["text"] for batch in batches for row in batch.to_pylist()}
 
@@ -104,11 +104,11 @@ def test_every_file_of_attempts_says_whose_it_is(setup: Setup) -> None:
     run = prepared(setup, "sampling.trials=9", "sampling.max_tokens=12")
     assert runfolder.read_manifest(run)[origin.HASH] == its
     sampled(run, 1, worker=2)
-    damage = shards.Damage()
+    damage = parquet.Damage()
     assert trials_of(run, damage).keys() == {0, 1} and not damage.lines
     assert len(pd.read_parquet(run.attempts)) == 2
     # The sound rows of a part that is damaged stay the run's.
-    shards.set_aside(shards.Damage({part: ["damaged"]}), ATTEMPTS)
+    shards.set_aside(parquet.Damage({part: ["damaged"]}), ATTEMPTS)
     [copy] = run.attempts.glob("*-sound.parquet")
     assert origin.metadata(copy)[b"identity_hash"].decode() == its
 
@@ -118,7 +118,7 @@ def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
 ) -> None:
     run = prepared(setup)
     sampled(run, 1, 2, worker=10)
-    part, damage = moved_in(setup, run, "sampling.seed=5"), shards.Damage()
+    part, damage = moved_in(setup, run, "sampling.seed=5"), parquet.Damage()
     assert trials_of(run, damage) == {1: "seed 1234", 2: "seed 1234"}
     assert "made under another identity" in str(damage) and part.name in str(damage)
     assert ("sums-01", 0) in runfolder.owed(run)
@@ -126,33 +126,33 @@ def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
     with pytest.raises(DamagedData, match=f"{part.name}: made under another identity.*`generate`"):
         grading.grade(run)
     assert not part.exists() and part.with_name(f"_{part.name}.damaged").exists()
-    assert trials_of(run, shards.Damage()).keys() == {1, 2}
+    assert trials_of(run, parquet.Damage()).keys() == {1, 2}
 
 
 def test_a_journal_of_another_identity_is_not_read_either(
     setup: Setup, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = prepared(setup)
-    path, damage = moved_in(setup, run, "sampling.seed=5", seal=False), shards.Damage()
+    path, damage = moved_in(setup, run, "sampling.seed=5", seal=False), parquet.Damage()
     assert not trials_of(run, damage) and path.name in str(damage)
     tidy.tidy(run, patience=False)
     assert "made under another identity" in capsys.readouterr().err
     [aside] = run.attempts.glob("*.damaged")
-    assert pq.read_metadata(aside).num_rows == 2 and not trials_of(run, shards.Damage())
+    assert pq.read_metadata(aside).num_rows == 2 and not trials_of(run, parquet.Damage())
 
 
 def test_parts_that_say_nothing_are_read_as_they_ever_were(setup: Setup) -> None:
     run = prepared(setup)
     part = sampled(run, 0)
-    shards.write_part(part, pq.read_table(part).replace_schema_metadata(None))
+    parquet.write_part(part, pq.read_table(part).replace_schema_metadata(None))
     manifest = runfolder.read_manifest(run)
     its = manifest.pop(origin.HASH)
     runfolder.write_json(run.manifest, manifest)
     assert not origin.metadata(sampled(run, 1, worker=2))
-    assert trials_of(run, shards.Damage()).keys() == {0, 1}
+    assert trials_of(run, parquet.Damage()).keys() == {0, 1}
     stage.prepare(run)
     assert runfolder.read_manifest(run)[origin.HASH] == its
-    damage = shards.Damage()
+    damage = parquet.Damage()
     assert trials_of(run, damage).keys() == {0, 1} and not damage.lines
 
 
@@ -222,7 +222,7 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     run.manifest.unlink()
     assert f"holds files of several runs ({part.name}, {other.name})" in setup.refused()
     other.unlink()
-    shards.write_part(part, pq.read_table(part).replace_schema_metadata(None))
+    parquet.write_part(part, pq.read_table(part).replace_schema_metadata(None))
     for message in (setup.refused(), setup.refused("sampling.seed=5")):
         assert f"{run.manifest}: missing" in message and "restore it from a copy" in message
     assert "manifest.json: missing" in check.found(run.path / "config.yaml")[0]

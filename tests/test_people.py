@@ -17,7 +17,7 @@ from pipeline.cohorts import cohort as cohorts
 from pipeline.cohorts.doubts import doubts
 from pipeline.config import analysis
 from pipeline.config.compose import load_folder
-from pipeline.store import outcomes, shards
+from pipeline.store import outcomes, parquet
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify.stage import verify
@@ -101,7 +101,7 @@ def add_verdicts(run: Run, keys: list[tuple[str, int]], a: Any) -> None:
     folder = run.path / "verdicts"
     folder.mkdir(exist_ok=True)
     path = folder / f"w-{9 - len(list(folder.iterdir()))}.parquet"
-    shards.write_part(path, pa.table(rows, schema=VERDICTS))
+    parquet.write_part(path, pa.table(rows, schema=VERDICTS))
 
 
 def asked(run: Run, *overrides: str) -> None:

@@ -14,7 +14,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts import differences
 from pipeline.config.compose import load, load_folder
 from pipeline.prepare import questions_table, stage
-from pipeline.store import runfolder, shards
+from pipeline.store import parquet, runfolder
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 
@@ -62,7 +62,7 @@ def setup(tiny: Path, tmp_path: Path) -> Setup:
 def test_what_is_written(setup: Setup) -> None:
     run = setup.run()
     stage.prepare(run)
-    rows = shards.read_table(setup.folder / "questions.parquet", QUESTIONS)
+    rows = parquet.read_table(setup.folder / "questions.parquet", QUESTIONS)
     assert [r["question_id"] for r in rows] == [f"sums-0{n}" for n in range(1, 5)]
     assert rows[0]["problem"] == "1+1?" and rows[0]["gold"] == "2"
     assert rows[0]["prompt"].startswith("<|im_start|>user\n1+1?\n\nPlease reason step by step")

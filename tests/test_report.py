@@ -25,7 +25,7 @@ from pipeline.cohorts.cohort import from_arrays
 from pipeline.config import analysis, compose
 from pipeline.report import build, data, figures, texts, tokens
 from pipeline.rubrics import signals, signals_table
-from pipeline.store import runfolder, shards
+from pipeline.store import parquet, runfolder
 from pipeline.store.columns import VERDICTS
 
 CHROMIUM = next(
@@ -66,7 +66,7 @@ def verdicts(run: Any, rows: dict[tuple[str, int], tuple[float, float, float]]) 
         best = "ABC"[int(np.argmax(three))]
         table.append(row | {"mass": 1.0, "label": best, "tokens": 9, "cut": False, "judged": "x"})
     made = pa.Table.from_pylist(table, schema=VERDICTS)
-    shards.write_part(run.path / "verdicts" / "00000.parquet", made)
+    parquet.write_part(run.path / "verdicts" / "00000.parquet", made)
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +103,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def retoken(run: Any, tokenizer: Any) -> None:
     """Give every attempt the tokens that its text really has, with log-probs that rise."""
     [path] = run.attempts.glob("*.parquet")
-    rows = shards.read_table(path, shards.pq.read_schema(path))
+    rows = parquet.read_table(path, parquet.pq.read_schema(path))
     for row in rows:
         ids = tokenizer(row["text"], add_special_tokens=False)["input_ids"]
         row["token_ids"], row["completion_tokens"] = [*ids, tokenizer.eos_token_id], len(ids) + 1
         row["logprobs"] = [-0.02 * i for i in range(len(ids) + 1)]
-    shards.write_part(path, pa.Table.from_pylist(rows, schema=shards.pq.read_schema(path)))
+    parquet.write_part(path, pa.Table.from_pylist(rows, schema=parquet.pq.read_schema(path)))
 
 
 @pytest.fixture(scope="module")
@@ -432,13 +432,13 @@ def test_processes_write_a_share_of_a_run_each(
     folder = tmp_path / "runs" / "set" / "evil"
     shutil.copytree(runs / "set" / "evil", folder)
     [path] = (folder / "attempts").glob("*.parquet")
-    schema = shards.pq.read_schema(path)
-    rows = shards.read_table(path, schema)
+    schema = parquet.pq.read_schema(path)
+    rows = parquet.read_table(path, schema)
     half = len(rows) // 2
     again = rows[half - 1] | {"text": "made twice: the first counts"}
     for number, part in enumerate((rows[:half], [again, *rows[half:]])):
         made = pa.Table.from_pylist(part, schema=schema)
-        shards.write_part(path.with_name(f"{number}.parquet"), made)
+        parquet.write_part(path.with_name(f"{number}.parquet"), made)
     path.unlink()
     monkeypatch.setattr(texts, "SHARE_BYTES", 0)
     build.report(analysis.load([f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"]))

@@ -22,7 +22,7 @@ import pytest
 from pipeline.base import atomic, journal
 from pipeline.base.journal import Journal
 from pipeline.base.places import ROOT
-from pipeline.store import shards, workernames
+from pipeline.store import parquet, shards, workernames
 from pipeline.store.columns import ATTEMPTS, digest
 
 SMALL = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
@@ -36,7 +36,7 @@ def rows(count: int, text: str = "first", start: int = 0) -> list[dict[str, Any]
 
 
 def part(path: Path, made: list[dict[str, Any]], columns: pa.Schema = SMALL) -> Path:
-    shards.write_part(path, pa.Table.from_pylist(made, columns))
+    parquet.write_part(path, pa.Table.from_pylist(made, columns))
     return path
 
 
@@ -50,9 +50,9 @@ def write_journal(path: Path, made: list[dict[str, Any]], per_frame: int = 3) ->
 
 def stored(
     folder: Path, columns: pa.Schema = SMALL
-) -> tuple[dict[tuple[str, int], dict[str, Any]], shards.Damage]:
+) -> tuple[dict[tuple[str, int], dict[str, Any]], parquet.Damage]:
     """Every readable row by its key; fails if a key comes twice."""
-    damage, found = shards.Damage(), dict[tuple[str, int], dict[str, Any]]()
+    damage, found = parquet.Damage(), dict[tuple[str, int], dict[str, Any]]()
     for batch in shards.batches(folder, columns, columns.names, damage):
         for row in batch.to_pylist():
             key = (row["question_id"], row["trial"])
@@ -82,7 +82,7 @@ def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
         from pathlib import Path
         import pyarrow as pa
         from pipeline.base import atomic
-        from pipeline.store import shards, workernames
+        from pipeline.store import parquet
         folder = Path(sys.argv[1])
         columns = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
                             ("text", pa.string())])
@@ -91,7 +91,7 @@ def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
              for i in range(300)], columns)
         print("ready", flush=True)
         for n in itertools.count():
-            shards.write_part(folder / f"{os.getpid()}-{n % 5}.parquet", table)
+            parquet.write_part(folder / f"{os.getpid()}-{n % 5}.parquet", table)
         """
     cut_short = 0
     for kill in range(30):
@@ -158,7 +158,7 @@ def test_the_first_by_file_name_wins(tmp_path: Path) -> None:
     write_journal(tmp_path / "c.journal", rows(12, "third"))
     expected = by_key(rows(12, "third")) | by_key(rows(8, "second")) | by_key(rows(4, "first"))
     assert stored(tmp_path)[0] == expected
-    assert shards.keys(tmp_path, SMALL, shards.Damage()) == set(expected)
+    assert shards.keys(tmp_path, SMALL, parquet.Damage()) == set(expected)
 
 
 def test_a_key_twice_in_one_file_comes_once(tmp_path: Path) -> None:
@@ -232,11 +232,11 @@ def places(path: Path) -> Iterator[tuple[str, int]]:
 
 @pytest.mark.parametrize("place", ["footer", "text", "question_id", "logprobs.list.element"])
 def test_damaged_rows_are_set_aside_and_sound_ones_kept(tmp_path: Path, place: str) -> None:
-    made = attempts(3 * shards.ROWS_PER_GROUP)
+    made = attempts(3 * parquet.ROWS_PER_GROUP)
     path = part(tmp_path / "a.parquet", made, ATTEMPTS)
     flip(path, dict(places(path))[place])
     found, damage = stored(tmp_path, ATTEMPTS)
-    lost = len(made) if place == "footer" else shards.ROWS_PER_GROUP
+    lost = len(made) if place == "footer" else parquet.ROWS_PER_GROUP
     assert len(found) == len(made) - lost
     assert "a.parquet" in str(damage) and ("unreadable" if place == "footer" else "128") in str(
         damage
@@ -262,7 +262,7 @@ def test_a_file_that_is_no_part_is_reported(tmp_path: Path, content: bytes) -> N
 
 
 def verified(folder: Path) -> tuple[int, list[list[str]]]:
-    damage = shards.Damage()
+    damage = parquet.Damage()
     return len(shards.keys(folder, ATTEMPTS, damage, verify=True)), list(damage.lines.values())
 
 
@@ -282,9 +282,9 @@ def test_a_part_is_read_whole_until_it_is_known_to_be_sound(tmp_path: Path, seal
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert verified(tmp_path) == (200, [])  # neither size nor time tells: only the keys are read
     # Until any reader meets it: then the part is not known to be sound any more.
-    assert list(shards.batches(tmp_path, ATTEMPTS, ["logprobs"], shards.Damage()))
+    assert list(shards.batches(tmp_path, ATTEMPTS, ["logprobs"], parquet.Damage()))
     count, damage = verified(tmp_path)
-    assert count == shards.ROWS_PER_GROUP and len(damage) == 1
+    assert count == parquet.ROWS_PER_GROUP and len(damage) == 1
     assert verified(tmp_path) == (count, damage)  # what is damaged is never taken for sound
     flip(path, at)
     (tmp_path / "_a.sound").write_bytes(b"\xff\x00 torn")
@@ -347,7 +347,7 @@ def test_a_journal_sealed_in_mid_read_is_read_once(tmp_path: Path) -> None:
     for name in "abc":
         start_row = "abc".index(name) * 40
         write_journal(tmp_path / f"{name}.journal", rows(40, start=start_row))
-    damage, found = shards.Damage(), []
+    damage, found = parquet.Damage(), []
     reading = shards.batches(tmp_path, SMALL, SMALL.names, damage)
     found += next(reading).to_pylist()
     shards.seal_leftovers(tmp_path, SMALL)
@@ -359,9 +359,9 @@ def test_a_journal_sealed_in_mid_read_is_read_once(tmp_path: Path) -> None:
 def test_a_part_set_aside_in_mid_read_is_replaced_by_its_sound_rows(tmp_path: Path) -> None:
     part(tmp_path / "a.parquet", rows(8))
     path = part(tmp_path / "b.parquet", rows(12))
-    reading = shards.batches(tmp_path, SMALL, SMALL.names, shards.Damage())
+    reading = shards.batches(tmp_path, SMALL, SMALL.names, parquet.Damage())
     found = next(reading).to_pylist()
-    shards.set_aside(shards.Damage({path: ["found by another process"]}), SMALL)
+    shards.set_aside(parquet.Damage({path: ["found by another process"]}), SMALL)
     found += [row for batch in reading for row in batch.to_pylist()]
     assert len(found) == 12 and by_key(found) == by_key(rows(12))
 

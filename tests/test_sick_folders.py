@@ -22,7 +22,7 @@ from pipeline.generate.claim_files import ClaimFiles
 from pipeline.research.trajectory import evaluate
 from pipeline.research.trajectory.plan import Evaluation, Window
 from pipeline.settle import plan
-from pipeline.store import heartbeat, judged, lease, rowkeys, runfolder, shards
+from pipeline.store import heartbeat, judged, lease, parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, MEANS, VERDICTS
 from pipeline.store.runfolder import Run
 
@@ -38,7 +38,7 @@ def rows(run: Run, folder: str, columns: pa.Schema, **values: Any) -> None:
     blank = dict.fromkeys(columns.names)
     keys = [{"question_id": qid, "trial": trial} for qid, trial in run.keys]
     table = pa.Table.from_pylist([blank | key | values for key in keys], columns)
-    shards.write_part(run.path / folder / "00000.parquet", table)
+    parquet.write_part(run.path / folder / "00000.parquet", table)
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +306,7 @@ def test_a_sick_run_is_left_out_and_named(root: Path, file: str, way: str, told:
 
 
 def test_rows_without_a_key_count_as_damaged(root: Path) -> None:
-    part, damage = root / "sums" / SICK / "attempts" / "00000.parquet", shards.Damage()
+    part, damage = root / "sums" / SICK / "attempts" / "00000.parquet", parquet.Damage()
     of_nulls(part)
     assert not shards.keys(part.parent, ATTEMPTS, damage)
     assert "8 damaged rows (a row without question_id or trial)" in str(damage)
@@ -424,7 +424,7 @@ def test_a_link_without_content_is_said_at_once(
         assert f"{run.path / file}: a link to what is not here; fetch its content" in told
     table = file.partition("/")[0]
     with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
-        shards.keys(run.path / table, rowkeys.TABLES[table][0], shards.Damage())
+        shards.keys(run.path / table, rowkeys.TABLES[table][0], parquet.Damage())
     with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
         runfolder.opened(run.path)
 

@@ -17,7 +17,7 @@ from pipeline.base.errors import DamagedData, UserError
 from pipeline.cli.main import main
 from pipeline.rubrics import signals, signals_table
 from pipeline.rubrics.signals import bits_per_token
-from pipeline.store import shards
+from pipeline.store import parquet
 from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, SIGNALS, VERDICTS, digest
 from pipeline.store.runfolder import Run
 
@@ -37,8 +37,8 @@ PROMPTS = {"q1": [NAN, -1.0, -2.0, -INF], "q2": [NAN]}
 
 
 def rewrite(path: Path, columns: pa.Schema, change: Any) -> None:
-    rows = shards.read_table(path, columns)
-    shards.write_part(path, pa.Table.from_pylist([change(row) for row in rows], columns))
+    rows = parquet.read_table(path, columns)
+    parquet.write_part(path, pa.Table.from_pylist([change(row) for row in rows], columns))
 
 
 def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:
@@ -73,7 +73,7 @@ def judge(run: Run, keys: list[tuple[str, int]], part: str = "v0") -> None:
         for q, t in keys
     ]
     table = pa.Table.from_pylist(rows, VERDICTS)
-    shards.write_part(run.path / "verdicts" / f"{part}.parquet", table)
+    parquet.write_part(run.path / "verdicts" / f"{part}.parquet", table)
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:

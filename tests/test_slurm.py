@@ -13,7 +13,7 @@ from slurm_cluster import Cluster, wait_for
 from pipeline.cli.main import main
 from pipeline.cluster import jobs
 from pipeline.settle import looks
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS
 
 pytestmark = [
@@ -71,7 +71,7 @@ def _rows(run: Path) -> Counter[tuple[str, int]]:
 
 def _complete(run: Path, trials: int) -> None:
     """Exactly the attempts that are wanted, all of them scored."""
-    damage = shards.Damage()
+    damage = parquet.Damage()
     found = [
         key
         for batch in shards.batches(run / "attempts", ATTEMPTS, ["question_id", "trial"], damage)

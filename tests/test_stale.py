@@ -18,7 +18,7 @@ from pipeline.grade.stage import grade
 from pipeline.rubrics import categories, categorize, signals, signals_table
 from pipeline.score.stage import score
 from pipeline.status import page
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import parquet, rowkeys, runfolder
 from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, digest
 from pipeline.store.runfolder import Run
 
@@ -38,13 +38,13 @@ def run(tmp_path: Path, undrawn: None) -> Run:
 def sampled_anew(run: Run, **changes: str) -> None:
     """`a1="\\boxed{3}"`: the attempt is lost, and made again by another worker with this text."""
     [old] = run.attempts.glob("*.parquet")
-    rows = shards.read_table(old, ATTEMPTS)
+    rows = parquet.read_table(old, ATTEMPTS)
     named = {f"{row['question_id']}{row['trial']}": row for row in rows}
     old.unlink()
     new = [named.pop(name) | {"text": text} for name, text in changes.items()]
     new = [row | {"digest": digest(row)} for row in new if row["text"]]
     for name, part in (("w1-00000", list(named.values())), ("w2-00000", new)):
-        shards.write_part(run.attempts / f"{name}.parquet", pa.Table.from_pylist(part, ATTEMPTS))
+        parquet.write_part(run.attempts / f"{name}.parquet", pa.Table.from_pylist(part, ATTEMPTS))
 
 
 def test_what_was_made_of_another_text_is_owed_again(
@@ -82,7 +82,7 @@ def test_what_was_made_of_another_text_is_owed_again(
     sampled_anew_b0 = pa.Table.from_pylist(
         [{"question_id": "b", "trial": 0, "text": r"\boxed{2}", "finish_reason": "stop"}], ATTEMPTS
     )
-    shards.write_part(run.attempts / "w3-00000.parquet", sampled_anew_b0)
+    parquet.write_part(run.attempts / "w3-00000.parquet", sampled_anew_b0)
     grade(Run(run.cfg))
     capsys.readouterr()
     grade(Run(run.cfg))
@@ -104,7 +104,7 @@ def test_equal_texts_of_another_time_need_no_new_grade(
 
 def without_digests(folder: Path, columns: pa.Schema) -> None:
     for part in folder.glob("*.parquet"):
-        rows = pa.Table.from_pylist(shards.read_table(part, columns), columns)
+        rows = pa.Table.from_pylist(parquet.read_table(part, columns), columns)
         pq.write_table(rows.drop_columns("digest"), part)
 
 
@@ -135,7 +135,7 @@ def test_means_and_imported_outcomes(run: Run, capsys: pytest.CaptureFixture[str
         {"question_id": q, "trial": t, "completion_mean_logprob": -1.0, "digest": held[q, t]}
         for q, t in (("a", 0), ("a", 1))
     ]
-    shards.write_part(run.path / "means" / "i.parquet", pa.Table.from_pylist(means, MEANS))
+    parquet.write_part(run.path / "means" / "i.parquet", pa.Table.from_pylist(means, MEANS))
     assert rowkeys.streamed(run, "means", []).num_rows == 2
     sampled_anew(run, a1=r"\boxed{3}", b0="")
     assert rowkeys.streamed(run, "means", []).num_rows == 1
@@ -146,7 +146,7 @@ def test_means_and_imported_outcomes(run: Run, capsys: pytest.CaptureFixture[str
     ]
     grades.append({"question_id": "b", "trial": 0, "outcome": "correct"})
     table = pa.Table.from_pylist(grades, GRADES)
-    shards.write_part(run.grades / "0.parquet", table)
+    parquet.write_part(run.grades / "0.parquet", table)
     assert outcome_words(run)[1].tolist()[0] == "owed"
     manifest = runfolder.read_manifest(run)
     runfolder.write_json(run.manifest, manifest | {"imported": {}})
@@ -186,9 +186,9 @@ def test_bits_that_rot_are_found_and_owed(
 def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     score(run)
     [part] = run.attempts.glob("*.parquet")
-    rows = shards.read_table(part, ATTEMPTS)
+    rows = parquet.read_table(part, ATTEMPTS)
     rows[0]["text"] = r"\boxed{7}"  # by somebody's own program
-    shards.write_part(part, pa.Table.from_pylist(rows, ATTEMPTS))
+    parquet.write_part(part, pa.Table.from_pylist(rows, ATTEMPTS))
     [graded] = run.grades.glob("*.parquet")
     spoil(graded, "outcome")
     spoil(run.path / "questions.parquet", "gold")

@@ -10,7 +10,7 @@ from forked import BATCH, TRIALS, Command, Forker
 from benchmarks.servers import Server
 from pipeline.config import compose
 from pipeline.prepare import models
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
 
@@ -21,7 +21,7 @@ ASKED += [f"prompt.stop={json.dumps(STOP)}"]
 
 def attempts(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     names = [*KEY, "text", "finish_reason", "token_ids", "logprobs", "completion_tokens"]
-    batches = shards.batches(folder / "attempts", ATTEMPTS, names, shards.Damage())
+    batches = shards.batches(folder / "attempts", ATTEMPTS, names, parquet.Damage())
     rows = [row for batch in batches for row in batch.to_pylist()]
     return {(row["question_id"], row["trial"]): row for row in rows}
 

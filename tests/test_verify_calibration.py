@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import make_run
 
-from pipeline.store import rowkeys, shards
+from pipeline.store import parquet, rowkeys
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify import calibrate, store
@@ -49,7 +49,7 @@ def verified(folder: Path, *overrides: str) -> Run:
         "digest": rowkeys.streamed(run, "attempts", ["digest"])["digest"],
     }
     part = pa.table(table, schema=VERDICTS)
-    shards.write_part(run.path / "verdicts" / "00000.parquet", part)
+    parquet.write_part(run.path / "verdicts" / "00000.parquet", part)
     return run
 
 
@@ -128,14 +128,14 @@ def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(
     assert not any(calibrate.subtracted(run, {}, "graded")["q00"])
     run.cfg.dataset.judge = None
     [part] = run.grades.glob("*.parquet")
-    shards.write_part(part, pq.read_table(part).slice(0, 9))
+    parquet.write_part(part, pq.read_table(part).slice(0, 9))
     assert not any(calibrate.subtracted(run, {}, "graded")["q00"])
 
 
 def test_too_few_labels_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
     [part] = run.grades.glob("*.parquet")
-    shards.write_part(part, pq.read_table(part).slice(0, 5))
+    parquet.write_part(part, pq.read_table(part).slice(0, 5))
     calibrated(run)
     assert "T stays" in capsys.readouterr().err
     assert run.cfg.verifier.temperature == 1.5

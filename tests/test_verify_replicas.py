@@ -21,7 +21,7 @@ from pipeline.base.errors import TryAgain, UserError
 from pipeline.base.places import ROOT
 from pipeline.config import compose
 from pipeline.replicas import devices, sizing
-from pipeline.store import heartbeat, shards
+from pipeline.store import heartbeat, parquet
 from pipeline.store.runfolder import Run
 from pipeline.verify import asker, replicas, stage, survey
 from verifiers.judge import guards
@@ -88,7 +88,7 @@ def at_work(parent: int | None = None) -> list[psutil.Process]:
 
 def when_written(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
     """Do something when the first verdicts are on the disk."""
-    write, written = shards.write_part, list[Path]()
+    write, written = parquet.write_part, list[Path]()
 
     def write_part(path: Path, table: Any) -> None:
         write(path, table)
@@ -97,7 +97,7 @@ def when_written(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> Non
             if len(written) == 1:
                 do()
 
-    monkeypatch.setattr(shards, "write_part", write_part)
+    monkeypatch.setattr(parquet, "write_part", write_part)
 
 
 @pytest.fixture(autouse=True)
@@ -179,12 +179,12 @@ def test_replicas_that_can_never_start_are_one_error(run: Run, capsys: Any) -> N
 # Stands still for good once the first verdicts are on the disk.
 HELD = """
 import signal
-from pipeline.store import shards
-def write_part(path, table, write=shards.write_part):
+from pipeline.store import parquet
+def write_part(path, table, write=parquet.write_part):
     write(path, table)
     while path.parent.name == "verdicts":
         signal.pause()
-shards.write_part = write_part
+parquet.write_part = write_part
 """
 
 

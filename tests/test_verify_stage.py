@@ -28,7 +28,7 @@ from pipeline.config.settings import VerifierConfig
 from pipeline.engines import labels
 from pipeline.grade import stage as grade
 from pipeline.prepare import models, questions, questions_table
-from pipeline.store import heartbeat, rowkeys, runfolder, shards
+from pipeline.store import heartbeat, parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, CONTINUED, VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify import asker, calibrate, stage, store, survey
@@ -115,7 +115,7 @@ def again(run: Run, *overrides: str) -> Run:
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
-    damage = shards.Damage()
+    damage = parquet.Damage()
     verdicts = [
         row
         for batch in shards.batches(run.path / "verdicts", VERDICTS, VERDICTS.names, damage)
@@ -396,7 +396,7 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
     longer, same = (row | {CONTINUED.name: 5} for row in stored if row["trial"] == 0)
     longer["text"] += " and more"
     parts = pa.Table.from_pylist([longer, same], schema=ATTEMPTS)
-    shards.write_part(run.attempts / "00001-upto9.parquet", parts)
+    parquet.write_part(run.attempts / "00001-upto9.parquet", parts)
     assert rowkeys.streamed(run, "verdicts", []).num_rows == 10  # of what they were: not shown
     stage.verify(run)
     assert len(asked) == 1  # the other one's text is what it was
@@ -427,20 +427,20 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from pipeline.config import compose as config
-from pipeline.store import shards
+from pipeline.store import parquet
 from pipeline.verify import stage
 from pipeline.verify import survey
 from pipeline.store.runfolder import Run
 
 survey._ROWS = 4
-real, parts = shards.write_part, []
+real, parts = parquet.write_part, []
 def write_part(path, table):
     parts.append(path)
     if len(parts) == 3:
         path.with_name(f".{path.name}.1.tmp").write_bytes(b"half a part")
         os.kill(os.getpid(), signal.SIGKILL)
     real(path, table)
-shards.write_part = write_part
+parquet.write_part = write_part
 stage.verify(Run(config.load_folder(Path("{folder}"), [])))
 """
 
@@ -478,12 +478,12 @@ from pipeline.store.runfolder import Run
 from pipeline.verify import stage, survey
 
 survey._ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
-real = shards.write_part
+real = parquet.write_part
 def write_part(path, table):
     real(path, table)
     heartbeat.HANG_S = 0.5
     TransformersEngine.next_logprobs = lambda *_: time.sleep(3600)
-shards.write_part = write_part
+parquet.write_part = write_part
 stage.verify(Run(compose.load_folder(Path("{folder}"), [])))
 """
 

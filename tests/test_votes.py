@@ -26,7 +26,7 @@ from pipeline.research.trajectory.tracks import Track
 from pipeline.rubrics.signals import signals
 from pipeline.score import votes
 from pipeline.score.stage import score
-from pipeline.store import shards
+from pipeline.store import parquet
 from pipeline.store.columns import GRADES, VERDICTS
 from pipeline.store.runfolder import Run
 from scoring import Ballots, Counts
@@ -303,7 +303,7 @@ def test_undecided_answers_go_by_their_text(tmp_path: Path) -> None:
         | {"digest": digests(run)["q1", i]}
         for i, (outcome, answer) in enumerate(rows)
     ]
-    shards.write_part(run.grades / "a.parquet", pa.Table.from_pylist(table, schema=GRADES))
+    parquet.write_part(run.grades / "a.parquet", pa.Table.from_pylist(table, schema=GRADES))
     assert classes.of(run).codes.tolist() == [[1, 2, 2, 3]]
 
 
@@ -330,7 +330,7 @@ def verdicts(run: Run, a: dict[str, list[float]]) -> None:
         for t, p in enumerate(line)
     ]
     part = run.path / "verdicts" / "a.parquet"
-    shards.write_part(part, pa.Table.from_pylist(rows, schema=VERDICTS))
+    parquet.write_part(part, pa.Table.from_pylist(rows, schema=VERDICTS))
 
 
 def test_score_shows_votes_and_says_what_they_lack(
@@ -366,11 +366,11 @@ def test_outcomes_without_texts_have_no_votes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "run", {"q1": "1100"})
-    table = shards.read_table(next(run.grades.glob("*.parquet")), GRADES)
+    table = parquet.read_table(next(run.grades.glob("*.parquet")), GRADES)
     for path in run.grades.glob("*.parquet"):
         path.unlink()
     part = pa.Table.from_pylist([{**row, "answer": None} for row in table], schema=GRADES)
-    shards.write_part(run.grades / "a.parquet", part)
+    parquet.write_part(run.grades / "a.parquet", part)
     with pytest.raises(UserError, match="2 wrong attempts have no text"):
         classes.of(run)
     score(reloaded(run, "scoring.metrics=[avg,cons@2]"))

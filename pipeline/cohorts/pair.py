@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.rubrics.signals import bits_per_token
-from pipeline.store import find, outcomes, rowkeys, shards
+from pipeline.store import find, outcomes, parquet, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.outcomes import CORRECT, OWED, Codes
 from pipeline.store.runfolder import Run, opened
@@ -117,7 +117,7 @@ def _attempts(run: Run, questions: list[int]) -> Attempts:
     lengths, logprobs = np.full(shape, np.nan), np.full(shape, np.nan)
     seeds, rows = np.full(shape, _UNKNOWN), np.full(shape, -1)
     parts = [pa.array([], ATTEMPTS.field("token_ids").type)]
-    number, damage = 0, shards.Damage()
+    number, damage = 0, parquet.Damage()
     columns = [*KEY, "seed", "completion_tokens", "token_ids", "logprobs"]
     for whole in shards.batches(run.attempts, ATTEMPTS, columns, damage):
         kept, _ = rowkeys.cells(rowkeys.encode(whole, ids), shape[1])

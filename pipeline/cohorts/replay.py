@@ -11,7 +11,7 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError, one_line
 from pipeline.cohorts.pair import Pair
 from pipeline.replicas import sizing
-from pipeline.store import rowkeys, shards
+from pipeline.store import parquet, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
 from scoring.numerics.inputs import Floats, Ints
@@ -123,7 +123,7 @@ def _stored(
     wanted = np.array([question << 32 | trial for question, trial in keys])
     found: list[Any] = [None] * len(keys)
     columns = [*KEY, "token_ids", "logprobs"]
-    for batch in shards.batches(run.attempts, ATTEMPTS, columns, shards.Damage()):
+    for batch in shards.batches(run.attempts, ATTEMPTS, columns, parquet.Damage()):
         at = rowkeys.rows_of(rowkeys.encode(batch, ids), wanted)
         some = batch.filter(pa.array(at >= 0))
         both = zip(some["token_ids"].to_pylist(), some["logprobs"].to_pylist(), strict=True)

@@ -7,7 +7,7 @@ from pipeline.base.errors import UserError
 from pipeline.config.seeds import continued_seed
 from pipeline.engines import Completion, Request
 from pipeline.prepare import raising
-from pipeline.store import runfolder, shards
+from pipeline.store import parquet, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY, below
 from pipeline.store.runfolder import Run
 
@@ -50,7 +50,7 @@ def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
     """
     questions, found = {row["question_id"]: row for row in run.questions}, {}
     for batch in shards.batches(
-        run.attempts, ATTEMPTS, [*KEY, *_READ], shards.Damage(), keep=shards.among(keys)
+        run.attempts, ATTEMPTS, [*KEY, *_READ], parquet.Damage(), keep=shards.among(keys)
     ):
         asked = [questions[question_id] for question_id in batch[KEY[0]].to_pylist()]
         limits = [question["max_tokens"] for question in asked]

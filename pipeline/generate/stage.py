@@ -7,7 +7,7 @@ from pipeline.generate.tidy import leave
 from pipeline.generate.worker import work
 from pipeline.prepare import raising, served
 from pipeline.replicas import sizing
-from pipeline.store import heartbeat, runfolder, shards
+from pipeline.store import heartbeat, parquet, runfolder
 from pipeline.store.runfolder import Run
 
 
@@ -32,7 +32,7 @@ def generate(run: Run) -> bool:
         )
     if cut := runfolder.continuing(run):
         note(f"generate: {raising.told(run.cfg, cut.values())}")
-    damage = shards.Damage()
+    damage = parquet.Damage()
     if (
         not runfolder.owed(run, damage)
         and not damage.lines

@@ -4,7 +4,7 @@ import contextlib
 import functools
 
 from pipeline.base.console import warn
-from pipeline.store import heartbeat, lease, runfolder, shards, workers
+from pipeline.store import heartbeat, lease, parquet, runfolder, shards, workers
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
@@ -55,10 +55,10 @@ def _seal(run: Run, patience: bool) -> None:
 
 
 def _set_aside(run: Run) -> None:
-    damage = shards.Damage()
+    damage = parquet.Damage()
     runfolder.owed(run, damage)
     parts = {p: lines for p, lines in damage.lines.items() if p.suffix == ".parquet"}
     if parts:
-        unreadable = shards.Damage(parts)
+        unreadable = parquet.Damage(parts)
         warn(f"attempts: {unreadable}; those rows are owed again, the damaged files are set aside")
         shards.set_aside(unreadable, ATTEMPTS)

@@ -18,7 +18,7 @@ from pipeline.generate.record import Session
 from pipeline.generate.tidy import REOPEN, leave, tidy
 from pipeline.generate.writer import AttemptWriter, row_of
 from pipeline.prepare import questions_table
-from pipeline.store import heartbeat, home, lease, origin, runfolder, shards, workernames
+from pipeline.store import heartbeat, home, lease, origin, parquet, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, FINISHED
 from pipeline.store.heartbeat import Heartbeat
 from pipeline.store.runfolder import Run
@@ -121,7 +121,7 @@ class _Worker:
         return (self.place[key] for key in runfolder.owed(self.run))
 
     def _made_by(self, worker: str) -> set[int]:
-        durable = shards.keys(self.run.attempts, ATTEMPTS, shards.Damage(), of=worker)
+        durable = shards.keys(self.run.attempts, ATTEMPTS, parquet.Damage(), of=worker)
         self.session.log("took over", worker=worker, attempts=len(durable))
         return {self.place[key] for key in durable if key in self.place}
 

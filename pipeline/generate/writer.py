@@ -19,7 +19,7 @@ from pipeline.base.errors import UserError
 from pipeline.base.journal import Journal
 from pipeline.engines import Completion
 from pipeline.generate.continuing import whole
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, digest
 from pipeline.store.home import Check
 from pipeline.store.origin import Metadata
@@ -125,7 +125,7 @@ class AttemptWriter:
         if self._journal is None:
             self.check()
             stem = f"{self.worker}-{self._sequence:05d}{self.ending}"
-            path = self.folder / f"{shards.HIDDEN}{stem}.journal"
+            path = self.folder / f"{parquet.HIDDEN}{stem}.journal"
             self._journal = Journal(path, self.columns)
             self._sequence += 1
         self._journal.append(rows)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pipeline.base import atomic
 from pipeline.base.console import note, warn
 from pipeline.display.table import Column, Table, show
-from pipeline.store import rowkeys, shards
+from pipeline.store import parquet, rowkeys
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 
@@ -31,7 +31,7 @@ def report(run: Run) -> None:
     """After a regrade: print and write what changed, and drop the grades of before."""
     if not before(run).exists():
         return
-    damage = shards.Damage()
+    damage = parquet.Damage()
     old, keys = rowkeys.keyed(run, rowkeys.REGRADED, ["answer", "outcome"], damage)
     if damage.lines:
         warn(f"grades of before: {damage}; those attempts are not compared")
@@ -49,7 +49,7 @@ def report(run: Run) -> None:
 def _changes(run: Run, old: pa.Table, old_keys: Ints) -> list[dict[str, Any]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     names = ["answer", "outcome", "layer", "reason"]
-    new, keys = rowkeys.keyed(run, "grades", names, shards.Damage())
+    new, keys = rowkeys.keyed(run, "grades", names, parquet.Damage())
     rows = rowkeys.rows_of(keys, old_keys)
     old = old.take(pa.array(rows, mask=rows < 0))  # null where there was no grade
     changes = pa.table(

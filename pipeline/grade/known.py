@@ -20,7 +20,7 @@ from pipeline.base import environment
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError, one_line
 from pipeline.config.settings import RunConfig
-from pipeline.store import options, runfolder, shards, workernames
+from pipeline.store import options, parquet, runfolder, workernames
 from pipeline.store.columns import KNOWN_GRADES
 from verifiers import NO_ANSWER, Extraction, Grade
 
@@ -208,7 +208,8 @@ class KnownGrades:
             return
         path = self.folder / f"{workernames.worker_id()}-{self.parts:05d}.parquet"
         try:
-            shards.write_part(path, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            parquet.write_part(path, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
             if not (settings := self.folder / "settings.json").exists():
                 runfolder.write_json(settings, identity(self.cfg))
             self.parts += 1
@@ -243,8 +244,8 @@ def _load(folder: Path, grader: str) -> dict[Pair, Grade]:
     known: dict[Pair, Grade] = {}
     for path in sorted(folder.glob("*.parquet")):
         try:
-            rows = shards.read_table(path, KNOWN_GRADES)
-        except (*shards.DAMAGE, UserError) as error:
+            rows = parquet.read_table(path, KNOWN_GRADES)
+        except (*parquet.DAMAGE, UserError) as error:
             warn(f"{path}: unreadable, its grades are made again ({one_line(error)})")
             continue
         for row in rows:

@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.base import atomic
 from pipeline.base.console import note
 from pipeline.grade import known
-from pipeline.store import outcomes, rowkeys, shards
+from pipeline.store import outcomes, parquet, rowkeys
 from pipeline.store.runfolder import Run
 
 # In the order of the list; common wrong answers of questions with a good gold answer come last.
@@ -61,7 +61,7 @@ def _groups(run: Run) -> list[Group]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     groups: dict[tuple[str, str | None, str], Group] = {}
     columns = ["answer", "outcome", "layer", "reason"]
-    for batch in rowkeys.streamed(run, "grades", columns, shards.Damage()).to_batches(_ROWS):
+    for batch in rowkeys.streamed(run, "grades", columns, parquet.Damage()).to_batches(_ROWS):
         for row in batch.to_pylist():
             question_id, trial = row.pop("question_id"), row.pop("trial")
             group = groups.setdefault(

@@ -9,7 +9,7 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.grade import changes, review
 from pipeline.grade.known import KnownGrades, attempt, default_folder, extraction, identity
-from pipeline.store import home, lease, records, rowkeys, runfolder, shards, workernames
+from pipeline.store import home, lease, parquet, records, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import CONTINUED, DIGEST, GRADES, KEY, cut_off
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -36,7 +36,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         lease.held(run.path / "grade.lease", "grading", wait=True),
         home.staying(run.path, "attempts were graded") as check,
     ):
-        damage = shards.Damage()
+        damage = parquet.Damage()
         names = ["finish_reason", *_OF]
         attempts, keys = rowkeys.keyed(run, "attempts", names, damage)
         if not keys.size:
@@ -45,7 +45,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         if strict := [q["question_id"] for q in run.questions if q["form"] == "strict"]:
             settings["strict"] = strict
         records.begin(run.grades / "_grader.json", settings, lambda _: changes.before(run))
-        unreadable = shards.Damage()
+        unreadable = parquet.Damage()
         _, graded = rowkeys.keyed(run, "grades", GRADES.names[len(KEY) :], unreadable)
         shards.set_aside(unreadable, GRADES)
         if changed := unreadable.outdated:
@@ -67,7 +67,7 @@ def _grade_owed(
     run: Run,
     keys: Ints,
     attempts: pa.Table,
-    damage: shards.Damage,
+    damage: parquet.Damage,
     meter: Meter,
     check: home.Check,
 ) -> None:
@@ -96,6 +96,6 @@ def _grade_owed(
         ]
         part = run.grades / f"{worker}-{number:05d}.parquet"
         check()
-        shards.write_part(part, pa.Table.from_pylist(rows, schema=GRADES))
+        parquet.write_part(part, pa.Table.from_pylist(rows, schema=GRADES))
         meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
     note(f"grade: {known.summary()}")

@@ -18,7 +18,7 @@ from pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
 from pipeline.imports.source import Source
 from pipeline.prepare.questions import Question as OwnQuestion
 from pipeline.rubrics import categories, signals_table
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import parquet, rowkeys, runfolder
 from pipeline.store.columns import QUESTIONS, SIGNALS
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
@@ -57,7 +57,7 @@ def write(
         }
         for question in asked
     ]
-    shards.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
+    parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     by = {"imported": source.fingerprint}
     if run.grades.is_dir():
         runfolder.write_json(run.grades / "_grader.json", by)

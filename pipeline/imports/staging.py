@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.imports.row import Row
-from pipeline.store import lease, shards
+from pipeline.store import lease, parquet
 from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digest
 
 MOST_BYTES = 96 << 20  # of rows that wait to be written, about
@@ -65,7 +65,7 @@ class Staging:
                 if of_table:
                     path = self.folder / run / name / f"import-{self._parts[run]:05d}.parquet"
                     path.parent.parent.mkdir(parents=True, exist_ok=True)
-                    shards.write_part(path, pa.Table.from_pylist(of_table, schema=schema))
+                    parquet.write_part(path, pa.Table.from_pylist(of_table, schema=schema))
             self._parts[run] += 1
             del self._bytes[run]
 

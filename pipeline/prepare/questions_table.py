@@ -17,7 +17,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.prepare import models, questions, served, shots
 from pipeline.prepare.shots import Example
 from pipeline.servers.served import Facts
-from pipeline.store import options, runfolder, shards
+from pipeline.store import options, parquet, runfolder
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 from prompts import PromptError, Rendered, control_tokens, fill, plain, render, turns
@@ -95,8 +95,8 @@ def build(run: Run) -> Built:
     )
     file = tempfile.TemporaryFile()  # noqa: SIM115  # gone when nobody reads it any more
     built, limits = Built(file, {}, {}, server, examples), []
-    with shards.writer(built.file, QUESTIONS) as groups:
-        while some := list(itertools.islice(rows, shards.ROWS_PER_GROUP)):
+    with parquet.writer(built.file, QUESTIONS) as groups:
+        while some := list(itertools.islice(rows, parquet.ROWS_PER_GROUP)):
             groups.write_table(pa.Table.from_pylist(some, QUESTIONS))
             limits += [row["max_tokens"] for row in some]
             for row in some:
@@ -274,4 +274,4 @@ def _check_text(cfg: RunConfig, tokenizer: Any, text: str, what: str) -> None:
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the questions table atomically."""
-    shards.write_part(path, pa.Table.from_pylist(rows, schema=QUESTIONS))
+    parquet.write_part(path, pa.Table.from_pylist(rows, schema=QUESTIONS))

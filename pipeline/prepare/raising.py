@@ -6,7 +6,7 @@ from typing import Any
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare.questions_table import Built
-from pipeline.store import heartbeat, runfolder, shards
+from pipeline.store import heartbeat, parquet, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
 
@@ -44,7 +44,7 @@ def _why_not(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
     if any(row["prompt_token_ids"] is None for row in rows):
         return NO_TOKENS
     keep, names = shards.among(cut), [*KEY, "token_ids"]
-    batches = shards.batches(run.attempts, ATTEMPTS, names, shards.Damage(), keep=keep)
+    batches = shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage(), keep=keep)
     return NO_TOKENS if any(batch["token_ids"].null_count for batch in batches) else ""
 
 

@@ -9,7 +9,7 @@ from pipeline.base import atomic
 from pipeline.base.console import note, warn
 from pipeline.base.environment import describe
 from pipeline.prepare import questions_table, raising, served
-from pipeline.store import origin, runfolder, shards
+from pipeline.store import origin, parquet, runfolder
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 
@@ -53,8 +53,8 @@ def _write(run: Run, built: questions_table.Built) -> None:
     earlier = QUESTIONS.empty_table()
     if path.exists():
         try:
-            earlier = shards.whole(path, QUESTIONS).combine_chunks()
-        except shards.DAMAGE:
+            earlier = parquet.whole(path, QUESTIONS).combine_chunks()
+        except parquet.DAMAGE:
             warn(f"{path}: unreadable, made anew; its prompt log-probs are owed again")
     start, same = 0, earlier.num_rows == len(built.questions)
     for group in built.groups() if same else ():
@@ -64,7 +64,7 @@ def _write(run: Run, built: questions_table.Built) -> None:
     if same:
         return
     place, field = QUESTIONS.get_field_index(key), QUESTIONS.field(key)
-    with atomic.replacing(path) as file, shards.writer(file, QUESTIONS) as groups:
+    with atomic.replacing(path) as file, parquet.writer(file, QUESTIONS) as groups:
         for group in built.groups():
             at = pc.index_in(group["question_id"], value_set=earlier["question_id"])
             groups.write_table(group.set_column(place, field, earlier[key].take(at)))

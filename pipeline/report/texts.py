@@ -22,7 +22,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.report import attempts, tokens
 from pipeline.report.attempts import Keys
-from pipeline.store import options, shards
+from pipeline.store import options, parquet, shards
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 from verifiers import LETTERS
@@ -33,7 +33,7 @@ MOST_PROCESSES = 8  # each holds some 150 MB, and a disk is no faster for more
 _COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
 Mapped = Callable[..., Iterator[Any]]  # `map`, in this process or in others
 # Of each attempt that was written its number and that of its file; what could not be read.
-Written = tuple[list[tuple[int, int]], shards.Damage]
+Written = tuple[list[tuple[int, int]], parquet.Damage]
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def write_responses(
     """
     shares = _shares(run)
     write = partial(_write, run.cfg, keys, stem, trials, len(shares))
-    files, damage = np.full(keys.known.size, -1), shards.Damage()
+    files, damage = np.full(keys.known.size, -1), parquet.Damage()
     for written, unreadable in mapped(write, list(enumerate(shares))):
         places, numbers = np.array(written, np.int64).reshape(-1, 2).T
         new = files[places] < 0  # of an attempt that is there twice the first counts
@@ -125,7 +125,7 @@ def _write(
     run, (number, stems) = Run(cfg), share
     asked = {row["question_id"]: row for row in run.questions}
     rows: dict[int, Any] = {}
-    size, written, damage = 0, [], shards.Damage()
+    size, written, damage = 0, [], parquet.Damage()
     for attempt, key, text, token_ids, logprobs in _attempts(run, keys, stems, trials, damage):
         order = options.order(cfg, asked[key[0]], key[1])
         rows[attempt] = {
@@ -144,7 +144,7 @@ def _write(
 
 
 def _attempts(
-    run: Run, keys: Keys, stems: set[str], trials: int | None, damage: shards.Damage
+    run: Run, keys: Keys, stems: set[str], trials: int | None, damage: parquet.Damage
 ) -> Iterator[tuple[int, tuple[str, int], str, Any, Any]]:
     """Attempt, its key, text, tokens and log-probs, one at a time: token lists stay small."""
     for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage, stems=stems):

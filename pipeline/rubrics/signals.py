@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.rubrics import signals_table
-from pipeline.store import judged, rowkeys, runfolder, shards
+from pipeline.store import judged, parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
 from pipeline.store.runfolder import Run
 from scoring.numerics.inputs import Floats
@@ -92,7 +92,7 @@ def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Fl
 
 def _measured(run: Run, ids: pa.Array) -> pa.Table:
     """Stream the attempts: columns _MEASURED, in the order of questions and trials."""
-    damage = shards.Damage()
+    damage = parquet.Damage()
     parts: list[pa.Table] = []
     infinite = 0
     columns = [*KEY, "finish_reason", "completion_tokens", "logprobs"]

@@ -16,7 +16,7 @@ from pipeline.base import foreign
 from pipeline.base.console import Meter, results
 from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.config import compose
-from pipeline.store import find, heartbeat, origin, rowkeys, runfolder, shards
+from pipeline.store import find, heartbeat, origin, parquet, rowkeys, runfolder
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 
@@ -78,17 +78,17 @@ def found(path: Path) -> list[str]:
 
 def _table(path: Path) -> list[str]:
     """A part or journal of a table of attempts, or another Parquet file."""
-    folder, damage = path.parent.parent, shards.Damage()
+    folder, damage = path.parent.parent, parquet.Damage()
     if path.parent.name in rowkeys.TABLES and find.is_run(folder):
         columns, _ = rowkeys.TABLES[path.parent.name]
         if columns is ATTEMPTS and (why := origin.foreign(path)):
             return [why]
-        for _ in shards.read(path, columns, columns.names, damage):
+        for _ in parquet.read(path, columns, columns.names, damage):
             pass
         lines = damage.lines.get(path, [])
         growing = path.suffix == ".journal" and bool(heartbeat.alive(folder))
         return [line for line in lines if not (growing and "unfinished last frame" in line)]
-    with shards.opened(path) as file:
+    with parquet.opened(path) as file:
         for group in range(file.num_row_groups):
             file.read_row_group(group)
     return []

@@ -22,7 +22,7 @@ from pipeline.base.journal import read_on
 from pipeline.config.settings import RunConfig
 from pipeline.grade import known
 from pipeline.grade.known import KnownGrades, Pair
-from pipeline.store import origin, outcomes, rowkeys, runfolder, shards, workernames
+from pipeline.store import origin, outcomes, parquet, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, TIMEOUT, Codes, correct
 from pipeline.store.runfolder import Run
@@ -173,7 +173,7 @@ class Tally:
             if shard.part is None or not self._unknown(shard).any():
                 continue
             try:
-                for batch in shards.read(shard.part, ATTEMPTS, [*KEY, "text"], shards.Damage()):
+                for batch in parquet.read(shard.part, ATTEMPTS, [*KEY, "text"], parquet.Damage()):
                     self._extract(shard, batch)
                     if stop():
                         return False
@@ -216,7 +216,7 @@ class Tally:
             self._extract(shard, table)
         else:
             shard = _Shard(part=path if self._judging else None)
-            parts = shards.read(path, ATTEMPTS, _LIGHT, shards.Damage())
+            parts = parquet.read(path, ATTEMPTS, _LIGHT, parquet.Damage())
             light = pa.schema([ATTEMPTS.field(name) for name in _LIGHT])
             shard.rows = self._rows(pa.Table.from_batches(parts, light))
             rows = rowkeys.rows_of(shard.rows["key"], old.rows["key"])  # of its journal, or -1
@@ -269,7 +269,7 @@ class Tally:
 
 
 def _version(path: Path) -> tuple[str, str]:
-    return path.name, shards.fingerprint(path)
+    return path.name, parquet.fingerprint(path)
 
 
 def _judge(cfg: RunConfig, judges: Judges) -> KnownGrades:

@@ -20,7 +20,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, as_json, of
 from pipeline.status.tally import Judges, Tally
-from pipeline.store import find, shards
+from pipeline.store import find, parquet
 from pipeline.store.runfolder import Run, opened
 
 EVERY_S = 30.0  # between two blocks of plain text
@@ -102,7 +102,7 @@ class Observer:
         """The tally of a run, a new one where its settings or its questions have changed."""
         mark = (
             cfg,
-            *(shards.fingerprint(path / name) for name in ("config.yaml", "questions.parquet")),
+            *(parquet.fingerprint(path / name) for name in ("config.yaml", "questions.parquet")),
         )
         before, tally = self._tallies.get(path, (None, None))
         if tally is None or before != mark:  # workers write the same settings again

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.official import OFFICIAL
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import parquet, rowkeys, runfolder
 from pipeline.store.runfolder import Run
 
 _LABELS = pa.array(["A", "B", "C"])
@@ -46,7 +46,7 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     unless `quiet`: with judge=unmatched verdicts are missing; the others would be scored, and are
     mostly those that the rule grader accepts.
     """
-    damage, judge = shards.Damage() if quiet else None, run.cfg.dataset.judge
+    damage, judge = parquet.Damage() if quiet else None, run.cfg.dataset.judge
     table = rowkeys.streamed(run, "grades", [*dict.fromkeys(["outcome", "box", *names])], damage)
     ruled = table["outcome"]
     judged = asks(judge, ruled, table["box"])
@@ -102,7 +102,7 @@ def _labels(run: Run, rows: pa.Table, quiet: bool) -> pa.Array:
             warn(f"{run.path}: its verdicts are not of verifier={name} as it is set; run `verify`")
         return pa.nulls(rows.num_rows, pa.string())
     keys = rowkeys.encode(rows, rowkeys.question_ids(run))
-    damage = shards.Damage() if quiet else None
+    damage = parquet.Damage() if quiet else None
     return rowkeys.aligned(run, "verdicts", ["label"], keys, damage)["label"]
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError, one_line
-from pipeline.store import runfolder, shards
+from pipeline.store import parquet, runfolder
 
 _ROWS_PER_GROUP = 1 << 16  # of tables that are made again in seconds
 
@@ -30,19 +30,19 @@ class Recorded(NamedTuple):
 def write(path: Path, recorded: Recorded, key: str) -> None:
     """Write a table as one file with its record under `key` of the metadata."""
     metadata = {key.encode(): json.dumps(recorded.record).encode()}
-    shards.write_part(path, recorded.table.replace_schema_metadata(metadata), _ROWS_PER_GROUP)
+    parquet.write_part(path, recorded.table.replace_schema_metadata(metadata), _ROWS_PER_GROUP)
 
 
 def read(path: Path, columns: pa.Schema, key: str, verb: str) -> Recorded | None:
     """What `write` wrote; None when missing or damaged: a warning then names the verb to run."""
     try:
-        with shards.opened(path) as file:
+        with parquet.opened(path) as file:
             table = file.read()
         record = json.loads((table.schema.metadata or {})[key.encode()])
-        return Recorded(shards.sound(table, columns), dict(record))
+        return Recorded(parquet.sound(table, columns), dict(record))
     except FileNotFoundError:
         return None
-    except (*shards.DAMAGE, UserError) as error:
+    except (*parquet.DAMAGE, UserError) as error:
         why = one_line(error)
         warn(f"{path}: unreadable, so not there; run `python -m pipeline {verb}` ({why})")
         return None

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.base.console import warn
-from pipeline.store import shards
+from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, KEY, MEANS, VERDICTS
 from pipeline.store.runfolder import Run, read_manifest
 
@@ -83,7 +83,7 @@ def aligned(
     table: str,
     names: Sequence[str],
     keys: Ints,
-    damage: shards.Damage | None = None,
+    damage: parquet.Damage | None = None,
 ) -> dict[str, pa.Array]:
     """Columns of a table, as for :func:`streamed`, in the order of `keys`; null without a row."""
     rows, known = keyed(run, table, names, damage)
@@ -98,7 +98,7 @@ def in_order(rows: pa.Table, known: Ints, names: Sequence[str], keys: Ints) -> d
 
 
 def keyed(
-    run: Run, table: str, names: Sequence[str], damage: shards.Damage | None = None
+    run: Run, table: str, names: Sequence[str], damage: parquet.Damage | None = None
 ) -> tuple[pa.Table, Ints]:
     """What :func:`streamed` gives of the questions that the run has, and the key of each row."""
     rows = streamed(run, table, names, damage)
@@ -107,7 +107,7 @@ def keyed(
 
 
 def streamed(
-    run: Run, table: str, names: Sequence[str], damage: shards.Damage | None = None
+    run: Run, table: str, names: Sequence[str], damage: parquet.Damage | None = None
 ) -> pa.Table:
     """The key and some columns of a table of attempts, in memory.
 
@@ -116,7 +116,7 @@ def streamed(
     or lost and made anew) are left out; `damage.outdated` counts them.
     """
     (columns, verb), names = TABLES[table], [*KEY, *names]
-    unreadable, old = shards.Damage() if damage is None else damage, [np.empty(0, np.int64)]
+    unreadable, old = parquet.Damage() if damage is None else damage, [np.empty(0, np.int64)]
     keep = None if columns is ATTEMPTS else _keep(run, old)
     batches = shards.batches(run.path / table, columns, names, unreadable, keep=keep)
     rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
@@ -141,7 +141,7 @@ class Contents(NamedTuple):
 
 def contents(run: Run) -> Contents:
     """What the attempts of a run are now; read once while their files stay as they are."""
-    files = tuple((path.name, shards.fingerprint(path)) for path in shards.files(run.attempts))
+    files = tuple((path.name, parquet.fingerprint(path)) for path in shards.files(run.attempts))
     return _contents(run.attempts, files, tuple(question_ids(run).to_pylist()))
 
 
@@ -150,14 +150,14 @@ def _contents(
     folder: Path, files: tuple[tuple[str, str], ...], question_ids: tuple[str, ...]
 ) -> Contents:
     columns = pa.schema([ATTEMPTS.field(name) for name in (*KEY, CONTINUED.name, DIGEST.name)])
-    batches = shards.batches(folder, ATTEMPTS, columns.names, shards.Damage())
+    batches = shards.batches(folder, ATTEMPTS, columns.names, parquet.Damage())
     rows = pa.Table.from_batches(batches, columns).combine_chunks()
     keys = encode(rows, pa.array(question_ids, pa.string()))
     order = np.argsort(keys)[np.count_nonzero(keys < 0) :]  # of the run's questions
     return Contents(keys[order], state(rows)[order], not rows[DIGEST.name].null_count)
 
 
-def _keep(run: Run, old: list[Ints]) -> shards.Keep | None:
+def _keep(run: Run, old: list[Ints]) -> parquet.Keep | None:
     """Which rows of another table are of what attempts are now; None: all of them.
 
     The keys of other rows are added to `old`. Rows without an attempt count where a record was
@@ -189,7 +189,7 @@ def state(rows: Any) -> Ints:
     return both
 
 
-def responses(run: Run, keys: Ints, damage: shards.Damage) -> Iterator[tuple[int, str]]:
+def responses(run: Run, keys: Ints, damage: parquet.Damage) -> Iterator[tuple[int, str]]:
     """Stream the texts of attempts: each with its position in `keys`; others are passed over."""
     ids, order = question_ids(run), np.argsort(keys)
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage):

@@ -16,7 +16,7 @@ from pipeline.base.engines import kind
 from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.config.compose import dump, load_folder
 from pipeline.config.settings import RunConfig
-from pipeline.store import lease, origin, shards
+from pipeline.store import lease, origin, parquet, shards
 from pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 
 # Of the model's settings those that change what is sampled or stored; prompts are hashed.
@@ -82,13 +82,13 @@ class Run:
     def questions(self) -> list[dict[str, Any]]:
         """The rows of questions.parquet."""
         try:
-            return shards.read_table(self.path / "questions.parquet", QUESTIONS)
+            return parquet.read_table(self.path / "questions.parquet", QUESTIONS)
         except FileNotFoundError:
             raise UserError(
                 f"{self.path}: not prepared yet; run `python -m pipeline prepare` or `run` with"
                 " the same settings first"
             ) from None
-        except shards.DAMAGE as error:
+        except parquet.DAMAGE as error:
             raise UserError(
                 f"{self.path / 'questions.parquet'}: unreadable ({error}); delete it and run"
                 " `prepare` again, attempts are kept"
@@ -266,12 +266,12 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
 
 
-def owed(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]:
+def owed(run: Run, damage: parquet.Damage | None = None) -> list[tuple[str, int]]:
     """The keys that the run has and the attempts table lacks, trial by trial.
 
     `damage`: gets what could not be read, where somebody wants to know.
     """
-    unreadable = shards.Damage() if damage is None else damage
+    unreadable = parquet.Damage() if damage is None else damage
     done = shards.keys(run.attempts, ATTEMPTS, unreadable, verify=True)
     done -= continuing(run).keys()
     return [key for key in run.keys if key not in done]
@@ -303,7 +303,7 @@ def cut_short(run: Run, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int
     limits = {row["question_id"]: row["max_tokens"] for row in rows}
     found: dict[tuple[str, int], int] = {}
     names = [*KEY, "finish_reason", "completion_tokens"]
-    for batch in shards.batches(run.attempts, ATTEMPTS, names, shards.Damage()):
+    for batch in shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage()):
         ids, trials, reasons, tokens = batch.columns
         short = below([limits.get(name, 0) for name in ids.to_pylist()], reasons, tokens)
         columns = (column.filter(short).to_pylist() for column in (ids, trials, tokens))
@@ -319,15 +319,15 @@ def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
     return [row for row in run.questions if row["prompt_logprobs"] is None]
 
 
-def set_aside_attempts(run: Run, damage: shards.Damage) -> None:
+def set_aside_attempts(run: Run, damage: parquet.Damage) -> None:
     """Say what of the attempts could not be read; damaged parts are set aside.
 
     Raises DamagedData: when a part was damaged; its rows are owed again.
     """
     journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
     if journals:
-        warn(f"attempts still being written, or torn: {shards.Damage(journals)}")
-    parts = shards.Damage({p: v for p, v in damage.lines.items() if p not in journals})
+        warn(f"attempts still being written, or torn: {parquet.Damage(journals)}")
+    parts = parquet.Damage({p: v for p, v in damage.lines.items() if p not in journals})
     if parts.lines:
         shards.set_aside(parts, ATTEMPTS)
         raise DamagedData(

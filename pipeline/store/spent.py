@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline.config.budget import BudgetConfig
 from pipeline.config.settings import RunConfig
-from pipeline.store import shards, workernames, workers
+from pipeline.store import parquet, shards, workernames, workers
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.outcomes import price
 from pipeline.store.runfolder import Run
@@ -58,7 +58,7 @@ def made(run: Run) -> pa.Table:
     columns = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
     tables = [columns.empty_table().append_column("worker", pa.array([], pa.string()))]
     for worker in {workernames.worker_of(path) for path in shards.files(run.attempts)}:
-        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, shards.Damage(), of=worker)
+        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, parquet.Damage(), of=worker)
         table = pa.Table.from_batches(own, columns)
         tables.append(table.append_column("worker", pa.repeat(worker, len(table))))
     rows = pa.concat_tables(tables).combine_chunks()

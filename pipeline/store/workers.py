@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.store import heartbeat, runfolder, shards
+from pipeline.store import heartbeat, parquet, runfolder
 from pipeline.store.runfolder import Run
 
 _FRESH_S = 30.0  # a session changed since then may be of a worker that began after we looked
@@ -138,7 +138,7 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
 def sessions(folder: Path) -> dict[str, dict[str, Any]]:
     """What every worker last said, by its name."""
     paths = sorted((folder / "sessions").glob("*.json"))
-    return {path.stem: _read(path, shards.fingerprint(path)) for path in paths}
+    return {path.stem: _read(path, parquet.fingerprint(path)) for path in paths}
 
 
 @lru_cache(maxsize=1 << 14)  # those of finished workers never change

@@ -14,7 +14,7 @@ from pipeline.base import atomic, jsonl
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.display.table import Column, Table, show
-from pipeline.store import outcomes, rowkeys, runfolder, shards
+from pipeline.store import outcomes, parquet, rowkeys, runfolder
 from pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -71,7 +71,7 @@ def _draw(run: Run, size: int) -> None:
     rng = np.random.default_rng([run.cfg.sampling.seed or 0, views.keys.size])
     at = rng.permutation(views.keys.size)[:size]
     keys, ends = views.keys[at], [""] * at.size
-    for i, text in rowkeys.responses(run, keys, shards.Damage()):
+    for i, text in rowkeys.responses(run, keys, parquet.Damage()):
         ends[i] = text[-_END:]
     answers = rowkeys.aligned(run, "grades", ["answer"], keys)["answer"].to_pylist()
     rows = []

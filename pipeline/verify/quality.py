@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pipeline.base import atomic
 from pipeline.base.console import note, percent, results, warn
 from pipeline.display.table import Column, Table, show
-from pipeline.store import outcomes, rowkeys, runfolder, shards
+from pipeline.store import outcomes, parquet, rowkeys, runfolder
 from pipeline.store.columns import KEY
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from pipeline.store.rowkeys import Ints
@@ -246,7 +246,7 @@ def _kind(run: Run, gold: str) -> str:
 def _for_a_person(run: Run, verdicts: pa.Table, keys: Ints) -> Iterable[dict[str, object]]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     ends = [""] * keys.size
-    for i, text in rowkeys.responses(run, keys, shards.Damage()):
+    for i, text in rowkeys.responses(run, keys, parquet.Damage()):
         ends[i] = text[-_END:]
     for row, end in zip(verdicts.to_pylist(), ends, strict=True):
         yield {

@@ -16,7 +16,16 @@ from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
-from pipeline.store import home, judged, lease, options, records, runfolder, shards, workernames
+from pipeline.store import (
+    home,
+    judged,
+    lease,
+    options,
+    parquet,
+    records,
+    runfolder,
+    workernames,
+)
 from pipeline.store.columns import VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -138,7 +147,7 @@ def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats, intact: hom
         check(run, work, bases)
         logprobs, base = work.logprobs[work.slots[rows]], bases[work.questions[rows]]
         table = _table(work, rows, store.columns(logprobs, base, temperature))
-        shards.write_part(store.folder(run) / f"{worker}-{next(number):05d}.parquet", table)
+        parquet.write_part(store.folder(run) / f"{worker}-{next(number):05d}.parquet", table)
         meter.advance(rows.size, lambda: f"{asker.asked} prompts")
 
     with Meter("verify", total, done=done) as meter:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.prepare.questions import find_local
-from pipeline.store import records, rowkeys, runfolder, shards
+from pipeline.store import parquet, records, rowkeys, runfolder
 from pipeline.store.columns import VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -131,10 +131,10 @@ def rewrite(run: Run, change: Callable[[pa.Table], pa.Table]) -> int:
     """Replace every part by what `change` makes of it; returns the rows that are left."""
     rows = 0
     for path in sorted(folder(run).glob("*.parquet")):
-        table = change(shards.whole(path, VERDICTS))
+        table = change(parquet.whole(path, VERDICTS))
         rows += table.num_rows
         if table.num_rows:
-            shards.write_part(path, table.cast(VERDICTS))
+            parquet.write_part(path, table.cast(VERDICTS))
         else:
             path.unlink()
     return rows

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
-from pipeline.store import judged, options, rowkeys, shards
+from pipeline.store import judged, options, parquet, rowkeys, shards
 from pipeline.store.columns import CONTINUED, DIGEST, KEY, VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -59,7 +59,7 @@ def survey(run: Run, with_answer: bool) -> Survey:
     With judge=unmatched only what the rule grader does not accept is in it. Raises UserError:
     without attempts; when some are not graded that the prompt or judge=unmatched needs graded.
     """
-    attempts, keys = rowkeys.keyed(run, "attempts", _OF, shards.Damage())
+    attempts, keys = rowkeys.keyed(run, "attempts", _OF, parquet.Damage())
     order = np.argsort(keys)
     keys, made = keys[order], attempts.select(_OF).take(order)
     judge, names = run.cfg.dataset.judge, ["answer", "outcome", "box"]
@@ -108,7 +108,7 @@ def owed(run: Run, work: Survey, replicas: int) -> Iterator[tuple[Ints, list[str
     """Rows of the survey whose texts are to be judged, each text once, in batches."""
     unknown = np.flatnonzero(np.isnan(work.logprobs[work.slots, 0]))
     first = unknown[np.unique(work.slots[unknown], return_index=True)[1]]
-    texts = rowkeys.responses(run, work.keys[first], shards.Damage())
+    texts = rowkeys.responses(run, work.keys[first], parquet.Damage())
     for places, of_batch in batches(texts, int(work.sizes[first].sum()), replicas):
         yield _by_question(first[places].tolist(), of_batch)
 
@@ -149,7 +149,7 @@ def _by_question(rows: list[int], texts: list[str]) -> tuple[Ints, list[str]]:
 
 def _digests(run: Run, keys: Ints, answers: pa.Array) -> tuple[npt.NDArray[np.bytes_], Ints, int]:
     """Of every attempt a hash, empty if unreadable, and its characters; bytes of the longest."""
-    digests, longest, damage = np.zeros(keys.size, "S24"), 0, shards.Damage()
+    digests, longest, damage = np.zeros(keys.size, "S24"), 0, parquet.Damage()
     sizes = np.zeros(keys.size, np.int64)
     names = rowkeys.question_ids(run).to_pylist()
     for i, text in rowkeys.responses(run, keys, damage):
@@ -168,7 +168,7 @@ def _add_stored(run: Run, work: Survey) -> None:
     """Add stored verdicts to a survey."""
     if not work.keys.size:
         return
-    damage, order = shards.Damage(), np.arange(work.keys.size)
+    damage, order = parquet.Damage(), np.arange(work.keys.size)
     stale: list[Ints] = [np.empty(0, dtype=np.int64)]
     states = rowkeys.state(work.made)
     for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage, verify=True):

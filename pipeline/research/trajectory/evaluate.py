@@ -19,7 +19,7 @@ from pipeline.grade import known as graders
 from pipeline.prepare.questions import Question
 from pipeline.research.trajectory import windows
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
-from pipeline.store import rowkeys, runfolder, shards
+from pipeline.store import parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
 
@@ -60,9 +60,9 @@ def remaining(
     if weights is not None:
         identity["model.weights"] = weights
     runfolder.check_same(run, identity)
-    attempts = keys & shards.keys(run.attempts, ATTEMPTS, shards.Damage())
+    attempts = keys & shards.keys(run.attempts, ATTEMPTS, parquet.Damage())
     attempts -= runfolder.continuing(run).keys()
-    graded = rowkeys.streamed(run, "grades", [], shards.Damage())
+    graded = rowkeys.streamed(run, "grades", [], parquet.Damage())
     grades = keys.intersection(zip(*(graded[name].to_pylist() for name in KEY), strict=True))
     if runfolder.read_json(run.grades / "_grader.json") != grader(run):
         grades.clear()

@@ -1,0 +1,233 @@
+"""One file of a table of attempts: a sealed Parquet part, or a journal that is still growing.
+
+What cannot be read is left out, and told in a `Damage` file by file.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.base import atomic, foreign, journal
+from pipeline.base.errors import one_line
+from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY, digest
+
+ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
+# What starts with an underscore is skipped by everything that reads a folder of Parquet files.
+HIDDEN, DAMAGED = "_", ".damaged"
+# Columns that have few values, often.
+_FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
+# What pyarrow raises of a damaged file, or of one that somebody else wrote.
+DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError)
+SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
+# Of a batch with the columns `_MARKS`, which rows are wanted: bool of the same length.
+Keep = Callable[[pa.RecordBatch | pa.Table], Any]
+_MARKS = [*KEY, CONTINUED.name, DIGEST.name]
+_HEAVY = {"text", "token_ids", "logprobs"}  # columns of which a group of rows is read at a time
+_AT_ONCE = 32  # groups of all others, which are mostly the cost of a call
+
+
+@dataclass
+class Damage:
+    """What a reader could not read: file by file, in words."""
+
+    lines: dict[Path, list[str]] = field(default_factory=dict)
+    outdated: int = 0  # attempts whose only rows are of what is gone, see `rowkeys.streamed`
+
+    def add(self, path: Path, line: str) -> None:
+        """What is damaged is not known to be sound any more: the next `generate` owes its rows."""
+        with contextlib.suppress(OSError):
+            _mark(path).unlink(missing_ok=True)
+        self.lines.setdefault(path, []).append(line)
+
+    def __str__(self) -> str:
+        return "; ".join(line for lines in self.lines.values() for line in lines)
+
+
+def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
+    """Write a Parquet file so that it is either there and complete, or not there.
+
+    Larger groups of rows are for numbers that can be made again: much faster, but one flipped bit
+    costs a whole group. Raises OSError: when the disk is full; a half-written file is removed.
+    """
+    path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been renamed
+    with atomic.replacing(path) as file, writer(file, table.schema) as groups:
+        groups.write_table(table, rows_per_group)
+
+
+def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
+    """What writes groups of rows into an open file, as `write_part` does."""
+    return pq.ParquetWriter(
+        file,
+        columns,
+        compression="zstd",
+        use_dictionary=sorted(_FEW.intersection(columns.names)),
+        column_encoding={
+            name: "BYTE_STREAM_SPLIT"
+            for name in ("logprobs.list.element", "prompt_logprobs.list.element")
+            if name.split(".")[0] in columns.names
+        },
+        write_page_checksum=True,
+    )
+
+
+def fingerprint(path: Path) -> str:
+    """Size and time of change of a file; empty where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _mark(path: Path) -> Path:
+    return path.with_name(f"{HIDDEN}{path.stem}{SOUND}")
+
+
+def mark_sound(path: Path, version: str) -> None:
+    """Remember that all of a part could be read, as long as its `fingerprint` is this one."""
+    with contextlib.suppress(OSError):  # without it the part is merely read again
+        _mark(path).write_text(version)
+
+
+def known_sound(path: Path, version: str) -> bool:
+    """Whether all of a part with this `fingerprint` is known to be readable."""
+    try:
+        return _mark(path).read_text(errors="replace") == version
+    except OSError:
+        return False
+
+
+def put_aside(path: Path) -> None:
+    """Rename a file so that no reader sees it."""
+    _mark(path).unlink(missing_ok=True)
+    path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{DAMAGED}"))
+
+
+def read(
+    path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Stream columns of one part or journal; what cannot be read is added to `damage`.
+
+    For `keep` see `batches`.
+    """
+    if path.suffix == ".journal":
+        sound, lines = journal.read(path, columns)
+        for line in lines:
+            damage.add(path, line)
+        for batch in sound:
+            yield (batch if keep is None else batch.filter(keep(batch))).select(names)
+        return
+    try:
+        file = opened(path)
+    except DAMAGE as error:
+        _raise_unless_damage(error)
+        damage.add(path, f"{path.name}: unreadable ({one_line(error)})")
+        return
+    size = 1 if _HEAVY.intersection(names) else _AT_ONCE
+    with file:
+        groups = range(file.num_row_groups)
+        spans = [list(groups[start : start + size]) for start in groups[::size]][::-1]
+        while spans:
+            span = spans.pop()
+            try:
+                table = _wanted(file, span, columns, names, keep)
+            except DAMAGE as error:
+                _raise_unless_damage(error)
+                if len(span) > 1:
+                    spans += [[group] for group in reversed(span)]
+                    continue
+                rows = file.metadata.row_group(*span).num_rows
+                damage.add(path, f"{path.name}: {rows} damaged rows ({one_line(error)})")
+                continue
+            if columns is ATTEMPTS and len(names) == len(columns):
+                table = _held(path, table.combine_chunks(), damage)
+            yield from table.combine_chunks().to_batches()
+
+
+def _held(path: Path, table: pa.Table, damage: Damage) -> pa.Table:
+    """Of whole attempts those that hold what their digests say, which no checksum of a file can."""
+    if table[DIGEST.name].null_count == table.num_rows:  # of before there were digests
+        return table
+    words = table.drop_columns(["token_ids", "logprobs"]).to_pylist()
+    lists = zip(table["token_ids"], table["logprobs"], strict=True)
+    held = [
+        row[DIGEST.name] in (None, digest(row | {"token_ids": t.values, "logprobs": p.values}))
+        for row, (t, p) in zip(words, lists, strict=True)
+    ]
+    if wrong := held.count(False):
+        damage.add(path, f"{path.name}: {wrong} rows hold another text than was written")
+    return table.filter(pa.array(held, pa.bool_()))
+
+
+def _wanted(
+    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
+) -> pa.Table:
+    """Columns of the rows of some groups that are wanted."""
+    if keep is None:
+        return _groups(file, groups, columns, names)
+    marks = [name for name in _MARKS if name in columns.names]
+    if _HEAVY.isdisjoint(names):
+        table = _groups(file, groups, columns, list(dict.fromkeys([*names, *marks])))
+        return table.filter(keep(table)).select(names)
+    wanted = keep(_groups(file, groups, columns, marks))
+    if not pc.any(wanted).as_py():
+        groups, wanted = [], wanted.slice(0, 0)  # passed over
+    return _groups(file, groups, columns, names).filter(wanted)
+
+
+def opened(path: Path) -> pq.ParquetFile:
+    """A Parquet file to be read; raises as `foreign.check`, or what pyarrow makes of damage."""
+    foreign.check(path)
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+def whole(path: Path, columns: pa.Schema) -> pa.Table:
+    """All of a part. Raises one of `DAMAGE`."""
+    with opened(path) as file:  # no pandas import
+        return _cast(file, file.read(), columns, columns.names)
+
+
+def _groups(
+    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str]
+) -> pa.Table:
+    """Columns of some groups of rows."""
+    return _cast(file, file.read_row_groups(groups, columns=names), columns, names)
+
+
+def _cast(file: pq.ParquetFile, table: pa.Table, columns: pa.Schema, names: list[str]) -> pa.Table:
+    """What was read of a file; one that is older than a column (`ADDED`) has null there."""
+    absent = [
+        name for name in columns.names if name in ADDED and name not in file.schema_arrow.names
+    ]
+    if absent and len(file.schema_arrow) == len(columns) - len(absent):
+        for name in set(absent) & set(names):
+            field = columns.field(name)
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return sound(table.select(names), pa.schema([columns.field(name) for name in names]))
+
+
+def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """A table that others may have written, with these columns; raises as `whole`."""
+    table = table.cast(columns)
+    table.validate(full=True)  # texts need not be UTF-8
+    if any(table[name].null_count for name in KEY if name in columns.names):
+        raise ValueError(f"a row without {' or '.join(KEY)}")
+    return table
+
+
+def _raise_unless_damage(error: BaseException) -> None:
+    """An error number comes from the system: the disk or the rights are at fault, not the data."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+
+
+def read_table(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
+    """A small single-file table as rows."""
+    rows: list[dict[str, Any]] = whole(path, columns).to_pylist()
+    return rows
