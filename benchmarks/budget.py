@@ -71,7 +71,7 @@ def simulate(shape: str, attempts: int, number: int, places: int, seed: int) -> 
     clock, said = SimpleNamespace(now=1e6), dict[str, dict[str, Any]]()
     with contextlib.ExitStack() as stack:
         for place, name, value in (
-            (budget, "time", SimpleNamespace(time=lambda: clock.now)),
+            (budget, "time", SimpleNamespace(time=lambda: clock.now, monotonic=lambda: clock.now)),
             (workers, "sessions", lambda folder: dict(said)),
             (heartbeat, "alive", lambda folder: set(said)),
             (spent, "made", lambda run: NOTHING),
@@ -130,9 +130,9 @@ class _Worker:
         self.record |= {"state": "sampling", "ended": False}
         cfg = RunConfig(budget=BudgetConfig(tokens=limit))
         questions = [{"max_tokens": LIMIT, "prompt_token_ids": [1]}]
-        run: Any = SimpleNamespace(
-            cfg=cfg, questions=questions, path=Path("none"), manifest=Path("none")
-        )
+        nowhere = Path("none")
+        of = {"cfg": cfg, "questions": questions, "path": nowhere, "attempts": nowhere / "attempts"}
+        run: Any = SimpleNamespace(**of, manifest=nowhere / "manifest.json")
         self.save()
         self.allowance = Allowance(run, self)  # type: ignore[arg-type]
 

@@ -305,7 +305,7 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
         session.record |= {"completion_tokens": made, "prompt_tokens": 3, "gpus": 2}
         session.end("done")
         path = run.path / "sessions" / f"{name}.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"started": 0.0, "updated": 5.0}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"lived_s": 5.0}))
     add_attempts(run, {"b": "..11"}, part=f"{names[0]}-00000")
     # 30 of who knows, 10 that the first left, 500 that the second said and nobody has.
     assert spent.spent([run]) == Spent(18 + 6 + 3, 30 + 10 + 500, 20.0)

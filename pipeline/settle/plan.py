@@ -1,6 +1,7 @@
 """What is settled: the models, their runs on every data set, and when one looks."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
 RECORD = "plan.json"
+_OF_SETTINGS = re.compile(r"\$\{[\w.]+\}")  # refers to another setting, and to nothing else
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def _again(asked: Asked) -> Plan:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
     if len(asked.arguments) > 1:
         raise UserError(f"{' '.join(asked.arguments)}: a folder alone; it holds the settings")
-    if any(map(INTERPOLATION.search, map(str, record["arguments"]))):
+    if any(INTERPOLATION.search(_OF_SETTINGS.sub("", str(one))) for one in record["arguments"]):
         raise UserError(f"{folder / RECORD}: arguments: an interpolation; give the settings anew")
     here, there = os.path.abspath(folder), make(load(record["arguments"]))
     if os.path.abspath(there.folder) != here:

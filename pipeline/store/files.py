@@ -62,10 +62,11 @@ def _stale(record: Path, files: set[str]) -> list[Path]:
     """What an earlier record lists and is not among the files now; nothing elsewhere."""
     folder = record.parent.resolve()
     try:
-        listed = set(foreign.read_json(record, {"files": [str]})["files"])
+        listed = foreign.read_json(record, {"files": list})["files"]
     except (OSError, ValueError, LookupError, UserError):
         return []
-    paths = ((folder / file).resolve() for file in listed - files)
+    names = {name for name in listed if isinstance(name, str)} - files
+    paths = ((folder / name).resolve() for name in names)
     return [path for path in paths if path.is_relative_to(folder) and path.is_file()]
 
 
