@@ -126,6 +126,7 @@ class _Worker:
 
     def __init__(self, worker: str, said: dict[str, Any], clock: Any, limit: float) -> None:
         self.worker, self.said, self.clock, self.saved = worker, said, clock, 0.0
+        self.began = clock.now
         self.record: dict[str, Any] = {"completion_tokens": 0, "gpus": 1, "started": clock.now}
         self.record |= {"state": "sampling", "ended": False}
         cfg = RunConfig(budget=BudgetConfig(tokens=limit))
