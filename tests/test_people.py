@@ -17,7 +17,7 @@ from pipeline.cohorts import cohort as cohorts
 from pipeline.cohorts.doubts import doubts
 from pipeline.config import analysis
 from pipeline.config.compose import load_folder
-from pipeline.store import outcomes, parquet
+from pipeline.store import outcomes, parquet, runfolder
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify.stage import verify
@@ -120,8 +120,12 @@ def test_a_sample_is_drawn_labelled_and_read_back(
     assert rows[0]["problem"] and rows[0]["gold"] == "2" and rows[0]["end"]
     with pytest.raises(UserError, match="no row has `correct`"):
         asked(run, f"labels={path}")
-    with pytest.raises(UserError, match="move it first"):
-        asked(run, "labels.sample=6")
+    drawn = path.read_text()
+    again = Run(load_folder(run.path, ["labels.sample=5"]))
+    verify(again)  # as when `run` is continued
+    assert path.read_text() == drawn and "stays" in capsys.readouterr().err
+    runfolder.save_config(again)
+    assert load_folder(run.path, []).labels.sample is None  # it was asked once
     for row in rows:  # people find that the grader is wrong about all of q2 that it called wrong
         row["correct"] = (
             row["question_id"] == "q2" or MARKS[row["question_id"]][row["trial"]] == "1"

@@ -252,7 +252,10 @@ class VerifierConfig:
         if "" in tokens or len(set(tokens)) < len(tokens):
             yield f"labels: {', '.join(map(repr, tokens))}: must be three different texts"
         if self.prompt == OFFICIAL and not re.fullmatch("[0-9a-f]{64}", self.official.sha256):
-            yield f"official.sha256={self.official.sha256}: must be 64 digits (configs/verifier)"
+            yield (
+                f"official.sha256={self.official.sha256}: must be 64 digits; prompt=official is for"
+                " a verifier whose YAML says where its prompt is (configs/verifier)"
+            )
         if not self.content_free or len(set(self.content_free)) < len(self.content_free):
             yield f"content_free={list(self.content_free)}: must be at least one text, each once"
 

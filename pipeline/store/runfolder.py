@@ -5,7 +5,7 @@ What is in it stands in docs/architecture.md.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pipeline.base.console import warn
 from pipeline.base.engines import kind
 from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.config.compose import dump, load_folder
-from pipeline.config.settings import RunConfig
+from pipeline.config.settings import LabelsConfig, RunConfig
 from pipeline.store import lease, origin, parquet, shards
 from pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 
@@ -230,8 +230,8 @@ def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def save_config(run: Run) -> None:
-    """Write the resolved configuration that the run is used with now."""
-    atomic.write_text(run.path / "config.yaml", dump(run.cfg))
+    """Write the resolved configuration that the run is used with now; `labels` ask but once."""
+    atomic.write_text(run.path / "config.yaml", dump(replace(run.cfg, labels=LabelsConfig())))
 
 
 def save_judge(run: Run) -> None:

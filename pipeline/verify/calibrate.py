@@ -27,8 +27,8 @@ Baselines = dict[Key, list[float]]  # log-probs of the labels
 _SAMPLES = 20  # of random words, as in Fei et al.
 _TELLING = 3
 _REMEDY = (
-    "set verifier.calibration=none (subtract nothing) or another one (graded, contextual, domain);"
-    " verdicts that are there are not asked for again"
+    "set verifier.calibration=none (subtract nothing) or another one; verdicts that are there are"
+    " not asked for again"
 )
 
 

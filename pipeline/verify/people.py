@@ -67,7 +67,8 @@ def _draw(run: Run, size: int) -> None:
     """Write so many graded attempts, drawn without replacement, for a person to label."""
     path, views = run.path / "labels.jsonl", _views(run)
     if path.exists():
-        raise UserError(f"labels.sample={size}: {path} is there and may hold labels; move it first")
+        warn(f"labels.sample={size}: {path} is there and stays; move it to have another drawn")
+        return
     rng = np.random.default_rng([run.cfg.sampling.seed or 0, views.keys.size])
     at = rng.permutation(views.keys.size)[:size]
     keys, ends = views.keys[at], [""] * at.size
