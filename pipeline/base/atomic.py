@@ -49,7 +49,7 @@ def _here() -> str:
 
 
 @functools.cache
-def _sweep(folder: Path) -> None:
+def sweep(folder: Path) -> None:
     """Remove the drafts of killed processes; once a process, for it lists the folder."""
     for path in folder.glob(".*.tmp"):
         if not (made := _DRAFT.fullmatch(path.name)):
@@ -82,7 +82,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
             journal.sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-    _sweep(path.parent)
+    sweep(path.parent)
 
 
 def replace_all(contents: Mapping[Path, bytes | None]) -> None:
@@ -108,7 +108,7 @@ def replace_all(contents: Mapping[Path, bytes | None]) -> None:
             temporary.unlink(missing_ok=True)
     for folder in {path.parent for path in drafts}:
         journal.sync_folder(folder)
-        _sweep(folder)
+        sweep(folder)
 
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:

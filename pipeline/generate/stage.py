@@ -3,7 +3,7 @@
 from pipeline.base.console import note
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate.budget import Allowance
-from pipeline.generate.tidy import leave
+from pipeline.generate.tidy import REOPEN, leave
 from pipeline.generate.worker import work
 from pipeline.prepare import raising, served
 from pipeline.replicas import sizing
@@ -42,7 +42,7 @@ def generate(run: Run) -> bool:
             f"generate: nothing owed, all {len(run.keys)} attempts are there"
             " (sampling.trials=N adds more)"
         )
-        if (run.path / heartbeat.FOLDER).exists():
+        if (run.path / heartbeat.FOLDER).exists() or any(run.path.glob(f"{REOPEN}*")):
             leave(run)  # the last worker may have been killed
         return True
     if _spent(run):

@@ -57,6 +57,10 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
             note(f"{message}; waiting for it")
             noted = True
         time.sleep(WAIT_S)
+    atomic.sweep(path.parent)
+    for claim in path.parent.glob(f"{path.name}.*"):  # of a process that was killed letting go
+        if (left := read(claim)) is not None and expired(claim, left):
+            claim.unlink(missing_ok=True)
     stop = threading.Event()
     renewing = threading.Thread(target=_renew, args=(path, own, stop), daemon=True)
     renewing.start()

@@ -6,6 +6,7 @@ chance: noise that is independent from checkpoint to checkpoint loses variance b
 Source: Li et al., "Model merging in pre-training of large language models" (2025); MaP, eq. 3-6.
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -38,6 +39,8 @@ def run(cfg: MergeConfig) -> None:
     sources = [checkpoint.path for checkpoint in folders.find(cfg.checkpoints, cfg.last)]
     if why_not(out, sources) is None:
         note(f"{out}: is already the mean of these {len(sources)} checkpoints; nothing to do")
+        with contextlib.suppress(OSError, lease.Taken), _held(out):
+            pass  # a merge that was killed at its end left its lease
     else:
         merge(sources, out)
 
@@ -60,8 +63,7 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     weights.check_alike(checkpoints)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(out)  # what a stopped process left there is cleared first
-    work = lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
-    with interrupts.remembered() as signals, work:
+    with interrupts.remembered() as signals, _held(out):
         _check_room(out, checkpoints[-1].size)
         shutil.rmtree(temporary, ignore_errors=True)
         try:
@@ -116,6 +118,10 @@ def remove(out: Path) -> None:
     """Delete a merged checkpoint; its name goes first, so that it is never there by half."""
     shutil.rmtree(_temporary(out), ignore_errors=True)
     shutil.rmtree(out.rename(_temporary(out)))
+
+
+def _held(out: Path) -> contextlib.AbstractContextManager[None]:
+    return lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
 
 
 def _temporary(out: Path) -> Path:
