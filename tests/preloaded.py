@@ -85,7 +85,7 @@ def command(order: dict[str, Any]) -> None:
 def wait(order: dict[str, Any]) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1])
     modules = Path(order["log"] + ".modules")
-    if modules.exists():  # what a whole run imports, once for all later commands
+    if code == 0 and modules.exists():  # what a whole run imports, once for all later commands
         for name in json.loads(modules.read_text()):
             if name.split(".")[0] in HEAVY:
                 with contextlib.suppress(Exception):

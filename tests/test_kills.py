@@ -67,7 +67,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 """
-KILLS, FEW = 20, 5  # of every verb
+KILLS, FEW = 12, 3  # of every verb
 SETTINGS = [BATCH, f"sampling.trials={TRIALS}"]
 OTHER = "model.checkpoint=step-2400"
 STAGES = ["prepare", "generate", "grade", "verify", "signals", "categorize", "score"]
@@ -150,6 +150,8 @@ def held(root: Path) -> dict[str, Any]:
         if PART.fullmatch(path.name):
             if path.suffix == ".parquet":
                 parts.setdefault(str(place.parent / "*"), []).append(path)
+        elif path.suffix == ".damaged":
+            continue  # what was torn is kept to be looked at
         elif place.parts[-2] not in ("sessions", "logs") if len(place.parts) > 1 else True:
             found[CHANCE.sub("?", str(place))] = content(path)
     return found | {place: rows(of) for place, of in parts.items()}
@@ -240,7 +242,7 @@ def test_a_kill_at_any_moment_changes_nothing(
     print(f"{verb}: {kills} kills, at {len(moments)} moments")
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "status"])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("status", "settle")])
 def test_a_kill_in_the_middle_of_a_file_changes_nothing(
     forker: Forker, starts: dict[str, Path], verb: str
 ) -> None:
@@ -252,7 +254,7 @@ def test_a_kill_in_the_middle_of_a_file_changes_nothing(
     sizes, rng, kills = sorted({path.stat().st_size for path in made}), random.Random(verb), 0
     for _ in range(FEW):
         place.restore(start)
-        code = place.run(HALF.format(size=rng.randrange(rng.choice(sizes))))
+        code = place.run(HALF.format(size=rng.randrange(max(rng.choice(sizes), 1))))
         assert code in (0, -signal.SIGXFSZ), place.log.read_text()[-3000:]
         kills += code != 0
         assert place.finish() == whole, verb

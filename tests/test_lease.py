@@ -72,6 +72,17 @@ def test_it_is_let_go_after_an_error(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
+def test_what_was_left_by_a_process_killed_while_it_let_go_is_swept(path: Path) -> None:
+    mine, theirs = (path.with_name(f"{path.name}.{digit * 16}") for digit in "ab")
+    forge(theirs, born=1)  # of a process that has ended
+    forge(mine)
+    atomic.draft(path).touch()
+    with lease.held(path, "generating"):
+        assert not theirs.exists() and mine.exists()
+    left = [entry.name for entry in path.parent.iterdir()]
+    assert mine.name in left and len(left) == 2  # the draft is of this process, which lives
+
+
 def test_the_second_is_refused_and_told_why(path: Path) -> None:
     with lease.held(path, "generating"):
         with (
