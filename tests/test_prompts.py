@@ -1,6 +1,5 @@
 """From a problem to the exact tokens, through chat templates of every temper."""
 
-import gc
 from typing import Any
 
 import psutil
@@ -8,7 +7,7 @@ import pytest
 from helpers import CHATML, make_tokenizer
 from tokenizers import processors
 
-from prompts import PromptError, Rendered, bounded, control_tokens, fill, plain, turns
+from prompts import PromptError, Rendered, control_tokens, fill, plain, turns
 from prompts import render as render_all
 
 NO_SYSTEM = (
@@ -107,22 +106,18 @@ def test_a_template_without_end_is_an_error(
     tokenizer = make_tokenizer(template)
     with pytest.raises(PromptError, match=why):
         list(render_all(tokenizer, [turns(str(i), None) for i in range(5)]))
-    tokenizer.chat_template = CHATML  # another template, another process
+    tokenizer.chat_template = CHATML
     assert len(list(render_all(tokenizer, [turns("Hi", None)] * 200))) == 200
 
 
-def test_the_process_of_a_template_ends_with_its_tokenizer() -> None:
-    tokenizer = make_tokenizer()
-    render(tokenizer, turns("Hi", None))
-    pid = bounded._children[tokenizer].pid
-    assert next(render_all(tokenizer, [turns("Hi", None)] * 2))  # and nobody wants the other
-    assert not psutil.pid_exists(pid) and tokenizer not in bounded._children
-    render(tokenizer, turns("Hi", None))
-    pid = bounded._children[tokenizer].pid
-    assert [file.path for file in psutil.Process(pid).open_files()] == []
-    del tokenizer
-    gc.collect()
-    assert not psutil.pid_exists(pid)
+def test_the_process_of_a_template_ends_with_its_chats() -> None:
+    before = psutil.Process().children()
+    prompts = render_all(make_tokenizer(), [turns("Hi", None)] * 200)
+    next(prompts)
+    [process] = [child for child in psutil.Process().children() if child not in before]
+    assert process.open_files() == []
+    del prompts  # nobody wants the others
+    assert not psutil.pid_exists(process.pid)
 
 
 def test_a_template_that_prints_a_date_is_pinned() -> None:
