@@ -305,6 +305,20 @@ def test_a_sick_run_is_left_out_and_named(root: Path, file: str, way: str, told:
     assert line.startswith(f"{SICK} is left out: {sick}") and told in line
 
 
+def test_a_folder_without_a_run_among_others_is_named(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = root / "sums"
+    (runs / "_compare").mkdir()
+    (runs / SICK / "attempts" / "loop.parquet").symlink_to("loop.parquet")
+    folders = [str(path) for path in sorted(runs.iterdir())]
+    for verb, status in ((["status"], 0), (["status", "--check"], 1)):
+        assert main.main([*verb, *folders]) == status
+        told = "".join(capsys.readouterr())
+        assert "_compare is no run folder" in told and "well: " in told
+        assert "loop.parquet: a link to what is not here" in told
+
+
 def test_rows_without_a_key_count_as_damaged(root: Path) -> None:
     part, damage = root / "sums" / SICK / "attempts" / "00000.parquet", parquet.Damage()
     of_nulls(part)

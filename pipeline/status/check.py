@@ -5,6 +5,7 @@ is made again; journals and archives have checksums, too. Of JSON and YAML only 
 """
 
 import json
+import os
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -29,12 +30,15 @@ def check(folders: Iterable[Path], as_json: bool) -> None:
     """Read what is in run folders, or in folders of them, and print which files are not sound.
 
     A part of attempts that is damaged is not known to be sound any more, so that the next
-    `generate` owes its rows. Raises DamagedData: something is not sound. UserError: a folder is no
-    run folder, and holds none.
+    `generate` owes its rows. Raises DamagedData: something is not sound, or a folder holds no run.
     """
     bad = 0
     for folder in folders:
-        paths, faults = _files(folder), {}
+        paths, faults = [], {}
+        try:
+            paths = _files(folder)
+        except UserError as error:
+            faults[foreign.printable(folder)] = [str(error)]
         with Meter("check", len(paths)) as meter:
             for path in paths:
                 if lines := found(path):
@@ -58,7 +62,7 @@ def check(folders: Iterable[Path], as_json: bool) -> None:
 def _files(folder: Path) -> list[Path]:
     """What can be told of: each file once, also of run folders that are links."""
     places = {
-        path.resolve(): path
+        os.path.realpath(path): path
         for root in (folder, *find.within(folder))
         for path in sorted(root.rglob("*"))
         if path.suffix in _READERS and path.name[0] != "."

@@ -49,7 +49,7 @@ class Observer:
     """Reads any number of runs, each file of them once.
 
     `sources`: run folders, folders of them in which others may appear, or settings of runs; or
-    what says at every look which they are. Raises UserError: a folder that is no run and holds
+    what says at every look which they are. Raises UserError: the only folder is no run and holds
     none.
     """
 
@@ -91,11 +91,17 @@ class Observer:
     def _runs(self) -> dict[Path, RunConfig | None]:
         """Run folders, and settings other than those of their config.yaml."""
         runs: dict[Path, RunConfig | None] = {}
-        for source in self._sources() if callable(self._sources) else self._sources:
+        sources = self._sources() if callable(self._sources) else self._sources
+        for source in sources:
             if isinstance(source, RunConfig):
                 runs[Path(source.run_dir).expanduser()] = source
-            else:
+                continue
+            try:
                 runs |= dict.fromkeys(find.within(source))
+            except UserError:
+                if len(sources) == 1:
+                    raise
+                runs[source] = None  # a fault among the others
         return runs
 
     def _tally(self, path: Path, cfg: RunConfig | None) -> Tally:
