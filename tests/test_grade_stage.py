@@ -14,7 +14,7 @@ import verifiers
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
-from pipeline.grade import known, stage
+from pipeline.grade import known, review, stage
 from pipeline.store import parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import GRADES, KNOWN_GRADES
 from pipeline.store.home import Moved
@@ -330,6 +330,12 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert not usual[0]["gold_in_doubt"] and {e["question_id"] for e in entries} == {"q1", "q2"}
     err = capsys.readouterr().err
     assert "common_wrong 4, unparsable 1" in err and str(run.path / "review.jsonl") in err
+    # Which attempt was finished first says nothing.
+    [part] = run.grades.glob("*.parquet")
+    rows = parquet.read_table(part, GRADES)
+    parquet.write_part(part, pa.Table.from_pylist(rows[::-1], schema=GRADES))
+    review.write(run, ask_math_verify=False)
+    assert lines(run.path / "review.jsonl") == entries
 
 
 def test_disagreements_with_math_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

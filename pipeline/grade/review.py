@@ -70,9 +70,11 @@ def _groups(run: Run) -> list[Group]:
                 | {"count": 0, "trials": []},
             )
             group["count"] += 1
-            if len(group["trials"]) < _TRIALS:
-                group["trials"].append(trial)
-    return sorted(groups.values(), key=lambda group: -group["count"])
+            group["trials"] = sorted([*group["trials"], trial])[:_TRIALS]
+    # In an order of their own: that of the files is who was first to finish what.
+    return [
+        groups[key] for key in sorted(groups, key=lambda key: (-groups[key]["count"], str(key)))
+    ]
 
 
 def _entry(kind: str, group: Group, **more: Any) -> dict[str, Any]:
