@@ -148,7 +148,8 @@ def test_parts_that_say_nothing_are_read_as_they_ever_were(setup: Setup) -> None
     manifest = runfolder.read_manifest(run)
     its = manifest.pop(origin.HASH)
     runfolder.write_json(run.manifest, manifest)
-    assert not origin.metadata(sampled(run, 1, worker=2))
+    new = sampled(run, 1, worker=2)  # by `generate` alone: before `prepare` has said it
+    assert origin.metadata(new)[b"identity_hash"].decode() == its
     assert trials_of(run, parquet.Damage()).keys() == {0, 1}
     stage.prepare(run)
     assert runfolder.read_manifest(run)[origin.HASH] == its
@@ -228,3 +229,6 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     assert "manifest.json: missing" in check.found(run.path / "config.yaml")[0]
     part.unlink()
     assert prepared(setup, "sampling.seed=5").questions  # nothing is mixed
+    run.manifest.unlink()
+    run.manifest.mkdir()
+    assert "manifest.json: a folder, a pipe or a device" in setup.refused()

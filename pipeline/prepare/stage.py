@@ -33,7 +33,6 @@ def prepare(run: Run) -> None:
     if raised := runfolder.raised(run, identity):
         one = {"from": raised[0], "to": raised[1], "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), one]
-    manifest.setdefault(origin.HASH, origin.hashed(origin.said(identity)))
     manifest[origin.IDENTITY] = identity
     if built.server is not None:
         manifest[served.KEY] = asdict(built.server)

@@ -43,9 +43,7 @@ def hashed(value: Any) -> str:
 
 
 def about(manifest: Mapping[str, Any]) -> Metadata:
-    """What files of attempts are to say beside this manifest; nothing if that is older."""
-    if HASH not in manifest:
-        return {}
+    """What files of attempts are to say beside this manifest, which `read_manifest` gave."""
     text = json.dumps(said(manifest[IDENTITY]))
     return {HASH.encode(): str(manifest[HASH]).encode(), IDENTITY.encode(): text.encode()}
 

@@ -143,11 +143,14 @@ def short_hash(text: str) -> str:
 def read_manifest(run: Run) -> dict[str, Any]:
     """The manifest, or an empty mapping before the first `prepare`.
 
-    Where it is lost or damaged, what attempts say of the run. Raises UserError: they say nothing.
+    Where it is lost or damaged, what attempts say of the run. Raises UserError: they say nothing,
+    or a folder is in its place.
     """
     try:
         manifest = foreign.read_json(run.manifest, _SHAPES[run.manifest.name])
-        if isinstance(manifest.get(origin.IDENTITY), dict):
+        if isinstance(made := manifest.get(origin.IDENTITY), dict):
+            if origin.HASH not in manifest:  # of before files said whose they are: new ones do
+                manifest[origin.HASH] = origin.hashed(origin.said(made))
             return manifest
         fault = "says not what the run is (no identity)"
     except FileNotFoundError:
@@ -155,7 +158,9 @@ def read_manifest(run: Run) -> dict[str, Any]:
     except ValueError as error:
         fault = f"not JSON ({one_line(error)})"
     except UserError:
-        fault = "a link to nothing" if run.manifest.is_symlink() else "no file"
+        if not run.manifest.is_symlink():
+            raise
+        fault = "a link to nothing"
     files = shards.files(run.attempts)
     if not files and fault == "missing":
         return {}
