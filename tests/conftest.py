@@ -41,6 +41,7 @@ ENGINE = (
     "faulty_proxy",
     "judge",
     "multiprocess",
+    "races",
     "run",
     "servers",
     "stops",

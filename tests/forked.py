@@ -105,6 +105,7 @@ class Command:
         before: Python that runs first.
         hold: stop there once more attempts than these are stored, until `release`.
         logs: where what it prints goes; none: beside the run folder.
+        line: all that is typed, of a verb that does not take `run_dir`.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Command:
         before: str = "",
         hold: float | None = None,
         logs: Path | None = None,
+        line: list[str] | None = None,
     ) -> None:
         self.folder, self.forker = folder, forker
         self.log = (logs or folder.parent) / f"{folder.name}-{time.time_ns()}.log"
@@ -125,7 +127,7 @@ class Command:
         if hold is not None:
             self.holder.touch()
             before += HELD.format(attempts=hold, file=str(self.holder))
-        line = [verb, f"run_dir={folder}", *arguments]
+        line = line or [verb, f"run_dir={folder}", *arguments]
         if forker is not None:
             self.pid = forker.ask(
                 log=str(self.log), arguments=line, environment=environment or {}, before=before
