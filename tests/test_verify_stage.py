@@ -473,7 +473,7 @@ import time
 from pathlib import Path
 from pipeline.config import compose
 from pipeline.engines.transformers import TransformersEngine
-from pipeline.store import heartbeat, shards
+from pipeline.store import heartbeat, parquet
 from pipeline.store.runfolder import Run
 from pipeline.verify import stage, survey
 
