@@ -18,7 +18,6 @@ from helpers import outcome_words
 
 from pipeline.base import jsonl
 from pipeline.base.errors import UserError
-from pipeline.base.places import ROOT
 from pipeline.cohorts import cohort
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.config import analysis, imports
