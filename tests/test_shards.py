@@ -134,6 +134,7 @@ def test_a_crash_between_rename_and_unlink_doubles_nothing(tmp_path: Path) -> No
     assert stored(tmp_path)[0] == by_key(rows(40))
     assert shards.seal_leftovers(tmp_path, SMALL) == []
     assert stored(tmp_path)[0] == by_key(rows(40)) and not path.exists()
+    assert [one.name for one in tmp_path.glob("*.parquet")] == ["a.parquet"]  # nothing twice
 
 
 @pytest.mark.parametrize("damaged", ["a.journal", "a.parquet"])

@@ -32,10 +32,14 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     batches, damage = journal.read(path, columns)
     said = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
+    own = path.with_name(f"{stem(path).removesuffix(_TAKEN)}.parquet")  # of whoever wrote it
+    seen: set[tuple[str, int]] = set()
+    if own != part and own.exists():
+        for batch in parquet.read(own, columns, [*KEY], parquet.Damage()):
+            seen.update(_keys(batch))
     if part.exists():
         batches = [*parquet.read(part, columns, columns.names, parquet.Damage()), *batches]
-        seen: set[tuple[str, int]] = set()
-        batches = [_new_rows(batch, seen) for batch in batches]
+    batches = [batch for each in batches if (batch := _new_rows(each, seen)).num_rows]
     if batches:
         parquet.write_part(part, pa.Table.from_batches(batches, said))
         parquet.mark_sound(part, parquet.fingerprint(part))
