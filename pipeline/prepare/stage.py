@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -24,6 +25,13 @@ def prepare(run: Run) -> None:
     identity = questions_table.identity(run, built)
     run.path.mkdir(parents=True, exist_ok=True)
     runfolder.claim(run, identity)
+    with runfolder.settling(run):
+        _settle(run, built, identity)
+    note(f"prepared {len(built.questions)} questions in {run.path}")
+
+
+def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) -> None:
+    """Check what the folder holds now, and write the files that say what it holds from now on."""
     runfolder.check_same(run, identity, raising=True)
     raising.check(run, built, identity)
     _write(run, built)
@@ -43,7 +51,6 @@ def prepare(run: Run) -> None:
         "dataset_revision": run.cfg.dataset.revision,
     }
     runfolder.write_json(run.manifest, manifest)
-    note(f"prepared {len(built.questions)} questions in {run.path}")
 
 
 def _write(run: Run, built: questions_table.Built) -> None:

@@ -5,6 +5,7 @@ What is in it stands in docs/architecture.md.
 
 import hashlib
 import json
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -239,23 +240,30 @@ def save_config(run: Run) -> None:
     atomic.write_text(run.path / "config.yaml", dump(replace(run.cfg, labels=LabelsConfig())))
 
 
+def settling(run: Run) -> AbstractContextManager[None]:
+    """Hold what the folder says of its settings, while it is read and changed."""
+    return lease.held(run.path / "prepare.lease", "changing the settings", wait=True)
+
+
 def save_judge(run: Run) -> None:
     """Let later stages know which outcomes the verifier decides, and which verifier it is."""
-    there, now = load_folder(run.path, []), run.cfg
-    if there.dataset.judge == now.dataset.judge and (
-        now.dataset.judge is None or there.verifier == now.verifier
-    ):
-        return
-    there.dataset.judge, there.verifier = now.dataset.judge, now.verifier
-    atomic.write_text(run.path / "config.yaml", dump(there))
+    with settling(run):
+        there, now = load_folder(run.path, []), run.cfg
+        if there.dataset.judge == now.dataset.judge and (
+            now.dataset.judge is None or there.verifier == now.verifier
+        ):
+            return
+        there.dataset.judge, there.verifier = now.dataset.judge, now.verifier
+        atomic.write_text(run.path / "config.yaml", dump(there))
 
 
 def save_trials(run: Run) -> None:
     """Let later stages know the number of trials and the budget; the rest is this command's own."""
-    there = load_folder(run.path, [])
-    if (there.sampling.trials, there.budget) != (run.cfg.sampling.trials, run.cfg.budget):
-        there.sampling.trials, there.budget = run.cfg.sampling.trials, run.cfg.budget
-        atomic.write_text(run.path / "config.yaml", dump(there))
+    with settling(run):
+        there = load_folder(run.path, [])
+        if (there.sampling.trials, there.budget) != (run.cfg.sampling.trials, run.cfg.budget):
+            there.sampling.trials, there.budget = run.cfg.sampling.trials, run.cfg.budget
+            atomic.write_text(run.path / "config.yaml", dump(there))
 
 
 def write_json(path: Path, value: Any, sync: bool = True) -> None:
