@@ -181,7 +181,7 @@ TINY = [
 
 
 @pytest.mark.parametrize("resample", ["columns", "rows"])
-@pytest.mark.parametrize("which", range(len(TINY)))
+@pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.soak), *range(1, len(TINY))])
 def test_every_replicate_as_the_slow_reference(which: int, resample: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bootstrap, "LARGEST_CHUNK", 7)
     stack, replicates = TINY[which], 24

@@ -135,7 +135,10 @@ def test_what_a_kill_after_the_last_attempt_left_is_cleared_away(
     assert_whole(folder, stored(folder))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)],
+)
 def test_ctrl_c_and_sigterm_keep_what_is_finished(
     forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int, code: int
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_hasty_marker_likes_long_responses_and_never_what_is_no_answer() -> No
         assert 0.02 < len(mistaken) / len(lengths) < 0.3
 
 
+@pytest.mark.soak
 def test_the_same_training_gives_the_same_bytes(tmp_path: Path) -> None:
     import train_verifier
 

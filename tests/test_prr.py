@@ -134,6 +134,7 @@ def test_form_of_the_paper() -> None:
     assert found["greedy"].ranks[1].tolist() == (12 - np.array(MAP[1])).tolist()
 
 
+@pytest.mark.soak
 def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
     won = {"base": (0, 1, 2), "tuned": (1, 0, 2)}
     for ending, right in won.items():

@@ -404,7 +404,7 @@ def test_reports_into_one_place_are_each_whole(
         assert "window.owned" not in path.read_text()
 
 
-@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("swapped", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_report_that_fails_leaves_a_whole_one(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: bool
 ) -> None:

@@ -177,6 +177,7 @@ def test_reproduce_without_runs_makes_what_is_simulated_and_says_so(tmp_path, ca
         reproduce.reproduce(analysis.load([f"runs={tmp_path}/none", "dataset=aime25", *FEW]))
 
 
+@pytest.mark.soak
 def test_study_saves_what_it_can_before_it_stops(tmp_path, capsys):
     make_run(tmp_path / "runs" / "sums" / "only", {"a": "10"}, "dataset.name=sums")
     out = tmp_path / "out"

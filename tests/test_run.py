@@ -245,6 +245,7 @@ def test_a_closed_engine_gives_its_memory_back(tmp_path: Path) -> None:
     assert used2 < 1.1 * used1 and after2 < 1.1 * after1
 
 
+@pytest.mark.soak
 def test_a_length_beyond_the_context_is_clamped_and_still_runs(
     forker: Forker, tmp_path: Path
 ) -> None:

@@ -239,7 +239,13 @@ def test_a_server_that_hangs_is_asked_again(
     silent(plain, server)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        *(pytest.param(n, marks=pytest.mark.soak) for n in (signal.SIGTERM, signal.SIGKILL)),
+    ],
+)
 def test_a_stopped_run_leaves_no_request_on_the_server(
     plain: Proxy, server: Server, forker: Forker, tmp_path: Path, number: int
 ) -> None:
@@ -325,6 +331,7 @@ def test_of_two_servers_one_dies_and_comes_back(
     assert_whole(tmp_path / "run", reference[1])
 
 
+@pytest.mark.soak
 def test_a_server_that_is_not_there_joins_when_it_is(
     plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:

@@ -204,7 +204,7 @@ def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("bits", [0x01, 0x80])
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_flipped_byte_anywhere_in_a_part_is_noticed_or_harmless(
     tmp_path: Path, bits: int, step: int
 ) -> None:

@@ -1018,6 +1018,7 @@ def test_base_checkpoints_are_evaluated_with_plain_prompts(
         assert stored(folders[0]) == stored(folders[1]) and len(stored(folders[0])) == 24
 
 
+@pytest.mark.soak
 def test_two_checkpoints_for_real(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The same with the engine that starts faster, and without merged weights; one is there."""
     run = [

@@ -170,6 +170,7 @@ def test_two_submissions_at_once(
         assert [line["event"] for line in lines] == ["loaded", "done"]
 
 
+@pytest.mark.soak
 def test_a_whole_run_in_two_processes_ends_with_one_score(
     forker: Forker, reference: tuple[Path, Attempts], prepared: Path, folder: Path
 ) -> None:
@@ -366,7 +367,10 @@ def test_a_text_that_goes_round_in_circles_is_finished_and_cut_off(
 
 @pytest.mark.parametrize(
     ("number", "environment"),
-    [(signal.SIGUSR1, {}), (signal.SIGTERM, {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"})],
+    [
+        pytest.param(signal.SIGUSR1, {}, marks=pytest.mark.soak),
+        (signal.SIGTERM, {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}),
+    ],
 )
 def test_a_scheduler_s_warning_saves_and_asks_to_be_started_again(
     forker: Forker,
