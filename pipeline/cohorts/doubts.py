@@ -62,10 +62,9 @@ def doubts(cohort: Cohort, cfg: AnalysisConfig) -> Table | None:
 def _wrong(member: Member, codes: Codes) -> Floats:
     """The verifier's probability that each outcome (M, N) is wrong; 0 without a verdict."""
     table = rowkeys.streamed(member.run, "verdicts", ["a"])
-    keys = rowkeys.encode(table, pa.array(member.question_ids, pa.string()))
-    kept, cell = rowkeys.cells(keys, codes.shape[1])
-    right = np.full(codes.shape, np.nan)
-    right[cell] = table["a"].to_numpy()[kept]
+    ids = pa.array(member.question_ids, pa.string())
+    values = table["a"].to_numpy().astype(np.float64)
+    right = rowkeys.placed(table, ids, values, codes.shape, np.nan)
     wrong = np.where(codes == CORRECT, 1 - right, right)
     return np.asarray(np.nan_to_num(np.clip(wrong, 0, 1)))
 

@@ -107,11 +107,8 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
     except (UserError, ValueError) as error:
         warn(f"{prior.said}: {record['name']}: no prior: {error}")
         return None
-    rows, cell = rowkeys.cells(
-        rowkeys.encode(table, rowkeys.question_ids(prior.run)), prior.codes.shape[1]
-    )
-    codes = np.full(prior.codes.shape, -1, np.int8)
-    codes[cell] = np.asarray(category)[rows]
+    ids = rowkeys.question_ids(prior.run)
+    codes = rowkeys.placed(table, ids, np.asarray(category), prior.codes.shape, -1)
     return prior.counts(codes, len(record["categories"]))
 
 

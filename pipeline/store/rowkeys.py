@@ -63,6 +63,19 @@ def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, I
     return kept, (keys[kept] >> 32, trial[kept])
 
 
+def placed(rows: Any, ids: pa.Array, values: Any, shape: tuple[int, ...], unknown: Any) -> Any:
+    """Values of the rows of a table as a matrix of questions and trials, `unknown` without a row.
+
+    >>> rows = pa.table({"question_id": ["b", "a", "c"], "trial": [0, 1, 0]})
+    >>> placed(rows, pa.array(["a", "b"]), np.array([7, 8, 9]), (2, 2), -1).tolist()
+    [[-1, 8], [7, -1]]
+    """
+    kept, cell = cells(encode(rows, ids), shape[1])
+    matrix = np.full(shape, unknown, values.dtype)
+    matrix[cell] = values[kept]
+    return matrix
+
+
 def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
     """For each of `keys` its position in `known` (each there once), or -1.
 
