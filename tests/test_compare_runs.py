@@ -359,6 +359,7 @@ def test_one_model_is_shown_without_ranks(
     assert "ranks need two" in capsys.readouterr().err
     assert [row["model"] for row in found["models"]] == ["good"]
     assert "neighbours" not in found and found["groups"] == [["good"]]
+    assert found["verdict"]["sentence"].startswith("good has avg@8 = ")
 
 
 def test_default_folders_and_a_disk_that_cannot_be_written(

@@ -12,6 +12,7 @@ from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.doubts import doubts
+from pipeline.cohorts.verdict import verdict
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
@@ -189,7 +190,8 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "stopped": cohort.stopped(cfg.scoring.confidence),
         "protocols": {member.name: differences.protocol(member.run) for member in cohort.members},
         **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
-        "groups": neighbours.groups(cohort, cfg),
+        "groups": (said := verdict(cohort, cfg)).groups,
+        "verdict": {**said._asdict(), "sentence": said.sentence()},
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
 

@@ -1,0 +1,173 @@
+"""The verdict on a cohort: which model is best, what of that is settled, what would settle it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+import scoring
+from pipeline.base.console import percent
+from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.leaderboard import scores
+from pipeline.cohorts.neighbours import groups
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.score import stopped
+
+_NAMED = 5  # models that a sentence names
+
+
+class Verdict(NamedTuple):
+    """What L models on M questions show; names and numbers of models best first.
+
+    All but `other_questions` is about these M questions. With one model nothing is open and nothing
+    settled: `probability` is 1, and `trials` and `other_questions` are None.
+    """
+
+    models: list[str]  # L
+    questions: int  # M
+    sampled: int  # trials of a question, at most
+    score: float  # avg of the first model, with its interval
+    low: float
+    high: float
+    confidence: float  # of that interval
+    probability: float  # that the first is the best
+    settled: bool  # it is apart from all others, and the best with the confidence of `scoring.z`
+    tied: list[str]  # the first, and those that cannot be told apart from it and from each other
+    probability_tied: float  # that the best is one of them
+    groups: list[list[str]]  # the largest that cannot be told apart; they may overlap
+    trials: float | None  # of a question and model at which the first two of `tied` are expected to
+    fewest: float | None  # be apart, and the range that these trials leave open; None: never, or
+    most: float | None  # the first is apart already
+    other_questions: float | None  # that the first would beat `nearest` on other questions of this
+    nearest: str | None  # kind; the least such probability. None of one question
+    stopped: bool  # outcomes decided how many trials there are; probabilities do not know it
+
+    def sentence(self) -> str:
+        """What a person should know, as one sentence.
+
+        >>> from pipeline.cohorts.cohort import from_arrays
+        >>> from pipeline.config import analysis
+        >>> coins = [[[1, 1, 1, 0]] * 9, [[1, 1, 0, 0]] * 9, [[0, 0, 0, 0]] * 9]
+        >>> cohort = from_arrays("coins", ["a", "b", "c"], [*"123456789"], coins)
+        >>> verdict(cohort, analysis.load(["z=2"])).sentence().split("; ")[:2]
+        ['a and b cannot be told apart on these 9 questions', 'a is the best with probability .97, \
+and one of these 2 with above .99']
+        """
+        of = f"these {self.questions} questions" if self.questions > 1 else "this one question"
+        if len(self.models) == 1:
+            return (
+                f"{self.models[0]} has avg@{self.sampled} = {self.score:.4f} ({self.low:.4f} to"
+                f" {self.high:.4f}, {percent(self.confidence)} interval) on {of}, and nothing to"
+                " be compared with."
+            )
+        chance, tied = _chance(self.probability), len(self.tied)
+        if tied == 1:
+            claim = f"{self.models[0]} is the best of {len(self.models)} with probability {chance}"
+            parts = [f"{claim} on {of}", self._elsewhere()]
+        else:
+            apart = f"{_names(self.tied)} cannot be told apart on {of}"
+            parts = [apart, f"{self.models[0]} is the best with probability {chance}"]
+            if tied < len(self.models):
+                parts[1] += f", and one of these {tied} with {_chance(self.probability_tied)}"
+            parts.append(self._remedy())
+        if self.stopped:
+            parts.append("outcomes decided how many trials there are, which none of this knows")
+        return "; ".join(parts) + "."
+
+    def _remedy(self) -> str:
+        """How many trials would tell the first two of `tied` apart."""
+        pair = f"{self.tied[0]} from {self.tied[1]}"
+        if self.trials is None or self.fewest is None:
+            return f"no number of trials is known to tell {pair}"
+        most = "never" if self.most is None else _about(self.most)
+        return (
+            f"telling {pair} takes about {_about(self.trials)} trials a question"
+            f" ({_about(self.fewest)} to {most})"
+        )
+
+    def _elsewhere(self) -> str:
+        """What it would be on other questions."""
+        if self.other_questions is None:
+            return "one question says nothing of others"
+        chance = _chance(self.other_questions)
+        return f"on others of their kind it would beat {self.nearest} with probability {chance}"
+
+
+def verdict(cohort: Cohort, cfg: AnalysisConfig) -> Verdict:
+    """What a cohort of one or more models shows; several data sets: give them pooled.
+
+    Made from what the tables of `compare` are made from, avg and its sigma; two models are apart
+    where z is at least `scoring.z`. Raises UserError: a question without any graded trial.
+    """
+    scored, matrix = scores(cohort, cfg), cohort.matrix()
+    order = scored.order.tolist()
+    names = [cohort.names[i] for i in order]
+    value, sigma = scored.avg.value, scored.avg.sigma
+    # Rounding may have carried a probability past 0 or 1.
+    best = np.clip(scoring.probability_best(value, sigma), 0, 1).tolist()
+    chances = dict(zip(cohort.names, best, strict=True))
+    together = groups(cohort, cfg)
+    tied = together[0]
+    level = float(ndtr(cfg.scoring.z))
+    plan: list[float | None] = [None] * 3
+    if len(tied) > 1:
+        first, second = (matrix[cohort.names.index(name)] for name in tied[:2])
+        found = scoring.trials_to_separate(first, second, confidence=level)
+        plan = [None if np.isinf(trials) else trials for trials in found]
+    nearest = elsewhere = None
+    if len(names) > 1 and matrix.shape[1] > 1:
+        others = scoring.paired_questions(matrix[order[0]], matrix[order[1:]]).probability
+        nearest, elsewhere = names[1 + int(np.argmin(others))], float(np.min(others))
+    members = [member for part in cohort.parts or [cohort] for member in part.members]
+    return Verdict(
+        models=names,
+        questions=matrix.shape[1],
+        sampled=matrix.shape[2],
+        score=float(value[order[0]]),
+        low=float(scored.avg.low[order[0]]),
+        high=float(scored.avg.high[order[0]]),
+        confidence=cfg.scoring.confidence,
+        probability=chances[names[0]],
+        settled=len(tied) == 1 and chances[names[0]] >= level and len(names) > 1,
+        tied=tied,
+        probability_tied=min(1.0, sum(chances[name] for name in tied)),
+        groups=together,
+        trials=plan[0],
+        fewest=plan[1],
+        most=plan[2],
+        other_questions=elsewhere,
+        nearest=nearest,
+        stopped=any(stopped.of(member.run) for member in members),
+    )
+
+
+def _chance(probability: float) -> str:
+    """Two places, and never a certainty.
+
+    >>> _chance(0.666), _chance(0.9981), _chance(0.0004)
+    ('.67', 'above .99', 'below .01')
+    """
+    if not 0.005 <= probability < 0.995:
+        return "above .99" if probability > 0.5 else "below .01"
+    return f"{probability:.2f}"[1:]
+
+
+def _about(trials: float) -> str:
+    """A plan to two digits.
+
+    >>> _about(783.0), _about(4), _about(61234)
+    ('780', '4', '61,000')
+    """
+    return f"{float(f'{trials:.2g}'):,.0f}"
+
+
+def _names(models: list[str]) -> str:
+    """A few names and how many more.
+
+    >>> _names(["a", "b", "c"]), _names([*"abcdefgh"])
+    ('a, b and c', 'a, b, c, d, e and 3 more')
+    """
+    shown, more = models[:_NAMED], len(models) - _NAMED
+    if more > 0:
+        return f"{', '.join(shown)} and {more} more"
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
