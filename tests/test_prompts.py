@@ -102,7 +102,8 @@ LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}X{% endfor %}{% en
 def test_a_template_without_end_is_an_error(
     template: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prompts.bounded.SECONDS", 0.1)
+    if "processor time" in why:  # the others end of themselves, sooner or later
+        monkeypatch.setattr("prompts.bounded.SECONDS", 0.1)
     tokenizer = make_tokenizer(template)
     with pytest.raises(PromptError, match=why):
         list(render_all(tokenizer, [turns(str(i), None) for i in range(5)]))
