@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+import yaml
 from helpers import ROOT
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -21,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy import stats
 
-from pipeline.display import style
+from pipeline.display import sides, style
 from pipeline.plots import bars, calibration, convergence, equivalence, leaderboard, trials
 from pipeline.plots.lines import Curve
 
@@ -249,7 +250,7 @@ def test_ranks_are_drawn_as_given() -> None:
     drawn = np.array([line.get_ydata() for line in lines if len(line.get_ydata()) == 3])
     np.testing.assert_array_equal(drawn, ranks.astype(float).filled(np.nan))
     figure = leaderboard.rank_trajectories(list("abc"), [1, 2, 3], ranks, None)
-    assert "no convergence within 3 trials" in texts(figure)
+    assert "still changes at its last trial, n = 3" in texts(figure)
     low, high = figure.axes[0].get_ylim()
     assert low > high  # rank 1 is on top
 
@@ -422,3 +423,45 @@ def test_a_failed_write_leaves_the_old_file(
         style.save(a_separation(0, 0), tmp_path / "x")
     assert [path.name for path in tmp_path.iterdir()] == ["x.pdf"]
     assert (tmp_path / "x.pdf").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("forest", "share rank 1"),
+        ("rank_lines", "is first under 4 of 12 rubrics"),
+        ("trajectories", "stops to change at n = 75 of 80"),
+        ("heat_map", "Of 30 questions 0 are never solved"),
+        ("pmf", "next is Pass@8, 0%"),
+        ("tau", "G-Pass@4 has the highest τ after 80 trials, 0.988"),
+        ("tokens", "Wrong attempts take 1.5 times"),
+        ("cost", "completion tokens, 58,000,000"),
+        ("separation", "correct with 0.95 from N = 199"),
+        ("priors", "D = 16 has the highest gain"),
+        ("reliability", "from 0.117 to 0.000"),
+        ("categories", "89.3% correct, 10.7% invalid"),
+    ],
+)
+def test_titles_say_what_is_to_be_seen(name: str, said: str) -> None:
+    assert said in " ".join(FIGURES[name](4, 30).get_suptitle().split("\n"))
+
+
+def test_correct_wrong_and_invalid_keep_their_hues_and_every_category_its_own_colour() -> None:
+    for path in (ROOT / "configs" / "rubric").glob("*.yaml"):
+        rubric = yaml.safe_load(path.read_text(encoding="utf-8"))
+        names = [category["name"] for category in rubric["categories"]]
+        looks = sides.looks(names)
+        assert len({*map(sides.colour, looks)}) == len(names)
+        for name, look in zip(names, looks, strict=True):
+            for side in ("correct", "wrong"):
+                assert look.side == side or side not in name, name
+        assert looks[names.index("invalid")].side == "invalid"
+
+
+def test_a_narrow_figure_is_a_column_wide_and_its_panels_stand_below_each_other() -> None:
+    with style.narrow():
+        figure = a_cost(4, 0)
+    assert figure.get_figwidth() == style.COLUMN
+    left, right = figure.axes[:2]
+    assert left.get_subplotspec().rowspan.start < right.get_subplotspec().rowspan.start
+    assert a_cost(4, 0).get_figwidth() == style.PAGE

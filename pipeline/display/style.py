@@ -15,6 +15,7 @@ import itertools
 import re
 import textwrap
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -76,31 +77,53 @@ STYLE: dict[str, Any] = {
 styled = matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
 
 
+def narrow() -> AbstractContextManager[None]:
+    """Within it figures are a column wide, as a phone is: panels and legends stand below."""
+    return matplotlib.rc_context({"figure.figsize": (COLUMN, COLUMN)})
+
+
+def is_narrow() -> bool:
+    """Whether :func:`narrow` is in force."""
+    return bool(matplotlib.rcParams["figure.figsize"][0] == COLUMN)
+
+
 @styled
 def panels(
-    width: float, height: float, title: str, columns: int = 1, rows: int = 1
+    width: float, height: float, finding: str, columns: int = 1, rows: int = 1, about: str = ""
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure of exactly this size in inches, and its axes from left to right, row by row.
 
     The layout makes room for labels inside the size, so that a figure of ``COLUMN`` inches is as
-    wide as a column in print. A long title is wrapped.
+    wide as a column in print. Its title is what is to be seen, the `finding`, and below it what it
+    is `about`; long ones are wrapped.
     """
-    drawn = Figure(figsize=(width, height), layout="constrained")
+    if is_narrow():
+        width, height = COLUMN, height * (1 if columns == 1 else 0.85 * columns)
+        columns, rows = 1, columns * rows
+    letters = int(width / (LARGE * POINT * 0.6))
+    lines = [
+        line
+        for text in (finding, about)
+        for line in textwrap.wrap(one_line(text, 3 * letters), letters, break_on_hyphens=False)
+    ]
+    high = min(height + LARGE * POINT * 1.3 * max(len(lines) - 1, 0), max(height, TALLEST))
+    drawn = Figure(figsize=(width, high), layout="constrained")
     axes = [drawn.add_subplot(rows, columns, 1 + k) for k in range(rows * columns)]
     drawn.get_layout_engine().set(w_pad=0.04, h_pad=0.04)  # type: ignore[union-attr,call-arg]
-    letters = int(width / (LARGE * POINT * 0.6))
-    lines = textwrap.wrap(one_line(title, 3 * letters), letters, break_on_hyphens=False)
     if lines:
         drawn.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=LARGE)
     return drawn, axes
 
 
-def one_line(name: object, most: int = 40) -> str:
+def one_line(name: object, most: int = 0) -> str:
     """A name as a label: one printable line, its middle left out when it is too long.
+
+    `most` letters: 40, in a narrow figure 22, where no number is given.
 
     >>> one_line("NVIDIA-Nemotron-Nano-9B-v2"), one_line("a\\nb"), one_line("0123456789", 7)
     ('NVIDIA-Nemotron-Nano-9B-v2', 'a b', '012…789')
     """
+    most = most or (22 if is_narrow() else 40)
     text = "".join(c if c.isprintable() else " " for c in str(name))
     if len(text) <= most:
         return text
@@ -190,9 +213,14 @@ def legend(
     columns: int = 0,
 ) -> None:
     """A legend right of a figure's axes, or below in so many columns; 0: as many as fit."""
-    place: dict[str, Any] = {"loc": "outside right upper"}
-    if not beside:
-        columns = columns or legend_columns(labels, PAGE)
+    # The title runs above the legend: as many empty lines keep them apart.
+    lines = figure.get_suptitle().count("\n") + 1
+    place: dict[str, Any] = {"loc": "outside right upper", "title": "\n" * lines}
+    if not beside or is_narrow():
+        columns = columns or legend_columns(labels, figure.get_figwidth())
+        if is_narrow():
+            rows = sum(label.count("\n") + 1 for label in labels) / columns
+            figure.set_figheight(figure.get_figheight() + 0.17 * rows)
         place = {"loc": "outside lower center", "ncols": columns}
     # matplotlib takes a leading underscore for "not in the legend", so labels are set afterwards.
     drawn = figure.legend(list(handles), [f"{i}" for i in range(len(handles))], **place)

@@ -1,6 +1,6 @@
 """Stacked bars: the categories that attempts fall into, and what whole runs cost."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from pipeline.display import style
-from pipeline.display.style import COLOURS, GREY, HATCHES, PAGE, TALLEST, Numbers, one_line, plain
+from pipeline.display import sides, style
+from pipeline.display.style import COLOURS, HATCHES, PAGE, TALLEST, Numbers, one_line, plain
+from pipeline.plots import findings
 from pipeline.plots.lines import legend_rows
 
 CATEGORY_ROW, ROW, MARGIN = 0.16, 0.2, 1.3  # inches
@@ -49,9 +50,14 @@ def category_shares(
     shares = parts / np.maximum(parts.sum(axis=1, keepdims=True), 1)
     # The bar of all, and the space below it, take the room of a name.
     rows = np.vstack([[every] * step, [0 * every] * step, shares])
-    figure, (axes,) = style.panels(PAGE, height, title)
-    colours = [GREY, *(COLOURS[i % len(COLOURS)] for i in range(len(categories) - 1))]
-    hatches = [HATCHES[k % len(HATCHES)] for k in range(len(categories))]
+    looks = sides.looks(categories)
+    of = {
+        side: sum(every[i] for i, look in enumerate(looks) if look.side == side)
+        for side in sides.HUES
+    }
+    finding = ", ".join(f"{share:.1%} {side}" for side, share in of.items() if share)
+    figure, (axes,) = style.panels(PAGE, height, finding, about=title)
+    colours, hatches = map(sides.colour, looks), (sides.HATCHES[look.side] for look in looks)
     handles = _stack(axes, rows, colours, hatches, height=0.9)
     axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6))
     axes.set_xlabel("share of attempts")
@@ -84,7 +90,11 @@ def cost(
     hours, counts = plain(gpu_hours), plain(tokens)
     key = np.nansum(hours, axis=1) if np.isfinite(hours).any() else np.nansum(counts, axis=1)
     order = np.argsort(-key, kind="stable")
-    figure, (left, right) = style.panels(PAGE, 1.2 + ROW * len(names), title, columns=2)
+    totals = dict(zip(names, np.nansum(counts, axis=1), strict=True))
+    finding = findings.extreme(totals, "number of completion tokens", "{:,.0f}")
+    figure, (left, right) = style.panels(
+        PAGE, 1.2 + ROW * len(names), finding, columns=2, about=title
+    )
     scale, unit = _unit(counts)
     _sums(left, hours[order], "inference time (GPU-hours)")
     handles = _sums(right, counts[order] / scale, f"completion tokens ({unit})")
@@ -125,7 +135,7 @@ def _sums(axes: Axes, values: Numbers, xlabel: str) -> list[Any]:
 
 
 def _stack(
-    axes: Axes, values: Numbers, colours: Sequence[str], hatches: Sequence[str], height: float
+    axes: Axes, values: Numbers, colours: Iterable[str], hatches: Iterable[str], height: float
 ) -> list[Any]:
     """One bar a row of `values`, one part a column; returns what a legend shows."""
     ends = values.cumsum(axis=1)

@@ -23,7 +23,9 @@ def reliability(title: str, table: dict[str, Any]) -> Figure:
 
     `table`: what ``verifiers.judge.quality.report`` returned.
     """
-    figure, (axes,) = style.panels(4.4, 4.6, title)
+    before, after = (_error(table[side]["reliability"]["a"]) for side in ("before", "after"))
+    finding = f"Calibration takes the mean error of P(A) from {before:.3f} to {after:.3f}"
+    figure, (axes,) = style.panels(4.4, 4.6, finding, about=title)
     (diagonal,) = axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 2)))
     handles, labels = [diagonal], ["probabilities are what they say"]
     for side, label, colour, inside, marker, line in (
@@ -47,3 +49,9 @@ def reliability(title: str, table: dict[str, Any]) -> Figure:
     axes.set_ylabel(f"observed share of correct, with {100 * LEVEL:g} % interval")
     style.legend(figure, handles, labels, columns=1)
     return figure
+
+
+def _error(diagram: dict[str, Any]) -> float:
+    """How far what is observed lies from what was predicted, in the mean of attempts."""
+    bins = zip(diagram["predicted"], diagram["observed"], diagram["counts"], strict=True)
+    return float(sum(n * abs(p - y) for p, y, n in bins if n) / max(sum(diagram["counts"]), 1))

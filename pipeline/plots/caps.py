@@ -1,6 +1,7 @@
 """The figure of scores under smaller limits: against max_tokens, and against what it costs."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     looks = looks_of(rows)
     several = len(rows) > 1
     height = 2.9 + several * LEGEND_LINE * legend_rows([*looks])
-    figure, panels = style.panels(PAGE, height, title, columns=2)
+    figure, panels = style.panels(PAGE, height, _finding(rows), columns=2, about=title)
     heads = {"max_tokens": "max_tokens, logarithmic", "tokens_per_attempt": "tokens an attempt"}
     for axes, (x, label) in zip(panels, heads.items(), strict=True):
         told = {name: [row for row in of if "mu" in row] for name, of in rows.items()}
@@ -41,3 +42,17 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     if several:
         key(figure, looks, beside=False)
     return figure
+
+
+def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """From which limit on nothing more is gained than intervals leave open."""
+    needed, most = 0, 0
+    for of in rows.values():
+        told = [row for row in of if "mu" in row]
+        for row, after in pairwise(told):
+            if row["mu"] < told[-1]["low"]:
+                needed = max(needed, after["max_tokens"])
+        most = max([most, *(row["max_tokens"] for row in told)])
+    if needed == most:
+        return f"Scores still rise at the largest max_tokens, {most:,}"
+    return f"From max_tokens = {needed:,} on scores change within their intervals"

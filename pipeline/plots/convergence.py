@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from pipeline.display import style
 from pipeline.display.style import PAGE, Numbers, plain
+from pipeline.plots import findings
 from pipeline.plots.lines import Looks, key, looks_of
 
 HEIGHT = 2.9
@@ -25,7 +26,7 @@ def pmf(n: npt.ArrayLike, masses: Mapping[str, npt.ArrayLike], title: str = "") 
     that converged at exactly n, shape (T,).
     """
     trials, looks, words = plain(n), looks_of(masses), {}
-    figure, (axes,) = style.panels(PAGE, HEIGHT, title)
+    figure, (axes,) = style.panels(PAGE, HEIGHT, _finding(masses), about=title)
     for i, (label, look) in enumerate(looks.items()):
         mass = plain(masses[label])
         words[label] = _settled(trials, mass)
@@ -55,7 +56,7 @@ def cdf(
     Figure 6 of 000, Figure 9 of 001. The arguments are those of ``pmf``.
     """
     trials, looks = plain(n), looks_of(masses)
-    figure, (axes,) = style.panels(PAGE, HEIGHT, title)
+    figure, (axes,) = style.panels(PAGE, HEIGHT, _finding(masses), about=title)
     shares = {label: plain(mass) for label, mass in masses.items()}
     below = {label: mass.cumsum() for label, mass in shares.items() if mass.any()}
     _lines(axes, trials, below, looks, "steps-post")
@@ -99,7 +100,9 @@ def tau_curves(
     `against` is that ranking, as the axis says it.
     """
     looks = looks_of(tau)
-    figure, (axes,) = style.panels(PAGE, max(HEIGHT, 0.6 + 0.17 * len(tau)), title)
+    ends = {label: findings.last(curve) for label, curve in tau.items()}
+    finding = findings.extreme(ends, f"τ after {int(plain(n)[-1])} trials")
+    figure, (axes,) = style.panels(PAGE, max(HEIGHT, 0.6 + 0.17 * len(tau)), finding, about=title)
     _lines(axes, plain(n), {label: plain(curve) for label, curve in tau.items()}, looks)
     axes.set(xlabel="number of trials n (per question)", ylabel=f"mean Kendall's τ to {against}")
     axes.set_ylim(top=1.01)
@@ -118,6 +121,11 @@ def _lines(
             )
     axes.set_xlim(n[0], n[-1])
     axes.grid(axis="y")
+
+
+def _finding(masses: Mapping[str, npt.ArrayLike]) -> str:
+    shares = {label: float(plain(mass).sum()) for label, mass in masses.items()}
+    return findings.extreme(shares, "share that settles", "{:.0%}")
 
 
 def _mean(n: Numbers, mass: Numbers) -> float:

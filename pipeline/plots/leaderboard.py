@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from pipeline.display import style
-from pipeline.display.style import BLUE, INK, PAGE, RED, Numbers, one_line, plain
+from pipeline.display.sides import HUES
+from pipeline.display.style import BLUE, INK, PAGE, Numbers, one_line, plain
+from pipeline.plots import findings
 from pipeline.plots.lines import end_labels, key, label_rows
 
 ROW = 0.19  # inches that a row with its label takes
@@ -40,7 +42,12 @@ def forest(
     order = np.lexsort((np.arange(len(names)), -np.nan_to_num(centre, nan=-np.inf)))
     centre, left, right = centre[order], left[order], right[order]
     rows = np.arange(len(names))
-    figure, (axes,) = style.panels(PAGE, 1.0 + ROW * len(names), title)
+    values = dict(zip(names, plain(mu), strict=True))
+    finding = findings.extreme(values, "μ")
+    if ranks is not None:
+        first = [names[i] for i in order if ranks[i] == min(ranks)]
+        finding = f"{findings.listed(first)} {'share' if first[1:] else 'is alone at'} rank 1"
+    figure, (axes,) = style.panels(PAGE, 1.0 + ROW * len(names), finding, about=title)
     labels = [one_line(names[i]) for i in order]
     if ranks is not None:
         sorted_ranks = [ranks[i] for i in order]
@@ -54,9 +61,9 @@ def forest(
     )  # fmt: skip
     axes.set_xlabel(textwrap.fill(xlabel, 62))
     axes.grid(axis="x")
-    values = [_words(*ends) for ends in zip(centre, left, right, strict=True)]
+    words = [_words(*ends) for ends in zip(centre, left, right, strict=True)]
     heads = ("model" if ranks is None else "model   rank", "μ  [interval]")
-    label_rows(axes, labels, values, heads)
+    label_rows(axes, labels, words, heads)
     return figure
 
 
@@ -84,9 +91,16 @@ def tokens_against_correctness(
     """
     share = plain(accuracy)
     order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
-    figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), "")
-    filled: dict[str, Any] = {"color": BLUE, "marker": "o", "linestyle": ""}
-    empty = {"color": RED, "marker": "s", "linestyle": "", "markerfacecolor": "white"}
+    with np.errstate(all="ignore"):
+        ratios = plain(wrong) / plain(correct)
+    ratios = ratios[np.isfinite(ratios)]
+    finding = findings.EMPTY
+    if ratios.size:
+        ends = dict.fromkeys(f"{ratio:.2g}" for ratio in (ratios.min(), ratios.max()))
+        finding = f"Wrong attempts take {' to '.join(ends)} times the tokens of correct ones"
+    figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), finding)
+    filled: dict[str, Any] = {"color": HUES["correct"], "marker": "o", "linestyle": ""}
+    empty = {"color": HUES["wrong"], "marker": "s", "linestyle": "", "markerfacecolor": "white"}
     looks = {"correct attempts": filled, "wrong attempts": empty}
     # One row holds both, a little apart, so that neither point hides the other.
     for means, shift, look in zip((correct, wrong), (-0.12, 0.12), looks.values(), strict=True):
@@ -115,7 +129,9 @@ def rank_lines(
     labels = [one_line(name, 32) for name in columns]
     letters = max((len(label) for label in labels), default=0)
     slanted = 0.15 + 0.044 * letters  # inches
-    figure, axes, looks = _rank_axes(names, values, title, slanted)
+    firsts = [names[i] for column in values.T for i in np.flatnonzero(column == 1)[:1]]
+    finding = findings.most_often(firsts, "under {} of {} rubrics")
+    figure, axes, looks = _rank_axes(names, values, finding, title, slanted)
     for row, look in zip(values, looks, strict=True):
         axes.plot(range(len(columns)), row, **look, markersize=5, clip_on=False)
     axes.set_xlim(-0.15, len(columns) - 1 + 0.15)
@@ -140,26 +156,28 @@ def rank_trajectories(
     ranking did not settle within n[-1] trials.
     """
     trials, values = plain(n), plain(ranks)
-    figure, axes, looks = _rank_axes(names, values, title)
+    finding = f"This sample's order of models still changes at its last trial, n = {trials[-1]:g}"
+    if converged is not None:
+        finding = f"This sample's order of models stops to change at n = {converged}"
+        finding += f" of {trials[-1]:g}; that settles nothing about other samples"
+    figure, axes, looks = _rank_axes(names, values, finding, title)
     for i, (row, look) in enumerate(zip(values, looks, strict=True)):
         marks = style.every(len(trials), i, 6)
         axes.plot(trials, row, **look, drawstyle="steps-post", markevery=marks, linewidth=1.0)
     axes.set_xlim(trials[0], trials[-1])
     axes.set_xlabel("number of trials n (per question)")
-    note = f"no convergence within {trials[-1]:g} trials"
     if converged is not None:
         axes.axvline(converged, **style.GUIDE | {"linewidth": 1.0})
-        note = f"converges at n = {converged}"
-    axes.set_title(note, loc="right", fontsize=style.NORMAL)
     return figure
 
 
 def _rank_axes(
-    names: Sequence[str], ranks: Numbers, title: str, extra: float = 0
+    names: Sequence[str], ranks: Numbers, finding: str, title: str, extra: float = 0
 ) -> tuple[Figure, Axes, list[dict[str, Any]]]:
     """A figure with rank 1 on top, a name at each last rank, and ``extra`` inches below; looks."""
     models, looks = len(names), style.palette(len(names))
-    figure, (axes,) = style.panels(PAGE, 1.0 + extra + ROW * max(models, FEWEST), title)
+    height = 1.0 + extra + ROW * max(models, FEWEST)
+    figure, (axes,) = style.panels(PAGE, height, finding, about=title)
     axes.set(ylim=(models + 0.5, 0.5), yticks=range(1, models + 1), ylabel="rank (1 is best)")
     # A row is higher than a name, and where there are few models it is as high as several.
     gap = 0.85 * models / max(models, FEWEST)
@@ -184,6 +202,10 @@ def heat_map(
     rows, columns = (
         np.argsort(-known.mean(axis=axis).filled(-1), kind="stable") for axis in (1, 0)
     )
+    never, always = (known.max(axis=0) == 0).sum(), (known.min(axis=0) == 1).sum()
+    finding = (
+        f"Of {len(columns)} questions {never} are never solved, {always} always by every model"
+    )
     size, first = style.bins(len(columns), 450)  # 4.5 inches are left beside the names
     shares, weights = (
         np.add.reduceat(values[np.ix_(rows, columns)], first, axis=1)
@@ -191,10 +213,11 @@ def heat_map(
     )
     shares = np.divide(shares, weights, where=weights > 0, out=np.full_like(shares, np.nan))
     columns, (models, questions) = columns[first], shares.shape
-    figure, (axes,) = style.panels(PAGE, 1.9 + 0.17 * models, title)
+    figure, (axes,) = style.panels(PAGE, 1.9 + 0.17 * models, finding, about=title)
     if np.isnan(shares).any():
         axes.patch.set(facecolor="white", hatch="//////", edgecolor=style.GREY, linewidth=0)
-    colours = colormaps["cividis"].with_extremes(bad=(0, 0, 0, 0))
+    greens = LinearSegmentedColormap.from_list("correct", ["#f1f2f3", "#59b398", "#004735"])
+    colours = greens.with_extremes(bad=(0, 0, 0, 0))
     mesh = axes.pcolormesh(
         np.arange(questions + 1) - 0.5, np.arange(models + 1) - 0.5, shares,
         # Edges in the cells' own colours: without them viewers show seams.

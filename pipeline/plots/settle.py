@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pipeline.display import style
 from pipeline.display.style import GUIDE, NORMAL, PAGE, SMALL
-from pipeline.plots import lines
+from pipeline.plots import findings, lines
 
 _BANDS = 6  # models whose intervals can be told from each other
 _BEYOND = 1.3  # of what is needed: where evidence is cut off, which often grows far beyond
@@ -39,11 +39,16 @@ def race(
         title: what is asked.
     """
     rows = lines.legend_rows([style.one_line(name) for name in names])
-    figure, (left, right) = style.panels(PAGE, 3.0 + lines.LEGEND_LINE * rows, title, columns=2)
     looks = lines.looks_of(names)
     mean, low, high = (style.plain(part) for part in estimates)
     values, live = style.plain(decides), np.asarray(sampled, dtype=bool)
     x = style.plain(spent)
+    lead = findings.extreme(
+        {name: findings.last(of) for name, of in zip(names, mean.T, strict=True)}, "mean"
+    )
+    finding = f"{lead}; {live[-1].sum()} of {len(names)} models sampled to the end"
+    height = 3.0 + lines.LEGEND_LINE * rows
+    figure, (left, right) = style.panels(PAGE, height, finding, columns=2, about=title)
     start = [0.0] if kind == "evidence" else []  # before anything is seen an e-value is 1
     if kind == "evidence":
         most = np.nanmax(values, initial=1.0) if needed is None else _BEYOND * needed

@@ -11,6 +11,7 @@ from matplotlib.ticker import NullLocator
 
 from pipeline.display import style
 from pipeline.display.style import INK, PAGE, one_line, plain
+from pipeline.plots import findings
 from pipeline.plots.lines import (
     LEGEND_LINE,
     bars,
@@ -49,7 +50,16 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
     beside = len(panels) == 1
     below = 0.0 if beside else LEGEND_LINE * legend_rows([*looks])
     high = 2.5 if rows == 1 else min(1.75, (style.TALLEST - 0.7 - below) / rows)
-    figure, places = style.panels(PAGE, 0.6 + below + high * rows, title, columns, rows)
+    ends = [
+        {label: findings.last(of.y) for label, of in lines.items()} for lines in panels.values()
+    ]
+    finding = findings.extreme(ends[0], "score at the last step")
+    if not beside:
+        firsts = [max(of, key=lambda label: np.nan_to_num(of[label], nan=-1)) for of in ends if of]
+        finding = findings.most_often(firsts, "at the end of {} of {} panels")
+    figure, places = style.panels(
+        PAGE, 0.6 + below + high * rows, finding, columns, rows, about=title
+    )
     for axes in places[len(panels) :]:
         axes.remove()
     for k, (name, lines) in enumerate(panels.items()):
@@ -85,7 +95,10 @@ def side_by_side(
     pairs = _labels(below)
     looks = looks_of([*_labels(panels), *pairs])
     size = 3.0 + 1.35 * bool(pairs) + LEGEND_LINE * legend_rows([*looks])
-    figure, axes = style.panels(PAGE, size, title, 2, 2 if pairs else 1)
+    head, lines = [*panels.items()][-1]
+    ends = {label: findings.last(of.y) for label, of in lines.items()}
+    finding = findings.extreme(ends, f"score at the last step, {head}")
+    figure, axes = style.panels(PAGE, size, finding, 2, 2 if pairs else 1, about=title)
     steps = [line for lines in panels.values() for line in lines.values()]
     if pairs:
         axes[0].get_gridspec().set_height_ratios([1.7, 1])  # type: ignore[union-attr]
@@ -173,7 +186,10 @@ def variance(
     posterior variance / exact, likewise.
     """
     rates, looks = plain(p), looks_of(ratios)
-    figure, (axes,) = style.panels(PAGE, 2.9, title)
+    near = {k: float((np.abs(plain(of) - 1) <= NEAR).mean()) for k, of in ratios.items()}
+    what = f"share of success rates within {NEAR:.0%} of the exact variance"
+    finding = findings.extreme(near, what, "{:.0%}", least=True)
+    figure, (axes,) = style.panels(PAGE, 2.9, finding, about=title)
     axes.axhspan(1 - NEAR, 1 + NEAR, color=style.GREY, alpha=0.25, linewidth=0)
     axes.axhline(1, color=INK, linewidth=0.7)
     for i, (label, look) in enumerate(looks.items()):
@@ -219,7 +235,9 @@ def _stability(
 ) -> tuple[Figure, Axes]:
     """One panel, at least so high, of τ with vertical intervals, and its legend."""
     height = max(high, high - 2.2 + LEGEND_LINE * len(lines))
-    figure, (axes,) = style.panels(PAGE, height, title)
+    best = {label: float(np.nanmax(plain(of.y), initial=-1)) for label, of in lines.items()}
+    finding = findings.extreme(best, "τ reached", "{:.2f}")
+    figure, (axes,) = style.panels(PAGE, height, finding, about=title)
     bars(axes, lines, looks := looks_of(lines), dodge)
     axes.set(xlabel=f"{xlabel}{_interval('; lines', interval, [lines])}", ylabel=TAU)
     key(figure, looks)

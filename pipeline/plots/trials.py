@@ -12,8 +12,10 @@ from matplotlib.lines import Line2D
 
 from pipeline.display import style
 from pipeline.display.style import BLUE, INK, NORMAL, PAGE, Numbers, plain
+from pipeline.plots import findings
 from pipeline.plots.lines import Curve
 
+SURE = 0.95
 UNIFORM: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2))}
 
 
@@ -31,7 +33,12 @@ def separation(
     with a spread, each of shape (T,), and `z` the mean absolute z-score, likewise. Values at
     `marks` are written beside the curves; `thresholds` of z are drawn across the right panel.
     """
-    figure, both = style.panels(PAGE, 2.9, title, columns=2)
+    at, chance = plain(probability.x), plain(probability.y)
+    sure = at[chance >= SURE]
+    finding = f"The order is correct with {SURE:g} " + (
+        f"from N = {sure[0]:g} trials on" if sure.size else f"at no N up to {at[-1]:g}"
+    )
+    figure, both = style.panels(PAGE, 2.9, finding, columns=2, about=title)
     ylabels = ("probability of the correct order", "mean absolute z-score, |z|")
     for axes, letter, curve, ylabel in zip(both, "ab", (probability, z), ylabels, strict=True):
         n, y = plain(curve.x), plain(curve.y)
@@ -70,7 +77,9 @@ def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str =
     Raises KeyError: without D = 0.
     """
     trials, uniform = plain(tau[0].x), plain(tau[0].y)
-    figure, (shares, curves, gains) = style.panels(PAGE, 2.9, title, columns=3)
+    gained = {f"D = {d}": float(np.nanmax(plain(of.y) - uniform)) for d, of in tau.items() if d}
+    finding = findings.extreme(gained, "gain in τ", "{:+.3f}")
+    figure, (shares, curves, gains) = style.panels(PAGE, 2.9, finding, columns=3, about=title)
     sample = np.ravel(plain(update_tau))
     sample = np.round(sample[np.isfinite(sample)], 9)
     values, counts = np.unique(sample, return_counts=True)

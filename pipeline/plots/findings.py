@@ -1,0 +1,71 @@
+"""What is to be seen in a figure, in a line, computed from what is drawn: its title."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.display.style import one_line, plain
+
+EMPTY = "No value is known"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a", "b", "c"]), listed(list("abcde")), listed(["a"])
+    ('a, b and c', 'a, b, c and 2 more', 'a')
+    """
+    shown = [one_line(name) for name in names]
+    if len(shown) > most:
+        shown = [*shown[:most], f"{len(shown) - most} more"]
+    return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), *shown[-1:]])
+
+
+def extreme(
+    values: Mapping[str, float], what: str, form: str = "{:.3f}", least: bool = False
+) -> str:
+    """Who has the highest value (or the lowest), and who is next.
+
+    >>> extreme({"a": 0.5, "b": 0.25, "c": float("nan")}, "μ")
+    'a has the highest μ, 0.500; next is b, 0.250'
+    >>> extreme({"a": 0.5, "b": 0.5}, "μ"), extreme({"a": 0.5}, "μ")
+    ('a and b have the highest μ, 0.500', 'a: μ 0.500')
+    """
+    known = {name: value for name, value in values.items() if np.isfinite(value)}
+    order = sorted(known, key=lambda name: known[name] if least else -known[name])
+    if not order:
+        return EMPTY
+    first = [name for name in order if np.isclose(known[name], known[order[0]])]
+    value, others = form.format(known[order[0]]), order[len(first) :]
+    if len(known) == 1:
+        return f"{one_line(order[0])}: {what} {value}"
+    text = f"{listed(first)} {'have' if first[1:] else 'has'} the {'low' if least else 'high'}est"
+    text += f" {what}, {value}"
+    if others:
+        text += f"; next is {one_line(others[0])}, {form.format(known[others[0]])}"
+    return text
+
+
+def most_often(firsts: Sequence[str], where: str) -> str:
+    """Who is first most often, in words.
+
+    >>> most_often(["a", "b", "a"], "under {} of {} rubrics")
+    'a is first under 2 of 3 rubrics, b under 1'
+    """
+    if not firsts:
+        return EMPTY
+    (name, count), *others = Counter(firsts).most_common(2)
+    text = f"{one_line(name)} is first {where.format(count, len(firsts))}"
+    return text + "".join(f", {one_line(n)} {where.split()[0]} {k}" for n, k in others)
+
+
+def last(values: npt.ArrayLike) -> float:
+    """The last value that is known; NaN for none.
+
+    >>> last([0.5, 0.75, float("nan")])
+    0.75
+    """
+    known = plain(values)[np.isfinite(plain(values))]
+    return float(known[-1]) if known.size else float("nan")
