@@ -1,13 +1,15 @@
 """The command line: help that teaches, dry runs that write nothing, errors in one line."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, arithmetic, make_model, make_run, write_questions
+from helpers import ROOT, arithmetic, make_model, make_run, run_of, write_questions
 
+from pipeline.cli.arguments import keys
 from pipeline.cli.main import main
 from pipeline.cli.verbs import VERBS
 from pipeline.config import compose
@@ -43,59 +45,117 @@ def one_error(capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-def check_help(text: str) -> None:
-    for group in compose.groups():
-        assert f"{group}=" in text
-        for choice in compose.choices(group):
-            assert choice in text
-    assert text.count("  python -m pipeline run") >= 4
-    assert "python -m pipeline run model=qwen3-30b dataset=aime25" in text
-    keys = ("sampling.trials=80", "tag=NAME", "run_dir=DIR", "verifier.engine.name=transformers")
-    for key in keys:
-        assert key in text
-
-
-OF_RUNS = [name for name, verb in VERBS.items() if verb.load is None or name == "status"]
-
-
-@pytest.mark.parametrize("verb", OF_RUNS)
-def test_the_help_of_every_verb_teaches(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def help_of(capsys: pytest.CaptureFixture[str], *verb: str) -> str:
     with pytest.raises(SystemExit) as caught:
-        main([verb, "--help"])
+        main([*verb, "--help"])
     assert caught.value.code == 0
-    text = capsys.readouterr().out
-    check_help(text)
-    assert f"usage: python -m pipeline {verb}" in text
-    assert ("--dry-run" in text) == (verb in ("run", "prepare", "generate"))
+    return capsys.readouterr().out
 
 
-def test_no_arguments_and_help_teach(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_run_has_every_group_with_its_choices_and_defaults(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = help_of(capsys, "run")
+    for group in {*compose.groups()} - {"cluster"}:
+        assert f"  {group}={compose.default(group) or 'all'}, or " in text
+        assert set(compose.choices(group)) <= {*re.split(r"[\s,=]+", text)}
+    for key in (
+        "sampling.trials=80",
+        "tag=null",
+        "verifier.engine.replicas=auto",
+        "stages=[prepare,",
+    ):
+        assert f" {key}" in text
+    assert "cluster." not in text and "  --dry-run " in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_is_about_it(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(capsys, verb)
+    assert f"usage: python -m pipeline {verb} " in text
+    commands = re.findall(r"^  python -m pipeline (\w+)", text, re.M)
+    assert set(commands) == {verb}, "examples are its own"
+    said = text.partition("settings KEY=VALUE")[2].partition("metrics, for")[0]
+    shown = {*re.findall(r" ([\w.]+)=", said)} - {*compose.groups()}
+    assert shown >= {key for key in keys(VERBS[verb]) if "." in key}
+    if verb in ("score", "grade", "signals", "status", "categorize", "compare"):
+        assert not {key for key in shown if re.match("model[.]|engine|study|report|cluster", key)}
+    assert ("--dry-run" in text) == any(flag == "--dry-run" for flag, _ in VERBS[verb].flags)
+
+
+def test_no_arguments_and_help_list_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
-    check_help(text)
-    for verb in VERBS:
-        assert f"\n    {verb} " in text
-    with pytest.raises(SystemExit) as caught:
-        main(["--help"])
-    assert caught.value.code == 0 and capsys.readouterr().out == text
+    assert all(f"\n    {verb}" in text for verb in VERBS) and "sampling.trials" not in text
+    assert "  python -m pipeline run model=qwen3-30b dataset=aime25\n" in text
+    assert help_of(capsys) == text and text.count("\n") < 80
 
 
-def test_as_programs() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0 and not done.stderr
-    check_help(done.stdout)
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline", "run", "sampling.trails=3"],
-        cwd=ROOT,
+def test_a_misspelt_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rnu", "model=demo"]) == 2
+    assert "rnu: no such verb (did you mean run?)" in one_error(capsys)
+
+
+def program(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program as its console script starts it."""
+    script = tmp_path / "bayes-at-n"
+    script.write_text("import sys\nfrom pipeline.cli.main import main\nsys.exit(main())\n")
+    return subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 2 and not done.stdout
-    assert done.stderr.startswith("error: sampling.trails")
-    assert done.stderr.count("\n") == 1
+
+
+def test_it_calls_itself_as_it_was_called(tmp_path: Path) -> None:
+    helped = program(tmp_path, "grade", "--help").stdout
+    assert "usage: bayes-at-n grade " in helped and "  bayes-at-n grade RUN_FOLDER" in helped
+    failed = program(tmp_path, "status", "model=demo")
+    assert failed.returncode == 2 and "`bayes-at-n prepare`" in failed.stderr
+    assert "python -m" not in helped + failed.stderr
+    assert re.fullmatch(r"bayes-at-n \S+ .*\n", program(tmp_path, "--version").stdout)
+
+
+# What neither help nor status needs; scipy alone is a hundredth of a second, its parts are not.
+DEAR = {"torch", "transformers", "datasets", "vllm", "pandas", "numba", "matplotlib", "sympy"}
+DEAR |= {
+    "scipy.special",
+    "scipy.stats",
+    "scipy.sparse",
+    "pyarrow.dataset",
+    "hydra",
+    "httpx",
+    "jinja2",
+}
+DEAR |= {"pebble", "asyncio", "huggingface_hub"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "others", "most"),
+    [
+        (["--help"], {"numpy", "pyarrow", "omegaconf"}, 250),
+        (["run", "--help"], {"pyarrow"}, 700),
+        (["settle", "--help"], {"pyarrow"}, 700),
+        (["status", "RUN"], set(), 900),
+    ],
+)
+def test_imports(arguments: list[str], others: set[str], most: int, tmp_path: Path) -> None:
+    """Start-up is imports; they are counted, as a busy machine has no time of its own."""
+    run = run_of(tmp_path, "a", {"q1": "10", "q2": "1."})
+    code = (
+        "import sys\nfrom pipeline.cli.main import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    words = [str(run.path) if word == "RUN" else word for word in arguments]
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = set(done.stderr.split())
+    assert not modules & (DEAR | others) and len(modules) < most, len(modules)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +183,7 @@ def test_errors_are_one_line(
         assert word in line
 
 
-@pytest.mark.parametrize("arguments", [["nope"], ["run", "--nope"], ["score", "--dry-run"]])
+@pytest.mark.parametrize("arguments", [["--nope"], ["run", "--nope"], ["score", "--dry-run"]])
 def test_unknown_verbs_and_options(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,108 +2,137 @@
 
 import argparse
 import json
+import pkgutil
 import textwrap
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NoReturn
 
 from pipeline.base.console import clean
-from pipeline.cli.verbs import EXAMPLES, VERBS, Verb
-from pipeline.config import compose
-from pipeline.config.settings import RunConfig
-from scoring.metrics.table import FAMILIES
+from pipeline.base.program import PROGRAM
+from pipeline.cli.verbs import EXAMPLES, RUN, VERBS, Verb
 
 
 class _Parser(argparse.ArgumentParser):
+    """What it says beside arguments is looked up when its help is asked for."""
+
+    verb: Verb | None = None
+
     def error(self, message: str) -> NoReturn:
         super().error(clean(message))  # a name that a shell has put in for a star
+
+    def format_help(self) -> str:
+        more = f"settings of a verb, and what else it does: {PROGRAM} VERB --help"
+        self.epilog = _epilog(self.verb) if self.verb else f"examples:\n{EXAMPLES}\n\n{more}"
+        return _called(super().format_help())
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
+    shape: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     command_line = _Parser(
-        prog="python -m pipeline",
+        prog=PROGRAM,
         description="Evaluate reasoning models: N trials of every question, graded and scored with"
         " credible intervals.",
-        epilog=f"examples:\n{EXAMPLES}\n\n{_settings_help()}\n\n{_metrics_help()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **shape,
     )
-    verbs = command_line.add_subparsers(dest="verb", metavar="VERB SETTINGS", title="verbs")
+    command_line.add_argument("--version", action="store_true", help="the version and the commit")
+    verbs = command_line.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, verb in VERBS.items():
+        said = verb.summary[0].upper() + verb.summary[1:] + "."
         sub = verbs.add_parser(
-            name,
-            help=verb.summary,
-            description=verb.summary[0].upper() + verb.summary[1:] + ".",
-            epilog=_epilog(verb),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, prog=f"{PROGRAM} {name}", help=verb.summary, description=said, **shape
         )
-        takes = "KEY=VALUE" if RunConfig not in verb.settings else "GROUP=CHOICE or KEY=VALUE"
-        if verb.load is None:
-            takes += ", or one existing run folder to take the settings from"
-        elif verb.settings[0] is RunConfig or hasattr(verb.settings[0](), "folders"):
-            takes += ", or folders of runs"
-        sub.add_argument("settings", nargs="*", metavar="SETTING", help=takes)
+        sub.verb = verb
+        sub.add_argument("settings", nargs="*", metavar="SETTING", help=verb.takes)
         for flag, options in verb.flags:
             sub.add_argument(flag, **options)
     return command_line
 
 
+def _called(text: str) -> str:
+    return text.replace("  $ ", f"  {PROGRAM} ")
+
+
 def _epilog(verb: Verb) -> str:
-    """Examples, then the keys of every kind of settings that the verb takes."""
-    own = verb.examples
-    parts = [f"examples:\n{own}"] if own.startswith(" ") else [own, f"examples:\n{EXAMPLES}"]
-    parts += [_settings_help() if kind is RunConfig else _keys_help(kind) for kind in verb.settings]
-    return "\n\n".join(filter(None, [*parts, _metrics_help()]))
+    """Examples, then the settings that concern the verb, with their defaults."""
+    shown = keys(verb)
+    parts = [f"examples:\n{verb.examples}"]
+    if shown:
+        parts.append("\n".join(_settings_help(verb, shown)))
+    if any(key.endswith("scoring.metrics") or key == "metrics" for key in shown):
+        parts.append(_metrics_help())
+    if verb.runs_too or (verb.settings == RUN and verb.keys is not None):
+        which = "beside these" if verb.runs_too else "where no folder is named"
+        parts.append(f"{which}, the settings of `run`: {PROGRAM} run --help")
+    return "\n\n".join(parts)
+
+
+def kind_of(verb: Verb) -> type[Any]:
+    """The dataclass of a verb's settings, imported now."""
+    kind: type[Any] = pkgutil.resolve_name(verb.settings)
+    return kind
+
+
+def keys(verb: Verb) -> dict[str, Any]:
+    """Every key that concerns a verb, with its default.
+
+    >>> keys(VERBS["verify"])["labels.sample"], "model.id" in keys(VERBS["verify"])
+    (None, False)
+    """
+    every = dict(_flat(asdict(kind_of(verb)())))
+    if "run_dir" in every:
+        every["run_dir"] = "runs/DATASET/MODEL[-TAG]"
+    if verb.keys is None:
+        return {key: value for key, value in every.items() if not key.startswith("cluster.")}
+    wanted = tuple(f"{key}." for key in verb.keys.split())
+    return {key: value for key, value in every.items() if f"{key}.".startswith(wanted)}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        elif name != "folders":  # positional
+            yield f"{prefix}{name}", value
+
+
+def _settings_help(verb: Verb, shown: dict[str, Any]) -> Iterator[str]:
+    """A paragraph a group: the files that it takes, and its keys."""
+    from pipeline.config import compose
+
+    groups = list(dict.fromkeys(key.partition(".")[0] for key in shown if "." in key))
+    taken = [group for group in groups if verb.settings == RUN and group in compose.groups()]
+    yield "settings KEY=VALUE with their defaults (GROUP. may be left out of what one group has):"
+    if taken:
+        yield "GROUP=CHOICE takes configs/GROUP/CHOICE.yaml, whose values go before these"
+    for group in groups:
+        if group in taken:
+            first = compose.default(group)
+            others = ", ".join(name for name in compose.choices(group) if name != first)
+            yield _filled(f"  {group}={first or 'all'}, or ", others)
+        own = (f"{key}={_default(shown[key])}" for key in shown if key.startswith(f"{group}."))
+        yield _filled("      " if group in taken else "  ", "  ".join(own))
+    if alone := [f"{key}={_default(shown[key])}" for key in shown if "." not in key]:
+        yield _filled("  ", "  ".join(alone))
 
 
 def _metrics_help() -> str:
     """How metrics are named."""
+    from scoring.metrics.table import FAMILIES
+
     names = ", ".join(name + "8" * (name[-1] in "@^") for name in FAMILIES)
     head = "metrics, for [scoring.]metrics=[...], 8 or any k (docs/scoring.md): "
     return _filled(head, names, "  ")
 
 
-def _keys_help(kind: type[Any]) -> str:
-    """Every key of a settings dataclass with its default."""
-    lines = [
-        "settings, KEY=VALUE, with their defaults (a key that only one group has may be short):"
-    ]
-    for name, value in asdict(kind()).items():
-        if name == "folders":  # positional
-            continue
-        shown = {name: value}
-        if isinstance(value, dict) and value:
-            shown = {f"{name}.{key}": part for key, part in value.items()}
-        lines.append(
-            _filled("  ", "  ".join(f"{key}={_default(part)}" for key, part in shown.items()))
-        )
-    return "\n".join(lines)
-
-
 def _default(value: object) -> str:
     """As it would be written after KEY=."""
-    if isinstance(value, list | dict):
+    if value == "???":  # omegaconf.MISSING
+        return "VALUE"
+    if isinstance(value, list):
         return f"[{','.join(map(str, value))}]"
-    return str(value) if not isinstance(value, bool | None) else json.dumps(value)
-
-
-def _settings_help() -> str:
-    lines = ["settings, GROUP=CHOICE (each a file in configs/GROUP/):"]
-    for group in compose.groups():
-        lines.append(_filled(f"  {group}=", ", ".join(compose.choices(group))))
-    lines += [
-        "settings, KEY=VALUE (any key of those files; an unknown key is an error):",
-        "  sampling.trials=80  sampling.max_tokens=32768  sampling.temperature=0.6",
-        "  prompt.kind=plain  prompt.stop=[TEXT]  prompt.prefix=TEXT  prompt.shots=4",
-        "  prompt.shots_from=FILE_OR_SPLIT     solved examples (docs/prompts.md)",
-        "  dataset.answer=choice|exact|number|regex|python:FILE.py:function    (docs/grading.md)",
-        "  dataset.fields.choices=COLUMN  prompt=choice  prompt.shuffle=trial  multiple choice",
-        "  engine.batch_size=256  engine.tensor_parallel_size=1  dataset.limit=5",
-        "  verifier.engine.name=transformers  verifier.engine.tensor_parallel_size=1",
-        "                the verifier's own; also .device, .gpu_memory_utilization and .args.KEY",
-        "  tag=NAME      a run folder of its own for other settings of one model and data set",
-        "  run_dir=DIR   the run folder (default runs/DATASET/MODEL[-TAG])",
-    ]
-    return "\n".join(lines)
+    return json.dumps(value) if isinstance(value, bool | dict | None) else str(value)
 
 
 def _filled(head: str, words: str, indent: str = " " * 6) -> str:

@@ -1,16 +1,15 @@
 """The command line: what a command does, and errors as one readable line."""
 
 import os
+import pkgutil
+import sys
 from typing import Any
 
 from pipeline.base.console import fail
-from pipeline.base.errors import DamagedData, Interrupted, UserError
+from pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
+from pipeline.base.program import INHERITED, PROGRAM
 from pipeline.cli.arguments import parser
-from pipeline.cli.runs import configured
 from pipeline.cli.verbs import VERBS
-from pipeline.config import sweep
-from pipeline.config.settle import is_until
-from pipeline.store.runfolder import Run
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,15 +20,25 @@ def main(arguments: list[str] | None = None) -> int:
     by signal n.
     """
     command_line = parser()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] not in VERBS and not arguments[0].startswith("-"):
+        fail(f"{arguments[0]}: no such verb ({did_you_mean(arguments[0], VERBS)})")
+        return 2
     # Settings may stand on both sides of a flag.
     known, more_settings = command_line.parse_known_args(arguments)
     if unknown := [argument for argument in more_settings if argument.startswith("-")]:
         command_line.error(f"unrecognized arguments: {' '.join(unknown)}")
     flags = vars(known)
     verb, settings = flags.pop("verb"), [*flags.pop("settings", []), *more_settings]
+    if flags.pop("version"):
+        from pipeline.base.environment import commit, version
+
+        print(PROGRAM, version("bayes-at-n") or "(not installed)", commit() or "")
+        return 0
     if verb is None:
         command_line.print_help()
         return 0
+    os.environ.setdefault(INHERITED, PROGRAM)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     try:
@@ -49,8 +58,13 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     """The verb's function on what its settings say."""
     verb = VERBS[name]
     if verb.load is not None:
-        verb.function(verb.load(settings), **flags)
+        verb.function(pkgutil.resolve_name(verb.load)(settings), **flags)
         return 0
+    from pipeline.cli.runs import configured
+    from pipeline.config import sweep
+    from pipeline.config.settle import is_until
+    from pipeline.store.runfolder import Run
+
     if name == "run" and any(map(is_until, settings)):
         from pipeline.settle.verb import run_until
 
@@ -70,6 +84,9 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
 
 def _several(name: str, combinations: list[list[str]], flags: dict[str, Any]) -> int:
     """model=a,b and the like: one process after the other."""
+    from pipeline.cli.runs import configured
+    from pipeline.config import sweep
+
     # Now, as a misspelt last model is no surprise for tomorrow.
     places = [configured(settings).run_dir for settings in combinations]
     if twice := [place for place in places if places.count(place) > 1]:

@@ -7,7 +7,7 @@ from pipeline.base.errors import DamagedData, UserError
 from pipeline.cli.verbs import VERBS
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.settings import RunConfig
-from pipeline.store import find, heartbeat, runfolder
+from pipeline.store import find, heartbeat, parquet, runfolder
 from pipeline.store.runfolder import Run
 
 
@@ -89,6 +89,7 @@ def submit(settings: list[str], dry_run: bool) -> None:
 
 def status(settings: list[str], watch: bool, every: float | None, json: bool, check: bool) -> None:
     """Where runs stand: those in folders, of a race, or every combination of settings."""
+    parquet.without_pandas()
     from pipeline.settle import plan
     from pipeline.status import page
     from pipeline.status import watch as runs

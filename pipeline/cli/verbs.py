@@ -1,6 +1,6 @@
-"""What the command line can do: a table of verbs, which help and dispatch both read.
+"""What the command line can do: a table of verbs, which help, completion and dispatch all read.
 
-Functions are named and not imported: `--help` should not wait for an engine.
+Functions and settings are named and not imported: `--help` should not wait for an engine.
 """
 
 import pkgutil
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config import analysis, equivalence, imports, merge, prr, settle, trajectory
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.imports import RecordsConfig
-from pipeline.config.settings import RunConfig
+RUN = "pipeline.config.settings:RunConfig"
+_ANALYSIS = "pipeline.config.analysis:AnalysisConfig"
+_PROTOCOL = "model dataset prompt sampling engine tag run_dir"  # which attempts, and where they go
+_MANY = "dataset model folders runs out scoring prior rubric thresholds"
 
 
 def _flag(name: str, summary: str, **value: Any) -> tuple[str, dict[str, Any]]:
@@ -25,10 +25,20 @@ class Verb:
 
     call: str  # MODULE:FUNCTION
     summary: str
-    settings: tuple[type[Any], ...] = (RunConfig,)  # whose keys it takes, for its help
-    load: Callable[[list[str]], Any] | None = None  # what the function gets; None: each run
+    keys: str | None = None  # groups and keys that concern it, for its help; None: all of them
+    settings: str = RUN  # MODULE:CLASS whose keys these are
+    load: str | None = None  # MODULE:FUNCTION that makes what the function gets; None: each run
     flags: tuple[tuple[str, dict[str, Any]], ...] = ()  # the function's keyword arguments
-    examples: str = ""  # beside those of `run`; instead of them, if without a heading
+    examples: str = ""  # where a line begins with $, that is the program's name
+    runs_too: bool = False  # takes settings of `run` beside its own
+    folders: bool = True  # takes run folders where settings may stand
+
+    @property
+    def takes(self) -> str:
+        """What stands behind its name."""
+        folders = "folders of runs" if self.load else "one run folder to take the settings from"
+        groups = "GROUP=CHOICE or " if self.settings == RUN else ""
+        return f"{groups}KEY=VALUE" + f", or {folders}" * self.folders
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -38,13 +48,13 @@ class Verb:
 
 
 EXAMPLES = """\
-  python -m pipeline run
+  $ run
       the demo: a tiny embedded model, 30 questions, 80 trials each, on this machine
-  python -m pipeline run model=qwen3-30b dataset=aime25
+  $ run model=qwen3-30b dataset=aime25
       a real evaluation on a GPU; the same command again continues where it stopped
-  python -m pipeline run model=custom model.id=FOLDER_OR_HUB_ID dataset=jsonl dataset.path=FILE
+  $ run model=custom model.id=FOLDER_OR_HUB_ID dataset=jsonl dataset.path=FILE
       your model on your questions: one JSON object a line with id, problem and answer
-  python -m pipeline run model=qwen3-4b,limo-v2 dataset=aime24,aime25
+  $ run model=qwen3-4b,limo-v2 dataset=aime24,aime25
       every combination, one after the other; a failure does not stop the rest"""
 _PREVIEW = _flag("--dry-run", "show the first prompt, what is owed and its cost; write nothing")
 VERBS = {
@@ -52,26 +62,40 @@ VERBS = {
         "pipeline.cli.runs:run_stages",
         "every stage of `stages`, in order, each doing only what is owed",
         flags=(_PREVIEW,),
-        examples="""\
+        examples=f"""\
+{EXAMPLES}
 sample no more than it takes, then the other stages (settings of `settle`):
-  python -m pipeline run model=qwen3-30b dataset=aime25 until=width:0.02
+  $ run model=qwen3-30b dataset=aime25 until=width:0.02
       block by block until the interval is that narrow
-  python -m pipeline run model=qwen3-4b,limo-v2 dataset=aime25 until=best
+  $ run model=qwen3-4b,limo-v2 dataset=aime25 until=best
       until it is decided which one is better""",
     ),
     "prepare": Verb(
         "pipeline.prepare.stage:prepare",
         "questions and gold answers become checked, rendered prompts",
+        keys=_PROTOCOL,
         flags=(_PREVIEW,),
+        examples="""\
+  $ prepare model=qwen3-30b dataset=aime25 --dry-run
+      the first prompt as the model sees it, what is owed and what that costs
+  $ prepare runs/aime25/qwen3-30b sampling.max_tokens=65536
+      raise the limit: attempts that it cut off are owed the rest""",
     ),
     "generate": Verb(
         "pipeline.generate.stage:generate",
         "sample every attempt that is owed, beside other workers too; Ctrl-C keeps what is done",
+        keys=f"{_PROTOCOL} budget",
         flags=(_PREVIEW,),
+        examples="""\
+  $ generate RUN_FOLDER
+      what is owed; give it on several nodes, and they share the work
+  $ generate RUN_FOLDER sampling.trials=160 budget.gpu_hours=8
+      80 trials more of every question, for so long""",
     ),
     "grade": Verb(
         "pipeline.cli.runs:grade",
         "compare every boxed answer with its gold answer",
+        keys="dataset.answer dataset.boxes dataset.pattern dataset.conventions grading",
         flags=(
             _flag("--file", "JSON Lines to grade instead of a run", metavar="IN"),
             _flag("--out", "where its graded lines go", metavar="OUT"),
@@ -80,57 +104,67 @@ sample no more than it takes, then the other stages (settings of `settle`):
         ),
         examples="""\
 grade completions from elsewhere, without a run:
-  python -m pipeline grade --file in.jsonl --out out.jsonl
+  $ grade --file in.jsonl --out out.jsonl
       each line in is {"completion": ..., "gold": ...}, with "truncated": true or "finish_reason":
       "length" (or "repetition") where it was cut off; the same line comes out with answer, outcome,
       layer and reason
-  python -m pipeline grade --file in.jsonl --out out.jsonl model=gpt-oss-20b-high
+  $ grade --file in.jsonl --out out.jsonl model=gpt-oss-20b-high
       a model says where its reasoning ends (default </think>); dataset.conventions.KEY=VALUE says
       what counts as the same
 see why a number differs from another harness's, and what to look at:
-  python -m pipeline grade RUN_FOLDER grading.compat=math_verify
-  python -m pipeline grade RUN_FOLDER --review""",
+  $ grade RUN_FOLDER grading.compat=math_verify
+  $ grade RUN_FOLDER --review""",
     ),
     "verify": Verb(
         "pipeline.verify.stage:verify",
         "a verifier's calibrated label probabilities for every attempt; verifier=none: left out",
+        keys="verifier labels dataset.judge",
         examples="""\
 set the score right by a few labels of people:
-  python -m pipeline verify RUN_FOLDER labels.sample=60
+  $ verify RUN_FOLDER labels.sample=60
       60 attempts, drawn at random, to be labelled: labels.jsonl
-  python -m pipeline verify RUN_FOLDER labels=RUN_FOLDER/labels.jsonl
+  $ verify RUN_FOLDER labels=RUN_FOLDER/labels.jsonl
       how often grader and verifier err, and the score without their errors""",
     ),
     "signals": Verb(
         "pipeline.rubrics.signals:signals",
         "nine base signals of every attempt: box, correctness, length, bits per token, verifier",
+        keys="",
+        examples="""\
+  $ signals RUN_FOLDER""",
     ),
     "categorize": Verb(
         "pipeline.rubrics.categorize:categorize",
         "map every attempt into each rubric; rubric=NAME or FILE.yaml, thresholds=FILE freezes",
+        keys="rubric thresholds",
+        examples="""\
+  $ categorize RUN_FOLDER rubric=exact-match,format-aware
+  $ categorize RUN_FOLDER rubric=FILE.yaml thresholds=OTHER_RUN_FOLDER/thresholds.json""",
     ),
     "score": Verb(
         "pipeline.score.stage:score",
         "Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
+        keys="scoring prior",
         examples="""\
 score a run, again and otherwise:
-  python -m pipeline score RUN_FOLDER
+  $ score RUN_FOLDER
       Bayes@N, avg@N and Pass@k with intervals, and every rubric
-  python -m pipeline score RUN_FOLDER scoring.metrics=[bayes,pass@8,g-pass@8:0.5]
+  $ score RUN_FOLDER scoring.metrics=[bayes,pass@8,g-pass@8:0.5]
       these metrics; their names are below
-  python -m pipeline score RUN_FOLDER prior=OTHER_RUN_FOLDER prior.trials=4
+  $ score RUN_FOLDER prior=OTHER_RUN_FOLDER prior.trials=4
       the first four trials of an earlier run of the same questions as the prior
-  python -m pipeline score RUN_FOLDER caps=2048,4096,8192
+  $ score RUN_FOLDER caps=2048,4096,8192
       what the run would have scored under smaller max_tokens; caps=auto: powers of two
-  python -m pipeline score RUN_FOLDER plots=true
+  $ score RUN_FOLDER plots=true
       with pictures: shares of every rubric's categories by question, the curve of caps
-  python -m pipeline score RUN_FOLDER forecast=65536
+  $ score RUN_FOLDER forecast=65536
       a forecast of the score at a larger max_tokens, with its interval""",
     ),
     "status": Verb(
         "pipeline.cli.runs:status",
         "where runs stand: every trial, workers, cost, score so far; --watch follows the workers",
-        load=list,
+        keys="",
+        load="builtins:list",
         flags=(
             _flag("--watch", "go on until nothing is owed and nobody works on it, or until Ctrl-C"),
             _flag(
@@ -146,102 +180,114 @@ score a run, again and otherwise:
         ),
         examples="""\
 one run, or all runs in a folder; once, or as a display that follows the workers:
-  python -m pipeline status RUN_FOLDER
-  python -m pipeline status runs/aime25
-  python -m pipeline status runs --watch
-  python -m pipeline status runs/aime25/_settle/best --watch
+  $ status RUN_FOLDER
+  $ status runs/aime25
+  $ status runs --watch
+  $ status runs/aime25/_settle/best --watch
       a race of `settle`: its leaderboard, what is open and what is left, above its runs
-  python -m pipeline status runs --json
+  $ status runs --json
       for programs: a JSON object a run
-  python -m pipeline status runs --check
+  $ status runs --check
       whether every file is as it was written: checksums of all columns, texts by their digests""",
     ),
     "prefetch": Verb(
         "pipeline.prepare.prefetch:prefetch",
         "download model, data set and verifier for machines without a network",
+        keys="model dataset verifier prompt.shots_from",
+        examples="""\
+  $ prefetch model=qwen3-30b dataset=aime25
+      the model, the questions and the verifier with its prompt, into HF_HOME""",
     ),
     "submit": Verb(
         "pipeline.cli.runs:submit",
         "queue all of it on a Slurm cluster: one array over models and data sets, then the rest",
-        load=list,
+        keys="cluster",
+        runs_too=True,
+        load="builtins:list",
         flags=(_flag("--dry-run", "show the scripts; write nothing"),),
         examples="""\
-  python -m pipeline submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
+  $ submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
       four runs, one array of workers; then grades, verdicts, scores and a report
-  python -m pipeline submit model=qwen3-4b dataset=aime25 cluster.gpus=4 --dry-run
+  $ submit model=qwen3-4b dataset=aime25 cluster.gpus=4 --dry-run
       show the scripts; nothing is written or submitted
-  python -m pipeline submit model=a,b,c dataset=aime25 until=best cluster=h200-8
+  $ submit model=a,b,c dataset=aime25 until=best cluster=h200-8
       tasks that sample what is open until that is decided, as `settle`; then the same jobs
-  python -m pipeline submit runs/aime25
+  $ submit runs/aime25
       what these runs owe, with the settings they have; safe at any time""",
     ),
     "compare": Verb(
         "pipeline.cohorts.compare:compare",
         "models side by side: scores, ranks with honest ties, which orders are settled",
-        settings=(AnalysisConfig,),
-        load=analysis.load,
+        keys=_MANY,
+        settings=_ANALYSIS,
+        load="pipeline.config.analysis:load",
         examples="""\
-  python -m pipeline compare dataset=aime25
+  $ compare dataset=aime25
       all runs in runs/aime25; tables also as CSV, JSON, LaTeX and Markdown in runs/aime25/_compare
-  python -m pipeline compare dataset=aime25,aime24,hmmt25,brumo25
+  $ compare dataset=aime25,aime24,hmmt25,brumo25
       the form of the paper's Table 2, and a pooled column
-  python -m pipeline compare runs/aime25/qwen3-30b runs/aime25/limo-v2 rule=overlap
+  $ compare runs/aime25/qwen3-30b runs/aime25/limo-v2 rule=overlap
       two runs; ranks are shared where intervals overlap""",
     ),
     "report": Verb(
         "pipeline.report.build:report",
         "one HTML file to explore: leaderboard, plots, every attempt",
-        settings=(AnalysisConfig,),
-        load=analysis.load,
+        keys=f"{_MANY} report",
+        settings=_ANALYSIS,
+        load="pipeline.config.analysis:load",
         examples="""\
-  python -m pipeline report dataset=aime25
+  $ report dataset=aime25
       runs/_report/index.html; open it in a browser, no server and no network needed
-  python -m pipeline report dataset=aime25 report.texts=false out=~/aime25
+  $ report dataset=aime25 report.texts=false out=~/aime25
       numbers and plots only""",
     ),
     "import": Verb(
         "pipeline.imports.importing:import_records",
-        f"make run folders of other people's records: {', '.join(imports.KINDS.values())}",
-        settings=(RecordsConfig,),
-        load=imports.load,
+        "make run folders of other people's records: scorio-trace, lm_eval, NPZ, JSON Lines, CSV",
+        settings="pipeline.config.imports:RecordsConfig",
+        folders=False,
+        load="pipeline.config.imports:load",
         examples="""\
-  python -m pipeline import source=harimo/scorio-trace revision=COMMIT
+  $ import source=harimo/scorio-trace revision=COMMIT
       the authors' 192,000 records, one run folder a model and task
-  python -m pipeline import source=results/ kind=lm_eval
+  $ import source=results/ kind=lm_eval
       sample logs of lm-evaluation-harness (--log_samples)
-  python -m pipeline import source=labels.csv dataset=summaries category_names=[bad,fair,good]
+  $ import source=labels.csv dataset=summaries category_names=[bad,fair,good]
       anybody's categories; then `compare`, `score`, `report`""",
     ),
     "study": Verb(
         "pipeline.research.studies.reproduce:study",
         "one or several of the paper's experiments, from your runs or from simulation",
-        settings=(AnalysisConfig,),
-        load=analysis.load,
+        keys=f"{_MANY} study",
+        settings=_ANALYSIS,
+        load="pipeline.config.analysis:load",
         examples="""\
-  python -m pipeline study name=coins,separation,priors
+  $ study name=coins,separation,priors
       what the paper simulated
-  python -m pipeline study name=tau,convergence dataset=aime25 preset=quick
+  $ study name=tau,convergence dataset=aime25 preset=quick
       from your runs, with few replicates (configs/study/quick.yaml)""",
     ),
     "reproduce": Verb(
         "pipeline.research.studies.reproduce:reproduce",
         "all tables and figures of the paper, each printed number beside ours",
-        settings=(AnalysisConfig,),
-        load=analysis.load,
+        keys=f"{_MANY} study",
+        settings=_ANALYSIS,
+        load="pipeline.config.analysis:load",
         examples="""\
-  python -m pipeline reproduce dataset=aime25,aime24,hmmt25,brumo25
+  $ reproduce dataset=aime25,aime24,hmmt25,brumo25
       all studies at the paper's replicate counts, into paper/
-  python -m pipeline reproduce preset=quick out=draft""",
+  $ reproduce preset=quick out=draft""",
     ),
     "merge": Verb(
         "pipeline.research.checkpoints.merging:run",
         "the mean of the weights of a training's last checkpoints, as a checkpoint of its own",
-        settings=(merge.MergeConfig,),
-        load=merge.load,
+        settings="pipeline.config.merge:MergeConfig",
+        folders=False,
+        load="pipeline.config.merge:load",
         examples="""\
-  python -m pipeline merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
+  $ merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
       the mean of three, in the dtype and the shards of the last
-  python -m pipeline merge checkpoints=run last=4 out=merged
+  $ merge checkpoints=run last=4 out=merged
       of all checkpoints in a folder the last four
 checkpoints are local Hugging Face folders with safetensors, folders that hold them, or globs in
 quotes. `out` gets weights, what the newest has beside them, and merge.yaml with the hashes of all
@@ -250,17 +296,19 @@ sources. Nothing is overwritten, and `out` appears whole or not at all.""",
     "trajectory": Verb(
         "pipeline.research.trajectory.verb:run",
         "how steadily scores follow a training: every checkpoint, merged window and protocol",
-        settings=(trajectory.TrajectoryConfig, RunConfig),
-        load=trajectory.load,
+        settings="pipeline.config.trajectory:TrajectoryConfig",
+        runs_too=True,
+        folders=False,
+        load="pipeline.config.trajectory:load",
         flags=(_flag("--dry-run", "show the runs; write nothing"),),
         examples="""\
-  python -m pipeline trajectory model=demo checkpoints=demo/models merge=4 dataset=demo
+  $ trajectory model=demo checkpoints=demo/models merge=4 dataset=demo
       the demo's eighteen checkpoints, and the mean of every four in a row
-  python -m pipeline trajectory model=custom checkpoints=run merge=4,8,12 dataset=aime24,aime25
+  $ trajectory model=custom checkpoints=run merge=4,8,12 dataset=aime24,aime25
       several windows and data sets; the same command again continues where it stopped
-  python -m pipeline trajectory model=custom checkpoints.math=a checkpoints.code=b dataset=aime25
+  $ trajectory model=custom checkpoints.math=a checkpoints.code=b dataset=aime25
       two trainings side by side: where their curves cross, and which one is ahead
-  python -m pipeline trajectory model=custom checkpoints=run merge=4 dataset=aime25 --dry-run
+  $ trajectory model=custom checkpoints=run merge=4 dataset=aime25 --dry-run
       which runs that takes; any setting of `run` may follow, such as sampling.trials=16
 merge=4,8      windows of so many checkpoints, each evaluated like a checkpoint; [] for none
 merge.keep     false: delete merged weights when their runs are finished
@@ -272,12 +320,13 @@ prices.*       per million tokens: a prompt the first time, the same prompt agai
     "prr": Verb(
         "pipeline.research.prr.verb:run",
         "how often the order of two models reverses from one set of runs to another, as by tuning",
-        settings=(prr.ReversalConfig,),
-        load=prr.load,
+        settings="pipeline.config.prr:ReversalConfig",
+        folders=False,
+        load="pipeline.config.prr:load",
         examples="""\
-  python -m pipeline prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
+  $ prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
       runs are paired in the order of their names; the table of ranks shows the pairs
-  python -m pipeline prr before=runs/d/a,runs/d/b,runs/d/c after=runs/d/x,runs/d/y,runs/d/z out=sft
+  $ prr before=runs/d/a,runs/d/b,runs/d/c after=runs/d/x,runs/d/y,runs/d/z out=sft
       or in the order given
 metrics        such as pass@8,maj@8; avg and bayes are always there
 draws, seed    posterior draws behind the intervals, of this confidence
@@ -286,20 +335,21 @@ greedy scores come from runs named like each run with "-greedy", where all of th
     "settle": Verb(
         "pipeline.settle.verb:run",
         "sample until it is decided which model is best: no more attempts than that takes",
-        settings=(settle.SettleConfig, RunConfig),
-        load=settle.load,
+        settings="pipeline.config.settle:SettleConfig",
+        runs_too=True,
+        load="pipeline.config.settle:load",
         flags=(
             _flag("--json", "one JSON object instead of the table"),
             _flag("--dry-run", "simulate what it decides and takes; write nothing"),
         ),
         examples="""\
-  python -m pipeline settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
+  $ settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
       rounds of eight trials; a model that cannot be the best any more is sampled no further
-  python -m pipeline settle model=a,b dataset=aime25,hmmt25 until=order confidence=0.99
+  $ settle model=a,b dataset=aime25,hmmt25 until=order confidence=0.99
       the mean over all questions of both data sets
-  python -m pipeline settle model=a,b,c dataset=aime25 assume=[0.7,0.66,0.5] --dry-run
+  $ settle model=a,b,c dataset=aime25 assume=[0.7,0.66,0.5] --dry-run
       what to expect of models like these, or of what their runs hold already; nothing is written
-  python -m pipeline settle replay=runs/aime25 until=top:3 --json
+  $ settle replay=runs/aime25 until=top:3 --json
       what complete runs would have taken, trial by trial; nothing is written
 until          best, top:K, order, above:MODEL, or width:W of each model's interval
 margin         points of accuracy that make no difference: models closer than that are tied
@@ -313,14 +363,14 @@ out            a folder for looks and results (default _settle/UNTIL beside the 
     "plan": Verb(
         "pipeline.settle.preview:plan",
         "what can be settled for a budget, before anything is spent: chances, tokens, GPU-hours",
-        settings=(settle.PlanConfig,),
-        load=settle.load_plan,
+        settings="pipeline.config.settle:PlanConfig",
+        load="pipeline.config.settle:load_plan",
         flags=(_flag("--json", "one JSON object instead of the table"),),
         examples="""\
-  python -m pipeline plan accuracies=[.74,.7,.66,.61] questions=60 tokens=15000 speed=2500 \\
+  $ plan accuracies=[.74,.7,.66,.61] questions=60 tokens=15000 speed=2500 \\
       until=order budget.gpu_hours=40
       models like these on 60 questions, 15,000 tokens an attempt, 2,500 tokens a second on a GPU
-  python -m pipeline plan runs/aime25 until=best budget.tokens=5e7
+  $ plan runs/aime25 until=best budget.tokens=5e7
       models as their graded runs show them
 tokens, speed  one value, or one a model; of runs they are measured, as is their price
 budget.*       one of gpu_hours, tokens and money; without, all of `trials` may be used""",
@@ -328,15 +378,15 @@ budget.*       one of gpu_hours, tokens and money; without, all of `trials` may 
     "equivalence": Verb(
         "pipeline.cohorts.equivalence:run",
         "whether two ways of sampling one model are the same: another engine, version, precision",
-        settings=(equivalence.EquivalenceConfig,),
-        load=equivalence.load,
+        settings="pipeline.config.equivalence:EquivalenceConfig",
+        load="pipeline.config.equivalence:load",
         examples="""\
-  python -m pipeline equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
+  $ equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
       equivalent, different or undecided: is the difference in accuracy within a point, and what
       does the second run's engine make of the first one's tokens
-  python -m pipeline equivalence runs/demo/a runs/demo/b margin=2
+  $ equivalence runs/demo/a runs/demo/b margin=2
       within two points; where that is undecided it says how many trials would decide
-  python -m pipeline equivalence runs/demo/a runs/demo/b replay=0
+  $ equivalence runs/demo/a runs/demo/b replay=0
       without an engine: accuracy and stored tokens only
 A and B       two run folders of the same questions (by hash)
 margin        points of accuracy that make no difference to you; choose it before you look

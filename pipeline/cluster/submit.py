@@ -20,6 +20,7 @@ from pipeline.base import atomic, engines
 from pipeline.base.console import note, results
 from pipeline.base.environment import describe
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.cluster import jobs, scripts
 from pipeline.cluster.jobs import ask
 from pipeline.cluster.scripts import Submission
@@ -268,7 +269,7 @@ def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
     show(Table(f"submitted: {_count(submission.runs)}", columns, rows))
     note(f"scripts and output: {submission.folder}")
     note(f"report, at the end: {submission.out / 'index.html'}")
-    note("where it stands: python -m pipeline status RUN_FOLDER, or squeue --me")
+    note(f"where it stands: {PROGRAM} status RUN_FOLDER, or squeue --me")
 
 
 def _count(runs: Sequence[Run]) -> str:

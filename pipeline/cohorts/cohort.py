@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pipeline.base.console import collected, warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.cohorts import differences
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.score import stopped, votes
@@ -194,13 +195,13 @@ def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
             of_run = outcomes.read(run)
             positions_of_run = of_run.positions()
             if (of_run.codes == OWED).all():
-                raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade`")
+                raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade`")
         except (UserError, OSError) as error:
             warn(f"{name} is left out: {error}")
         else:
             runs[name], graded[name], positions[name] = run, of_run, positions_of_run
     if not runs:
-        raise UserError(f"{dataset}: no graded run; run `python -m pipeline run` or `grade` first")
+        raise UserError(f"{dataset}: no graded run; run `{PROGRAM} run` or `grade` first")
     rows = _shared(dataset, positions, named)  # of the shared questions in each run, (M,)
     for name in [*rows]:
         empty = int((graded[name].codes[rows[name]] == OWED).all(axis=1).sum())

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import norm
+import scipy
 
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.leaderboard import scores, title
@@ -74,7 +74,7 @@ def _slopes(cohort: Cohort, cfg: AnalysisConfig) -> Floats:
     scored = scores(cohort, cfg)
     avg, sigma = scored.avg.value[scored.order], scored.avg.sigma[scored.order]
     spread = np.maximum(np.hypot(sigma[1:], sigma[:-1]), 1e-12)
-    steep = norm.pdf((avg[:-1] - avg[1:]) / spread) / spread
+    steep = scipy.stats.norm.pdf((avg[:-1] - avg[1:]) / spread) / spread
     slopes = np.zeros(len(avg))
     slopes[scored.order] = np.append(steep, 0) + np.append(0, steep)
     return slopes

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import scipy
 
 import scoring
 from pipeline.cohorts.cohort import Cohort
@@ -26,7 +26,8 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     names, upper, lower = np.array(cohort.names)[order], matrix[order[:-1]], matrix[order[1:]]
     comparison = scoring.compare(upper, lower, confidence=cfg.scoring.confidence)
     luck = scoring.inflation(upper, lower, confidence=cfg.scoring.confidence)
-    plan = scoring.trials_to_separate(upper, lower, confidence=float(ndtr(cfg.scoring.z)))
+    asked = float(scipy.special.ndtr(cfg.scoring.z))
+    plan = scoring.trials_to_separate(upper, lower, confidence=asked)
     other_questions = np.full(len(upper), np.nan)
     if matrix.shape[1] > 1:
         other_questions = scoring.paired_questions(upper, lower).probability

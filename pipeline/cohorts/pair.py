@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.rubrics.signals import bits_per_token
 from pipeline.store import find, outcomes, parquet, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
@@ -81,7 +82,7 @@ def load(folders: list[str]) -> Pair:
         if not whole.size:
             raise UserError(
                 f"{path / 'grades'}: outcome: no trial is graded for every question; run"
-                f" `python -m pipeline run {path}`"
+                f" `{PROGRAM} run {path}`"
             )
     seeds = [of.seeds[whole] for of, whole in zip(attempts, complete, strict=True)]
     *at, shared = paired(seeds[0], seeds[1])

@@ -10,10 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -26,13 +22,6 @@ from pipeline.config.settings import RunConfig
 
 CONFIGS = ROOT / "configs"
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
-ConfigStore.instance().store(name="settings", node=RunConfig)
-for _name, _resolver in {
-    "folder_tag": lambda tag: f"-{tag}" if tag else "",
-    "project": lambda relative: str(ROOT / relative),
-    "stem": lambda path: re.sub(r"\.jsonl?$", "", Path(path).name),
-}.items():
-    OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 
 def load(settings: Sequence[str]) -> RunConfig:
@@ -63,6 +52,18 @@ def load(settings: Sequence[str]) -> RunConfig:
 @functools.lru_cache(maxsize=512)  # nine tenths of a load; plans of many runs choose the same again
 def _composed(configs: Path, chosen: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
     """What Hydra makes of the files that are chosen, and their names by group."""
+    from hydra import compose, initialize_config_dir  # a run folder needs none of it
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+
+    ConfigStore.instance().store(name="settings", node=RunConfig)
+    for name, resolver in {
+        "folder_tag": lambda tag: f"-{tag}" if tag else "",
+        "project": lambda relative: str(ROOT / relative),
+        "stem": lambda path: re.sub(r"\.jsonl?$", "", Path(path).name),
+    }.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(configs), version_base="1.3"):
@@ -172,6 +173,16 @@ def groups() -> list[str]:
     """The configuration groups of a run: folders of `configs/`."""
     known = {f.name for f in fields(RunConfig)}
     return sorted(p.name for p in CONFIGS.iterdir() if p.name in known and any(p.glob("*.yaml")))
+
+
+def default(group: str) -> str | None:
+    """The choice that a group has where none is made; None: it has none.
+
+    >>> default("model"), default("rubric")
+    ('demo', None)
+    """
+    listed = yaml.safe_load((CONFIGS / "config.yaml").read_bytes())["defaults"]
+    return next((one[group] for one in listed if group in one and one != group), None)
 
 
 def no_choice(group: str, name: str) -> UserError:

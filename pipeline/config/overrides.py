@@ -13,16 +13,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.config.checks import check
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
 
 _HEADS = {
     "assume": "accuracies",
@@ -45,7 +46,7 @@ _FOREIGN = re.compile(r"[^\w\s/\-\\+.$%*@?|:()]|[^\x00-\x7f]|\[")  # what Hydra 
 _EMPTY = re.compile(r"(^|[\[,])\s*,|,\s*(\]|$)")  # a comma with nothing beside it
 _PLAIN = re.compile(r"/?[A-Za-z_][A-Za-z0-9_./-]*")
 INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")  # what OmegaConf puts something in the place of
-HELP = "see `python -m pipeline --help` for keys and examples"
+HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
 
 Config = TypeVar("Config")
 
@@ -63,7 +64,7 @@ def split(setting: str) -> tuple[str, str]:
     return shape[1], shape[2]
 
 
-def parse(key: str, text: str, as_texts: bool = False) -> Override:
+def parse(key: str, text: str, as_texts: bool = False) -> "Override":
     """A setting as Hydra reads it; words that Hydra would refuse, or all of them, are texts.
 
     Raises UserError: brackets or quotes that do not close, and the like.
@@ -73,6 +74,9 @@ def parse(key: str, text: str, as_texts: bool = False) -> Override:
     >>> parse("before", "runs/step-3[0-9]").value(), parse("metrics", "[avg, pass^4]").value()
     ('runs/step-3[0-9]', ['avg', 'pass^4'])
     """
+
+    from hydra.core.override_parser.overrides_parser import OverridesParser  # a tenth of a second
+    from hydra.errors import HydraException
 
     def in_quotes(word: re.Match[str]) -> str:
         plain = word[0][0] in "'\"" or not (as_texts or _FOREIGN.search(word[0]))

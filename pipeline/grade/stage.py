@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.grade import changes, review
 from pipeline.grade.known import KnownGrades, attempt, default_folder, extraction, identity
 from pipeline.store import home, lease, parquet, records, rowkeys, runfolder, shards, workernames
@@ -40,7 +41,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         names = ["finish_reason", *_OF]
         attempts, keys = rowkeys.keyed(run, "attempts", names, damage)
         if not keys.size:
-            raise UserError(f"{run.path}: no attempts to grade; run `python -m pipeline generate`")
+            raise UserError(f"{run.path}: no attempts to grade; run `{PROGRAM} generate`")
         settings = identity(run.cfg) | extraction(run.cfg)
         if strict := [q["question_id"] for q in run.questions if q["form"] == "strict"]:
             settings["strict"] = strict

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from pipeline.base import atomic
 from pipeline.base.errors import UserError, one_line
+from pipeline.base.program import PROGRAM
 from pipeline.config.official import FIELDS, OFFICIAL, OfficialPrompt
 from pipeline.prepare import questions
 
 SOURCE = "https://raw.githubusercontent.com"  # no setting: only tests put another here
-REMEDY = "`python -m pipeline prefetch` gets it, with the same settings and HF_HOME"
+REMEDY = f"`{PROGRAM} prefetch` gets it, with the same settings and HF_HOME"
 _MOST = 1 << 18  # bytes of such a file
 _SECONDS = 60  # that fetching it may take
 

@@ -16,6 +16,7 @@ from typing import Any
 from pipeline.base import jsonl
 from pipeline.base.errors import UserError, one_line
 from pipeline.base.places import ROOT
+from pipeline.base.program import PROGRAM
 from pipeline.config.settings import DatasetConfig
 from pipeline.prepare.golds import mend
 from verifiers import LETTERS, check_golds, lettered
@@ -26,7 +27,7 @@ _LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command:
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _MAX_FIELD = 100_000  # characters
 _MAX_ID = 100
-OFFLINE = "without a network, run `python -m pipeline prefetch` first on a machine that has one"
+OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that has one"
 
 
 @dataclass(frozen=True, slots=True)

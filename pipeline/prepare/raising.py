@@ -1,14 +1,16 @@
 """A raised `sampling.max_tokens`: which attempts it lets go on, and whether they can."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.prepare.questions_table import Built
 from pipeline.store import heartbeat, parquet, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.runfolder import Run
+
+if TYPE_CHECKING:
+    from pipeline.prepare.questions_table import Built  # imports servers
 
 # Fields of requests by which a server counts what it has sampled itself, and not the prompt.
 _COUNTING = ("presence_penalty", "frequency_penalty")
@@ -16,7 +18,7 @@ NO_TOKENS = "token ids of prompts (chat turns have none) or of attempts are not 
 Cut = dict[tuple[str, int], int]
 
 
-def check(run: Run, built: Built, identity: dict[str, Any]) -> Cut:
+def check(run: Run, built: "Built", identity: dict[str, Any]) -> Cut:
     """The attempts that go on under the cap of the questions, and their tokens so far.
 
     Raises UserError: the cap is raised and workers are at it under the old one, or attempts cannot

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from pipeline.base import atomic
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
 from pipeline.store import judged, rowkeys
@@ -103,7 +104,7 @@ def _signals(run: Run, keys: Keys) -> dict[str, Any]:
         signals = keys.columns(signals_table.current(run))
     except UserError as error:
         reason = f"{error}".partition(";")[0]
-        note = f"{reason}; run `python -m pipeline signals {run.path}`"
+        note = f"{reason}; run `{PROGRAM} signals {run.path}`"
         return {**columns, "prompt_bits": prompt_bits, "notes": [note]}
     columns = {name: _numbers(signals[source]) for name, source in _SIGNALS.items()}
     columns["ratio"] = _numbers(signals["token_ratio"], 5)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 from markupsafe import Markup
-from scipy.stats import rankdata
 
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
@@ -117,7 +117,7 @@ def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray
     """
     # With equal n for all questions the order by Bayes@n is the order by the number of correct.
     correct = outcomes.sum(axis=1, dtype=np.int64).cumsum(axis=1)
-    ranks = rankdata(-correct, method="min", axis=0).astype(int)
+    ranks = scipy.stats.rankdata(-correct, method="min", axis=0).astype(int)
     trials = ranks.shape[1]
     other = np.flatnonzero((ranks != ranks[:, -1:]).any(axis=0))
     settled = 1 if not other.size else int(other[-1]) + 2

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.rubrics import signals_table
 from pipeline.store import judged, parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
@@ -40,9 +41,9 @@ def signals(run: Run) -> None:
     ids = rowkeys.question_ids(run)
     sources = signals_table.sources(run)
     if not sources["attempts"]:
-        raise UserError(f"{run.path}: no attempts yet; run `python -m pipeline generate`")
+        raise UserError(f"{run.path}: no attempts yet; run `{PROGRAM} generate`")
     if not sources["grades"]:
-        raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
+        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
     stored = signals_table.stored(run)
     if stored and not signals_table.changed(stored, sources):
         note(f"signals: nothing owed, {stored.table.num_rows} attempts")
@@ -110,7 +111,7 @@ def _measured(run: Run, ids: pa.Array) -> pa.Table:
             meter.advance(batch.num_rows)
     runfolder.set_aside_attempts(run, damage)
     if not parts:
-        raise UserError(f"{run.path}: no attempts yet; run `python -m pipeline generate`")
+        raise UserError(f"{run.path}: no attempts yet; run `{PROGRAM} generate`")
     if infinite:
         note(f"signals: {infinite} log-probs are not finite and left out of the means")
     table = pa.concat_tables(parts)

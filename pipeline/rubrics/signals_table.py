@@ -12,13 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.store import judged, records, rowkeys, runfolder, shards
 from pipeline.store.columns import SIGNALS
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
 
 _SOURCES = "sources"
-_REMEDY = "run `python -m pipeline signals`"
+_REMEDY = f"run `{PROGRAM} signals`"
 
 
 def path(run: Run) -> Path:

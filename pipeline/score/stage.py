@@ -9,6 +9,7 @@ import scoring
 from pipeline.base import atomic
 from pipeline.base.console import clock, count, note, results, warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.rubrics import categories
@@ -35,7 +36,7 @@ def score(run: Run) -> None:
     owed = graded.codes == OWED
     if owed.all():
         verb = "grade" if (graded.ruled == OWED).all() else "verify"
-        raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline {verb}` first")
+        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
     # What cannot be told is refused before anything is shown.
     asked, codes = run.cfg.scoring, graded.codes
     curve = caps.table(run, codes, outcomes.lengths(run)) if asked.caps else None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from pipeline.base.console import Meter
 from pipeline.base.errors import UserError
@@ -59,7 +59,7 @@ def assumed(cfg: Assumed, names: Sequence[str], questions: int) -> Basis:
     mean = np.array(of_models("accuracies", cfg.accuracies, names))[:, None]
     inner = np.clip(mean, 1e-6, 1 - 1e-6)
     places = (np.arange(questions) + 0.5) / questions
-    p = stats.beta.ppf(places, CONCENTRATION * inner, CONCENTRATION * (1 - inner))
+    p = scipy.stats.beta.ppf(places, CONCENTRATION * inner, CONCENTRATION * (1 - inner))
     found = np.clip(p.mean(axis=-1, keepdims=True), 1e-12, 1 - 1e-12)
     p = np.where(found > mean, p * mean / found, 1 - (1 - p) * (1 - mean) / (1 - found))
     unknown = np.full(len(names), np.nan)

@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import Interrupted, UserError
+from pipeline.base.program import PROGRAM
 from pipeline.config import sweep
 from pipeline.generate import claims, stopping
 from pipeline.score.stopped import KEY
@@ -112,7 +113,7 @@ def announce(plan: Plan) -> None:
     goal = plan.goal
     shown = ", ".join(map(str, goal.looks))
     note(f"until={goal.cfg.until} of {len(goal.names)} models; looks after {shown} trials")
-    note(f"to watch it: python -m pipeline status {shlex.quote(str(plan.folder))} --watch")
+    note(f"to watch it: {PROGRAM} status {shlex.quote(str(plan.folder))} --watch")
 
 
 def look(plan: Plan) -> tuple[Course, Outcomes]:

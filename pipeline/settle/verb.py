@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.base.console import Meter, note, percent, results, warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.config import settle as config
 from pipeline.config import sweep
 from pipeline.config.settle import Asked, Assumed
@@ -49,7 +50,7 @@ def run(asked: Asked, json: bool = False, dry_run: bool = False, then: bool = Fa
     if not then:
         arguments = [a for a in planned.arguments if not config.is_until(a)]
         again = shlex.join([*arguments, f"until={planned.goal.cfg.until}"])
-        note(f"the stages after grade: python -m pipeline run {again}")
+        note(f"the stages after grade: {PROGRAM} run {again}")
 
 
 def run_until(settings: Sequence[str], dry_run: bool = False) -> int:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.config.official import OFFICIAL
 from pipeline.store import parquet, rowkeys, runfolder
 from pipeline.store.runfolder import Run
@@ -58,7 +59,7 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     if waiting and judge == "unmatched" and not quiet:
         raise UserError(
             f"{run.path}: {waiting} attempts wait for the verifier, which decides what the rule"
-            " grader does not accept (dataset.judge=unmatched); run `python -m pipeline verify`"
+            f" grader does not accept (dataset.judge=unmatched); run `{PROGRAM} verify`"
         )
     said = ("the verifier says ", labels.fill_null("nothing yet"), "; the rule grader: ", ruled)
     decided: dict[str, Any] = {"outcome": _OUTCOMES.take(pc.index_in(labels, _LABELS))}

@@ -4,9 +4,11 @@ What cannot be read is left out, and told in a `Damage` file by file.
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -74,6 +76,23 @@ def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
         },
         write_page_checksum=True,
     )
+
+
+def without_pandas() -> None:
+    """Let pyarrow's first array not load pandas, which takes half a second; `to_pandas` still does.
+
+    For processes that hand pyarrow none of pandas' objects: it would not know them.
+    """
+
+    def hidden(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ImportError(name)
+
+    if "pandas" not in sys.modules:
+        finder: Any = SimpleNamespace(find_spec=hidden)
+        sys.meta_path.insert(0, finder)
+        pa.array([0])
+        sys.meta_path.remove(finder)
 
 
 def fingerprint(path: Path) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError, one_line
+from pipeline.base.program import PROGRAM
 from pipeline.store import parquet, runfolder
 
 _ROWS_PER_GROUP = 1 << 16  # of tables that are made again in seconds
@@ -44,7 +45,7 @@ def read(path: Path, columns: pa.Schema, key: str, verb: str) -> Recorded | None
         return None
     except (*parquet.DAMAGE, UserError) as error:
         why = one_line(error)
-        warn(f"{path}: unreadable, so not there; run `python -m pipeline {verb}` ({why})")
+        warn(f"{path}: unreadable, so not there; run `{PROGRAM} {verb}` ({why})")
         return None
 
 

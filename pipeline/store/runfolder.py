@@ -15,6 +15,7 @@ from pipeline.base import atomic, foreign
 from pipeline.base.console import warn
 from pipeline.base.engines import kind
 from pipeline.base.errors import DamagedData, UserError, one_line
+from pipeline.base.program import PROGRAM
 from pipeline.config.compose import dump, load_folder
 from pipeline.config.settings import LabelsConfig, RunConfig
 from pipeline.store import lease, origin, parquet, shards
@@ -86,7 +87,7 @@ class Run:
             return parquet.read_table(self.path / "questions.parquet", QUESTIONS)
         except FileNotFoundError:
             raise UserError(
-                f"{self.path}: not prepared yet; run `python -m pipeline prepare` or `run` with"
+                f"{self.path}: not prepared yet; run `{PROGRAM} prepare` or `run` with"
                 " the same settings first"
             ) from None
         except parquet.DAMAGE as error:
@@ -219,7 +220,7 @@ def _of_caps(run: Run, there: int | None, here: int | None) -> str:
     if there is None or here is None or there == here:
         return ""
     if here < there:
-        cuts = f"`python -m pipeline score {run.path} caps={here}` cuts what is there"
+        cuts = f"`{PROGRAM} score {run.path} caps={here}` cuts what is there"
         return f". {_CAP} is never lowered in a folder: {cuts}"
     if "imported" in read_manifest(run):
         return ". Imported attempts are not continued: how they were sampled is not known"

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pipeline.base import atomic, jsonl
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.display.table import Column, Table, show
 from pipeline.store import outcomes, parquet, rowkeys, runfolder
 from pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
@@ -50,7 +51,7 @@ def people(run: Run) -> None:
 def _views(run: Run) -> Views:
     graded = outcomes.read(run, quiet=True).codes
     if (graded == OWED).all():
-        raise UserError(f"{run.path}: nothing graded yet; run `python -m pipeline grade` first")
+        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
     question, trial = np.nonzero(graded != OWED)
     trials, codes = (graded != OWED).sum(axis=1), graded[question, trial]
     keys = question.astype(np.int64) << 32 | trial
@@ -86,7 +87,7 @@ def _draw(run: Run, size: int) -> None:
     note(
         f"verify: {len(rows)} attempts to label are in {path}: set each `correct` to true or false,"
     )
-    note(f"        then `python -m pipeline verify {run.path} labels={path}`")
+    note(f"        then `{PROGRAM} verify {run.path} labels={path}`")
 
 
 def _report(run: Run, path: Path) -> None:

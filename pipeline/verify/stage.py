@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.store import (
@@ -69,7 +70,7 @@ def _verify(run: Run) -> None:
     given, run = run, Run(here(run.cfg, (store.remembered(run, "asked") or {}).get("prompt")))
     template = read_template(run.cfg.verifier)
     if not run.questions or not run.attempts.exists():
-        raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
+        raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
     with (
         lease.held(run.path / "verify.lease", "verifying", wait=True),
         home.staying(run.path, "attempts were verified") as intact,

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.store import judged, options, parquet, rowkeys, shards
 from pipeline.store.columns import CONTINUED, DIGEST, KEY, VERDICTS
 from pipeline.store.rowkeys import Ints
@@ -78,7 +79,7 @@ def survey(run: Run, with_answer: bool) -> Survey:
     digests, sizes, longest = _digests(run, keys, answers)
     readable = digests != b""
     if not readable.any() and not (judge == "unmatched" and order.size):
-        raise UserError(f"{run.path}: no attempts to verify yet; run `python -m pipeline generate`")
+        raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
     distinct, slots = np.unique(digests[readable], return_inverse=True)
     work = Survey(
         ids=rowkeys.question_ids(run),

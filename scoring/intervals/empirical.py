@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy
 
 from scoring.numerics.checks import Bounds, check_confidence, check_whole
 from scoring.numerics.inputs import Floats, Ints, Outcomes, Weights, outcome_counts, weighted_counts
@@ -156,6 +156,8 @@ def _beta_ends(mu: Floats, sigma: Floats, confidence: float) -> tuple[Floats, Fl
     kurtosis = 6 * ((1 - 4 * ab) * (size + 1) / ab - size - 2) / ((size + 2) * (size + 3))
     bend = skew * (z**2 - 1) / 6
     reach = z + kurtosis * (z**3 - 3 * z) / 24 - skew**2 * (2 * z**3 - 5 * z) / 36
-    lo = np.where(large, mean + sd * (bend - reach), special.betaincinv(safe_a, safe_b, tail))
-    hi = np.where(large, mean + sd * (bend + reach), special.betainccinv(safe_a, safe_b, tail))
+    low = scipy.special.betaincinv(safe_a, safe_b, tail)
+    high = scipy.special.betainccinv(safe_a, safe_b, tail)
+    lo = np.where(large, mean + sd * (bend - reach), low)
+    hi = np.where(large, mean + sd * (bend + reach), high)
     return np.where(known, mu, lo), np.where(known, mu, hi)

@@ -7,7 +7,7 @@ trial that share a seed, or two models that do, need not be.
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, gammaincinv
+import scipy
 
 from scoring.numerics.arrays import with_masks
 from scoring.numerics.checks import check_confidence
@@ -75,8 +75,9 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
     value = np.where(known, (off.sum(axis=-2) ** 2).sum(axis=-1) / total, 1.0)
     apart = np.maximum(1 - (squares**2).sum(axis=-1) / total**2, 1 / _MOST)
     half = np.where(known, np.maximum(n - 1, 1) / apart, 1.0) / 2  # of the degrees of freedom
-    below, above = gammainc(half, half * value), gammaincc(half, half * value)
-    ends = [half * value / gammaincinv(half, level) for level in (1 - tail, tail)]
+    below = scipy.special.gammainc(half, half * value)
+    above = scipy.special.gammaincc(half, half * value)
+    ends = [half * value / scipy.special.gammaincinv(half, level) for level in (1 - tail, tail)]
     numbers = value, *ends, np.minimum(2 * np.minimum(below, above), 1.0)
     unknown = 1.0, 0.0, np.inf, 1.0
     found = (np.where(known, a, b) for a, b in zip(numbers, unknown, strict=True))

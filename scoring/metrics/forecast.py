@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, log_expit
+import scipy
 
 from scoring.metrics.bayes import bayes, bayes_ci
 from scoring.numerics.arrays import finite_array
@@ -147,7 +147,7 @@ def _gained(
         v = np.linspace(start, max(end[q], start), _STEPS + 1)
         total = (theta[:, q] * np.exp(level))[:, None] * _integral(slope[:, None], start, v)
         alive = np.exp(-total)
-        right = expit(odds(q)[:, None] + trend[:, None] * (v[1:] + v[:-1]) / 2)
+        right = scipy.special.expit(odds(q)[:, None] + trend[:, None] * (v[1:] + v[:-1]) / 2)
         chance = ends * ((alive[:, :-1] - alive[:, 1:]) * right).sum(axis=1)
         gained[:, q] += rng.binomial(number, np.clip(chance, 0, 1))
     return gained
@@ -190,8 +190,8 @@ def _share(
         for part in (seen & hit, seen & ~hit)
     )
     odds = _ODDS[:, None] + _TREND[:, None, None] * middle  # (trends, odds, bins)
-    log = np.einsum("qj,ecj->eqc", right, log_expit(odds))
-    log += np.einsum("qj,ecj->eqc", wrong, log_expit(-odds))
+    log = np.einsum("qj,ecj->eqc", right, scipy.special.log_expit(odds))
+    log += np.einsum("qj,ecj->eqc", wrong, scipy.special.log_expit(-odds))
     pool = np.exp(-0.5 * ((_ODDS[:, None] - _POOL[:, 0]) / _POOL[:, 1]) ** 2)
     pool /= pool.sum(axis=0)
     most = log.max(axis=-1, keepdims=True)

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
-from scipy.special import betainc, betaincinv
+import scipy
 
 from scoring.numerics.inputs import Floats, Ints
 from scoring.numerics.moments import posterior_moments
@@ -55,7 +54,7 @@ def mean_cdf(nu: Floats, levels: Floats, x: Floats) -> Floats:
     """
     inside = np.clip(x, 0.0, 1.0)
     if nu.shape[1:] == (1, 2):
-        return np.asarray(betainc(nu[:, :, 1], nu[:, :, 0], inside))
+        return np.asarray(scipy.special.betainc(nu[:, :, 1], nu[:, :, 0], inside))
     cdf = np.empty(x.shape)
     for rows, series in _all_series(nu, levels):
         u = np.clip((inside[rows] - series.lower[:, None]) / series.length, 0.0, 1.0)
@@ -66,7 +65,7 @@ def mean_cdf(nu: Floats, levels: Floats, x: Floats) -> Floats:
 def mean_quantiles(nu: Floats, levels: Floats, probabilities: Floats) -> Floats:
     """Return the quantiles of S, shape (n, q), for probabilities of shape (q,)."""
     if nu.shape[1:] == (1, 2) and nu.max() < LARGEST_INVERTED:
-        return np.asarray(betaincinv(nu[:, :, 1], nu[:, :, 0], probabilities))
+        return np.asarray(scipy.special.betaincinv(nu[:, :, 1], nu[:, :, 0], probabilities))
     quantiles = np.empty((len(nu), probabilities.size))
     for rows, series in _all_series(nu, levels):
         quantiles[rows] = _series_quantiles(series, probabilities)
@@ -79,7 +78,7 @@ def _all_series(nu: Floats, levels: Floats) -> Iterator[tuple[Ints, Series]]:
     states, state = np.unique(nu.reshape(n * questions, -1), axis=0, return_inverse=True)
     # Row i counts in how many of its questions matrix i is in each state.
     entries = (np.ones(state.size), (np.arange(n).repeat(questions), state.ravel()))
-    members = sparse.csr_array(entries, shape=(n, len(states)))
+    members = scipy.sparse.csr_array(entries, shape=(n, len(states)))
     lower, upper = _window(states, levels, members, questions)
     # Matrices that share their frequencies share the work, but a length made for a wide posterior
     # would be coarse for a narrow one: they share if their lengths are within a quarter octave.

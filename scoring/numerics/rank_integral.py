@@ -10,7 +10,7 @@ hold: it has nodes of its own at (mu_j, u), where u in (0, 1) orders the models 
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from scoring.numerics.inputs import Floats
 
@@ -96,7 +96,7 @@ def _nodes(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
     deviation = (at - mu[..., None]) / width
     density = np.exp(-(deviation**2) / 2) / (np.sqrt(2 * np.pi) * width)
     mass = np.where(certain[..., None], 0.0, density) * length[:, None, :]
-    above = np.where(certain[..., None], mu[..., None] > at, ndtr(-deviation))
+    above = np.where(certain[..., None], mu[..., None] > at, scipy.special.ndtr(-deviation))
     if not certain.any():
         return mass, above
 
@@ -107,7 +107,8 @@ def _nodes(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
     own = np.repeat(np.eye(models), points.size, axis=-1) * np.tile(weights / 2, models)
     tied_mass = np.where(certain[..., None], own, 0.0)
     order = np.where(mu[..., None] == at, 1 - u, (mu[..., None] > at).astype(np.float64))
-    tied_above = np.where(certain[..., None], order, ndtr((mu[..., None] - at) / width))
+    share = scipy.special.ndtr((mu[..., None] - at) / width)
+    tied_above = np.where(certain[..., None], order, share)
     return (
         np.concatenate([mass, tied_mass], axis=-1),
         np.concatenate([above, tied_above], axis=-1),

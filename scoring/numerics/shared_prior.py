@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import special
+import scipy
 
 from scoring.numerics.inputs import Floats, Ints
 
@@ -29,7 +29,11 @@ LONG = 8
 # log (x (x + 1) ... (x + n - 1)) and its derivatives: as differences of these functions at x + n
 # and x, and as sums of those terms over x, ..., x + n - 1.
 Function: TypeAlias = Callable[[Floats], Any]
-GAMMAS: tuple[Function, ...] = (special.gammaln, special.psi, lambda x: special.zeta(2.0, x))
+GAMMAS: tuple[Function, ...] = (  # looked up when called: scipy loads its parts at their first use
+    lambda x: scipy.special.gammaln(x),
+    lambda x: scipy.special.psi(x),
+    lambda x: scipy.special.zeta(2.0, x),
+)
 TERMS: tuple[Function, ...] = (np.log, np.reciprocal, lambda x: -1.0 / (x * x))
 
 
@@ -59,7 +63,7 @@ def posterior(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
         last = np.minimum(S_NODES - likely[coarse, ::-1].argmax(axis=-1), S_NODES - 1)
         log_s[coarse] = np.linspace(log_s[coarse, first], log_s[coarse, last], S_NODES, axis=-1)
         density[coarse], q[coarse], cov[coarse] = _given(counts[coarse], log_s[coarse])
-    weight: Floats = special.softmax(density, axis=-1)
+    weight: Floats = scipy.special.softmax(density, axis=-1)
     return log_s, weight, q, cov
 
 
@@ -86,8 +90,9 @@ def _two_outcomes(counts: Ints, s: Floats) -> tuple[Floats, Floats, Floats]:
     q = np.stack([np.cos(u / 2) ** 2, np.sin(u / 2) ** 2])
     x = (s[..., None] * q).reshape(2, len(s), -1)
     logs = (_rising(x[0], wrong) + _rising(x[1], right)).reshape(u.shape)
-    evidence = special.logsumexp(logs, axis=-1) - _rising(s, wrong + right) + np.log(high - low)
-    weight = special.softmax(logs, axis=-1)
+    evidence = scipy.special.logsumexp(logs, axis=-1) - _rising(s, wrong + right)
+    evidence = evidence + np.log(high - low)
+    weight = scipy.special.softmax(logs, axis=-1)
     mean = (weight * q).sum(axis=-1)
     var = (weight * (q[1] - mean[1][..., None]) ** 2).sum(axis=-1)
     signs = np.array([[1.0, -1.0], [-1.0, 1.0]])
@@ -109,7 +114,7 @@ def _many_outcomes(counts: Ints, s: Floats) -> tuple[Floats, Floats, Floats]:
     cov = inverse[..., None] * (np.eye(q.shape[-1]) - (inverse / total[..., None])[..., None, :])
     nu = kappa[..., None] * q
     top = _by_category(counts, s[..., None] * q, 0).sum(axis=-1) - _rising(s, counts.sum(axis=-1))
-    volume = special.gammaln(nu).sum(axis=-1) - special.gammaln(kappa)
+    volume = scipy.special.gammaln(nu).sum(axis=-1) - scipy.special.gammaln(kappa)
     evidence = top + ((1 / q.shape[-1] - nu) * np.log(q)).sum(axis=-1) + volume
     return evidence, q, cov * (kappa / (kappa + 1))[..., None, None]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import scipy
 
 from scoring.metrics.bayes import avg
 from scoring.numerics.arrays import broadcast_shape, check_scores, finite_array, nonnegative_array
@@ -99,7 +99,8 @@ def compare_scores(
     difference, sigma = np.broadcast_arrays(mean_a - mean_b, np.hypot(sd_a, sd_b))
     z = signed_z(difference, sigma)
     _, _, lo, hi = normal_summary(difference, sigma, confidence)
-    columns = (difference, sigma, np.abs(z), ndtr(np.abs(z)), ndtr(z), lo, hi)
+    sure, above = scipy.special.ndtr(np.abs(z)), scipy.special.ndtr(z)
+    columns = (difference, sigma, np.abs(z), sure, above, lo, hi)
     return Comparison(*(result(np.array(column)) for column in columns))
 
 

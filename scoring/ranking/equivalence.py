@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import nctdtrit, stdtrit
+import scipy
 
 from scoring.numerics.arrays import bounded_array, finite_array
 from scoring.numerics.checks import check_confidence, check_positive
@@ -85,7 +85,7 @@ def equivalence(R_a: npt.ArrayLike, R_b: npt.ArrayLike, margin: float = 0.01) ->
     questions, trials = a.shape[-2:]
     difference, variance = D.mean(axis=-1), D.var(axis=-1, ddof=1)
     sigma = np.sqrt(variance / trials + _UNSEEN / (questions * trials) ** 2)
-    inner, outer = (stdtrit(trials - 1, 1 - level) * sigma for level in _TAILS)
+    inner, outer = (scipy.special.stdtrit(trials - 1, 1 - level) * sigma for level in _TAILS)
 
     def smallest(N: Any) -> Floats:
         return _smallest(N, trials, questions, variance)
@@ -116,7 +116,8 @@ def _smallest(N: Any, trials: int, questions: int, variance: Floats) -> Floats:
     other = np.maximum(N, 2) - 1
     known = 1 / (1 / (trials - 1) + 1 / other)
     powers = 1 - (1 - POWER) / 2, POWER
-    ks = [nctdtrit(known, stdtrit(other, 1 - t), p) for t, p in zip(_TAILS, powers, strict=True)]
+    ends = (scipy.special.stdtrit(other, 1 - tail) for tail in _TAILS)
+    ks = [scipy.special.nctdtrit(known, t, p) for t, p in zip(ends, powers, strict=True)]
     k2, n = np.maximum(*ks) ** 2, questions * N
     half = k2 / n / 2
     found: Floats = half + np.sqrt(half**2 + k2 * (variance / N + _UNSEEN / n**2))
@@ -135,7 +136,7 @@ def paired_trials(a: npt.ArrayLike, b: npt.ArrayLike, confidence: float = 0.95) 
     D = _differences(finite_array(a, "a"), finite_array(b, "b"))
     tail = (1 - check_confidence(confidence)) / 2
     mean, sigma = D.mean(axis=-1), D.std(axis=-1, ddof=1) / np.sqrt(D.shape[-1])
-    reach = -stdtrit(D.shape[-1] - 1, tail) * sigma
+    reach = -scipy.special.stdtrit(D.shape[-1] - 1, tail) * sigma
     return Summary(*map(result, (mean, sigma, mean - reach, mean + reach)))
 
 
@@ -169,7 +170,7 @@ def per_token(
         return Summary(float(ratio), np.inf, -np.inf, np.inf)
     spread = ((sums - ratio * sizes) ** 2).sum() * names.size / (names.size - 1)
     sigma = np.sqrt(spread) / sizes.sum()
-    reach = -stdtrit(names.size - 1, tail) * sigma
+    reach = -scipy.special.stdtrit(names.size - 1, tail) * sigma
     return Summary(*map(float, (ratio, sigma, ratio - reach, ratio + reach)))
 
 

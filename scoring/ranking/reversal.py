@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import scipy
 
 from scoring.metrics.passk import pass_at_k
 from scoring.numerics.arrays import broadcast_shape, check_models, check_scores
@@ -156,7 +156,7 @@ def _order(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
     rank, sure = ranks(mu), sigma == 0
     tied = (rank[..., :, None] == rank[..., None, :]) & sure[..., :, None] & sure[..., None, :]
     tied |= np.eye(mu.shape[-1], dtype=bool)
-    return np.where(tied, 0.0, ndtr(z)), np.where(tied, 0.0, ndtr(-z))
+    return np.where(tied, 0.0, scipy.special.ndtr(z)), np.where(tied, 0.0, scipy.special.ndtr(-z))
 
 
 def _model_counts(R: Outcomes, k: int, name: str) -> Ints:

@@ -9,7 +9,7 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+import scipy
 
 from scoring.numerics.checks import check_whole
 from scoring.numerics.inputs import Floats
@@ -30,7 +30,7 @@ class Limits(NamedTuple):
 
 def spent(error: float, share: Floats) -> Floats:
     """The error that may have been spent when this share of all rounds is done, one-sided."""
-    found: Floats = 2 * ndtr(ndtri(error / 2) / np.sqrt(share))
+    found: Floats = 2 * scipy.special.ndtr(scipy.special.ndtri(error / 2) / np.sqrt(share))
     return found
 
 
@@ -49,13 +49,13 @@ def boundaries(error: float, looks: tuple[int, ...]) -> Floats:
     grid = weights = density = np.empty(0)
     for i, time in enumerate(times):
         if i == 0:
-            found[0] = -ndtri(spend[0])
+            found[0] = -scipy.special.ndtri(spend[0])
         else:
             gap = np.sqrt(time - times[i - 1])
             low, high = 0.0, 12.0 * np.sqrt(time)
             for _ in range(60):
                 middle = (low + high) / 2
-                crossing = (weights * density * ndtr((grid - middle) / gap)).sum()
+                crossing = (weights * density * scipy.special.ndtr((grid - middle) / gap)).sum()
                 low, high = (middle, high) if crossing > spend[i] else (low, middle)
             found[i] = low / np.sqrt(time)
         top = found[i] * np.sqrt(time)

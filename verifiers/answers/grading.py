@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, NamedTuple
-
-from pebble import ProcessExpired, ProcessPool
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from verifiers.answers import kinds, own
 from verifiers.maths.boxed import unboxed
@@ -27,6 +25,9 @@ from verifiers.maths.conventions import STRICT, Conventions, Outcome
 from verifiers.maths.exact import read_number
 from verifiers.maths.form import same_form
 from verifiers.maths.latex import MAX_CHARS, clean, refusal
+
+if TYPE_CHECKING:
+    from pebble import ProcessPool
 
 _WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
 START_S = 120  # for the first worker, which imports SymPy; far more than a busy machine needs
@@ -252,6 +253,8 @@ def _run(
     kind: str, tasks: Sequence[Any], workers: int | None, timeout_s: float, memory_mb: int
 ) -> list[Any]:
     """What `_work` returns for each task, from killable workers; None for one that was killed."""
+    from pebble import ProcessPool  # with asyncio; few questions need it
+
     if not tasks:
         return []
     context = multiprocessing.get_context("forkserver")
@@ -279,8 +282,10 @@ def _run(
         pool.join()
 
 
-def _await_start(pool: ProcessPool) -> None:
+def _await_start(pool: "ProcessPool") -> None:
     """Fail with a readable error where workers cannot start, instead of replacing them for ever."""
+    from pebble import ProcessExpired
+
     try:
         pool.schedule(os.getpid).result(timeout=START_S)
     except (FutureTimeout, ProcessExpired, BrokenProcessPool) as error:
@@ -292,6 +297,8 @@ def _await_start(pool: ProcessPool) -> None:
 
 
 def _result(future: Future[Any]) -> Any:
+    from pebble import ProcessExpired
+
     try:
         return future.result()
     except (FutureTimeout, ProcessExpired, MemoryError):

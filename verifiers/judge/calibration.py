@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
+import scipy
 
 from verifiers.judge.labels import (
     FAR,
@@ -247,7 +247,7 @@ def fit_temperature(
     fitted, own = scores[~out], truth[~out]
 
     ends = np.log(TEMPERATURES)
-    best = minimize_scalar(
+    best = scipy.optimize.minimize_scalar(
         lambda log_temperature: _loss(fitted, own, float(np.exp(log_temperature))),
         bounds=ends,
         method="bounded",

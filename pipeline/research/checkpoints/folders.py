@@ -12,6 +12,7 @@ from pipeline.base import foreign
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
+from pipeline.base.program import PROGRAM
 from pipeline.config.settings import ModelConfig
 from pipeline.prepare import models
 from pipeline.prepare.questions import find_local
@@ -165,7 +166,7 @@ def _glob(pattern: str) -> list[Path]:
     beside = sorted((path.name for path in _folders(parent)), key=natural) if parent else []
     raise UserError(
         f"checkpoints: {pattern}: no such folder (there: {_some(beside) or 'none'}); of a hub id,"
-        " `python -m pipeline prefetch` prints the folder to name here"
+        f" `{PROGRAM} prefetch` prints the folder to name here"
     )
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipeline.base.console import results, warn
+from pipeline.base.program import PROGRAM
 from pipeline.display.table import Table
 from pipeline.research.tables import Row, columns, names
 from pipeline.research.trajectory import windows
@@ -91,11 +92,11 @@ def show_owed(plan: TrajectoryPlan, lacking: Work) -> None:
     owed = [e for e in plan.evaluations if not lacking[e.run.path].finished]
     merges = [w for w in dict.fromkeys(e.window for e in owed) if not windows.present(w)]
     _show(
-        "weights to be merged first, settings of `python -m pipeline merge`:",
+        f"weights to be merged first, settings of `{PROGRAM} merge`:",
         [[f"checkpoints={','.join(map(str, w.sources))}", f"out={w.path}"] for w in merges],
     )
     _show(
-        "runs owed, settings of `python -m pipeline run` or `submit`:",
+        f"runs owed, settings of `{PROGRAM} run` or `submit`:",
         [evaluation.settings for evaluation in owed],
     )
 

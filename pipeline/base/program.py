@@ -1,0 +1,24 @@
+"""What the program is called, for help, errors and remedies: as whoever started it called it."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_SCRIPT = "bayes-at-n"  # [project.scripts] of pyproject.toml
+INHERITED = "BAYES_AT_N_CALLED"  # by the processes that a command starts
+
+
+def name(called: str, environment: Mapping[str, str]) -> str:
+    """The program's name from the first word of its command line.
+
+    >>> name("/usr/bin/bayes-at-n", {}), name("/src/pipeline/__main__.py", {}), name("pytest", {})
+    ('bayes-at-n', 'python -m pipeline', 'python -m pipeline')
+    >>> name("/src/pipeline/__main__.py", {"BAYES_AT_N_CALLED": "bayes-at-n"})
+    'bayes-at-n'
+    """
+    script = Path(os.path.realpath(called)).stem == _SCRIPT  # .exe; a link has a name of its own
+    return Path(called).stem if script else environment.get(INHERITED, "python -m pipeline")
+
+
+PROGRAM = name(sys.argv[0], os.environ)
