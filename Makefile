@@ -4,7 +4,8 @@ BIN = .venv/bin
 READY = .venv/.ready
 
 # Two processes of one thread each: tests/conftest.py says which files stay together.
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Compiled tests are kept, also where the environment says to keep none.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test soak check env clean
 .DELETE_ON_ERROR:

@@ -6,6 +6,7 @@ or wait for one. A command that needs the very engine that is loaded takes it ov
 
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -97,6 +98,7 @@ def wait(order: dict[str, Any]) -> int:
 def serve() -> None:
     from matplotlib.figure import Figure
 
+    from pipeline.config import compose
     from pipeline.engines.vllm_import import import_vllm
 
     answers = os.fdopen(os.dup(1), "w")
@@ -106,6 +108,8 @@ def serve() -> None:
     Figure.savefig = empty(Figure.savefig)  # type: ignore[method-assign]
     engines: list[Any] = []
     lend(engines)
+    for chosen in ([], ["verifier=none"]):  # remembered, and inherited
+        compose.load(chosen)
     answer: Any = "ready"
     while True:
         print(answer, file=answers, flush=True)
@@ -119,6 +123,7 @@ def serve() -> None:
         elif "wait" in order:
             answer = wait(order)
         else:
+            gc.freeze()  # a child that looks through all this for garbage copies all its pages
             answer = os.fork()
             if not answer:
                 command(order)
