@@ -12,6 +12,10 @@ from pipeline.base.console import clean
 from pipeline.base.program import PROGRAM
 from pipeline.cli.verbs import EXAMPLES, RUN, VERBS, Verb
 
+_TAB = """completion of verbs, settings and run folders by TAB, in ~/.bashrc or ~/.zshrc:
+  eval "$(register-python-argcomplete bayes-at-n)"
+and in fish: register-python-argcomplete --shell fish bayes-at-n | source"""
+
 
 class _Parser(argparse.ArgumentParser):
     """What it says beside arguments is looked up when its help is asked for."""
@@ -22,7 +26,7 @@ class _Parser(argparse.ArgumentParser):
         super().error(clean(message))  # a name that a shell has put in for a star
 
     def format_help(self) -> str:
-        more = f"settings of a verb, and what else it does: {PROGRAM} VERB --help"
+        more = f"settings of a verb, and what else it does: {PROGRAM} VERB --help\n{_TAB}"
         self.epilog = _epilog(self.verb) if self.verb else f"examples:\n{EXAMPLES}\n\n{more}"
         return _called(super().format_help())
 

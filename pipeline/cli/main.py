@@ -20,6 +20,10 @@ def main(arguments: list[str] | None = None) -> int:
     by signal n.
     """
     command_line = parser()
+    if "_ARGCOMPLETE" in os.environ:
+        from pipeline.cli.completion import answer
+
+        answer(command_line)
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] not in VERBS and not arguments[0].startswith("-"):
         fail(f"{arguments[0]}: no such verb ({did_you_mean(arguments[0], VERBS)})")

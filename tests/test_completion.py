@@ -1,0 +1,93 @@
+"""What shells offer after TAB: a real bash, zsh and fish ask the real program."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import argcomplete
+import pytest
+from helpers import ROOT, run_of
+
+from pipeline.cli.completion import offered
+
+BASH = """
+try() {
+  COMP_LINE="$1" COMP_POINT=${#1} COMP_TYPE=9 COMPREPLY=()
+  _python_argcomplete bayes-at-n "" ""
+  echo "${COMPREPLY[@]}"
+}
+try "bayes-at-n st"
+try "bayes-at-n run model=qwen3-4b,qwen3-3"
+try "bayes-at-n score runs/sums/"
+"""
+FISH = """
+complete -C "bayes-at-n st" | string replace -r "\\t.*" ""
+complete -C "bayes-at-n run model=qwen3-3"
+"""
+ZSH = """
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z "autoload -Uz compinit; compinit -u -D; PS1='> '; source ./code; echo re''ady"
+zpty -r z seen '*ready*'
+zpty -n -w z $'bayes-at-n run model=qwen3-3\\t'
+zpty -r z seen '*qwen3-30b*'
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with two runs, and the program on the PATH as an installation puts it there."""
+    for name in ("a", "b"):
+        run_of(tmp_path / "runs", name, {"q": "1."})
+    script = tmp_path / "bin" / "bayes-at-n"
+    script.parent.mkdir()
+    lines = f"#!{sys.executable}", "from pipeline.cli.main import main", "main()", ""
+    script.write_text("\n".join(lines))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def in_shell(place: Path, shell: str, script: str, *options: str) -> list[str]:
+    """The lines that a script prints after it has read what argcomplete makes for the shell."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    kind = "fish" if shell == "fish" else "bash"  # zsh reads bash's
+    code = argcomplete.shellcode(["bayes-at-n"], shell=kind)  # type: ignore[no-untyped-call]
+    (place / "code").write_text(code)
+    command = [shell, *options, "-c", script if shell == "zsh" else f"source ./code\n{script}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=place)
+    return done.stdout.splitlines()
+
+
+def test_bash(place: Path) -> None:
+    assert in_shell(place, "bash", BASH, "--norc") == [
+        "status study",
+        "qwen3-4b,qwen3-30b ",  # the line has model= already: = ends a word
+        "runs/sums/a runs/sums/b",
+    ]
+
+
+def test_fish(place: Path) -> None:
+    found = in_shell(place, "fish", FISH, "--no-config")
+    assert found == ["status", "study", "model=qwen3-30b"]
+
+
+def test_zsh(place: Path) -> None:
+    in_shell(place, "zsh", ZSH, "-f")  # ends when the line is completed
+
+
+def test_what_is_offered(place: Path) -> None:
+    assert {"model=", "verifier=", "runs/"} <= {*offered("run", "")}
+    assert {*offered("run", "")} & {"sampling.trials=", "bin/"} == set()
+    assert [*offered("run", "sampling.tr")] == ["sampling.trials="]
+    assert [*offered("grade", "eng")] == [] and "cluster=" in offered("submit", "clu")
+    assert [*offered("compare", "dataset=")] == ["dataset=sums"]
+    assert [*offered("report", "model=a,")] == ["model=a,a", "model=a,b"]
+    assert [*offered("report", "rubric=exact")] == ["rubric=exact-match"]
+    assert "runs/" not in offered("merge", "") and "out=" in offered("merge", "")
