@@ -173,7 +173,7 @@ def test_without_verdicts_what_needs_them_is_left_out_or_refused(
     made_of = {path.stem for path in (run.path / "categories").glob("*.parquet")}
     assert set(NAMES) - made_of == {"verifier-only", "verifier-probe"}
     said = capsys.readouterr()
-    assert "verifier-only is left out" in said.err
+    assert "verifier-only, verifier-probe are left out" in said.err
     assert "repeated_pattern alone" in said.out
     R = matrix(run, "exact-match")
     repeated = [row["repeated_pattern"] for row in signals_table.current(run).to_pylist()]

@@ -286,6 +286,24 @@ def test_a_run_folder_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "model=demo" in one_error(capsys)
 
 
+def test_a_verifier_that_cannot_be_had_does_not_keep_the_score(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "x", {"a": "1100", "b": "10-1"})
+    later = "stages=[grade,verify,signals,categorize,score]"
+    settings = [str(run.path), later, "verifier.id=/nowhere/judge", "verifier.name=judge"]
+    assert main(["run", *settings]) == 2
+    out, err = capsys.readouterr()
+    assert "Bayes@4" in out and (run.path / "scores.json").is_file()
+    last = err.splitlines()[-1]
+    assert last.startswith("error: verify: verifier.id=/nowhere/judge") and "verifier=none" in last
+    assert "verifier-only, verifier-probe are left out: they need a verifier" in err
+    assert main(["run", *settings, "rubric=verifier-only"]) == 2
+    assert "Bayes@4" in capsys.readouterr()[0]
+    assert main(["run", *settings, "dataset.judge=all"]) == 2  # which decides the outcomes
+    assert "Bayes@4" not in capsys.readouterr()[0]
+
+
 def test_prefetch_of_what_is_here_says_where(
     settings: list[str], tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

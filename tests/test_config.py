@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from pipeline import engines
 from pipeline.base.errors import UserError
@@ -472,3 +473,20 @@ def test_a_wrong_value_in_a_folder_names_its_file(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no run folder"):
         compose.load_folder(tmp_path, [])
+
+
+def test_one_s_own_questions_have_a_verifier_if_it_is_asked_for_or_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    for own in (["dataset=jsonl", "dataset.path=q.csv"], ["dataset=hub", "dataset.path=a/b"]):
+        assert compose.load(own).verifier.id is None
+        for asked in ("verifier=compass-3b", "verifier.batch_size=8", "judge=all", "answer=judge"):
+            assert compose.load([*own, asked]).verifier.name == "compass-3b"
+    assert compose.load(["dataset=aime25"]).verifier.name == "compass-3b"
+    assert compose.load([]).verifier.name == "demo"
+    snapshot = tmp_path / "models--opencompass--CompassVerifier-3B" / "snapshots" / "c5d6"
+    snapshot.mkdir(parents=True)
+    assert compose.load(own).verifier.id is None
+    (snapshot / "model.safetensors").touch()
+    assert compose.load(own).verifier.name == "compass-3b"

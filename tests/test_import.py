@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import outcome_words
 
-from pipeline.base import jsonl
+from pipeline.base import csvs, jsonl
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
 from pipeline.cohorts import rubrics as cohort_rubrics
@@ -868,9 +868,7 @@ def test_a_stray_quote_costs_its_own_line(
 def test_a_field_without_end_is_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.imports import row
-
-    monkeypatch.setattr(row, "MOST_TEXT", 1000)
+    monkeypatch.setattr(csvs, "MOST_FIELD", 1000)
     lines = ["0,1,x", "1,1," + "x" * 2000, "2,1,x"]
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
     runs = bring(tmp_path, source, *NAMES)

@@ -418,7 +418,7 @@ def test_examples_are_turns_of_a_chat_in_an_order_of_their_seed(
         ("prompt.shots=6", "has only 5 examples that are not sums-01 itself"),
         ("prompt.shots_from=null", "prompt.shots_from=FILE.jsonl, or a split"),
         ("prompt.solved=yes", "solution"),
-        ("dataset.fields.solution=proof", "no field 'proof' for the solution; found id"),
+        ("dataset.fields.solution=proof", "no field 'proof'; found id"),
         ("model.context=90", "fewer examples (prompt.shots)"),
     ],
 )

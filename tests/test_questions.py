@@ -1,9 +1,11 @@
 """Questions from JSON Lines files and Hugging Face data sets: what is read, mended, refused."""
 
 import dataclasses
+import http.server
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, arithmetic, write_questions
+from huggingface_hub import constants
 
 from pipeline.base.errors import UserError
 from pipeline.config import compose
-from pipeline.config.settings import DatasetConfig, FieldNames, PromptConfig, RunConfig
-from pipeline.prepare import questions, shots
+from pipeline.config.settings import (
+    DatasetConfig,
+    FieldNames,
+    PromptConfig,
+    RunConfig,
+)
+from pipeline.prepare import hub, prefetch, questions, shots
 from pipeline.prepare.questions import Question
 
 CONTESTS = ROOT.parent / "shared" / "data" / "contests"
@@ -163,7 +171,15 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("empty file", "", ["holds no questions"]),
     ("blank file", "\n \n", ["holds no questions"]),
     ("no problem", '{"id": 1, "answer": "2"}', ["line 1", "'problem'", "found id, answer"]),
-    ("no id", '{"problem": "p", "answer": "2"}', ["line 1", "dataset.fields.id=NAME"]),
+    ("no id", line() + '{"problem": "p", "answer": "2"}', ["line 2", "dataset.fields.id=NAME"]),
+    (
+        "two fields",
+        '{"Frage": "p", "Lösung": "2"}',
+        ["line 1", "Frage, Lösung", "dataset.fields.problem=NAME dataset.fields.answer=NAME"],
+    ),
+    ("workbook", b"PK\x03\x04", ["an Excel workbook", "save the sheet as CSV UTF-8"]),
+    ("gzip", b"\x1f\x8b", ["packed with gzip", "gunzip"]),
+    ("no Parquet", b"PAR1" + b"\xff" * 99, ["behind row 0", "no sound Parquet", "write the file"]),
     ("empty object", "{}", ["line 1", "found none"]),
     ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),
     ("null gold", line(answer=None), ["line 1", "answer", "is empty"]),
@@ -173,7 +189,9 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("bool gold", line(answer=True), ["line 1", "bool"]),
     ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
     ("same number", line(id=7) + line(id="07", problem="x"), ["line 1 and line 2", "sums-07"]),
-    ("an array", "[1, 2]\n", ["line 1", "not an object"]),
+    ("an array", "[1, 2]\n", ["item 1", "not an object"]),
+    ("a torn array", '[{"problem": "p"},', ["no JSON array"]),
+    ("a deep array", "[" * 200_000, ["no JSON array"]),
     ("a string", line() + '"x"', ["line 2", "not an object"]),
     ("bad JSON", line() + "\n{nope}", ["line 3", "not JSON"]),
     ("torn JSON", line()[:-5], ["line 1", "not JSON"]),
@@ -181,7 +199,7 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("deep object", '{"a":' * 200_000, ["line 1", "not JSON"]),
     ("long integer", '{"id": ' + "9" * 5000 + "}", ["line 1", "not JSON"]),
     ("Latin-1", line().encode() + "é".encode("latin-1"), ["line 2", "UTF-8"]),
-    ("UTF-16", line().encode("utf-16"), ["line 1", "UTF-8"]),
+    ("UTF-16", line().encode("utf-16"), ["UTF-16", "CSV UTF-8"]),
     ("huge field", line(problem="x" * 100_001), ["line 1", "longer than 100000"]),
     ("half a character", line(problem="\ud800"), ["line 1", "lone surrogate"]),
     ("huge id", line(id="9" * 4500), ["line 1", "id", "100 characters"]),
@@ -200,6 +218,76 @@ def test_bad_files_name_file_line_and_field(
     assert "\n" not in message and len(message) < 600
     for word in [str(path), *named]:
         assert word in message
+
+
+_ROWS = [{"Question": "1, 1?", "Gold": 2}, {"Question": 'say "x"\n1+2?', "Gold": 3}]
+_EXCEL = '\ufeffQuestion;Gold;;\r\n1, 1?;2;;\r\n;;;\r\n"say ""x""\n1+2?";3;;\r\n'
+FILES: dict[str, str | bytes] = {
+    "a.csv": _EXCEL.replace(";;", "").replace(";", ","),
+    "b.csv": _EXCEL,
+    "c.csv": "sep=|\n" + _EXCEL[1:].replace(";", "|"),
+    "d.tsv": _EXCEL.replace(";", "\t"),
+    "e.json": json.dumps(_ROWS, indent=1),
+    "f.txt": "\ufeff \n" + json.dumps(_ROWS),
+    "g.jsonl": "".join(json.dumps(row) + "\n" for row in _ROWS),
+}
+FILES["a.csv"] = _EXCEL.replace(";;", "").replace("1, 1?", '"1, 1?"').replace(";", ",")
+
+
+@pytest.mark.parametrize("name", [*FILES, "h.parquet", "i"])
+def test_a_file_of_any_kind_is_read_by_what_is_in_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name in FILES:
+        content = FILES[name]
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    else:
+        pq.write_table(pa.Table.from_pylist(_ROWS), path)
+    loaded, notes = load(path)
+    problems = [row["Question"] for row in _ROWS]
+    assert [(q.id, q.problem, q.gold) for q in loaded] == [
+        ("sums-01", problems[0], "2"),
+        ("sums-02", problems[1], "3"),
+    ]
+    assert notes == ["read from these fields: problem 'Question', answer 'Gold'"]
+    cfg = compose.load(["dataset=jsonl", f"dataset.path={path}"])
+    assert cfg.dataset.name == name.partition(".")[0] + ".txt" * (name == "f.txt")
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("problem,answer\n1, 2,3\n", ["line 2", "3 of 2 columns", "double quotes"]),
+        ('problem,answer\nx,1\n"1+1?,3\nx,2\n', ["line 3", "a quote that is not closed"]),
+        ("problem,answer\nx²?,3\n".encode("cp1252"), ["line 2", "save it as CSV UTF-8"]),
+        ("problem,answer,problem\n1,2,3\n", ["line 1", "problem is there twice"]),
+        ("Nr,problem,answer\n1,x,\n", ["line 2", "'answer'", "is empty", "fill it in"]),
+        ("1+1?,2\n1+2?,3\n", ["line 2", "found 1+1?, 2", "dataset.fields.problem=NAME"]),
+    ],
+)
+def test_a_bad_csv_names_the_line(tmp_path: Path, content: str | bytes, named: list[str]) -> None:
+    path = tmp_path / "q.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+    for word in [str(path), *named]:
+        assert word in str(caught.value)
+
+
+def test_what_a_spreadsheet_makes_of_numbers_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "q.csv"
+    path.write_text("problem;answer\na;3,5\nb;1. Feb\nc;2-Jan\nd;Jan-02\ne;7\n")
+    assert "4 gold answers such as '3,5'" in load(path)[1][-1]
+
+
+def test_a_small_parquet_that_says_it_is_large_takes_no_memory(tmp_path: Path) -> None:
+    values = pa.array([0] * 1500, pa.int32())
+    texts = pa.DictionaryArray.from_arrays(values, pa.array(["x" * 16_000_000]))
+    path = tmp_path / "q.parquet"
+    pq.write_table(pa.table({"problem": texts, "answer": values}), path, compression="zstd")
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(UserError, match=r"behind row 0: no sound Parquet"):
+        load(path)
 
 
 def test_a_missing_file_is_named() -> None:
@@ -253,8 +341,8 @@ def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> 
     with pytest.raises(UserError) as caught:
         load(folder, fields=names)
     assert "dataset.split" in str(caught.value) and "train" in str(caught.value)
-    with pytest.raises(UserError, match=r"row 1.*'problem'.*Problem, Answer, extra"):
-        load(folder, split="train", fields=FieldNames(id=None))
+    with pytest.raises(UserError, match=r"row 1.*'Frage'.*Problem, Answer, extra"):
+        load(folder, split="train", fields=FieldNames(id=None, problem="Frage"))
     cfg = RunConfig(dataset=DatasetConfig(name="sums", path=str(folder), fields=names))
     cfg.prompt = PromptConfig("q", "{problem}", shots=1, shots_from="train", solved="So {answer}.")
     assert [e.solved for e in shots.load(cfg)] == ["So 2.", "So 4."]
@@ -386,6 +474,35 @@ def test_an_unknown_hub_id_without_a_network(offline: Path) -> None:
         questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
     message = str(caught.value)
     assert "\n" not in message and "no-such-owner/no-such-data" in message and "prefetch" in message
+
+
+def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Model, data set and verifier of a process: one request, and what is in the cache."""
+    asked: list[str] = []
+
+    class Busy(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(self.path)
+            self.send_error(503)
+
+        do_GET = do_HEAD
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    hub._unreachable.cache_clear()
+    with http.server.HTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        for name in ("no-such-owner/model", "no-such-owner/verifier"):
+            with pytest.raises(UserError, match=rf"{name}.*does not answer .HTTP status 503"):
+                prefetch._weights(name, None)
+        with pytest.raises(UserError, match=r"no-such-data.*HTTP status 503.*prefetch"):
+            questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
+        server.shutdown()
+    hub._unreachable.cache_clear()
+    assert asked == ["/"] and os.environ["HF_HUB_OFFLINE"] == "1"
 
 
 def test_an_empty_folder_is_refused(offline: Path) -> None:

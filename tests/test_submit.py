@@ -174,7 +174,8 @@ def test_dry_run_shows_the_scripts_and_writes_nothing(
         assert f"{kind}.sbatch" in out and f"--job-name={kind}" in out
     assert f"  {tmp_path}/a\n  {tmp_path}/b\n" in out and "--array=0-3" in out
     assert f"# ---- sbatch --parsable --chdir={tmp_path}/_slurm/" in out
-    for how in ("afterany:ID_OF_GENERATE", "aftercorr:ID_OF_VERIFY", "afterany:ID_OF_SCORE"):
+    after = ("aftercorr:ID_OF_GRADE", "afterany:ID_OF_VERIFY", "afterany:ID_OF_SCORE")
+    for how in ("afterany:ID_OF_GENERATE", *after):
         assert f"--dependency={how}" in out
     assert "nothing was written" in err
     assert not list(tmp_path.iterdir())

@@ -53,7 +53,9 @@ def read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             record = value(line)
         except ValueError as error:
-            raise UserError(f"{path}, line {number}: not JSON in UTF-8 ({error})") from error
+            raise UserError(
+                f"{path}, line {number}: not JSON in UTF-8 ({error}); is it one object a line?"
+            ) from error
         if isinstance(record, dict):
             yield f"line {number}", record
         elif line.strip():

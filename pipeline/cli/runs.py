@@ -38,11 +38,22 @@ def run_stages(run: Run) -> None:
 
 
 def _stages(run: Run) -> None:
+    """A verifier that cannot be had ends the command, but after what does without it."""
+    failure: UserError | None = None
     for stage in run.cfg.stages:
-        # False: left to other processes; what comes after must wait for them.
-        if VERBS[stage].function(Run(run.cfg)) is False:
-            note(f"the last of them does what comes after {stage}; or give the same command later")
-            return
+        try:
+            # False: left to other processes; what comes after must wait for them.
+            if VERBS[stage].function(Run(run.cfg)) is False:
+                note(f"the last of them does what follows {stage}; or give the same command later")
+                return
+        except UserError as error:
+            # Of what follows its failure, rubrics asked for by name may fail for want of it.
+            if run.cfg.dataset.judge or stage == "score" or not (failure or stage == "verify"):
+                raise
+            failure = failure or error
+    if failure is not None:
+        again = "the same command asks it again, verifier=none leaves it out"
+        raise type(failure)(f"verify: {failure}. Scored without it; {again}") from failure
 
 
 def grade(

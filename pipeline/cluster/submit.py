@@ -195,9 +195,9 @@ def _command(submission: Submission, kind: str, ids: dict[str, str]) -> list[str
     command = ["sbatch", "--parsable", f"--chdir={submission.folder}"]
     if ids:
         # Task by task where both are arrays over the same runs. The others find out themselves what
-        # they can do, so that one failing run does not cancel the rest.
+        # they can do, so that one failing run, or a verifier, does not cancel the rest.
         before, number = list(ids.items())[-1]
-        by_task = kind in ("verify", "score") and before not in ("settle", "generate")
+        by_task = kind in ("verify", "score") and before == "grade"
         command.append(f"--dependency={'aftercorr' if by_task else 'afterany'}:{number}")
     return [*command, str(submission.folder / f"{kind}.sbatch")]
 

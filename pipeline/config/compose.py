@@ -18,10 +18,11 @@ from pipeline.base.errors import UserError, did_you_mean
 from pipeline.base.places import ROOT
 from pipeline.config import overrides
 from pipeline.config.checks import check
-from pipeline.config.settings import RunConfig
+from pipeline.config.settings import RunConfig, VerifierConfig
 
 CONFIGS = ROOT / "configs"
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
+_OWN = ("jsonl", "hub")  # data sets of the user's
 
 
 def load(settings: Sequence[str]) -> RunConfig:
@@ -44,9 +45,23 @@ def load(settings: Sequence[str]) -> RunConfig:
             chosen.append(f"{key}={text}")
         else:
             single.append(setting)
+    if _unverified(settings):
+        chosen.append("verifier=none")
     node, names = copy.deepcopy(_composed(CONFIGS, tuple(chosen)))
     files = {group: f"configs/{group}/{name}.yaml" for group, name in names.items()}
     return _finished(node, single, lambda group: files.get(group, "configs/config.yaml"))
+
+
+def _unverified(settings: Sequence[str]) -> bool:
+    """Whether questions are the user's own, no verifier was asked for, and none is on disk."""
+    given = {overrides.full_key(RunConfig, k) or k: v for k, v in map(overrides.split, settings)}
+    judge = given.get("dataset.answer") == "judge" or "dataset.judge" in given
+    if given.get("dataset") not in _OWN or judge or any(k.startswith("verifier") for k in given):
+        return False
+    from huggingface_hub import constants  # not for every --help
+
+    folder = f"models--{str(VerifierConfig.id).replace('/', '--')}/snapshots"
+    return not any(Path(constants.HF_HUB_CACHE).glob(f"{folder}/*/*.safetensors"))
 
 
 @functools.lru_cache(maxsize=512)  # nine tenths of a load; plans of many runs choose the same again
@@ -61,7 +76,7 @@ def _composed(configs: Path, chosen: tuple[str, ...]) -> tuple[DictConfig, dict[
     for name, resolver in {
         "folder_tag": lambda tag: f"-{tag}" if tag else "",
         "project": lambda relative: str(ROOT / relative),
-        "stem": lambda path: re.sub(r"\.jsonl?$", "", Path(path).name),
+        "stem": lambda path: re.sub(r"(?i)\.(jsonl?|csv|tsv|parquet)$", "", Path(path).name),
     }.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
     GlobalHydra.instance().clear()

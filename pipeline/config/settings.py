@@ -98,10 +98,10 @@ class ConventionsConfig:
 
 @dataclass
 class DatasetConfig:
-    """Questions with gold answers: a JSON Lines file or a Hugging Face data set."""
+    """Questions with gold answers: a file, or a Hugging Face data set."""
 
     name: str = MISSING
-    path: str = MISSING  # a .jsonl file, or a hub id
+    path: str = MISSING  # a file, JSON Lines or array, CSV or Parquet; or a hub id
     subset: str | None = None
     split: str = "test"
     revision: str | None = None
@@ -150,7 +150,7 @@ class PromptConfig:
     prefix: str = ""  # how the answer begins: the model goes on, and it is graded with the rest
     stop: list[str] = limited([])  # texts that end an attempt where the model writes them
     shots: int = limited(0, "[0, 1000]")  # solved examples in front of the question
-    shots_from: str | None = limited(None, named=True)  # a .jsonl file, or a split of the data set
+    shots_from: str | None = limited(None, named=True)  # a file, or a split of the data set
     shots_seed: int | None = None  # their order; null: as they come
     solved: str = "{solution}"  # an example's answer, with {solution} or {answer} of its row
     # "user": put the system text in front of the user's turn

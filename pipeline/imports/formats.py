@@ -15,7 +15,8 @@ from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.imports import lines, lm_eval, npz, parquet
 from pipeline.imports.source import Records, Source, Troubles
-from pipeline.prepare.questions import find_local, from_hub
+from pipeline.prepare.hub import from_hub
+from pipeline.prepare.questions import find_local
 
 _GZIP = b"\x1f\x8b"
 _HEAD = 1 << 20  # bytes that a file is recognised by

@@ -8,7 +8,8 @@ from typing import Any
 
 from pipeline.base.errors import UserError
 from pipeline.config.settings import ModelConfig
-from pipeline.prepare.questions import OFFLINE, find_local, from_hub
+from pipeline.prepare.hub import OFFLINE, from_hub
+from pipeline.prepare.questions import find_local
 
 _HASH_WHOLE_UP_TO = 64 << 20  # bytes of a folder; of larger weights a sample is hashed
 _SAMPLES, _SAMPLE_BYTES = 16, 64 << 10  # of each file, evenly spaced: training changes them all
@@ -128,9 +129,10 @@ def _read_config(key: str, name: str, revision: str | None, trust: bool) -> Any:
 
 
 def _from_hub(cfg: ModelConfig, load: Any) -> Any:
+    where = locate(cfg)
     try:
-        with from_hub(f"{cfg.key}.id={cfg.id}", OFFLINE.capitalize()):
-            return load(locate(cfg), revision=cfg.revision, trust_remote_code=cfg.trust_remote_code)
+        with from_hub(f"{cfg.key}.id={cfg.id}", OFFLINE.capitalize(), not Path(where).is_dir()):
+            return load(where, revision=cfg.revision, trust_remote_code=cfg.trust_remote_code)
     except UserError as error:
         if "trust_remote_code" not in str(error.__cause__):
             raise

@@ -5,6 +5,7 @@ from pathlib import Path
 from pipeline.base.console import note, results
 from pipeline.config.official import OFFICIAL
 from pipeline.prepare import models, published, questions, shots
+from pipeline.prepare.hub import from_hub
 from pipeline.store.runfolder import Run
 
 # Weights are stored twice in many repositories; vLLM and transformers read safetensors.
@@ -39,7 +40,7 @@ def _weights(name: str, revision: str | None) -> Path:
     if folder.is_dir():
         return folder
     remedy = "Check the id, the network, and the login for gated models (`hf auth login`)"
-    with questions.from_hub(name, remedy):
+    with from_hub(name, remedy):
         for unused in ([*_UNUSED, "*.bin"], _UNUSED):
             folder = Path(snapshot_download(name, revision=revision, ignore_patterns=unused))
             if any(folder.glob("*.safetensors")):

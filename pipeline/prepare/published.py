@@ -14,7 +14,7 @@ from pipeline.base import atomic
 from pipeline.base.errors import UserError, one_line
 from pipeline.base.program import PROGRAM
 from pipeline.config.official import FIELDS, OFFICIAL, OfficialPrompt
-from pipeline.prepare import questions
+from pipeline.prepare.hub import from_hub
 
 SOURCE = "https://raw.githubusercontent.com"  # no setting: only tests put another here
 REMEDY = f"`{PROGRAM} prefetch` gets it, with the same settings and HF_HOME"
@@ -29,7 +29,7 @@ def fetch(prompt: OfficialPrompt) -> Path:
     """
     if read(prompt) is None:
         url = f"{SOURCE}/{prompt.file}"
-        with questions.from_hub(url, "Check verifier.official and the network"):
+        with from_hub(url, "Check verifier.official and the network", asked=False):
             source = _download(url)
             if (digest := hashlib.sha256(source).hexdigest()) != prompt.sha256:
                 raise UserError(

@@ -1,11 +1,11 @@
-"""Questions with gold answers, from a JSON Lines file or a Hugging Face data set.
+"""Questions with gold answers, from a file or a Hugging Face data set.
 
 Data files are untrusted: every row is checked, known damage is mended and counted, and whatever
 is wrong is named by file, row and field.
 """
 
-import contextlib
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import jsonl
-from pipeline.base.errors import UserError, one_line
+from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
-from pipeline.base.program import PROGRAM
 from pipeline.config.settings import DatasetConfig
+from pipeline.prepare import files
 from pipeline.prepare.golds import mend
+from pipeline.prepare.hub import OFFLINE, from_hub
 from verifiers import LETTERS, check_golds, lettered
 
 # What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
@@ -27,7 +27,10 @@ _LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command:
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _MAX_FIELD = 100_000  # characters
 _MAX_ID = 100
-OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that has one"
+# What fields are called elsewhere, in lower case; by their own names in other letters, too.
+_ALSO = {"id": (), "problem": ("question", "prompt"), "answer": ("gold", "target")}
+# In place of 3.5, of 1/2.
+_SPREADSHEET = re.compile(r"[-+]?\d+,\d+|\d{1,2}[-. ]+[^\W\d_]{3,9}\.?|[A-Z][a-z]{2}-\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,15 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     missing or empty, or two questions have one id.
     """
     cfg.grader()  # what is not there is said now, not when all is sampled
-    source, rows = rows_of(cfg)
+    given = cfg.fields
+    cfg, source, rows = rows_of(cfg)
     questions: list[Question] = []
-    notes: list[str] = []
+    named = [
+        f"{field} {name!r}"
+        for field in _ALSO
+        if (name := getattr(cfg.fields, field)) not in (None, getattr(given, field))
+    ]
+    notes = [f"read from these fields: {', '.join(named)}"] * bool(named)
     ids: dict[str, str] = {}
     hashes: dict[str, str] = {}
     copies: list[str] = []
@@ -101,20 +110,37 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
         if reason := reasons[question.gold]:
             gold = f"gold answer {question.gold[:60]!r}: {reason}"
             notes.append(f"{question.id}: {gold}; only an identical answer can match it")
+    sheet = [q.gold for q in questions if _SPREADSHEET.fullmatch(q.gold)]
+    if sheet and Path(source).suffix in (".csv", ".tsv"):
+        notes.append(
+            f"{len(sheet)} gold answers such as {sheet[0]!r} may be what a spreadsheet makes of 3.5"
+            " or 1/2: format the column as text, and write decimals with a point"
+        )
     return questions, notes
 
 
-def rows_of(cfg: DatasetConfig) -> tuple[str, Iterator[tuple[str, Any]]]:
-    """Where a data set is read from, and its rows as they are read, each with its place there.
+def rows_of(cfg: DatasetConfig) -> tuple[DatasetConfig, str, files.Rows]:
+    """The data set with its fields as it has them, its source, and its rows as they are read.
 
-    Raises UserError: there is no such file; when a row is asked for, it cannot be read.
+    A field that nobody named may have another common name (`_ALSO`), in upper or lower case; rows
+    without ids are numbered. Raises UserError: there is no such file; a row cannot be read.
     """
     local = find_local(cfg.path)
-    if local is not None and local.is_file():
-        return str(local), jsonl.read(local)
-    if Path(cfg.path).suffix in (".jsonl", ".json"):
+    if local is not None and not local.is_dir():
+        source, rows = str(local), files.read(local)
+    elif Path(cfg.path).suffix in files.SUFFIXES:
         raise UserError(f"dataset.path={cfg.path}: no such file")
-    return cfg.path, _hub_rows(cfg, str(local or cfg.path))
+    else:
+        source, rows = cfg.path, _hub_rows(cfg, str(local or cfg.path))
+    first = list(itertools.islice(rows, 1))
+    there = list(first[0][1]) if first else []
+    folded = {str(name).strip().casefold(): name for name in reversed(there)}
+    fields = replace(cfg.fields)
+    for field, names in _ALSO.items():
+        if first and getattr(fields, field) == field and field not in there:
+            found = next((folded[name] for name in (field, *names) if name in folded), None)
+            setattr(fields, field, found or (None if field == "id" else field))
+    return replace(cfg, fields=fields), source, itertools.chain(first, rows)
 
 
 def with_letters(cfg: DatasetConfig, questions: list[Question], source: str) -> list[Question]:
@@ -137,31 +163,14 @@ def find_local(path: str) -> Path | None:
     return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
-@contextlib.contextmanager
-def from_hub(what: str, remedy: str) -> Iterator[None]:
-    """What libraries raise about hub, network and files becomes one line; they raise many kinds."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        if "gated" in str(error):
-            remedy = (
-                "Ask for access on its page at huggingface.co, then `hf auth login`, or HF_TOKEN in"
-                " the environment"
-            )
-        raise UserError(f"{what}: could not be loaded: {one_line(error)}. {remedy}") from error
-
-
 def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
     import datasets
-    import huggingface_hub
 
     datasets.disable_progress_bars()
-    huggingface_hub.logging.set_verbosity_error()  # five retries without a network say nothing new
     with from_hub(
         f"dataset.path={cfg.path} (split {cfg.split})",
         f"Check the id and dataset.split; {OFFLINE}, or use dataset=jsonl dataset.path=FILE",
+        not Path(where).is_dir(),
     ):
         rows = datasets.load_dataset(where, name=cfg.subset, split=cfg.split, revision=cfg.revision)
     for number, row in enumerate(rows, 1):
@@ -176,25 +185,28 @@ def question_of(
     Raises UserError: a field is missing, empty or no text.
     """
     notes: list[str] = []
-
-    def value_of(field: str, name: str) -> Any:
-        if name not in row:
-            names = ", ".join(map(str, list(row)[:12])) or "none"
-            raise UserError(
-                f"{place}: no field {name!r} for the {field}; found {names}."
-                f" Set dataset.fields.{field}=NAME"
-            )
-        return row[name]
+    options, asked = cfg.fields.choices, ["problem", "answer"] + ["solution"] * solved
+    named = {name: field for field in ("id", *asked) if (name := getattr(cfg.fields, field))}
+    named |= dict.fromkeys([options] if isinstance(options, str) else options or (), "choices")
+    if lacking := [name for name in named if name not in row]:
+        names = ", ".join(map(str, list(row)[:12])) or "none"
+        raise UserError(
+            f"{place}: no field {' and no field '.join(map(repr, lacking))}; found {names}. Set "
+            + " ".join(dict.fromkeys(f"dataset.fields.{named[name]}=NAME" for name in lacking))
+        )
 
     def text(field: str) -> str:
         name = getattr(cfg.fields, field)
-        return read(value_of(field, name), field, name)
+        return read(row[name], field, name)
 
     def read(value: Any, field: str, name: str) -> str:
         if value is None or value != value:  # a missing value, as None or NaN
             value = ""
         if not isinstance(value, str | int | float) or isinstance(value, bool):
-            raise UserError(f"{place}: field {name!r} is {type(value).__name__}, expected text")
+            other = f"another one: dataset.fields.{field}=NAME"
+            raise UserError(
+                f"{place}: field {name!r} is {type(value).__name__}, expected text; name {other}"
+            )
         whole = isinstance(value, float) and value.is_integer()  # a column of integers with gaps
         string, lost = _LOST.subn(
             lambda damaged: _LOST_ESCAPES[damaged[0]], str(int(value)) if whole else str(value)
@@ -203,7 +215,9 @@ def question_of(
             notes.append(f"{field}: {lost} control characters were read as lost backslashes")
         string = string.strip()
         if not string:
-            raise UserError(f"{place}: the {field} (field {name!r}) is empty")
+            raise UserError(
+                f"{place}: the {field} (field {name!r}) is empty; fill it in, or leave the row out"
+            )
         if len(string) > _MAX_FIELD:
             raise UserError(f"{place}: field {name!r} is longer than {_MAX_FIELD} characters")
         if any("\ud800" <= c <= "\udfff" for c in string):
@@ -214,9 +228,9 @@ def question_of(
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
         raise UserError(f"{place}: the id must be one line of at most {_MAX_ID} characters")
     question_id = f"{cfg.name}-{int(raw_id):02d}" if raw_id.isdecimal() else raw_id
-    problem, gold, choices = text("problem"), text("answer"), cfg.fields.choices
+    problem, gold, choices = text("problem"), text("answer"), options
     if isinstance(choices, str):
-        listed = value_of("choices", choices)
+        listed = row[choices]
         if not isinstance(listed, list | tuple):
             raise UserError(
                 f"{place}: field {choices!r} is {type(listed).__name__}, expected a list of"
@@ -224,7 +238,7 @@ def question_of(
             )
         found = tuple(read(option, "choices", choices) for option in listed)
     else:
-        found = tuple(read(value_of("choices", n), "choices", n) for n in choices or ())
+        found = tuple(read(row[name], "choices", name) for name in choices or ())
     if choices is not None and not 2 <= len(found) <= len(LETTERS):
         raise UserError(f"{place}: {len(found)} options; there must be 2 to {len(LETTERS)}")
     if doubles := len(found) - len(set(found)):

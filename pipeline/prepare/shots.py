@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pipeline.base.errors import UserError
 from pipeline.config.seeds import option_order
 from pipeline.config.settings import DatasetConfig, RunConfig
-from pipeline.prepare import questions
+from pipeline.prepare import files, questions
 from pipeline.prepare.questions import Question
 from pipeline.store import runfolder
 from prompts import fill, options
@@ -41,8 +41,7 @@ def load(cfg: RunConfig) -> list[Example]:
     prompt = cfg.prompt
     if not prompt.shots:
         return []
-    dataset = _source(cfg)
-    source, rows = questions.rows_of(dataset)
+    dataset, source, rows = questions.rows_of(_source(cfg))
     numbered: Iterable[tuple[int, Any]] = enumerate(rows, 1)
     if (seed := prompt.shots_seed) is not None:
         numbered = sorted(numbered, key=lambda row: runfolder.short_hash(f"{seed} {row[0]}"))
@@ -103,7 +102,7 @@ def _source(cfg: RunConfig) -> DatasetConfig:
     local = questions.find_local(given)
     if local is not None and local.is_file():
         return replace(dataset, path=given, limit=None)
-    if Path(given).suffix in (".jsonl", ".json"):
+    if Path(given).suffix in files.SUFFIXES:
         raise UserError(f"prompt.shots_from={given}: no such file")
     own = questions.find_local(dataset.path)
     if own is not None and own.is_file():

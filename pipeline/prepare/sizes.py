@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.base.errors import UserError
 from pipeline.config.settings import ModelConfig
 from pipeline.prepare import models
-from pipeline.prepare.questions import from_hub
+from pipeline.prepare.hub import from_hub
 
 _SUFFIXES = (".safetensors", ".bin")  # the first of which there are files
 

@@ -28,7 +28,7 @@ _COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what condi
 _MISSING = {
     "prompt_bpt": "log-probs of prompts: sample with sampling.prompt_logprobs=true",
     "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
-    **dict.fromkeys("ABC", "a verifier's probabilities: run `verify`, then `signals`"),
+    **dict.fromkeys("ABC", "a verifier's probabilities: `run` with verifier=NAME"),
 }
 FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
 _ALONE = (
@@ -73,8 +73,10 @@ def categorize(run: Run) -> None:
     _show(limits)
     for label in sorted({label for m in mapped.values() for label in m.record["labels"]}):
         results.print(label)
-    for name, lacking in sorted(left_out.items()):
-        warn(f"{name} is left out: it needs {lacking}")
+    for lacking in sorted(set(left_out.values())):
+        names = [name for name in sorted(left_out) if left_out[name] == lacking]
+        are, need = ("is", "it needs") if len(names) == 1 else ("are", "they need")
+        warn(f"{', '.join(names)} {are} left out: {need} {lacking}")
     seconds = time.monotonic() - began
     note(f"categorize: {table.num_rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
 

@@ -50,10 +50,7 @@ def verify(run: Run) -> None:
     work as a verifier. TryAgain: when its engine cannot be loaded or breaks.
     """
     if run.cfg.verifier.id is None:
-        note(
-            "verify: verifier=none, so there are no label probabilities: `invalid` falls back to"
-            " repeated_pattern, and Verifier-Only and Verifier Probe cannot be had"
-        )
+        note("verify: nothing is judged (verifier=none)")
     else:
         _verify(run)
     people(run)

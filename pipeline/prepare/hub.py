@@ -1,0 +1,65 @@
+"""Libraries that ask the Hugging Face hub: one attempt to reach it, and errors in one line."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+
+from pipeline.base.console import note
+from pipeline.base.errors import UserError, one_line
+from pipeline.base.program import PROGRAM
+
+OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that has one"
+_SECONDS = 10  # that the hub may take to answer at all
+_FAILURES = (500, 502, 503, 504)  # HTTP statuses that libraries would wait for
+
+
+@contextlib.contextmanager
+def from_hub(what: str, remedy: str, asked: bool = True) -> Iterator[None]:
+    """What libraries raise about hub, network and files becomes one line; they raise many kinds.
+
+    `asked`: whether the hub is, unless HF_HUB_OFFLINE is set. Where it does not answer the first
+    time, it is not asked again: libraries take what is in their cache.
+    """
+    why = _unreachable() if asked else ""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        said = why if why and isinstance(error, OSError) else one_line(error)
+        if "gated" in str(error):
+            said = one_line(error)
+            remedy = (
+                "Ask for access on its page at huggingface.co, then `hf auth login`, or HF_TOKEN in"
+                " the environment"
+            )
+        raise UserError(f"{what}: could not be loaded: {said}. {remedy}") from error
+    if why:
+        _note(f"{why}, HF_HUB_OFFLINE=1 spares the attempt")
+
+
+@functools.cache
+def _unreachable() -> str:
+    """Why the hub cannot be asked, tried once in a process; empty where it can, or is not to be.
+
+    Libraries would try each file six times, with pauses of 23 seconds.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    if constants.is_offline_mode():
+        return ""
+    try:
+        status = get_session().head(constants.ENDPOINT, timeout=_SECONDS).status_code
+        if status not in _FAILURES:
+            return ""
+        why = f"HTTP status {status}"
+    except Exception as error:  # of the network, a proxy, a certificate
+        why = one_line(error)
+    constants.HF_HUB_OFFLINE = True
+    os.environ["HF_HUB_OFFLINE"] = "1"  # of processes that are started, such as vLLM's
+    return f"{constants.ENDPOINT} does not answer ({why}), so only what is in its cache can be had"
+
+
+_note = functools.cache(note)
