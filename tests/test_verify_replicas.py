@@ -23,7 +23,7 @@ from pipeline.config import compose
 from pipeline.replicas import devices, sizing
 from pipeline.store import heartbeat, parquet
 from pipeline.store.runfolder import Run
-from pipeline.verify import asker, replicas, stage, survey
+from pipeline.verify import asker, judge, replicas, stage, survey
 from verifiers.judge import guards
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
@@ -79,7 +79,7 @@ def at_work(parent: int | None = None) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(parent).children():
         try:
-            if "pipeline.verify.replica" in child.cmdline():
+            if "pipeline.verify.replica" in " ".join(child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue
@@ -109,10 +109,52 @@ def nobody_left() -> Iterator[None]:
     assert not left
 
 
+# Loads at once, and thinks otherwise of every candidate; the first that has answered is killed.
+PRETENDED = """
+import contextlib, os, signal, zlib
+import numpy as np
+from pipeline.verify import asker, judge
+class Judge:
+    answered = False
+    def __init__(self, cfg, most):
+        self.engine, self.device = self, cfg.engine.device
+    def describe(self):
+        return {{"device": self.device}}
+    def ask(self, candidates, got_on):
+        got_on()
+        with contextlib.suppress(FileExistsError):
+            if self.answered:
+                os.close(os.open({killed!r}, os.O_CREAT | os.O_EXCL))
+                os.kill(os.getpid(), signal.SIGKILL)
+        self.answered = True
+        rngs = (np.random.default_rng(zlib.crc32(str(c).encode())) for c in candidates)
+        logprobs = np.log([rng.dirichlet([1, 1, 1]) for rng in rngs]).astype(np.float32)
+        tokens = [len(c.response) for c in candidates]
+        return judge.Answer(logprobs, tokens, [False] * len(tokens))
+    def close(self):
+        pass
+judge.Judge = asker.Judge = Judge
+"""
+
+
+@pytest.mark.parametrize("pretended", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
-    run: Run, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    run: Run,
+    tmp_path: Path,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    pretended: bool,
 ) -> None:
-    when_written(monkeypatch, lambda: at_work()[0].kill())
+    if pretended:
+        code = PRETENDED.format(killed=str(tmp_path / "killed"))
+        program = f"{code}from pipeline.verify.replica import main; raise SystemExit(main())"
+        monkeypatch.setattr(replicas, "PROGRAM", [sys.executable, "-c", program])
+        for module in (asker, judge):
+            monkeypatch.setattr(module, "Judge", judge.Judge)  # taken back at the end
+        exec(code, {})
+    else:
+        when_written(monkeypatch, lambda: at_work()[0].kill())
     monkeypatch.setattr(guards, "VERDICT", 1)  # the model is no verifier
     monkeypatch.setattr(guards, "TURNED", (1, 1))
     by_question = "verifier.calibration=question"
