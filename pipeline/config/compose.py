@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf._utils import get_omega_conf_dumper
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.base import foreign
@@ -116,12 +117,19 @@ def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
     try:
         _check_plain(path, text)
         written = OmegaConf.load(io.StringIO(text))
-        node = OmegaConf.merge(OmegaConf.structured(RunConfig), written)
+        node = OmegaConf.merge(_empty(), written)
     except (OmegaConfBaseException, ValueError, OSError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error
     assert isinstance(node, DictConfig)
     node.run_dir = overrides.literal(str(path.parent))
     return _finished(node, settings, lambda _: str(path))
+
+
+@functools.cache  # half the time of reading a folder's settings
+def _empty() -> DictConfig:
+    """The settings of a run before any are set; not to be changed."""
+    node: DictConfig = OmegaConf.structured(RunConfig)
+    return node
 
 
 def _check_plain(path: Path, text: str) -> None:
@@ -164,7 +172,8 @@ def _finished(
 
 def dump(cfg: RunConfig) -> str:
     """The configuration as YAML, every value spelt out; `load_folder` reads the same back."""
-    return OmegaConf.to_yaml(OmegaConf.create(_literal(asdict(cfg))))
+    dumper = get_omega_conf_dumper()  # puts quotes around what OmegaConf reads otherwise
+    return str(yaml.dump(_literal(asdict(cfg)), Dumper=dumper, sort_keys=False, allow_unicode=True))
 
 
 def _literal(value: Any) -> Any:
