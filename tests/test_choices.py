@@ -273,16 +273,16 @@ def test_the_report_says_in_which_order_an_attempt_saw_its_options(
     """By which the page finds the letter that the attempt wrote, which is not that of the table."""
     run = answering(prepared_choices("trial", "prompt.shuffle=trial"), lambda row, _: row["gold"])
     grading.grade(run)
-    pages: dict[int, Any] = {}
+    pages: dict[str, Any] = {}
     monkeypatch.setattr(attempts, "write", lambda stem, ending, side: pages.update(side["rows"]))
     monkeypatch.setattr(texts.tokens, "decoder", lambda *_: None)
     ids = [row["question_id"] for row in run.questions]
-    keys, index = attempts.index(run, ids, True)
-    answers = [index["answer"]["values"][code] for code in index["answer"]["codes"]]
+    keys, index, _ = attempts.index(run, ids, True)
+    answers = index["answer"].to_pylist()
     texts.write_responses(run, keys, run.path, None, map)
     assert len(pages) == COUNT * TRIALS and answers == ["A"] * len(pages)
-    for at, page in pages.items():
-        place, trial = (int(of[at]) for of in keys.cells)
+    for key, page in pages.items():
+        place, trial = map(int, key.split("/"))
         order = options.order(run.cfg, run.questions[place], trial)
         assert page["order"] == " ".join(LETTERS[option] for option in order)
         assert LETTERS[page["order"].split().index("A")] in page["text"]

@@ -128,10 +128,9 @@ def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
     tally.look()
     assert tally.score() is not None and (tally.outcomes == outcomes.read(run).codes).all()
     ids = [question["question_id"] for question in run.questions]
-    _, index = attempts.index(run, ids, texts=True)
-    shown = [index["reason"]["values"][code] for code in index["reason"]["codes"]]
-    layers = [index["layer"]["values"][code] for code in index["layer"]["codes"]]
-    assert layers.count("verifier") == len(asked)
+    _, index, _ = attempts.index(run, ids, texts=True)
+    assert index["layer"].to_pylist().count("verifier") == len(asked)
+    shown = index["reason"].to_pylist()
     assert sum("the verifier says A; the rule grader: " in line for line in shown) == accepted
 
 

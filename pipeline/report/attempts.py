@@ -1,8 +1,10 @@
-"""Side files of the report: numbers of every attempt of a run, and its texts in small files.
+"""Side files of the report: numbers of every attempt of a data set, and texts in small files.
 
-`D-M.js` holds a column per number for model M of data set D; `D-M-p.js` problems and prompts;
-`D-M-0.js`, `D-M-1.js`, … the texts of some attempts each, so that opening one reads little. Each is
-a script of one call with one JSON value: a page from a disk may load scripts, but fetch nothing.
+A row is an attempt, in the order of questions, models, trials. `D-i0.js`, `D-i1.js`, … hold `ROWS`
+rows each of data set D: what lists show and filter by; `D-d0.js`, … the other numbers of
+the same rows. `D-M-p.js` are problems and prompts of model M; `D-M-0.js`, `D-M-1.js`, … the texts
+of some attempts each. So opening one reads little. Each is a script of one call with one JSON
+value: a page from a disk may load scripts, but fetch nothing.
 """
 
 import json
@@ -28,8 +30,12 @@ from scoring.numerics.inputs import Ints
 
 Categories = Mapping[str, tuple[Rubric, npt.NDArray[np.int8]]]
 LONGEST = 2_000  # characters of an answer or a reason
+ROWS = 4096  # of a file
 _LOGS = {"log_a": "logprob_a", "log_b": "logprob_b", "log_c": "logprob_c"}
-_SIGNALS = {"bits": "completion_bpt", "ratio": "token_ratio", "a": "a", "b": "b", "c": "c"}
+_SIGNALS = {"a": "a", "b": "b", "c": "c", "bits": "completion_bpt"}
+_SIGNALS |= {"prompt_bits": "prompt_bpt", "ratio": "token_ratio"}
+_LISTED = ["m", "q", "t", "outcome", "answer", "cut", "tokens", "bits", "a", "b", "c", "file"]
+_MORE = ["box", "layer", "reason", "seconds", "prompt_bits", "ratio", *_LOGS]
 
 
 class Keys(NamedTuple):
@@ -54,13 +60,12 @@ class Keys(NamedTuple):
         return rowkeys.rows_of(rowkeys.encode(table, self.ids), self.known)
 
 
-def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[str, Any]]:
+def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, pa.Table, list[str]]:
     """What the reader lists and filters by, and all numbers of a run's attempts.
 
     `question_ids` are the M of the comparison, and `texts` says whether answers, which are written
-    by the model, may be in it. Returns the K attempts, and columns of K values each: `q`, `t`,
-    numbers with None where unknown, texts as {values, codes} with -1 for none; `prompt_bits` (M),
-    `notes` for the page.
+    by the model, may be in it. Returns the K attempts, their columns, null where unknown, and notes
+    for the page.
     """
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
@@ -72,16 +77,54 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, dict[st
     keys = Keys(ids, known[rowkeys.cells(known, run.cfg.sampling.trials)[0]])
     questions, trials = keys.cells
     grade, attempt, verdict = (keys.columns(table) for table in (grades, attempts, verdicts))
+    signals, notes = _signals(run, keys)
     columns: dict[str, Any] = {
-        "q": questions.tolist(),
-        "t": trials.tolist(),
-        **{name: _coded(pc.utf8_slice_codeunits(grade[name], 0, LONGEST)) for name in graded},
-        "cut": pc.cast(cut_off(attempt["finish_reason"]), pa.int8()).to_pylist(),
-        "tokens": attempt["completion_tokens"].to_pylist(),
-        "seconds": _numbers(pc.subtract(attempt["finished"], attempt["started"]), 2),
-        **{name: _numbers(verdict[source]) for name, source in _LOGS.items()},
+        "q": pa.array(questions, pa.int32()),
+        "t": pa.array(trials, pa.int32()),
+        "answer": pa.nulls(trials.size, pa.string()),
+        **{name: pc.utf8_slice_codeunits(grade[name], 0, LONGEST) for name in graded},
+        "cut": pc.cast(cut_off(attempt["finish_reason"]), pa.int8()),
+        "tokens": attempt["completion_tokens"],
+        "seconds": pc.round(pc.subtract(attempt["finished"], attempt["started"]), 2),
+        **{name: verdict[source] for name, source in _LOGS.items()},
+        **signals,
     }
-    return keys, columns | _signals(run, keys)
+    return keys, pa.table({name: _small(column) for name, column in columns.items()}), notes
+
+
+def write_index(
+    stem: Path, models: list[pa.Table], golds: list[str], rubrics: Any
+) -> dict[str, Any]:
+    """Write the numbers of all attempts of a data set.
+
+    `models` are the tables that :func:`index` returned, with `file`, the number of each attempt's
+    text or -1, and with columns of :func:`categories`, whose `rubrics` are given with each file;
+    `golds` are M. Returns `starts`, the first row of each question and at last how many rows there
+    are, and `differ`: of how many attempts grader and verifier disagree, and how many both judged.
+    """
+    number = [pa.array(np.full(table.num_rows, m, np.int32)) for m, table in enumerate(models)]
+    own = [table.append_column("m", m) for table, m in zip(models, number, strict=True)]
+    rows = pa.concat_tables(own).unify_dictionaries()
+    rows = rows.take(pa.array(np.argsort(rows["q"].to_numpy(), kind="stable")))
+    questions = rows["q"].to_numpy()
+    for at in range(0, rows.num_rows, ROWS):
+        part = rows.slice(at, ROWS).combine_chunks()
+        gold = {int(q): golds[q] for q in np.unique(questions[at : at + ROWS])}
+        of_part = {name: _shown(part[name].chunk(0)) for name in part.column_names}
+        codes = [of_part[f"rubric {number}"] for number in range(len(rubrics))]
+        labelled = [one | {"codes": own} for one, own in zip(rubrics, codes, strict=True)]
+        listed = {name: of_part[name] for name in _LISTED}
+        write(stem, f"-i{at // ROWS}", listed | {"gold": gold})
+        more = {name: of_part[name] for name in _MORE}
+        write(stem, f"-d{at // ROWS}", more | {"rubrics": labelled})
+    says_a = pc.equal(
+        rows["a"], pc.max_element_wise(rows["a"], rows["b"], rows["c"], skip_nulls=False)
+    )
+    differs = pc.xor(says_a, pc.equal(pc.cast(rows["outcome"], pa.string()), "correct"))
+    return {
+        "starts": np.searchsorted(questions, np.arange(len(golds) + 1)).tolist(),
+        "differ": [pc.sum(differs).as_py() or 0, len(differs) - differs.null_count],
+    }
 
 
 def write(stem: Path, ending: str, value: Any) -> None:
@@ -96,49 +139,64 @@ def write(stem: Path, ending: str, value: Any) -> None:
     atomic.write_text(stem.with_name(f"{name}.js"), script, sync=False)
 
 
-def _signals(run: Run, keys: Keys) -> dict[str, Any]:
+def _signals(run: Run, keys: Keys) -> tuple[dict[str, pa.Array], list[str]]:
     """Columns of signals, without values and with a note where the run has no current ones."""
-    columns: dict[str, Any] = dict.fromkeys(_SIGNALS, [None] * keys.known.size)
-    prompt_bits: list[float | None] = [None] * len(keys.ids)
     try:
         signals = keys.columns(signals_table.current(run))
     except UserError as error:
         reason = f"{error}".partition(";")[0]
         note = f"{reason}; run `{PROGRAM} signals {run.path}`"
-        return {**columns, "prompt_bits": prompt_bits, "notes": [note]}
-    columns = {name: _numbers(signals[source]) for name, source in _SIGNALS.items()}
-    columns["ratio"] = _numbers(signals["token_ratio"], 5)
-    for question, bits in zip(keys.cells[0], _numbers(signals["prompt_bpt"]), strict=True):
-        prompt_bits[question] = bits
-    return {**columns, "prompt_bits": prompt_bits, "notes": []}
+        return dict.fromkeys(_SIGNALS, pa.nulls(keys.known.size, pa.float64())), [note]
+    return {name: signals[source] for name, source in _SIGNALS.items()}, []
 
 
-def categories(keys: Keys, labels: Categories, place: int | None) -> list[dict[str, Any]]:
-    """Per rubric: title, names and weights of its categories, and each attempt's or -1.
+def categories(labels: Categories) -> list[dict[str, Any]]:
+    """Title of each rubric, names and weights of its categories.
 
-    `labels` are what :func:`pipeline.cohorts.rubrics.categories` returned, and `place` which model
-    there the run is; None: it has none.
+    `labels` are what :func:`pipeline.cohorts.rubrics.categories` returned.
     """
-    none = [-1] * keys.known.size
     return [
         {
             "title": rubric.name,
             "names": [category.name for category in rubric.categories],
             "weights": [category.weight for category in rubric.categories],
-            "codes": none if place is None else codes[place][keys.cells].tolist(),
         }
-        for rubric, codes in labels.values()
+        for rubric, _ in labels.values()
     ]
 
 
-def _coded(column: pa.Array) -> dict[str, Any]:
-    """Texts as a list of the different ones, and for each attempt its place there or -1."""
-    coded = column.dictionary_encode()
-    codes = pc.fill_null(coded.indices, -1)
-    return {"values": coded.dictionary.to_pylist(), "codes": codes.to_pylist()}
+def categorized(
+    table: pa.Table, keys: Keys, labels: Categories, place: int | None, files: Ints | int
+) -> pa.Table:
+    """A table of :func:`index` with its `file` column, and one for each rubric's category or -1.
+
+    `place`: which model of `labels` the run is; None: it has no categories.
+    """
+    none = np.full(keys.known.size, -1, np.int8)
+    table = table.append_column("file", pa.array(none.astype(np.int32) * 0 + files, pa.int32()))
+    for number, (_, codes) in enumerate(labels.values()):
+        own = none if place is None else codes[place][keys.cells]
+        table = table.append_column(f"rubric {number}", pa.array(own, pa.int8()))
+    return table
 
 
-def _numbers(column: pa.Array, digits: int = 4) -> list[float | None]:
-    """Rounded numbers, None where there is none."""
+def _small(column: pa.Array) -> pa.Array:
+    """A column as it is kept until all models are there: texts once, numbers in four bytes."""
+    if pa.types.is_string(column.type):
+        return column.dictionary_encode()
+    return pc.cast(column, pa.float32()) if pa.types.is_float64(column.type) else column
+
+
+def _shown(column: pa.Array) -> Any:
+    """A column for JSON: numbers, None where there is none; texts as {values, codes}, -1 for none.
+
+    The values are those that occur.
+    """
+    if pa.types.is_dictionary(column.type):
+        coded = column.cast(pa.string()).dictionary_encode()
+        codes = pc.fill_null(coded.indices, -1)
+        return {"values": coded.dictionary.to_pylist(), "codes": codes.to_pylist()}
+    if not pa.types.is_floating(column.type):
+        return column.to_pylist()
     values = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-    return [x if math.isfinite(x) else None for x in np.round(values, digits).tolist()]
+    return [x if math.isfinite(x) else None for x in np.round(values, 4).tolist()]

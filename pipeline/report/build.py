@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -33,7 +34,10 @@ from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("report.js", "map.js", "reader.js", "maths.js", "attempt.js", "tokens.js", "start.js")
+SCRIPTS = (
+    *("report.js", "map.js", "reader.js", "maths.js", "prose.js", "attempt.js", "question.js"),
+    *("tokens.js", "start.js"),
+)
 _STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
 READ_S = 3600.0  # a page that was replaced may be open in a browser, and loads attempts so long
 Panel = dict[str, Any]  # a tab: title, notices, tables, figures; of one data set its counts, too
@@ -109,19 +113,28 @@ def _panel(
     labelled, labels = categories.labelled(cohort, cfg, notices)
     models = [{"name": name, "side": bool(cohort.members), "note": None} for name in cohort.names]
     lengths: list[data.Lengths] = [(math.nan, math.nan)] * len(models)
+    indexes = []
     for i, (model, member) in enumerate(zip(models, cohort.members, strict=False)):
         place = labelled.names.index(member.name) if member in labelled.members else None
         own = stem.with_name(f"{stem.name}-{i}")
-        index, model["note"] = _member(member, cfg, own, (labels, place), mapped)
+        index, model["note"], notes = _member(member, cfg, own, (labels, place), mapped)
+        model["reasoning_end"] = member.run.cfg.model.reasoning_end
         lengths[i] = data.mean_lengths(index)
-        notices += [f"{member.name}: {line}" for line in index["notes"]]
+        notices += [f"{member.name}: {line}" for line in notes]
+        indexes.append(index)
         meter.advance(1)
+    counts = data.counts(cohort) | {"models": models}
+    if indexes:
+        gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
+        golds = [gold[qid] for qid in cohort.members[0].question_ids]
+        named = attempts.categories(labels)
+        counts |= attempts.write_index(stem, indexes, golds, named)
     tables = data.tables(cohort, cfg, labelled if labels else None)
     return {
         "title": cohort.dataset,
         "name": cohort.dataset,
         "notices": notices,
-        "counts": data.counts(cohort) | {"models": models},
+        "counts": counts,
         "tables": [data.table(table) for table in tables.values()],
         "figures": [*figures.figures(cohort, tables, lengths, labelled.names, labels)],
     }
@@ -133,29 +146,24 @@ def _member(
     stem: Path,
     labels: tuple[Categories, int | None],
     mapped: texts.Mapped,
-) -> tuple[dict[str, Any], str | None]:
-    """Write the side files of one run.
+) -> tuple[pa.Table, str | None, list[str]]:
+    """Write the texts of one run.
 
-    Returns its index, and why there are no texts.
+    Returns its numbers, why there are no texts, and notes for the page.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     ids, run, reason = member.question_ids, member.run, None
-    keys, index = attempts.index(run, ids, cfg.report.texts)
-    gold = {row["question_id"]: row["gold"] for row in run.questions}
-    index["gold"] = [gold[qid] for qid in ids]
-    index["file"] = [-1] * keys.known.size
-    index["rubrics"] = attempts.categories(keys, *labels)
-    index["reasoning_end"] = run.cfg.model.reasoning_end
+    keys, index, notes = attempts.index(run, ids, cfg.report.texts)
+    files: Any = -1
     if not cfg.report.texts:
         reason = "The report was made without texts (report.texts=false)."
     elif not any(run.attempts.glob("*")):
         reason = "This run holds outcomes only: no texts were imported."
     else:
         texts.write_prompts(run, ids, stem)
-        index["file"] = texts.write_responses(run, keys, stem, cfg.report.trials, mapped)
+        files = texts.write_responses(run, keys, stem, cfg.report.trials, mapped)
         atomic.write_text(stem.with_name("katex.js"), _library(), sync=False)
-    attempts.write(stem, "", index)
-    return index, reason
+    return attempts.categorized(index, keys, *labels, files), reason, notes
 
 
 def _library() -> str:
@@ -193,7 +201,7 @@ def _page(
         policy=_policy(css, js),
         css=Markup(css),
         js=Markup(js),
-        data={"stamp": stamp, "readable": readable, "datasets": counts},
+        data={"stamp": stamp, "readable": readable, "rows": attempts.ROWS, "datasets": counts},
     )
     return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.cohorts import caps, compare
 from pipeline.cohorts import rubrics as cohort_rubrics
@@ -101,16 +102,14 @@ def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
     }
 
 
-def mean_lengths(index: dict[str, Any]) -> Lengths:
+def mean_lengths(index: pa.Table) -> Lengths:
     """Mean completion tokens of correct and of all other graded attempts of one model.
 
-    `index`: what :func:`pipeline.report.attempts.index` returned.
+    `index`: the table that :func:`pipeline.report.attempts.index` returned.
     """
-    outcomes = np.array([*index["outcome"]["values"], "owed"])[index["outcome"]["codes"]]
-    tokens: Any = np.ma.masked_invalid(np.array(index["tokens"], float))  # type: ignore[no-untyped-call]
-    correct = outcomes == "correct"
-    sides = (tokens[correct], tokens[~correct & (outcomes != "owed")])
-    good, bad = (float(side.mean()) if side.count() else math.nan for side in sides)
+    correct = pc.equal(pc.cast(index["outcome"], pa.string()), "correct")  # null where not graded
+    sides = (pc.mean(index["tokens"].filter(side)) for side in (correct, pc.invert(correct)))
+    good, bad = (math.nan if side.as_py() is None else side.as_py() for side in sides)
     return good, bad
 
 

@@ -44,7 +44,7 @@ function mapCell(data, m, q) {
     data.graded[m][q] ? String(percent) : "–");
   if (side) {
     cell.addEventListener("click", () => {
-      Object.assign(reading, { single: true, cell, entering: true });
+      Object.assign(reading, { cell, entering: true });
       rove(cell.closest(".map"), cell);
     });
   }

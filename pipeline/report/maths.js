@@ -3,8 +3,7 @@
 // only sound elements and attributes get into the page. What fails stays as it was written.
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
-const MOST = { expressions: 200, letters: 20000, nodes: 2000, depth: 60 }; // of a text; of an expression
-const SCAN = 50000; // characters at the end of a text that are searched for expressions
+const MOST = { expressions: 500, nodes: 2000, depth: 60 }; // of a part of a text; of an expression
 const SPANS = new RegExp([
   String.raw`\$\$([^$]{1,600})\$\$`,
   String.raw`\\\[((?:(?!\\\]).){1,600})\\\]`,
@@ -62,38 +61,28 @@ function math(written, source, display) {
   }
 }
 
-// Where expressions stand in a text from `start` on: [start, end, source, display], in order. What is
-// far from the end of a long text is not searched.
-function spansOf(text, start = 0) {
+// Where expressions stand in a part of a text: [start, end, source, display], in order. Its answer, a
+// box that may stand in none, is one.
+function spansOf(text, answer) {
   const found = [];
-  let letters = 0;
-  SPANS.lastIndex = Math.max(start, text.length - SCAN);
+  SPANS.lastIndex = 0;
   for (let match; found.length < MOST.expressions && (match = SPANS.exec(text));) {
-    if ((letters += match[0].length) > MOST.letters) break;
     const place = match.findIndex((part, i) => i > 0 && part !== undefined);
     found.push([match.index, SPANS.lastIndex, match[place], place < 3]);
+  }
+  if (answer && !found.some(([from, to]) => from < answer[1] && to > answer[0])) {
+    found.push([...answer, text.slice(...answer), false]);
+    found.sort((a, b) => a[0] - b[0]);
   }
   return found;
 }
 
-// Where the last box with the final answer stands in a text from `start` on: [start, end], or null.
-function answerSpan(text, answer, start) {
+// Where the last box with the final answer stands behind the last `marker` of a text, or null.
+function answerSpan(text, answer, marker) {
   if (!answer) return null;
+  const start = marker ? text.lastIndexOf(marker) + 1 : 0;
   const own = answer.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
-  const boxes = [...text.slice(start).matchAll(new RegExp(String.raw`\\\\?(?:boxed|fbox)\s{0,20}\{?\s{0,20}${own}\s{0,20}\}?`, "g"))];
-  const last = boxes.at(-1);
+  const boxes = text.slice(start).matchAll(new RegExp(String.raw`\\\\?(?:boxed|fbox)\s{0,20}\{?\s{0,20}${own}\s{0,20}\}?`, "g"));
+  const last = [...boxes].at(-1);
   return last ? [start + last.index, start + last.index + last[0].length] : null;
-}
-
-// The expressions of a response after its reasoning, and its answer; a box in no expression is one.
-function responseSpans(text, answer, marker) {
-  const at = marker ? text.lastIndexOf(marker) : -1;
-  const start = at < 0 ? 0 : at + marker.length;
-  const spans = spansOf(text, start);
-  const box = answerSpan(text, answer, start);
-  if (box && !spans.some(([from, to]) => from < box[1] && to > box[0])) {
-    spans.push([...box, text.slice(...box), false]);
-    spans.sort((a, b) => a[0] - b[0]);
-  }
-  return [spans, box];
 }

@@ -62,16 +62,18 @@ function load(name, sound) {
 }
 
 // A file that is cut short is no script, and hands over nothing; these tell one of another kind.
-const COLUMNS = ["t", "file", "cut", "tokens", "seconds", "bits", "ratio", "a", "b", "c", "log_a", "log_b", "log_c"];
+const LISTED = ["q", "t", "cut", "tokens", "bits", "a", "b", "c", "file"];
+const MORE = ["seconds", "prompt_bits", "ratio", "log_a", "log_b", "log_c"];
 const soundTexts = (texts) => Boolean(texts?.rows);
-const soundIndex = (index) => Array.isArray(index?.q) && Array.isArray(index.rubrics)
-  && COLUMNS.every((name) => index[name]?.length === index.q.length)
-  && ["outcome", "box", "layer", "reason"].every((name) => index[name]?.codes?.length === index.q.length);
+const soundIndex = (index) => Array.isArray(index?.m) && LISTED.every((name) => index[name]?.length === index.m.length)
+  && ["outcome", "answer"].every((name) => index[name]?.codes?.length === index.m.length);
+const soundMore = (more) => Array.isArray(more?.rubrics) && MORE.every((name) => Array.isArray(more[name]))
+  && ["box", "layer", "reason"].every((name) => more[name]?.codes);
 
-// Addresses: #dataset, or #dataset/model/question/trial for the reader.
+// Addresses: #dataset, or #dataset/model/question/trial?filters for the reader.
 const address = (...parts) => `#${parts.map(encodeURIComponent).join("/")}`;
 function parts() {
-  return location.hash.slice(1).split("/").filter(Boolean).map((part) => {
+  return location.hash.slice(1).split("?")[0].split("/").map((part) => {
     try { return decodeURIComponent(part); } catch { return part; }
   });
 }
@@ -95,9 +97,10 @@ function route() {
   overview = number >= 0 ? number : overview;
   if (rest.length > 0 && page.readable) {
     show(tabs.length - 1);
-    return openAttempt(name, ...rest);
+    return openReader(new URLSearchParams(location.hash.split("?")[1] ?? ""), name, ...rest);
   }
   const leaving = page.readable && !byId("reader").hidden && !tabs.includes(document.activeElement);
+  reading.pane = null;
   reading.token = null; // an attempt that is still on its way comes too late
   document.title = ownTitle;
   show(Math.max(number, 0));

@@ -25,6 +25,7 @@ from pipeline.report.attempts import Keys
 from pipeline.store import options, parquet, shards
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
+from scoring.numerics.inputs import Ints
 from verifiers import LETTERS
 
 FILE_BYTES = 1 << 19
@@ -76,9 +77,7 @@ def write_prompts(run: Run, question_ids: list[str], stem: Path) -> None:
     attempts.write(stem, "-p", {"rows": rows})
 
 
-def write_responses(
-    run: Run, keys: Keys, stem: Path, trials: int | None, mapped: Mapped
-) -> list[int]:
+def write_responses(run: Run, keys: Keys, stem: Path, trials: int | None, mapped: Mapped) -> Ints:
     """Write the responses of a run.
 
     `stem` is the path of the side files, without their number and ending; of each question only the
@@ -97,7 +96,7 @@ def write_responses(
         damage.lines |= unreadable.lines
     if damage.lines:
         warn(f"attempts: {damage}; run `generate` to make them again")
-    return [int(number) for number in files]
+    return files
 
 
 def _shares(run: Run) -> list[set[str]]:
@@ -124,11 +123,11 @@ def _write(
     """Write share k of `step` shares of a run; its files are numbered k, k + step, k + 2 step, …"""
     run, (number, stems) = Run(cfg), share
     asked = {row["question_id"]: row for row in run.questions}
-    rows: dict[int, Any] = {}
+    rows: dict[str, Any] = {}
     size, written, damage = 0, [], parquet.Damage()
     for attempt, key, text, token_ids, logprobs in _attempts(run, keys, stems, trials, damage):
         order = options.order(cfg, asked[key[0]], key[1])
-        rows[attempt] = {
+        rows["{}/{}".format(*divmod(int(keys.known[attempt]), 1 << 32))] = {
             "order": " ".join(LETTERS[place] for place in order),
             "text": text,
             **_tokens(text, token_ids, logprobs, _decoder(cfg), cfg.prompt.prefix),
