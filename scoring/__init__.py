@@ -39,10 +39,6 @@ from scoring.intervals.classical import bootstrap_ci as bootstrap_ci
 from scoring.intervals.classical import clustered_ci as clustered_ci
 from scoring.intervals.classical import wald_ci as wald_ci
 from scoring.intervals.classical import wilson_ci as wilson_ci
-from scoring.intervals.empirical import Prior as Prior
-from scoring.intervals.empirical import empirical_bayes as empirical_bayes
-from scoring.intervals.empirical import empirical_bayes_ci as empirical_bayes_ci
-from scoring.intervals.empirical import fit_prior as fit_prior
 from scoring.intervals.exact import bayes_exact_ci as bayes_exact_ci
 from scoring.intervals.exact import posterior_cdf as posterior_cdf
 from scoring.intervals.inflation import INFLATION_LEVEL as INFLATION_LEVEL
@@ -66,6 +62,12 @@ from scoring.metrics.bayes import down_weight as down_weight
 from scoring.metrics.bayes import question_stderr as question_stderr
 from scoring.metrics.bayes import shrinkage as shrinkage
 from scoring.metrics.cost import sampling_cost as sampling_cost
+from scoring.metrics.empirical import Prior as Prior
+from scoring.metrics.empirical import covering_ci as covering_ci
+from scoring.metrics.empirical import empirical_bayes as empirical_bayes
+from scoring.metrics.empirical import empirical_bayes_ci as empirical_bayes_ci
+from scoring.metrics.empirical import fit_prior as fit_prior
+from scoring.metrics.empirical import fits as fits
 from scoring.metrics.forecast import Forecast as Forecast
 from scoring.metrics.forecast import forecast as forecast
 from scoring.metrics.geom import geo_spectrum_at_k as geo_spectrum_at_k

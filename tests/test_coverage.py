@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import scoring
 from scoring.studies.coverage import METHODS, coverage, pool_mean, rates
 
 
@@ -21,6 +22,53 @@ def test_bayes_fails_on_easy_questions_and_avg_does_not() -> None:
     bayes = found["bayes"]
     assert bayes.bias == pytest.approx((0.97 * 80 + 1) / 82 - 0.97, abs=4 * bayes.bias_se)
     assert abs(found["empirical_bayes"].bias) < 0.1 * abs(bayes.bias)
+
+
+ODD = [1.0] * 29 + [0.1]
+
+
+@pytest.mark.parametrize(
+    ("p", "trials"),
+    [
+        ([0.97] * 30, 1),
+        (ODD, 16),
+        ([1.0, 0.0] * 15 + [0.5], 4),
+        ([0.995] * 30, 16),
+        ([0.03] * 5, 4),
+    ],
+    ids=["one trial", "one odd", "one even", "nearly all", "few and hard"],
+)
+def test_the_interval_to_show_covers_where_empirical_bayes_may_not(
+    p: list[float], trials: int
+) -> None:
+    found = coverage(["covering", "bayes"], p, trials, replicates=1500, seed=5)["covering"]
+    assert found.coverage >= 0.93 and abs(found.bias) < 4 * found.bias_se + 1e-12
+
+
+def test_empirical_bayes_alone_does_not_cover_one_odd_question() -> None:
+    found = coverage(["empirical_bayes", "covering", "avg"], ODD, 16, replicates=1500, seed=5)
+    assert found["empirical_bayes"].coverage < 0.85 < 0.98 < found["covering"].coverage
+    # And where questions are of one kind its width is kept.
+    even = coverage(["empirical_bayes", "covering", "avg"], [0.9] * 30, 4, replicates=300)
+    assert even["covering"].width == pytest.approx(even["empirical_bayes"].width, rel=0.01)
+    assert even["covering"].width < 0.7 * even["avg"].width
+
+
+def test_the_interval_to_show_holds_the_average_and_reaches_the_edges() -> None:
+    rng = np.random.default_rng(2)
+    for questions, trials in ((1, 1), (2, 2), (5, 4), (7, 1), (3, 30)):
+        R = rng.random((200, questions, trials)) < rng.beta(0.3, 0.3, (200, questions, 1))
+        value, _, low, high = scoring.covering_ci(R.astype(int), bounds=(0.0, 1.0))
+        assert np.allclose(value, R.mean(axis=(1, 2)))
+        assert (low <= value).all() and (value <= high).all()
+        assert (low[value == 0] == 0).all() and (high[value == 1] == 1).all()
+        # One by one as in a stack, and the classical one exactly where a prior cannot be fitted.
+        alone = [scoring.covering_ci(of.astype(int), bounds=(0.0, 1.0)) for of in R[:5]]
+        assert np.allclose(alone, np.stack([value, _, low, high], axis=1)[:5], atol=1e-9)
+    ragged = np.ma.masked_equal([[1, 0, 1, 0], [1, 0, 0, -1]], -1)
+    assert scoring.covering_ci(ragged) == scoring.avg_ci(ragged) and not scoring.fits(ragged)
+    full = [[1, 0, 1, 0], [1, 0, 0, 0]]
+    assert scoring.covering_ci(full)[2:] == scoring.empirical_bayes_ci(full)[2:]
 
 
 def test_bayes_holds_where_questions_are_spread_evenly() -> None:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 from scipy import special, stats
 
-from scoring.intervals import empirical
-from scoring.intervals.empirical import empirical_bayes, empirical_bayes_ci, fit_prior
+from scoring.metrics import empirical
 from scoring.metrics.bayes import avg, bayes
+from scoring.metrics.empirical import empirical_bayes, empirical_bayes_ci, fit_prior
 from scoring.numerics import shared_prior
 from scoring.numerics.inputs import Counts
 

@@ -76,7 +76,7 @@ def test_its_exact_tables_give_the_same_score(name: str) -> None:
 def test_posteriors_keep_their_own_intervals() -> None:
     R = ragged(ROWS)
     assert parse("bayes").summary(R) == scoring.bayes_ci(R, bounds=(0.0, 1.0))
-    assert parse("avg").summary(R) == scoring.avg_ci(R, bounds=(0.0, 1.0))
+    assert parse("avg").summary(R) == scoring.covering_ci(R, bounds=(0.0, 1.0))
     assert parse("bayes").k == 0 and parse("avg").k == 1
 
 

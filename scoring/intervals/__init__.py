@@ -1,1 +1,1 @@
-"""Other intervals than the normal one: exact, classical, empirical Bayes."""
+"""Other intervals than the normal one: exact and classical, and both kinds of uncertainty."""

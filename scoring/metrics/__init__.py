@@ -1,1 +1,1 @@
-"""Scores of one matrix: Bayes@N, avg@N, and the Pass@k family."""
+"""Scores of one matrix: Bayes@N, avg@N with the interval that covers, and the Pass@k family."""

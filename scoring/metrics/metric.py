@@ -81,8 +81,9 @@ class Metric:
     def summary(self, R: Any, confidence: float = 0.95) -> Summary:
         """The score with its sigma and interval, at a confidence in (0, 1), moved into 0 to 1.
 
-        Bayes@N and avg@N have the posterior's. All else is the unbiased estimate -/+ z times its
-        standard deviation over repetitions of the trials. R and errors: :meth:`estimate`.
+        Bayes@N has the posterior's, avg@N that of :func:`scoring.covering_ci`. All else is the
+        unbiased estimate -/+ z times its standard deviation over repetitions of the trials. R and
+        errors: :meth:`estimate`.
         """
         if self.interval is not None:
             return self.interval(R, confidence=confidence, bounds=UNIT)

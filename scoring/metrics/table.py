@@ -36,7 +36,8 @@ from scoring.metrics.ballots import (
     weighted_cons_at_k,
     weighted_cons_at_k_sigma,
 )
-from scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
+from scoring.metrics.bayes import avg, bayes, bayes_ci
+from scoring.metrics.empirical import covering_ci
 from scoring.metrics.geom import check_powers, geom_at_k
 from scoring.metrics.metric import CONFIDENCE, VERIFIER, of_count, of_credit, of_votes
 from scoring.metrics.metric import Metric as Metric
@@ -105,7 +106,7 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
     "bayes": lambda: of_count(
         "Bayes@{trials}", 0, lambda R: bayes(R)[0], lambda c, n: Fraction(c + 1, n + 2), bayes_ci
     ),
-    "avg": lambda: of_count("avg@{trials}", 1, lambda R: avg(R)[0], Fraction, avg_ci),
+    "avg": lambda: of_count("avg@{trials}", 1, lambda R: avg(R)[0], Fraction, covering_ci),
     "pass@": lambda k: _pass(f"Pass@{k}", k),
     "pass^": lambda k: of_credit(f"Pass^{k}", at_least(k, k)),
     "g-pass@": lambda k, tau=1.0: of_credit(f"G-Pass@{k}", at_least(needed(tau, k), k)),

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
-from scoring.intervals.empirical import empirical_bayes_ci
 from scoring.intervals.exact import bayes_exact_ci
 from scoring.metrics.bayes import avg_ci, bayes_ci
+from scoring.metrics.empirical import covering_ci, empirical_bayes_ci
 from scoring.numerics import checks
 from scoring.numerics.arrays import check_probabilities
 from scoring.numerics.inputs import Counts, Floats, Ints
@@ -38,6 +38,7 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "bayes_exact": (bayes_exact_ci, {}),
     "empirical_bayes": (empirical_bayes_ci, {}),
     "avg": (avg_ci, {"bounds": (0.0, 1.0)}),
+    "covering": (covering_ci, {"bounds": (0.0, 1.0)}),
     "wald": (wald_ci, {}),
     "wilson": (wilson_ci, {}),
     "bootstrap": (bootstrap_ci, {"replicates": 500}),

@@ -27,8 +27,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
+from scoring.metrics.bayes import avg_ci
 from scoring.numerics.checks import Bounds, check_confidence, check_whole
-from scoring.numerics.inputs import Floats, Ints, Outcomes, Weights, outcome_counts, weighted_counts
+from scoring.numerics.inputs import (
+    Floats,
+    Ints,
+    Outcomes,
+    Weights,
+    binary_counts,
+    outcome_counts,
+    weighted_counts,
+)
 from scoring.numerics.moments import posterior_moments
 from scoring.numerics.results import Summary, normal_quantile, result, within
 from scoring.numerics.shared_prior import blocks, posterior
@@ -82,6 +91,50 @@ def empirical_bayes_ci(
     mu, sigma = _by_block(lambda block: _mixture(block, units), counts)
     lo, hi = (within(low + span * end, bounds) for end in _beta_ends(mu, sigma, confidence))
     return Summary(result(low + span * mu), result(span * sigma), lo, hi)
+
+
+def covering_ci(R: Outcomes, confidence: float = 0.95, bounds: Bounds = None) -> Summary:
+    """avg@N and its sigma, with the interval that covers: the one to show beside a score.
+
+    The interval is that of :func:`empirical_bayes_ci` where its conditions hold, :func:`fits`, and
+    else the wider one of :func:`scoring.avg_ci`; it always holds avg@N. In simulation of 325 kinds
+    of truth, one question unlike all others among them, it held the true score in 90 % of runs or
+    more everywhere, but for a single question of four trials (85 %); the empirical Bayes interval
+    alone did not in 26 (``docs/scoring.md``). R holds 0 and 1; all else: :func:`scoring.avg_ci`.
+
+    Of five questions and four trials each none was correct. Bayes@4 is 0.1667, from 0.04 to 0.29:
+
+    >>> [round(x, 4) for x in covering_ci([[0] * 4] * 5, bounds=(0.0, 1.0))]
+    [0.0, 0.0945, 0.0, 0.1852]
+    """
+    plain = avg_ci(R, confidence=confidence, bounds=bounds)
+    fitted = fits(R)
+    if not np.any(fitted):
+        return plain
+    _, _, low, high = empirical_bayes_ci(R, confidence=confidence, bounds=bounds)
+    ends = np.minimum(low, plain.value), np.maximum(high, plain.value)
+    classical = plain.low, plain.high
+    chosen = (np.where(fitted, *pair) for pair in zip(ends, classical, strict=True))
+    return Summary(plain.value, plain.sigma, *map(result, chosen))
+
+
+def fits(R: Outcomes) -> Any:
+    """Whether the conditions of :func:`empirical_bayes_ci` hold: bool, or (...) of a stack.
+
+    Every question has as many trials as the others, so that their number cannot depend on how hard
+    it is; and two questions at least have correct and wrong trials. Where only one has, or none,
+    nothing says that questions are of one kind, and the prior would take them to be certain. With
+    one trial a question, two at least are correct and two are wrong. R: :func:`covering_ci`.
+
+    >>> fits([[1, 0], [0, 1], [1, 1]]), fits([[1, 1], [0, 1], [1, 1]]), fits([[1], [0], [0], [1]])
+    (True, False, True)
+    """
+    correct, trials = binary_counts(R, "an interval of avg@N")
+    seen = np.stack([correct > 0, correct < trials], axis=-1)
+    alone = (trials == 1).all(axis=-1)
+    enough = np.where(alone, seen.sum(axis=-2).min(axis=-1), seen.all(axis=-1).sum(axis=-1)) >= 2
+    found = enough & (trials == trials[..., :1]).all(axis=-1)
+    return found if found.ndim else bool(found)
 
 
 def fit_prior(R: Outcomes, categories: int = 2) -> Prior:
