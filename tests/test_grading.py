@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Asked, Outcome, check_golds, find, grade
+from verifiers.answers import grading
 from verifiers.maths import symbolic
 from verifiers.maths.compare import compare
 from verifiers.maths.latex import MAX_CHARS, clean
@@ -193,19 +194,14 @@ def test_memory_of_a_worker_is_limited() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_workers_that_cannot_start_are_an_error_not_a_hang(workers: int, tmp_path: Path) -> None:
-    script = tmp_path / "unguarded.py"
+def test_workers_that_cannot_start_are_an_error_not_a_hang(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "START_S", 5)
+    monkeypatch.setattr(grading, "_start", os._exit)  # which takes other arguments
     pairs = [(rf"\int_0^{n} x dx", str(n)) for n in range(11, 21)]  # for a worker
-    script.write_text(
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        f"import verifiers.answers.grading as g; g.START_S = 5\n"
-        f"g.grade({pairs!r}, workers={workers})\n"
-    )
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode != 0
-    assert "worker processes" in done.stderr
+    with pytest.raises(RuntimeError, match="worker processes"):
+        grade(pairs, workers=workers)
 
 
 def test_golds_are_checked() -> None:
@@ -278,3 +274,12 @@ def test_contest_golds_can_be_graded() -> None:
     assert len(golds) == 120
     assert {gold: why for gold, why in check_golds(golds, timeout_s=60).items() if why} == {}
     assert set(outcomes_of([(gold, f"${gold}$") for gold in golds]).values()) == {"correct"}
+
+
+@pytest.mark.soak
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("from verifiers import grade\nprint(grade([(r'\\int_0^2 x dx', '2')]))\n")
+    line = [sys.executable, script]
+    done = subprocess.run(line, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert done.returncode == 0 and done.stdout.count(b"outcome='correct'") == 1, done.stderr

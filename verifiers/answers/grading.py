@@ -10,13 +10,16 @@ work starts. If every pair is decided cheaply, no process is started.
 """
 
 import contextlib
-import multiprocessing
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, Any, NamedTuple
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from verifiers.answers import kinds, own
 from verifiers.maths.boxed import unboxed
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 _WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
 START_S = 120  # for the first worker, which imports SymPy; far more than a busy machine needs
+_starting = threading.Lock()
 
 Pair = tuple[str, str]
 
@@ -95,8 +99,7 @@ def grade(
     same text), or cannot be read or compared as mathematics. "timeout": the comparison ran out of
     its time or memory, or its worker died. "no_answer" is for callers that found no box.
 
-    Workers are fresh interpreters (fork server), safe beside threads of torch or vLLM; a script
-    needs the `if __name__ == "__main__"` guard.
+    Workers are fresh interpreters (fork server), safe beside threads of torch or vLLM.
 
     Args:
         pairs: (gold, answer) texts, in this order; for `python` the second is `own.packed`.
@@ -249,6 +252,26 @@ def _start(memory_mb: int, plain: bool, function: str | None) -> None:
             own.load(function)
 
 
+class _Process(ForkServerProcess):
+    """A worker that does not read the program's main file, of which it needs nothing.
+
+    Else a script without a guard would begin anew in every worker.
+    """
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _starting:
+            main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+            try:
+                return ForkServerProcess._Popen(process_obj)
+            finally:
+                sys.modules["__main__"] = main
+
+
+class _Context(ForkServerContext):
+    Process: ClassVar[type[ForkServerProcess]] = _Process
+
+
 def _run(
     kind: str, tasks: Sequence[Any], workers: int | None, timeout_s: float, memory_mb: int
 ) -> list[Any]:
@@ -257,7 +280,7 @@ def _run(
 
     if not tasks:
         return []
-    context = multiprocessing.get_context("forkserver")
+    context = _Context()
     # Imported once in the server, so that replacing a killed worker costs milliseconds. Ignored
     # if the program already runs a fork server; then each worker imports it anew.
     context.set_forkserver_preload(["verifiers.maths.symbolic"])
@@ -290,9 +313,8 @@ def _await_start(pool: "ProcessPool") -> None:
         pool.schedule(os.getpid).result(timeout=START_S)
     except (FutureTimeout, ProcessExpired, BrokenProcessPool) as error:
         raise RuntimeError(
-            f"grading: worker processes do not start ({type(error).__name__}); a script that "
-            'grades needs an `if __name__ == "__main__":` guard and cannot be read from standard '
-            "input, and memory_mb must leave room for SymPy (about 512)"
+            f"grading: worker processes do not start ({type(error).__name__}); memory_mb must"
+            " leave room for SymPy (about 512)"
         ) from error
 
 
