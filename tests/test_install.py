@@ -40,10 +40,11 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "bayes-at-n"
 
 
-def test_the_wheel_installs_four_packages_and_nothing_else_at_top_level(wheel: Path) -> None:
+def test_the_wheel_installs_five_packages_and_nothing_else_at_top_level(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {
+        "bayes_at_n",
         "pipeline",
         "prompts",
         "scoring",
@@ -51,7 +52,7 @@ def test_the_wheel_installs_four_packages_and_nothing_else_at_top_level(wheel: P
     }
     # What a checkout holds beside modules: configurations, prompts, templates, styles, scripts.
     tracked = subprocess.run(
-        ["git", "ls-files", "configs", "pipeline", "prompts", "scoring", "verifiers"],
+        ["git", "ls-files", "bayes_at_n", "configs", "pipeline", "prompts", "scoring", "verifiers"],
         cwd=ROOT,
         capture_output=True,
         text=True,

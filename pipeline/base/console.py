@@ -49,10 +49,21 @@ class _CleanConsole(Console):
         for part in super().render(*args, **options):
             yield part if part.control else Segment(clean(part.text), part.style)
 
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Inside, nothing is printed here."""
+        before, self.quiet = self.quiet, True
+        try:
+            yield
+        finally:
+            self.quiet = before
+
 
 # What is printed comes from files and models: brackets and :names: in it are text, not markup.
-console = _CleanConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-results = _CleanConsole(highlight=False, soft_wrap=True, markup=False, emoji=False)
+# In a notebook, too, it is plain text.
+_PLAIN: dict[str, Any] = dict.fromkeys(("highlight", "markup", "emoji", "force_jupyter"), False)
+console = _CleanConsole(stderr=True, soft_wrap=True, **_PLAIN)
+results = _CleanConsole(soft_wrap=True, **_PLAIN)
 
 
 def note(text: str) -> None:

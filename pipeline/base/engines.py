@@ -20,7 +20,8 @@ class Kind:
     tensor_parallel: bool  # whether one model can be spread over several GPUs
     batch_invariant: bool  # whether it has kernels whose results do not depend on the batch
     takes_device: bool  # whether `engine.device` says where it runs; else what is installed does
-    served: bool = False  # whether it runs elsewhere and is reached over HTTP
+    served: bool = False  # whether it has the model itself and is sent prompts: over HTTP, or
+    in_process: bool = False  # by a call, as a function of this Python program
     cpu_build: str | None = None  # the distribution that, where it is installed, runs on no GPU
 
     @property
@@ -52,6 +53,15 @@ KINDS = {
         batch_invariant=False,
         takes_device=False,
         served=True,
+    ),
+    "callable": Kind(
+        "pipeline.engines.callable:CallableEngine",
+        needs=(),
+        tensor_parallel=False,
+        batch_invariant=False,
+        takes_device=False,
+        served=True,
+        in_process=True,
     ),
 }
 

@@ -11,7 +11,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last: a schedul
 
 @contextlib.contextmanager
 def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Inside, `handler` gets each of `SIGNALS`; then whoever had it before. Main thread only."""
+    """Inside, `handler` gets each of `SIGNALS`; then whoever had it before.
+
+    In other threads than the main one, which gets all signals, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         for number in SIGNALS:
@@ -24,10 +30,7 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
 
 @contextlib.contextmanager
 def remembered() -> Iterator[list[int]]:
-    """Inside, `SIGNALS` only go into the list that is given; in other threads nothing changes."""
+    """Inside, `SIGNALS` only go into the list that is given."""
     signals: list[int] = []
-    if threading.current_thread() is threading.main_thread():
-        with handled_by(lambda number, _: signals.append(number)):
-            yield signals
-    else:
+    with handled_by(lambda number, _: signals.append(number)):
         yield signals

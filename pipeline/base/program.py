@@ -22,3 +22,10 @@ def name(called: str, environment: Mapping[str, str]) -> str:
 
 
 PROGRAM = name(sys.argv[0], os.environ)
+
+
+def set_environment() -> None:
+    """What processes and libraries read when they start: our name, and to be less noisy."""
+    os.environ.setdefault(INHERITED, PROGRAM)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

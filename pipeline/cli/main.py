@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.base.console import fail
 from pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
-from pipeline.base.program import INHERITED, PROGRAM
+from pipeline.base.program import PROGRAM, set_environment
 from pipeline.cli.arguments import parser
 from pipeline.cli.verbs import VERBS
 
@@ -42,9 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     if verb is None:
         command_line.print_help()
         return 0
-    os.environ.setdefault(INHERITED, PROGRAM)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
+    set_environment()
     try:
         return _call(verb, settings, flags)
     except (UserError, Interrupted, DamagedData) as error:

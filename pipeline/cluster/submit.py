@@ -115,6 +115,8 @@ def place_engines(cfg: RunConfig, fixed: bool) -> None:
     Raises UserError: they do not fit.
     """
     engine, gpus = cfg.engine, cfg.cluster.gpus
+    if engines.kind(engine.name).in_process:
+        raise UserError(f"{cfg.model.name}: a function runs in its own Python program, in no job")
     size = engine.tensor_parallel_size
     if not fixed:  # a number in a folder is that of another machine
         engine.replicas = AUTO

@@ -40,7 +40,7 @@ def compare(cfg: AnalysisConfig) -> None:
         folder = f"{cohort.dataset}/" if several else ""
         of_cohort = _tables(cohort, cfg)
         tables |= {f"{folder}{stem}": table for stem, table in of_cohort.items()}
-        drawn = _figures(cohort, cfg, of_cohort)
+        drawn = figures_of(cohort, cfg, of_cohort)
         figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
         record["datasets"].append(_record(cohort, cfg, of_cohort))
     if several:
@@ -67,7 +67,9 @@ def compare(cfg: AnalysisConfig) -> None:
     )
 
 
-def _figures(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> dict[str, "Figure"]:
+def figures_of(
+    cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]
+) -> dict[str, "Figure"]:
     """The leaderboard as a forest plot, models by questions as a heat map, curves by max_tokens."""
     from pipeline.plots import caps as curves  # matplotlib takes half a second
     from pipeline.plots import leaderboard as plots

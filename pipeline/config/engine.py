@@ -45,17 +45,19 @@ class EngineConfig:
     timeout_s: float = limited(3600.0, "(0, inf)")  # of one request
 
     def problems(self) -> Iterator[str]:
-        served = kind(self.name).served
-        if served and not self.url:
+        served, called = kind(self.name).served, kind(self.name).in_process
+        if served and not called and not self.url:
             yield f"url: no value; engine={self.name} asks a server: {self.key}.url=http://HOST:8000/v1"
-        if self.url and not served:
-            yield f"url={self.url}: is for engine=openai; {self.name} loads the model itself"
+        if self.url and (called or not served):
+            yield f"url={self.url}: is for engine=openai; {self.name} has the model here"
+        if self.args and called:
+            yield f"args: a function takes prompts alone; {self.key}.name={self.name} has none"
         for url in self.url:
             yield from _bad_address(url)
         if served and (said := sorted(_SAID & set(self.args))):
             yield f"args.{said[0]}: is not for engine.args; sampling.* and others say it"
         if self.replicas not in (1, AUTO) and served:
-            yield f"replicas={self.replicas}: one process asks a server as much as it can take"
+            yield f"replicas={self.replicas}: one process asks {self.name} as much as it can take"
         if self.tensor_parallel_size not in (1, AUTO) and not kind(self.name).tensor_parallel:
             able = _able("tensor_parallel")
             yield f"tensor_parallel_size={self.tensor_parallel_size}: needs {self.key}={able}"
@@ -103,7 +105,7 @@ def _bad_address(url: str) -> Iterator[str]:
 class VerifierEngineConfig:
     """The program that the verifier runs in; see `verifier_engine` for what is left null."""
 
-    name: str | None = limited(None, one_of=tuple(KINDS))
+    name: str | None = limited(None, one_of=[n for n, of in KINDS.items() if not of.in_process])
     url: list[str] = field(default_factory=list)
     served_name: str | None = None
     key_env: str | None = None

@@ -325,6 +325,10 @@ class RunConfig:
                 f"budget.gpu_hours={self.budget.gpu_hours:g}: a server's GPUs are not known here;"
                 " set budget.tokens, budget.money or budget.until"
             )
+        if kind(self.engine.name).in_process:
+            for key in ("logprobs", "prompt_logprobs"):
+                if getattr(self.sampling, key):
+                    yield f"sampling.{key}=true: engine=callable gives texts alone; set it to false"
 
 
 def _choice_problems(choices: Any, prompt: PromptConfig) -> Iterator[str]:

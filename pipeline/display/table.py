@@ -72,6 +72,16 @@ class Table:
     notes: Sequence[str] = field(default_factory=tuple)
     boxed: bool = False  # on the terminal: lines around it, and names in one line
 
+    def to_pandas(self) -> Any:
+        """All columns, the wide ones too, as a data frame, under their keys."""
+        import pandas as pd  # half a second
+
+        keys = [column.key for column in self.columns]
+        return pd.DataFrame([[row.get(key) for key in keys] for row in self.rows], columns=keys)
+
+    def _repr_markdown_(self) -> str:
+        return to_markdown(self)  # in a notebook
+
 
 def of_columns(title: str, columns: Mapping[Column, Any], notes: Sequence[str] = ()) -> Table:
     """A table from the values of each column, one a row; NaN becomes None, an array's Python's.

@@ -78,8 +78,9 @@ def build(run: Run) -> Built:
     if chat and (cfg.prompt.kind == "plain" or cfg.prompt.prefix):
         which = "kind=plain" if cfg.prompt.kind == "plain" else f"prefix={cfg.prompt.prefix!r}"
         raise UserError(
-            f"prompt.{which}: {cfg.engine.url[0]} gets chat turns, and only token ids say where an"
-            " answer begins; a server that takes them is asked with engine.api=completions"
+            f"prompt.{which}: {''.join(cfg.engine.url[:1]) or cfg.model.id} gets chat turns, and"
+            " only token ids say where an answer begins; a server that takes them is asked with"
+            " engine.api=completions"
         )
     examples = shots.load(cfg)
     for number, example in enumerate(examples, 1):

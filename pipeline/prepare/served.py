@@ -21,11 +21,13 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     """What the run's server is, asked once: a prepared folder needs no server.
 
     `tokenizer`: the model's, or None where there is none. Returns None for engines that load the
-    model themselves. Raises UserError: the server does not have the model, or does not take what
-    `engine.api` says.
+    model themselves; a function is a server of chat turns. Raises UserError: the server does not
+    have the model, or does not take what `engine.api` says.
     """
     if not kind(run.cfg.engine.name).served:
         return None
+    if kind(run.cfg.engine.name).in_process:
+        return served.Facts("chat", run.cfg.model.id)
     if known := kept(run):
         if known.api != "chat" and tokenizer is None:
             models.tokenizer(run.cfg.model)  # says why it cannot be loaded any more
@@ -55,6 +57,8 @@ def tokenizer(cfg: RunConfig) -> Any | None:
 
     Raises UserError: it cannot be loaded and is needed.
     """
+    if kind(cfg.engine.name).in_process:
+        return None
     needed = not kind(cfg.engine.name).served or cfg.prompt.kind == "plain" or cfg.prompt.prefix
     if needed or cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate"):
         return models.tokenizer(cfg.model)

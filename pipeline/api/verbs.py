@@ -1,0 +1,96 @@
+"""`evaluate`, `load_run` and `compare`: what the command line does, with what it finds returned.
+
+What a verb prints as its result is returned; notes, warnings and progress go to standard error as
+ever. What the command line says in one line and an exit status is an exception here: `UserError`
+and those beside it in `pipeline.base.errors`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.api import given
+from pipeline.api.results import Comparison, Evaluation
+from pipeline.base.console import results
+from pipeline.base.errors import UserError
+from pipeline.base.program import set_environment
+from pipeline.cli.runs import configured, run_stages
+from pipeline.cohorts import cohort as cohorts_of
+from pipeline.config import analysis
+from pipeline.engines import callable as functions
+from pipeline.settle.verb import run_until
+from pipeline.store import runfolder
+from pipeline.store.runfolder import Run
+
+
+def evaluate(
+    model: str | Mapping[str, Any] | functions.Function | None = None,
+    dataset: str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """Do what is owed of a run, as `python -m pipeline run`, and return it.
+
+    Args:
+        model: a name of `configs/model/`; keys of its settings (``{"id": FOLDER_OR_HUB_ID}``); or a
+            function that takes a list of prompts and returns a list of as many texts.
+        dataset: a name of `configs/dataset/`; keys of its settings (``{"path": FILE}``); or a list
+            of questions, each a dict with `problem`, `answer` and perhaps `id`. With settings of
+            their own: ``{"name": "sums", "rows": QUESTIONS, "answer": "exact"}``.
+        name: what the model is called, in tables and as its folder. A function needs one: its code
+            is not looked at, so another function should have another name.
+        settings: as on the command line, groups as names or as mappings, keys by their short names:
+            ``sampling={"trials": 8}, max_tokens=1024, verifier="none", until="width:0.02"``.
+
+    Raises UserError, Interrupted, DamagedData: as the command line; a function's exception is the
+    cause of one that names it.
+    """
+    set_environment()
+    function, until = model if callable(model) else None, settings.pop("until", None)
+    if until is not None and function is not None:
+        raise UserError(f"until={until}: samples in processes of its own, which have no function")
+    with functions.known(function), results.silent(), _no_event_loop():
+        chosen = given.settings(model, dataset, name, settings)
+        cfg = configured(chosen)
+        if until is None:
+            run_stages(Run(cfg))
+        elif status := run_until([*chosen, f"until={until}"]):
+            raise UserError(f"{cfg.run_dir}: ended with exit status {status}; see what it printed")
+    return Evaluation(Run(cfg)) if until is None else load_run(cfg.run_dir)
+
+
+def load_run(folder: str | Path) -> Evaluation:
+    """The run in a folder, as it was last used. Raises UserError: it holds none, or a damaged one.
+
+    >>> load_run("no/such/folder")
+    Traceback (most recent call last):
+    pipeline.base.errors.UserError: no/such/folder is no run folder: it holds no config.yaml
+    """
+    return Evaluation(runfolder.opened(Path(folder).expanduser()))
+
+
+def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Comparison:
+    """Runs of the same questions side by side, as `python -m pipeline compare`; writes nothing.
+
+    Runs of several data sets are compared on all their questions together. `settings`: as on the
+    command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing that can be compared.
+    """
+    cfg = analysis.load(given.texts(settings))
+    cfg.folders = [str(run.path if isinstance(run, Evaluation) else run) for run in runs]
+    if not cfg.folders:
+        raise UserError("compare: no run; give a list of them, or of their folders")
+    cohorts = cohorts_of.load(cfg)
+    return Comparison(cfg, cohorts[0] if len(cohorts) == 1 else cohorts_of.pooled(cohorts))
+
+
+@contextlib.contextmanager
+def _no_event_loop() -> Iterator[None]:
+    """Inside, servers can be asked though a loop runs in this thread, as in every notebook."""
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(outer)

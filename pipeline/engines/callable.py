@@ -1,0 +1,140 @@
+"""A Python function as the model, which takes prompts and returns texts: the simplest engine."""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+from pipeline.base.clock import steady
+from pipeline.base.errors import TryAgain, UserError, one_line
+from pipeline.config.settings import RunConfig
+from pipeline.engines import Completion, Request, Rows, pull
+from pipeline.engines.ending import cut
+
+Function = Callable[[list[str]], Sequence[str]]
+_Answers = queue.SimpleQueue[list[str] | Exception]
+_STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
+_known: dict[str, Function] = {}  # while a run of them is made, by `model.id`
+
+
+def called(function: Function) -> str:
+    """Module and qualified name of a function; of another callable, those of its class.
+
+    >>> called(len)
+    'builtins:len'
+    """
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+@contextlib.contextmanager
+def known(function: Function | None) -> Iterator[None]:
+    """Inside, runs whose `model.id` is `called(function)` may ask it."""
+    if function is None:
+        yield
+        return
+    name = called(function)
+    _known[name] = function
+    try:
+        yield
+    finally:
+        del _known[name]
+
+
+def function_of(cfg: RunConfig) -> Function:
+    """The function that a run asks. Raises UserError: it is not there; no name is ever imported."""
+    if cfg.model.id in _known:
+        return _known[cfg.model.id]
+    raise UserError(
+        f"engine=callable: {cfg.model.id} is a function of a Python program, which samples:"
+        f" evaluate(model=FUNCTION, name={cfg.model.name!r}, ...); all that comes after works here"
+    )
+
+
+class CallableEngine:
+    """A function that takes prompts and returns texts; see `pipeline.engines.Engine`.
+
+    It is called with up to `engine.batch_size` prompts at a time, in a thread of its own: so it may
+    take as long as it likes, and Ctrl-C is heard meanwhile. A prompt is the question as
+    `prompt.template` asks it, after the system text and examples where there are any, with empty
+    lines between. It has no tokens and no log-probs, and every text has ended by itself.
+    """
+
+    def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
+        self.cfg, self.function = cfg, function_of(cfg)
+
+    @staticmethod
+    def label_args(cfg: RunConfig) -> dict[str, Any]:
+        """None: it judges nothing."""
+        return {}
+
+    def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
+        waiting, more, now = iter(requests), True, steady()
+        while more:
+            taken, more = pull(waiting, int(self.cfg.engine.batch_size))
+            answers: _Answers = queue.SimpleQueue()
+            started, texts = now(), None if taken else list[str]()
+            if taken:
+                # A daemon: nothing ends a function, and a process that is to end waits for none.
+                threading.Thread(target=self._ask, args=(taken, answers), daemon=True).start()
+            while texts is None:
+                yield None
+                with contextlib.suppress(queue.Empty):
+                    texts = _texts(answers.get(timeout=_STEP_S))
+            for request, text in zip(taken, texts, strict=True):
+                kept = cut(text, self.cfg.prompt.stop)
+                yield Completion(request, kept, "stop", None, None, started, None, now())
+            yield None
+
+    def _ask(self, taken: list[Request], answers: _Answers) -> None:
+        """Put what the function returns for some requests, checked, or what is wrong with it."""
+        name = f"engine=callable: {self.cfg.model.id}"
+        chats = [request.messages or [] for request in taken]
+        try:
+            returned = self.function(["\n\n".join(t["content"] for t in chat) for chat in chats])
+            answers.put(_checked(returned, len(taken), name))
+        except UserError as error:
+            answers.put(error)
+        except BaseException as error:  # what a thread raises is told nowhere else
+            told = TryAgain(
+                f"{name} raised {type(error).__name__}: {one_line(error)}. Finished attempts are"
+                " kept; the same call goes on"
+            )
+            told.__cause__ = error
+            answers.put(told)
+
+    def prompt_logprobs(self, prompts: list[list[int]]) -> Any:
+        raise UserError(f"engine=callable: {self.cfg.model.id} has no log-probs")
+
+    next_logprobs: Any = prompt_logprobs
+
+    def usage(self) -> dict[str, Any]:
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        return {"engine": "callable", "function": self.cfg.model.id}
+
+    def close(self) -> None:
+        """Nothing: what was loaded for the function is its owner's."""
+
+
+def _texts(answer: list[str] | Exception) -> list[str]:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _checked(returned: Any, prompts: int, name: str) -> list[str]:
+    """What a function returned, a text for each prompt. Raises UserError: it is something else."""
+    wanted = f"it gets a list of {prompts} prompts and must return a list of as many texts (str)"
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        raise UserError(f"{name} returned {type(returned).__name__}; {wanted}")
+    if len(returned) != prompts:
+        raise UserError(f"{name} returned {len(returned)} texts; {wanted}")
+    for number, text in enumerate(returned, 1):
+        if not isinstance(text, str):
+            raise UserError(f"{name}: text {number} is {type(text).__name__}; {wanted}")
+        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+            raise UserError(f"{name}: text {number} holds half a character (a lone surrogate)")
+    return [str(text) for text in returned]
