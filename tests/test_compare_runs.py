@@ -24,7 +24,7 @@ from pipeline.config import analysis
 from pipeline.display import table as tabular
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.variables import THRESHOLDS
-from pipeline.store import parquet, runfolder
+from pipeline.store import parquet, runfolder, selection
 from pipeline.store.columns import ATTEMPTS, SIGNALS
 from pipeline.store.runfolder import Run
 from scoring.metrics.metric import of_credit
@@ -607,3 +607,51 @@ def test_tables_without_rows_have_every_form() -> None:
     assert r"\bottomrule" in tabular.to_latex(empty)
     assert "| name" in tabular.to_markdown(empty)
     Console(file=io.StringIO()).print(tabular.to_rich(empty))
+
+
+def test_a_selection_has_a_folder_of_its_own_and_the_newest_is_linked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "runs"
+    for name in ("a", "b"):
+        run_of(root, name, {"a": "10"})
+    own = root / "sums" / "_compare"
+    own.mkdir()  # of before there were links
+    (own / "compare.json").write_text("{}")
+    compare(analysis.load([f"runs={root}"]))
+    assert own.is_symlink() and own.resolve().name == "_compare-all"
+    kept = [path for path in own.parent.iterdir() if path.name.startswith("_compare-2")]
+    assert [(path / "compare.json").read_text() for path in kept] == ["{}"]
+    before = (own / "compare.json").read_bytes()
+    compare(analysis.load([f"runs={root}", "dataset=sums", "model=b"]))
+    assert own.resolve().name == "_compare-b" and (own / "compare.json").read_bytes() != before
+    assert (root / "sums" / "_compare-all" / "compare.json").read_bytes() == before
+    capsys.readouterr()
+
+
+def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
+    runs = [tmp_path / "sums" / name for name in ("a", "b")]
+    other = tmp_path / "more" / "b"
+    for path in (*runs, other):
+        path.mkdir(parents=True)
+
+    def called(verb: str, paths: list[Path], *settings: str) -> tuple[str, list[Path]]:
+        cfg = analysis.load([f"runs={tmp_path}", *settings])
+        folder, links = selection.folder(cfg, verb, paths)
+        return str(folder.relative_to(tmp_path)), links
+
+    sums, link = [runs[0]], tmp_path / "sums" / "_report"
+    assert called("report", sums) == ("sums/_report-all", [link, tmp_path / "_report"])
+    assert called("report", sums, "model=b,a")[0] == "sums/_report-a+b"
+    assert called("report", sums, *map(str, runs))[0] == "sums/_report-a+b"
+    assert called("compare", [*runs], "dataset=x,y")[0] == "_compare-x+y"
+    elsewhere, links = called("compare", sums, str(runs[0]), str(other))
+    assert elsewhere.startswith("sums/_compare-a+b-") and links == [link.with_name("_compare")]
+    many = [called("compare", sums, f"model=[{'x' * 50},{'y' * 50},{z}]")[0] for z in "ab"]
+    assert many[0] != many[1] and max(map(len, many)) < 120
+    assert called("report", sums, f"out={tmp_path / 'o'}", "model=a") == ("o", [])
+    (tmp_path / "sums" / "_report-a").mkdir()
+    selection.publish(tmp_path / "sums" / "_report-a", [link, tmp_path / "_report"])
+    assert link.resolve() == (tmp_path / "_report").resolve() == tmp_path / "sums" / "_report-a"
+    # A link is no folder to write into: what it leads to is another selection's.
+    assert called("report", sums, f"out={link}", "model=b") == ("sums/_report-b", [link])

@@ -1,10 +1,12 @@
 """grade on run folders made by hand and on plain files: cache, changes, review list, --file."""
 
 import json
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +16,7 @@ import verifiers
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
-from pipeline.grade import known, review, stage
+from pipeline.grade import doubts, known, review, stage
 from pipeline.store import parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import GRADES, KNOWN_GRADES
 from pipeline.store.home import Moved
@@ -313,7 +315,7 @@ def lines_of_changes(run: Run) -> list[dict[str, Any]]:
 def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = {
         "q1": [rf"\boxed{{{a}}}" for a in ("2", "2", "3", "4", "4", "5", "6", "2")],
-        "q2": [rf"\boxed{{{a}}}" for a in ("9", "9", "9", "2", "", "", "", "")],
+        "q2": [rf"\boxed{{{a}}}" for a in ("9",) * 76 + ("2", "", "", "")],
         "q3": [rf"\boxed{{{a}}}" for a in ("2",) * 8],
     }
     run = ungraded_run(tmp_path / "run", texts=texts)
@@ -321,10 +323,10 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     entries = lines(run.path / "review.jsonl")
     doubt = entries[0]
     assert (doubt["kind"], doubt["question_id"], doubt["gold"]) == ("common_wrong", "q2", "2")
-    assert (doubt["answer"], doubt["count"], doubt["share"]) == ("9", 3, 0.375)
-    assert doubt["gold_in_doubt"] and doubt["correct"] == 1 and doubt["trials"] == [0, 1, 2]
+    assert (doubt["answer"], doubt["count"], doubt["share"]) == ("9", 76, 0.95)
+    assert doubt["gold_in_doubt"] and doubt["correct"] == 1 and doubt["trials"] == [0, 1, 2, 3, 4]
     [blank] = [entry for entry in entries if entry["kind"] == "unparsable"]
-    assert (blank["question_id"], blank["count"], blank["answer"]) == ("q2", 4, "")
+    assert (blank["question_id"], blank["count"], blank["answer"]) == ("q2", 3, "")
     usual = [e for e in entries if e["kind"] == "common_wrong" and e["question_id"] == "q1"]
     assert [e["count"] for e in usual] == [2, 1, 1] and usual[0]["answer"] == "4"
     assert not usual[0]["gold_in_doubt"] and {e["question_id"] for e in entries} == {"q1", "q2"}
@@ -477,3 +479,63 @@ def test_everything_that_decides_a_grade_names_the_cache() -> None:
     )
     assert len({of(), *(of(change) for change in changes)}) == 5
     assert of() == of("grading.workers=3", "model=qwen3-4b")
+
+
+def test_a_gold_is_in_doubt_by_other_models_too(tmp_path: Path) -> None:
+    nine, mixed = ([rf"\boxed{{{a}}}"] * n for a, n in (("9", 8), ("7", 8)))
+    texts = {"q1": nine, "q2": [*nine[:5], *mixed[:3]], "q3": [*nine[:4], *mixed[:4]]}
+    for name in ("a", "b"):
+        other = ungraded_run(tmp_path / name, f"model.id=/nowhere/{name}", texts=texts)
+        assert not doubts.in_doubt(other)  # alone, or nothing graded: eight attempts are too few
+        stage.grade(other)
+    assert doubts.in_doubt(other) == {"q1"}  # of q2 62 % agree, of at least 67
+    (tmp_path / "b" / "questions.parquet").write_bytes(b"")  # a sick folder is not counted
+    assert not doubts.in_doubt(Run(compose.load_folder(tmp_path / "a", [])))
+
+
+@pytest.mark.parametrize(
+    ("models", "precision", "recall"), [(1, 0.9, 0.2), (2, 0.85, 0.5), (4, 0.85, 0.5)]
+)
+def test_golds_broken_on_purpose_are_found_and_sound_ones_left(
+    models: int, precision: float, recall: float
+) -> None:
+    """Wrong answers that models share: the commonest of twenty is half of all on average."""
+    rng, found, broken = np.random.default_rng(7), [], []
+    for _ in range(1000):
+        right, trap = 1 / (1 + np.exp(-1.5 - rng.normal(0, 2))), rng.dirichlet(np.full(20, 0.1))
+        bad = rng.random() < 0.05
+        gold = rng.choice([22, trap.argmax() + 1]) if bad else 0  # nobody's, or the commonest wrong
+        counts: list[dict[str | None, int]] = []
+        for _ in range(models):
+            wrong = (1 - right) * (0.8 * trap + 0.2 * rng.dirichlet(np.full(20, 0.1)))
+            drawn = rng.multinomial(80, [0.97 * right, *(0.97 * wrong), 0.03])
+            name = {gold: doubts.RIGHT, 21: doubts.NONE}
+            counts.append({name.get(i, str(i)): int(n) for i, n in enumerate(drawn) if n})
+        found.append(doubts.contradiction(counts) is not None)
+        broken.append(bad)
+    hits = np.array(found) & np.array(broken)
+    assert hits.sum() >= precision * sum(found) and hits.sum() >= recall * sum(broken)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("so the answer is {}.", ["dataset.answer=number", "8 of 8", "4 of them correct"]),
+        ("thus $x = {}$", ["dataset.boxes=or_math", "8 of 8", "4 of them correct"]),
+        ("I make that {} in all", ["dataset.answer=regex", "8 of 8", "4 of them correct"]),
+        ("I do not know", ["no other setting reads them", "prompt.template"]),
+        (r"\boxed{{{}}}", []),
+    ],
+)
+def test_answers_without_boxes_get_a_hint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str, told: list[str]
+) -> None:
+    texts = {q: [said.format(n) for n in (2, 2, 3, 4)] for q in ("q1", "q2")}
+    run = ungraded_run(tmp_path / "run", texts=texts)
+    stage.grade(run)
+    err = capsys.readouterr().err
+    assert ("have no box" in err) == bool(told) and all(word in err for word in told)
+    if "regex" in str(told):  # as it is printed
+        settings = shlex.split(err.partition(" run ")[2].splitlines()[0])[1:]
+        stage.grade(reloaded(run, *settings))
+        assert [row["outcome"] for row in grades(run).values()].count("correct") == 4

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.base.console import note, results, warn
@@ -17,7 +16,7 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.score import stopped, votes
-from pipeline.store import files
+from pipeline.store import files, selection
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +27,8 @@ _POOLED = "_pooled"  # no folder of a data set: what begins with "_" holds no ru
 def compare(cfg: AnalysisConfig) -> None:
     """Compare runs: print tables, and write them with `compare.json` into a folder.
 
-    Raises UserError: nothing that can be compared. OSError: a file cannot be written.
+    The folder is of these runs; `_compare` leads to the newest. Raises UserError: nothing that can
+    be compared. OSError: a file cannot be written.
     """
     cohorts = cohorts_of.load(cfg)
     several = len(cohorts) > 1
@@ -60,7 +60,9 @@ def compare(cfg: AnalysisConfig) -> None:
     shown = [stem for stem in tables if stem.endswith(ends) and not stem.endswith("doubts")]
     display.show(*(tables[stem] for stem in shown))
     results.print()
-    written = files.write(_folder(cfg, cohorts), "compare", record, tables, figures)
+    out, links = selection.folder(cfg, "compare", [c.members[0].run.path for c in cohorts])
+    written = files.write(out, "compare", record, tables, figures)
+    selection.publish(out, links)
     note(
         f"saved {written[-1]}, {len(tables)} tables as .csv, .json, .tex, .md, and"
         f" {len(figures)} pictures as .png, .pdf"
@@ -196,11 +198,3 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "verdict": {**said._asdict(), "sentence": said.sentence()},
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
-
-
-def _folder(cfg: AnalysisConfig, cohorts: Sequence[Cohort]) -> Path:
-    if cfg.out is not None:
-        return Path(cfg.out).expanduser()
-    if len(cohorts) > 1:
-        return Path(cfg.runs).expanduser() / "_compare"
-    return cohorts[0].members[0].run.path.parent / "_compare"

@@ -2,8 +2,8 @@ r"""review.jsonl: what a person should look at before believing the numbers of a
 
 One JSON object a line, most suspicious first. Kinds:
 
-common_wrong   the most common wrong answers of a question; if one is more common than the correct
-               ones, the gold answer may be wrong (`gold_in_doubt`)
+common_wrong   the most common wrong answers of a question; if attempts agree on one as `doubts` has
+               it, the gold answer may be wrong (`gold_in_doubt`)
 timeout        the comparison was stopped
 unparsable     nobody could tell
 disagreement   plain math_verify, asked about `\boxed{answer}`, says otherwise (`grade --review`)
@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.base import atomic
 from pipeline.base.console import note
-from pipeline.grade import known
+from pipeline.grade import doubts, known
 from pipeline.store import outcomes, parquet, rowkeys
 from pipeline.store.runfolder import Run
 
@@ -39,7 +39,8 @@ def path(run: Run) -> Path:
 def write(run: Run, ask_math_verify: bool) -> None:
     """Write the list of a graded run, and say how long it is."""
     groups = _groups(run)
-    entries = [*_common_wrong(groups)]
+    doubted = doubts.in_doubt(run)
+    entries = [*_common_wrong(groups, doubted)]
     entries += [_entry(g["outcome"], g) for g in groups if g["outcome"] in KINDS]
     if ask_math_verify:
         entries += _disagreements(run, groups)
@@ -51,9 +52,10 @@ def write(run: Run, ask_math_verify: bool) -> None:
         note("review: nothing to look at")
         return
     counts = Counter(entry["kind"] for entry in entries)
-    doubts = len({e["question_id"] for e in entries if e.get("gold_in_doubt")})
     listed = [f"{kind} {counts[kind]}" for kind in sorted(counts)]
-    listed += [f"questions whose gold answer is in doubt {doubts}"] * bool(doubts)
+    if doubted:
+        names = ", ".join(sorted(doubted)[:3]) + ", ..." * (len(doubted) > 3)
+        listed.append(f"gold answers in doubt {len(doubted)} ({names})")
     note(f"review: {', '.join(listed)}; see {path(run)}")
 
 
@@ -82,7 +84,7 @@ def _entry(kind: str, group: Group, **more: Any) -> dict[str, Any]:
     return {"kind": kind, **group, "answer": answer, **more}
 
 
-def _common_wrong(groups: list[Group]) -> Iterator[dict[str, Any]]:
+def _common_wrong(groups: list[Group], doubted: set[str]) -> Iterator[dict[str, Any]]:
     wrong: dict[str, list[Group]] = defaultdict(list)
     attempts, correct = Counter[str](), Counter[str]()
     for group in groups:
@@ -98,7 +100,7 @@ def _common_wrong(groups: list[Group]) -> Iterator[dict[str, Any]]:
                 group,
                 share=round(group["count"] / attempts[question_id], 4),
                 correct=correct[question_id],
-                gold_in_doubt=commonest[0]["count"] > correct[question_id],
+                gold_in_doubt=question_id in doubted,
             )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
-from pipeline.grade import changes, review
+from pipeline.grade import changes, review, unboxed
 from pipeline.grade.known import KnownGrades, attempt, default_folder, extraction, identity
 from pipeline.store import home, lease, parquet, records, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import CONTINUED, DIGEST, GRADES, KEY, cut_off
@@ -62,6 +62,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         changes.report(run)
         if ask_math_verify or not review.path(run).exists():
             review.write(run, ask_math_verify)
+            unboxed.hint(run)
 
 
 def _grade_owed(

@@ -32,6 +32,7 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.report import attempts, categories, data, figures, races, texts
 from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown
+from pipeline.store import selection
 
 FOLDER = Path(__file__).parent
 SCRIPTS = (
@@ -63,7 +64,8 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     Any number of processes may do so in one folder: the page is that of the last one, and whole.
     Returns the path of index.html. Raises OSError: a folder that cannot be written.
     """
-    out = Path(cfg.out or Path(cfg.runs) / "_report").expanduser()
+    runs = [cohort.members[0].run.path for cohort in cohorts if cohort.members]
+    out, links = selection.folder(cfg, "report", runs)
     cohorts = [shown(cohort) for cohort in cohorts]
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
     side = out / "attempts" / stamp
@@ -77,6 +79,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
             os.utime(side)  # it must be there, and count as young
         _sweep(out)
         atomic.write_text(out / "index.html", page)
+        selection.publish(out, links)
     except BaseException:
         if stamp.encode() not in _there(out):
             shutil.rmtree(side, ignore_errors=True)
