@@ -23,8 +23,9 @@ from helpers import digests, make_run, make_tokenizer
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import from_arrays
 from pipeline.config import analysis, compose
-from pipeline.report import build, data, figures, texts, tokens
-from pipeline.rubrics import signals, signals_table
+from pipeline.display.table import Table
+from pipeline.report import build, data, figures, overview, texts, tokens
+from pipeline.rubrics import rubric, signals, signals_table
 from pipeline.store import parquet, runfolder
 from pipeline.store.columns import VERDICTS
 
@@ -177,11 +178,11 @@ def expect(what: Any) -> Any:
 @pytest.mark.browser
 def test_tables_sort_by_click_and_keyboard(page: Any) -> None:
     page.click("role=tab[name='set']")
-    head = page.locator("#panel-1 thead button").first
+    head = page.locator("#panel-1 .sortable thead button").first
     names = page.locator("#panel-1 table.sortable").first.locator("tbody th")
     head.click()
     expect(names).to_have_text(["evil", "plain"])
-    first = page.locator("#panel-1 thead th").first
+    first = page.locator("#panel-1 .sortable thead th").first
     expect(first).to_have_attribute("aria-sort", "ascending")
     head.press("Enter")
     expect(names).to_have_text(["plain", "evil"])
@@ -649,10 +650,10 @@ def test_surprisal_is_kept_to_a_few_percent() -> None:
     assert np.abs(np.sqrt(bits) - np.sqrt(nats / np.log(2))).max() <= 0.5 / tokens.STEPS + 1e-9
 
 
-def test_ranks_of_many_trials_are_thinned_and_nothing_is_drawn_again() -> None:
+def test_ranks_of_many_trials_are_thinned() -> None:
     outcomes = np.random.default_rng(3).integers(0, 2, (2, 1, 70_000), np.int8)
-    [drawn] = figures._settling(["a", "b"], outcomes)
-    assert len(drawn["svg"]) < 200_000 and "No bootstrap was made" in drawn["caption"]
+    drawn = figures.settling(["a", "b"], outcomes)
+    assert len(drawn["svg"]) < 200_000 and "order of models" in drawn["title"]
 
 
 def test_ranks_settle_where_a_loop_says() -> None:
@@ -936,3 +937,71 @@ def test_a_long_question_leaves_the_trial_in_sight(page: Any) -> None:
     trial = item.locator(".of > span").last
     assert trial.evaluate("one => one.scrollWidth <= one.clientWidth && one.clientWidth > 5")
     assert item.evaluate("one => one.scrollWidth <= one.clientWidth + 1")
+
+
+@pytest.mark.browser
+def test_the_first_screen_says_what_is_best_and_whether_it_is_settled(page: Any) -> None:
+    page.click("role=tab[name='set']")
+    block = page.locator("#panel-1 .first")
+    expect(block.locator("h3")).to_contain_text("cannot be told apart on these 3 questions")
+    expect(block.locator("tbody th")).to_have_count(2)
+    assert block.locator("tbody td:first-child").all_inner_texts() == ["1", "1"]  # a shared rank
+    expect(block.locator("tbody tr").first).to_contain_text("0.50")  # P(best) of two alike
+    assert (
+        page.evaluate("document.querySelector('#panel-1 .first').getBoundingClientRect().bottom")
+        < 800
+    )
+
+
+@pytest.mark.browser
+def test_the_map_has_the_hardest_question_first_and_tells_what_it_asks(page: Any) -> None:
+    page.click("role=tab[name='set']")
+    place = page.locator("#panel-1 .map")
+    assert place.locator("thead bdi").all_inner_texts() == ["q<b>1", "q2", "q/3"]
+    means = [
+        int(share) for share in place.locator("tbody tr").first.locator("td").all_inner_texts()
+    ]
+    assert means == sorted(means) and len(means) == 3
+    place.locator("td a").nth(1).hover()
+    expect(page.locator("#tip")).to_contain_text("q2: 3 of 6 correct")
+    page.mouse.move(0, 0)
+    expect(page.locator("#tip")).to_be_hidden()
+    place.locator("td a").first.focus()
+    expect(page.locator("#tip")).to_contain_text("q<b>1")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#tip")).to_contain_text("q2: 3 of 6 correct")
+    page.select_option("#panel-1 .map-order", "0")
+    assert place.locator("thead bdi").all_inner_texts() == [*MARKS]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1400])
+def test_no_figure_is_cut(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    page.click("role=tab[name='set']")
+    page.wait_for_selector("#panel-1 .map td a")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll("#panel-1 :is(figure *, .forest, .map table)")]
+          .filter((part) => !part.ownerSVGElement || part.localName === "text")
+          .filter((part) => { const { left, right } = part.getBoundingClientRect();
+            return left < 0 || right > innerWidth; }).map((part) => part.outerHTML.slice(0, 99))"""
+    )
+    assert cut == []
+
+
+def test_rubrics_that_part_all_attempts_alike_share_a_card() -> None:
+    names = ["invalid", "wrong", "correct"]
+    rows = [
+        {"index": i, "name": name, "when": "correct", "weight": i} for i, name in enumerate(names)
+    ]
+    one, two = (rubric.parse({"name": name, "categories": rows}) for name in ("one", "two"))
+    codes = np.array([[[1, 2, 2]], [[0, 1, 2]]], np.int8)
+    board = Table("", [], [{"model": "b"}, {"model": "a"}])
+    of = {"one": (one, codes), "two": (two, codes), "other": (two, codes[::-1])}
+    made = overview.rubrics(["a", "b"], of, board)
+    assert [card["names"] for card in made["cards"]] == [["one", "two"], ["two"]]
+    assert made["finding"] == "a is first under 2 of 3 rubrics, b under 1"
+    model, parts = made["cards"][0]["rows"][0]
+    assert model == "b" and [part["side"] for part in parts] == ["correct", "wrong", "invalid"]
+    assert sum(part["share"] for part in parts) == pytest.approx(100, abs=0.02)

@@ -98,7 +98,8 @@ def panels(
     is `about`; long ones are wrapped.
     """
     if is_narrow():
-        width, height = COLUMN, height * (1 if columns == 1 else 0.85 * columns)
+        shrunk = 0.7 * columns if columns > 1 else min(1.2 * COLUMN / width, 1)
+        width, height = COLUMN, height * (shrunk if width < PAGE or columns > 1 else 1)
         columns, rows = 1, columns * rows
     letters = int(width / (LARGE * POINT * 0.6))
     lines = [

@@ -34,7 +34,7 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
             for name, of in told.items()
         }
         draw(axes, lines, looks, 10)
-        axes.set(xlabel=label, ylabel="Bayes@N (share of trials correct)")
+        axes.set(xlabel=label, ylabel="Bayes@N")
     caps = sorted({row["max_tokens"] for of in rows.values() for row in of})
     panels[0].set_xscale("log")
     log_ticks(panels[0], plain(caps), [f"{cap:,}" for cap in caps])

@@ -81,6 +81,47 @@ def _bands(axes: Axes, ranks: Sequence[int]) -> None:
 
 
 @style.styled
+def score_by_cost(
+    names: Sequence[str],
+    cost: npt.ArrayLike,
+    score: npt.ArrayLike,
+    low: npt.ArrayLike,
+    high: npt.ArrayLike,
+    what: str,
+    title: str = "",
+) -> Figure:
+    """Scores against what they cost; a line joins the models that none beats in both.
+
+    `cost`, of which `what` says the unit, `score` and the ends of its interval have shape (L,),
+    masked where unknown.
+    """
+    x, y, *ends = map(plain, (cost, score, low, high))
+    known = np.flatnonzero(np.isfinite(x + y))
+    order = known[np.lexsort((-y[known], x[known]))]
+    # By rising cost, a model that is better than all before it is beaten by none.
+    front = [i for k, i in enumerate(order) if not k or y[i] > y[order[:k]].max()]
+    finding = findings.EMPTY
+    if front:
+        finding = f"Nobody scores higher for less than {findings.listed([names[i] for i in front])}"
+    height = 1.2 + ROW * max(len(names), 9)
+    figure, (axes,) = style.panels(PAGE, height, finding, about=title)
+    axes.step(x[front], y[front], where="post", color=style.GREY, linewidth=0.9)
+    looks = style.palette(len(names))
+    for i in known:
+        look = looks[i] | {"linestyle": ""}
+        axes.errorbar(x[i], y[i], np.abs([[y[i] - ends[0][i]], [ends[1][i] - y[i]]]), **look)
+    axes.set(xlabel=what, ylabel="avg (share of trials correct)")
+    axes.set_xlim(0, 1.08 * float(np.nanmax(x, initial=0)) or 1)
+    axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.12g}")
+    axes.grid(axis="both")
+    bottom, top = axes.get_ylim()
+    leaders = [{"color": look["color"], "marker": look["marker"], "linewidth": 0} for look in looks]
+    labels = [one_line(name) for name in names]
+    end_labels(axes, y, labels, leaders, (top - bottom) * 0.16 / (height - 1))
+    return figure
+
+
+@style.styled
 def tokens_against_correctness(
     names: Sequence[str], correct: npt.ArrayLike, wrong: npt.ArrayLike, accuracy: npt.ArrayLike
 ) -> Figure:
@@ -106,7 +147,7 @@ def tokens_against_correctness(
     for means, shift, look in zip((correct, wrong), (-0.12, 0.12), looks.values(), strict=True):
         axes.plot(plain(means)[order], np.arange(len(names)) + shift, **look)
     axes.set_xlabel("completion tokens per attempt, mean")
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.08 * float(np.nanmax([plain(correct), plain(wrong)], initial=0)) or 1)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     axes.grid(axis="both")
     models = [one_line(names[i]) for i in order]

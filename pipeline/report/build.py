@@ -29,7 +29,7 @@ from pipeline.cohorts import leaderboard
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.compare import rankings
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.report import attempts, categories, data, figures, races, texts
+from pipeline.report import attempts, categories, data, figures, overview, races, texts
 from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown
 from pipeline.store import selection
@@ -126,7 +126,7 @@ def _panel(
         notices += [f"{member.name}: {line}" for line in notes]
         indexes.append(index)
         meter.advance(1)
-    counts = data.counts(cohort) | {"models": models}
+    counts = data.counts(cohort, cfg.report.texts) | {"models": models}
     if indexes:
         gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
         golds = [gold[qid] for qid in cohort.members[0].question_ids]
@@ -138,8 +138,10 @@ def _panel(
         "name": cohort.dataset,
         "notices": notices,
         "counts": counts,
+        "first": overview.first(cohort, cfg, tables["leaderboard"]),
+        "rubrics": overview.rubrics(labelled.names, labels, tables["leaderboard"]),
         "tables": [data.table(table) for table in tables.values()],
-        "figures": [*figures.figures(cohort, tables, lengths, labelled.names, labels)],
+        "figures": [*figures.figures(cohort, tables, lengths)],
     }
 
 
@@ -213,13 +215,15 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
     """The tab of all data sets together; a notice where no model is in all of them."""
     notices = [f"{c.dataset}: {line}" for c in cohorts for line in (*c.differences, *c.warnings)]
     panel: Panel = {"title": "All data sets", "name": "=all", "notices": notices, "counts": None}
+    panel |= {"first": None, "rubrics": {}}
     try:
         together = cohorts_of.pooled(cohorts)
         board = leaderboard.leaderboard(together, cfg)
         ranked = rankings(cohorts, cfg, together)
         tables = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
+        panel["first"] = overview.first(together, cfg, board)
         panel["tables"] = [data.table(table) for table in tables if table is not None]
-        panel["figures"] = [*figures.figures(together, {"leaderboard": board}, [], [], {})]
+        panel["figures"] = [*figures.figures(together, {"leaderboard": board}, [])]
     except UserError as error:
         notices.append(str(error))
         panel |= {"tables": [], "figures": []}

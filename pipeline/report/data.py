@@ -13,19 +13,26 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import table as tabular
 from pipeline.display.table import Column, Table
+from pipeline.report.names import visible
 from pipeline.store.outcomes import CORRECT, OWED
 
+LONGEST = 300  # characters of a problem that the map shows
 Lengths = tuple[float, float]  # mean tokens of correct, of other attempts; NaN without any
 
 
-def counts(cohort: Cohort) -> dict[str, Any]:
+def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
     """Correct and graded attempts of each model and question, for the page's map.
 
-    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers).
+    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers), and `asked`: how
+    problems begin, none where no `texts` are wanted.
     """
+    rows = cohort.members[0].run.questions if texts and cohort.members else []
+    problems = {row["question_id"]: row["problem"] or "" for row in rows}
+    ids = cohort.members[0].question_ids if cohort.members else []
     return {
         "name": cohort.dataset,
         "questions": cohort.question_ids,
+        "asked": [visible(problems.get(qid, "")[:LONGEST]) for qid in ids],
         "correct": (cohort.outcomes == CORRECT).sum(axis=2).tolist(),
         "graded": (cohort.outcomes != OWED).sum(axis=2).tolist(),
     }
@@ -63,7 +70,7 @@ def summary(cohorts: Sequence[Cohort]) -> str:
 
 
 def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
-    """A table as the template takes it: cells with what is shown, what sorts, and interval bars."""
+    """A table as the template takes it: cells with what is shown, and what sorts."""
     columns = [
         column
         for column in source.columns
@@ -71,8 +78,6 @@ def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
     ]
     texts = {column.key for column in columns if _is_text(column, source.rows)}
     titles = {column.key: f"{column.group} {column.title}".strip() for column in columns}
-    keys = ("low", sorted_by, "high")
-    bars = _bars(source.rows, keys) if titles.keys() >= {*keys} else {}
     order = [float(row[sorted_by]) for row in source.rows if row.get(sorted_by) is not None]
     is_sorted = len(order) == len(source.rows) and order == sorted(order, reverse=True)
     return {
@@ -93,11 +98,10 @@ def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
                     "text": tabular.shown(column, row.get(column.key)),
                     "sort": _sort_key(row.get(column.key)),
                     "is_text": column.key in texts,
-                    "bar": bars.get(i) if column.key == sorted_by else None,
                 }
                 for column in columns
             ]
-            for i, row in enumerate(source.rows)
+            for row in source.rows
         ],
     }
 
@@ -116,18 +120,6 @@ def mean_lengths(index: pa.Table) -> Lengths:
 def _sort_key(value: Any) -> str:
     """A cell as JavaScript reads it; nothing where there is no value."""
     return "" if tabular.plain(value) is None else str(value).replace("inf", "Infinity")
-
-
-def _bars(rows: Sequence[Any], keys: Sequence[str]) -> dict[int, list[float]]:
-    """Where low, middle and high of each row that has them lie, in percent of what all span."""
-    ends = {i: [row.get(key) for key in keys] for i, row in enumerate(rows)}
-    ends = {i: numbers for i, numbers in ends.items() if None not in numbers}
-    first = min((low for low, _, _ in ends.values()), default=0)
-    width = max(max((high for _, _, high in ends.values()), default=0) - first, 1e-12)
-    return {
-        i: [round(100 * (number - first) / width, 2) for number in numbers]
-        for i, numbers in ends.items()
-    }
 
 
 def _is_text(column: Column, rows: Sequence[Any]) -> bool:

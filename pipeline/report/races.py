@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort
+from pipeline.display import style
 from pipeline.report import data, figures
 from pipeline.report.names import visible
 from pipeline.settle import looks, tables
@@ -57,8 +58,12 @@ def _panel(seen: Course, title: str) -> dict[str, Any]:
     words = tables.told(seen)
     board = replace(board, notes=[f"{words[0].upper()}{words[1:]}.", *board.notes])
     caption = "Estimates, and what decides, over what was spent; a line ends where its model left."
+    with style.narrow():
+        drawn = figures.figure(tables.picture(seen), caption)
     return {
         "title": title,
+        "first": None,
+        "rubrics": {},
         "name": f"={title}",
         "notices": [],
         "counts": None,
@@ -66,5 +71,5 @@ def _panel(seen: Course, title: str) -> dict[str, Any]:
             data.table(board, "mean") | {"title": board.title},
             data.table(left),
         ],
-        "figures": [figures.figure(tables.picture(seen), caption)],
+        "figures": [drawn],
     }

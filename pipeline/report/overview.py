@@ -1,0 +1,121 @@
+"""What the page draws itself: the verdict over the forest of its models, and bars of rubrics."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.cohorts import rubrics as cohort_rubrics
+from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.neighbours import posterior_ranks
+from pipeline.cohorts.verdict import verdict
+from pipeline.config.analysis import AnalysisConfig
+from pipeline.display import sides
+from pipeline.display.table import Table
+from pipeline.plots.findings import most_often
+from pipeline.report.attempts import Categories
+
+Row = Mapping[str, Any]
+
+
+def first(cohort: Cohort, cfg: AnalysisConfig, board: Table) -> dict[str, Any]:
+    """What is best and what of it is settled, in a sentence, and the rows of the leaderboard."""
+    ranks = posterior_ranks(cohort, cfg).rows if len(cohort.names) > 1 else []
+    best = {row["model"]: row["best"] for row in ranks}
+    rows = [{**row, "best": best.get(row["model"])} for row in board.rows]
+    found = verdict(cohort, cfg)
+    return {"sentence": found.sentence(), **forest(rows, f"rank_{cfg.scoring.rule}")}
+
+
+def forest(rows: Sequence[Row], rank: str) -> dict[str, Any]:
+    """Models with avg and its interval, rank and P(best), as the template takes them.
+
+    `rows` of a leaderboard, best first, with `best` where it is known; `rank`: the key of it.
+    Places are percents of the axis, whose ticks are round numbers.
+
+    >>> row = {"model": "a", "avg": 0.5, "avg_low": 0.4, "avg_high": 0.6, "mu": 0.49, "rank": 1}
+    >>> drawn = forest([row], "rank")
+    >>> drawn["ticks"][:2], drawn["rows"][0]["bar"]
+    ([(0.0, '0.4'), (25.0, '0.45')], [0.0, 50.0, 100.0])
+    """
+    low = min((row["avg_low"] for row in rows), default=0.0)
+    high = max((row["avg_high"] for row in rows), default=1.0)
+    step = _step(max(high - low, 1e-3) / 5)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+
+    def place(value: float) -> float:
+        return round(100 * (value / step - first) / max(last - first, 1), 2)
+
+    shown = [
+        {
+            "model": row["model"],
+            "rank": row[rank],
+            "bar": [place(row[key]) for key in ("avg_low", "avg", "avg_high")],
+            "score": f"{row['avg']:.3f}",
+            "interval": f"{row['avg_low']:.3f} to {row['avg_high']:.3f}",
+            "bayes": f"{row['mu']:.3f}",
+            "best": _chance(row.get("best")),
+        }
+        for row in rows
+    ]
+    ticks = [(place(i * step), f"{i * step:.3g}") for i in range(first, last + 1)]
+    return {"rows": shown, "ticks": ticks}
+
+
+def _chance(share: float | None) -> str:
+    if share is None:
+        return "–"
+    return "<0.01" if share < 0.005 else ">0.99" if share > 0.995 else f"{share:.2f}"
+
+
+def _step(width: float) -> float:
+    """The least of 1, 2 and 5 times powers of ten that is no smaller."""
+    power = 10.0 ** math.floor(math.log10(width))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= width * (1 - 1e-9))
+
+
+def rubrics(models: Sequence[str], of: Categories, board: Table) -> dict[str, Any]:
+    """Who is best by each rubric, and `cards`: how each model's attempts fall into its categories.
+
+    `of` is what :func:`pipeline.cohorts.rubrics.categories` returned for the `models`; cards have
+    them in the order of the `board`. Rubrics that part all attempts alike share a card.
+    """
+    cards: dict[Any, dict[str, Any]] = {}
+    won: list[str] = []
+    places = [models.index(row["model"]) for row in board.rows if row["model"] in models]
+    for rubric, codes in of.values():
+        counted = cohort_rubrics.counts(rubric, codes)
+        names = [category.name for category in rubric.categories]
+        looks, counts = sides.looks(names), counted.sum(axis=1)[places]
+        kept = [i for i in sides.order(names) if counts[:, i].any()]
+        ranks = cohort_rubrics.ranks(rubric, counted)
+        firsts = [] if ranks is None else [models[i] for i in places if ranks[i] == 1]
+        won += firsts[:1]
+        alike = (counts[:, kept].tobytes(), *(looks[i].side for i in kept))
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        if alike not in cards:
+            cards[alike] = {
+                "names": [],
+                "texts": [],
+                "firsts": [],
+                "keys": [
+                    _part(names[i], looks[i], counts[:, i].sum() / counts.sum()) for i in kept
+                ],
+                "rows": [
+                    (models[place], [_part(names[i], looks[i], row[i]) for i in kept])
+                    for place, row in zip(places, shares, strict=True)
+                ],
+            }
+        card = cards[alike]
+        card["names"].append(rubric.name)
+        card["texts"].append(rubric.description)
+        card["firsts"] += [name for name in firsts if name not in card["firsts"]]
+    finding = most_often(won, "under {} of {} rubrics") if len(places) > 1 else "Under each rubric"
+    return {"finding": finding, "cards": [*cards.values()]} if cards else {}
+
+
+def _part(name: str, look: sides.Look, share: float) -> dict[str, Any]:
+    """A part of a bar: `share` of the attempts."""
+    text = f"{name.replace('_', ' ')}: {100 * share:.1f} %"
+    return {"side": look.side, "shade": look.shade, "share": round(100 * share, 2), "text": text}
