@@ -1,5 +1,6 @@
 """The rows of the questions table: every question with its rendered prompt, checked and hashed."""
 
+import functools
 import itertools
 import json
 import tempfile
@@ -10,6 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.base.apart import without_torch
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.seeds import option_order
@@ -44,11 +46,12 @@ class _Asked(NamedTuple):
 class Built(NamedTuple):
     """The questions table, what a server said of itself, and solved examples."""
 
-    file: BinaryIO  # the table, on a disk: it may be larger than memory should be
+    file: Any  # the table, on a disk: it may be larger than memory should be
     questions: dict[str, str]  # by their ids the hashes of questions, and of their prompts
     prompts: dict[str, str]
     server: Facts | None
     examples: list[Example]  # to choose from
+    weights: str  # what tells the model from others
 
     def groups(self) -> Iterator[pa.Table]:
         """The table, a few rows at a time."""
@@ -65,6 +68,14 @@ def build(run: Run) -> Built:
 
     Raises UserError: for a problem with the data set, the model, its server or a prompt.
     """
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # gone when nobody reads it any more
+    work = functools.partial(_build, run, file)
+    made = work() if run.cfg.model.trust_remote_code else without_torch(work)
+    return made._replace(file=file)
+
+
+def _build(run: Run, file: BinaryIO) -> Built:
+    """Write the table into a file, and say all else there is of it."""
     cfg = run.cfg
     tokenizer = served.tokenizer(cfg)
     server = served.facts(run, tokenizer)
@@ -94,9 +105,10 @@ def build(run: Run) -> Built:
         _row(cfg, one, prompt, tokenizer, context)
         for one, prompt in zip(asked, prompts, strict=True)
     )
-    file = tempfile.TemporaryFile()  # noqa: SIM115  # gone when nobody reads it any more
-    built, limits = Built(file, {}, {}, server, examples), []
-    with parquet.writer(built.file, QUESTIONS) as groups:
+    built, limits = Built(None, {}, {}, server, examples, served.weights(cfg, server)), []
+    file.seek(0)
+    file.truncate()
+    with parquet.writer(file, QUESTIONS) as groups:
         while some := list(itertools.islice(rows, parquet.ROWS_PER_GROUP)):
             groups.write_table(pa.Table.from_pylist(some, QUESTIONS))
             limits += [row["max_tokens"] for row in some]
@@ -104,6 +116,7 @@ def build(run: Run) -> Built:
                 built.questions[row["question_id"]] = row["question_hash"]
                 prompt = row["prompt_token_ids"] or row["prompt"]
                 built.prompts[row["question_id"]] = runfolder.short_hash(str(prompt))
+    file.flush()
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} does not fit {cfg.model.name}'s context"
@@ -119,7 +132,7 @@ def identity(run: Run, built: Built) -> dict[str, Any]:
     return {
         **runfolder.identity(run.cfg),
         **({"prompt.shots_hash": runfolder.short_hash(json.dumps(chosen))} if chosen else {}),
-        "model.weights": served.weights(run.cfg, built.server),
+        "model.weights": built.weights,
         "questions": built.questions,
         "prompts": built.prompts,
     }
