@@ -37,6 +37,7 @@ import pyarrow.compute as pc
 from benchmarks import common
 from pipeline.base import console
 from pipeline.base.errors import UserError
+from pipeline.config.settings import verifier_as_model
 from pipeline.engines import labels
 from pipeline.generate.stage import generate
 from pipeline.grade.stage import grade
@@ -45,7 +46,6 @@ from pipeline.prepare.stage import prepare
 from pipeline.store import parquet, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
 from pipeline.store.runfolder import Run
-from pipeline.verify.asker import as_model
 from pipeline.verify.prompts import Candidate, Prompts
 from pipeline.verify.stage import verify
 
@@ -136,7 +136,7 @@ class Plain:
         import torch
         from transformers import AutoModelForCausalLM
 
-        judge = as_model(run.cfg)
+        judge = verifier_as_model(run.cfg)
         model = judge.model
         self.prompts = Prompts(run.cfg.verifier, models.tokenizer(model), models.context(model))
         self.device = judge.engine.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -183,8 +183,9 @@ def _compare(args: argparse.Namespace, folder: Path, base: Run) -> dict[str, Any
     attempts = {name: _candidates(run) for name, run in runs.items()}
     common.out.print(f"loading {base.cfg.verifier.name}, twice ...")
     plain, most = Plain(base), max(len("".join(c).encode()) for _, c in attempts[DISTINCT])
-    longest = min(models.context(as_model(base.cfg).model), -(-(most + 4096) // 1024) * 1024)
-    engine = labels.load(as_model(base.cfg), longest)
+    judge = verifier_as_model(base.cfg)
+    longest = min(models.context(judge.model), -(-(most + 4096) // 1024) * 1024)
+    engine = labels.load(judge, longest)
     variants, agree = {}, {}
     for name, run in runs.items():
         variants[f"stage, {name}"] = partial(_stage, run, engine, longest)

@@ -17,13 +17,12 @@ GPU-seconds: the slow models weigh most, one 32 B model more than five small one
 import argparse
 
 from pipeline.display.table import Column, Table, to_markdown
+from pipeline.prepare import costs
 from pipeline.research.studies import paper, shared
 
 TOKENS_PER_S = 2000.0  # of one GPU, see docs/cluster.md for where this comes from
 # Loading the model, and the last long attempts, which leave most of the GPU idle; of a whole run.
 LOST_MINUTES = 15.0
-# Measured on attempts of random ids, log-probs and text, which hardly compress: a ceiling.
-BYTES_PER_TOKEN = 7.6
 NODE = 8  # GPUs
 
 _COLUMNS = (
@@ -53,7 +52,7 @@ def table(tokens_per_s: float, lost_minutes: float, bytes_per_token: float) -> T
     tasks, models = len(paper.TASKS), len(paper.TWENTY)
 
     def row(what: str, runs: int, tokens: float, hours: float) -> dict[str, object]:
-        gpu = 1e6 * tokens / tokens_per_s / 3600 + runs * lost_minutes / 60
+        gpu = costs.seconds(1e6 * tokens, tokens_per_s, runs * lost_minutes * 60) / 3600
         return {
             "what": what,
             "runs": runs,
@@ -98,7 +97,7 @@ def main() -> None:
     for flag, default, what in (
         ("--tokens-per-s", TOKENS_PER_S, "of one GPU, in the mean over the cohort"),
         ("--lost-minutes", LOST_MINUTES, "GPU-minutes of a run without a full batch"),
-        ("--bytes-per-token", BYTES_PER_TOKEN, "on disk"),
+        ("--bytes-per-token", costs.BYTES_PER_TOKEN, "on disk"),
     ):
         parser.add_argument(flag, type=float, default=default, help=f"{what}; default %(default)s")
     args = parser.parse_args()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import synthetic
+from pipeline.prepare import costs
 from pipeline.research.studies import paper
 from pipeline.store import parquet
 
@@ -46,7 +47,7 @@ def test_no_attempts_take_more_disk_than_the_table_says(tmp_path):
     keys = [("q", trial) for trial in range(40)]
     parquet.write_part(tmp_path / "part.parquet", synthetic.attempts(rng, keys, tokens))
     each = (tmp_path / "part.parquet").stat().st_size / (len(keys) * tokens)
-    assert each == pytest.approx(expected_costs.BYTES_PER_TOKEN, abs=0.15)
+    assert each == pytest.approx(costs.BYTES_PER_TOKEN, abs=0.15)
 
 
 def test_a_rate_of_nothing_is_refused(capsys, monkeypatch):

@@ -20,6 +20,7 @@ from helpers import make_run
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.base.places import ROOT
 from pipeline.config import compose
+from pipeline.config.settings import verifier_as_model
 from pipeline.replicas import devices, sizing
 from pipeline.store import heartbeat, parquet
 from pipeline.store.runfolder import Run
@@ -266,7 +267,7 @@ def test_what_is_said_of_devices_names_the_verifier(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
 
     def shares(*overrides: str) -> list[dict[str, str]]:
-        cfg = asker.as_model(compose.load(["engine.tensor_parallel_size=2", *overrides]))
+        cfg = verifier_as_model(compose.load(["engine.tensor_parallel_size=2", *overrides]))
         cfg = sizing.settled(cfg, ())
         return [share.environment for share in devices.shares(cfg)]
 

@@ -24,14 +24,14 @@ from pipeline import engines
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
-from pipeline.config.settings import VerifierConfig
+from pipeline.config.settings import VerifierConfig, verifier_as_model
 from pipeline.engines import labels
 from pipeline.grade import stage as grade
 from pipeline.prepare import models, questions, questions_table
 from pipeline.store import heartbeat, parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, CONTINUED, VERDICTS
 from pipeline.store.runfolder import Run
-from pipeline.verify import asker, calibrate, stage, store, survey
+from pipeline.verify import calibrate, stage, store, survey
 from pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from verifiers.judge import guards
 from verifiers.judge.agreement import agreement
@@ -316,7 +316,7 @@ def test_what_of_engine_and_weights_decides_a_verdict(
 ) -> None:
     def identity(*overrides: str) -> dict[str, Any]:
         cfg = again(run, *overrides).cfg
-        return store.identity(cfg, asker.as_model(cfg), TEMPLATE)
+        return store.identity(cfg, verifier_as_model(cfg), TEMPLATE)
 
     same = identity()
     assert same["engine"] == "transformers" and "engine_args" not in same
@@ -354,7 +354,7 @@ def test_messages_name_the_keys_of_the_verifier(
         with pytest.raises(UserError, match=named) as caught:
             stage.verify(again(run, override))
         assert caught.value.exit_code == 2 and not rows(run)
-    judge = asker.as_model(again(run).cfg)
+    judge = verifier_as_model(again(run).cfg)
     for reason, keys in {
         "CUDA out of memory": ("verifier.engine.tensor_parallel_size", "verifier.context or"),
         "please set trust_remote_code": ("verifier.trust_remote_code=true",),
@@ -510,8 +510,8 @@ import numba
 import numpy as np
 from pipeline.config import compose
 from pipeline.engines import labels
-from pipeline.verify import asker
-engine = labels.load(asker.as_model(compose.load({overrides})), 512)
+from pipeline.config.settings import verifier_as_model
+engine = labels.load(verifier_as_model(compose.load({overrides})), 512)
 np.save({file!r}, engine.next_logprobs({ids}, {label_ids}))
 assert engine.describe()["engine"] == "vllm"
 engine.close()
@@ -549,7 +549,7 @@ def test_both_engines_give_the_same_log_probs(
             assert forker.python(program, log) == 0, log.read_text()
             logprobs = np.load(file)
         else:
-            engine = labels.load(asker.as_model(compose.load([*overrides, *same])), 512)
+            engine = labels.load(verifier_as_model(compose.load([*overrides, *same])), 512)
             logprobs = engine.next_logprobs(ids, prompts.label_ids)
             assert engine.describe()["engine"] == name
             engine.close()
@@ -782,7 +782,7 @@ def test_old_run_folders_are_read(tmp_path: Path) -> None:
 
 def test_the_context_is_the_smaller_one(tiny_model: Path) -> None:
     cfg = compose.load([f"verifier.id={tiny_model}", "verifier.context=100"])
-    assert models.context(asker.as_model(cfg).model) == 100
+    assert models.context(verifier_as_model(cfg).model) == 100
 
 
 def demo_run(folder: Path, responses: list[str]) -> Run:

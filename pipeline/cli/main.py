@@ -76,9 +76,12 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
         return _several(name, combinations, flags)
     run = Run(configured(settings))
     if flags.pop("dry_run", False):
-        from pipeline.prepare.preview import preview
+        from pipeline.prepare import costs, preview
+        from pipeline.replicas import devices
 
-        preview(run)
+        elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
+        used = costs.of_cluster(run.cfg.cluster) if elsewhere else devices.seen(run.cfg)
+        preview.preview(run, used)
     else:
         verb.function(run, **flags)
     return 0

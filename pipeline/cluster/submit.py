@@ -28,7 +28,7 @@ from pipeline.config import compose, overrides, sweep
 from pipeline.config.checks import AUTO
 from pipeline.config.settings import RunConfig
 from pipeline.display.table import Column, Table, show
-from pipeline.prepare import questions_table, stage
+from pipeline.prepare import costs, preview, questions_table, stage
 from pipeline.store import find, judged, runfolder
 from pipeline.store.runfolder import Run
 
@@ -58,10 +58,14 @@ def queue(
     if not dry_run and shutil.which("sbatch") is None:
         ask("sbatch")  # says so
     _check(runs)
+    used, found = costs.of_cluster(runs[0].cfg.cluster), {}
     for run in runs:
         if dry_run or (race and (run.path / "questions.parquet").exists()):
-            identity = questions_table.identity(run, questions_table.build(run))
+            built = questions_table.build(run)
+            identity = questions_table.identity(run, built)
             runfolder.check_same(run, identity, raising=True)
+            if dry_run:
+                found[str(run.path)] = preview.estimate(run, built.rows(), used)
         else:
             stage.prepare(run)
     submission = _planned(runs, race, open_)
@@ -72,6 +76,7 @@ def queue(
     _name_earlier(runs)
     if dry_run:
         _show_scripts(submission)
+        show(preview.table(found, used))
     else:
         _submit(submission, settings)
 

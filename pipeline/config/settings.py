@@ -7,7 +7,7 @@ error, so a misspelt override never passes in silence.
 import datetime
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args, get_type_hints
 
 from omegaconf import MISSING
@@ -373,3 +373,12 @@ def verifier_engine(cfg: RunConfig) -> VerifierEngine:
         timeout_s=theirs.timeout_s,
         api="completions" if kind(name).served else "auto",  # labels are tokens
     )
+
+
+def verifier_as_model(cfg: RunConfig) -> RunConfig:
+    """The configuration with the verifier, which there must be, in the place of the model."""
+    v = cfg.verifier
+    assert v.id is not None
+    keys = ("name", "id", "revision", "dtype", "context", "trust_remote_code")
+    model = VerifierModel(**{key: getattr(v, key) for key in keys})
+    return replace(cfg, model=model, engine=verifier_engine(cfg))

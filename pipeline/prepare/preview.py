@@ -2,15 +2,30 @@
 
 import statistics
 import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pipeline.base.console import count, results
-from pipeline.prepare import questions_table, raising
-from pipeline.store import outcomes, runfolder, spent
+from pipeline.base.console import clock, count, results
+from pipeline.display.table import Column, Table
+from pipeline.prepare import costs, questions_table, raising, sizes
+from pipeline.prepare.costs import Cost, Hardware, Judging
+from pipeline.store import outcomes, rowkeys, runfolder, spent
 from pipeline.store.runfolder import Run
 from pipeline.store.spent import Spent
 
+Rows = Sequence[Mapping[str, Any]]
+_COLUMNS = (
+    Column("run", "run", align="left"),
+    Column("attempts", "attempts", format="{:,}"),
+    Column("tokens", "tokens (M)", format="{:.3g}"),
+    Column("disk", "GB", format="{:.2g}"),
+    Column("hours", "GPU-hours", format="{:.2g}"),
+    Column("verifier", "verifier", format="{:.2g}"),
+    Column("paid", "at most, in money", format="{:,.2f}"),
+)
 
-def preview(run: Run) -> None:
+
+def preview(run: Run, used: Hardware) -> None:
     """Print the first prompt, what is owed, and what that may cost; writes nothing.
 
     Raises UserError: whatever `prepare` would refuse.
@@ -20,40 +35,114 @@ def preview(run: Run) -> None:
     identity = questions_table.identity(run, built)
     runfolder.check_same(run, identity, raising=True)
     cut = raising.check(run, built, identity)
-    planned = len(rows) * run.cfg.sampling.trials
-    usage = outcomes.usage(run, [row["question_id"] for row in rows])
-    owed = planned - usage.attempts
-    mean, basis = usage.completion_mean, f"mean of {usage.attempts} attempts so far"
-    if not mean:
-        mean = statistics.fmean(row["max_tokens"] for row in rows)
-        basis = "upper limit, sampling.max_tokens"
-    tokens = owed * mean
-    # Ids and log-probs take 8 bytes a token; text of mathematics about 3 bytes a token.
-    size = f"{count(tokens)} tokens ({basis}), {count(11 * tokens)}B on disk before compression"
-    # Of chat turns nobody knows the tokens; four bytes make about one.
-    lengths = [len(row["prompt_token_ids"] or row["prompt"].encode()[::4]) for row in rows]
-    # Known to the token, but for attempts that came without the length of their prompt.
-    unsaid = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
-    prompts = run.cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unsaid
-    paid = outcomes.price(run.cfg.engine, prompts, tokens)
     results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
     results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
-    results.print(f"questions: {len(rows)}, prompts of up to {max(lengths)} tokens")
-    results.print(f"owed: {owed} of {planned} attempts, into {run.path}")
+    results.print(f"questions: {len(rows)}, prompts of up to {max(_lengths(rows))} tokens")
+    found = estimate(run, rows, used)
+    results.print(f"owed: {found.owed} of {found.planned} attempts, into {run.path}")
+    if not found.owed and not (found.judging and found.judging.attempts):
+        return
     if cut:
         limits = {row["question_id"]: row["max_tokens"] for row in rows}
         most = count(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
-        told = raising.told(run.cfg, cut.values())
-        results.print(f"{told}, at most {most} tokens beside the estimate")
-    results.print(f"estimate: {size}")
-    known = bool(usage.completion_mean)
-    if run.cfg.budget.given:
+        words = raising.told(run.cfg, cut.values())
+        results.print(f"{words}, at most {most} tokens beside the estimate")
+    for line in told(run, found, used):
+        results.print(line)
+
+
+def _lengths(rows: Rows) -> list[int]:
+    """Tokens of prompts; of chat turns nobody knows them: four bytes make about one."""
+    return [len(row["prompt_token_ids"] or row["prompt"].encode()[::4]) for row in rows]
+
+
+class Estimate(NamedTuple):
+    """What a run owes, and what that takes."""
+
+    planned: int  # attempts
+    owed: int
+    known: bool  # how long attempts are, from those that are there
+    prompts: float  # tokens, once an attempt
+    cost: Cost
+    judging: Judging | None
+    paid: float | None  # at the engine's prices, of the most tokens; None: there are none
+
+
+def estimate(run: Run, rows: Rows, used: Hardware) -> Estimate:
+    """By the attempts so far where there are any, else by assumptions (`costs`)."""
+    cfg, lengths = run.cfg, _lengths(rows)
+    planned = len(rows) * cfg.sampling.trials
+    usage = outcomes.usage(run, [row["question_id"] for row in rows])
+    owed, mean = planned - usage.attempts, usage.completion_mean
+    # Known to the token, but for attempts that came without the length of their prompt.
+    unsaid = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
+    prompts = cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unsaid
+    cost = costs.expected(cfg, rows, owed, used, mean, usage.spent)
+    each = (mean or cost.tokens / max(1, owed)) + statistics.fmean(lengths)
+    verdicts = rowkeys.streamed(run, "verdicts", []).num_rows if mean else 0
+    judging = costs.judging(cfg, max(0, planned - verdicts), each, used)
+    paid = outcomes.price(cfg.engine, prompts, cost.most)
+    return Estimate(planned, owed, bool(mean), prompts, cost, judging, paid)
+
+
+def told(run: Run, found: Estimate, used: Hardware) -> Iterator[str]:
+    """Tokens, disk, time, money and the verifier, a line each."""
+    cost, cfg = found.cost, run.cfg
+    most = "" if found.known else f"; at most {count(cost.most)}"
+    yield f"tokens: about {count(cost.tokens)} ({cost.basis}){most}; prompts {count(found.prompts)}"
+    yield f"disk: about {count(costs.BYTES_PER_TOKEN * cost.tokens)}B"
+    yield f"time: {_time(cost.seconds, used)} ({cost.how})"
+    if cfg.budget.given:
         so_far = spent.spent([run])
-        whole = Spent(prompts, tokens, owed * so_far.device_s / max(1, usage.attempts))
-        needed, left = spent.account(run.cfg, whole), spent.left(run.cfg, so_far)
+        already = max(1, found.planned - found.owed)
+        whole = Spent(found.prompts, cost.most, found.owed * so_far.device_s / already)
+        needed, left = spent.account(cfg, whole), spent.left(cfg, so_far)
         shares = [left[key] / needed[key]["spent"] for key in left if needed[key]["spent"]]
-        fit = f"; {'about' if known else 'at least'} {int(owed * min([1.0, *shares]))} attempts fit"
-        results.print(spent.in_words(spent.account(run.cfg, so_far)) + fit * bool(shares))
-    if paid is not None:
-        bound = "about" if known else "at most"
-        results.print(f"price: {bound} {paid:,.2f}, with {count(prompts)} tokens of prompts")
+        most = f"{'about' if found.known else 'at least'} {int(found.owed * min([1.0, *shares]))}"
+        fit = f"; {most} attempts fit" * bool(shares)
+        yield spent.in_words(spent.account(cfg, so_far)) + fit
+    if found.paid is not None:
+        bound = "about" if found.known else "at most"
+        yield f"price: {bound} {found.paid:,.2f}, with {count(found.prompts)} tokens of prompts"
+    if (judge := found.judging) and judge.attempts:
+        needs = [f"{sizes.gib(judge.memory)} of memory", _time(judge.seconds, used)]
+        needs = [*(needs if judge.seconds else []), *filter(None, [judge.how])]
+        asked = f"{judge.attempts:,} attempts, about {count(judge.tokens)} tokens to read"
+        yield f"verifier: {cfg.verifier.name}, {asked}; {', '.join(needs)}"
+
+
+def _time(seconds: float | None, used: Hardware) -> str:
+    if seconds is None:
+        return "not known"
+    hours = f", {seconds * used.gpus / 3600:.2g} GPU-hours" * bool(used.gpus)
+    return f"about {clock(seconds)}{hours} on {used.told}"
+
+
+def table(found: Mapping[str, Estimate], used: Hardware) -> Table:
+    """What several runs take, and all of them: for `submit --dry-run`."""
+    rows: list[dict[str, Any]] = [
+        {
+            "run": name,
+            "attempts": one.owed,
+            "tokens": one.cost.tokens / 1e6,
+            "disk": costs.BYTES_PER_TOKEN * one.cost.tokens / 1e9,
+            "hours": _hours(one.cost.seconds, used),
+            "verifier": _hours(one.judging.seconds, used) if one.judging else None,
+            "paid": one.paid,
+        }
+        for name, one in found.items()
+    ]
+    known = {key: [row[key] for row in rows if row[key] is not None] for key in rows[0]}
+    if len(rows) > 1:
+        sums = {column.key: sum(known[column.key]) for column in _COLUMNS[1:] if known[column.key]}
+        rows.append({"run": "all", **sums})
+    columns = [column for column in _COLUMNS if known[column.key]]
+    notes = [f"GPU-hours: of {used.told}; of the verifier: to read the attempts"]
+    notes += dict.fromkeys(f"tokens: {one.cost.basis}" for one in found.values())
+    ways = {one.cost.how: f"time of {name}: " for name, one in found.items()}
+    notes += [f"{name if len(ways) > 1 else 'time: '}{how}" for how, name in ways.items()]
+    return Table("what it takes, about", columns, rows, notes)
+
+
+def _hours(seconds: float | None, used: Hardware) -> float | None:
+    return None if seconds is None else seconds * max(1, used.gpus) / 3600

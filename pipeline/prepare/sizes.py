@@ -1,14 +1,21 @@
 """How much memory a model takes, before it is loaded: its weights, and the cache of a sequence."""
 
 import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.base.console import note
 from pipeline.base.errors import UserError
-from pipeline.config.settings import ModelConfig
+from pipeline.config.settings import ModelConfig, RunConfig
 from pipeline.prepare import models
 from pipeline.prepare.hub import from_hub
 
+MOST = 256  # sequences at once
+_LEAST = 8  # attempts at once that a model which fits has room for: fewer leave GPUs idle
+_GIB = 1 << 30
+BESIDE = 3 * _GIB  # of each GPU: activations, graphs, communication
 _SUFFIXES = (".safetensors", ".bin")  # the first of which there are files
 
 
@@ -52,6 +59,21 @@ def cache(cfg: ModelConfig, tokens: int) -> int | None:
     return int(per_layer * (full * tokens + sliding * window))
 
 
+def is_here(cfg: ModelConfig) -> bool:
+    """Whether a model is a folder or in the hub's cache, so that nobody else need be asked."""
+    return Path(models.locate(cfg)).is_dir() or _cached(cfg) is not None
+
+
+def by_name(name: str) -> int | None:
+    """Bytes of 16-bit weights, from the number of parameters that a model's name says.
+
+    >>> by_name("opencompass/CompassVerifier-3B"), by_name("general-verifier")
+    (6000000000, None)
+    """
+    said = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z])", name, re.I)
+    return round(2e9 * float(said[1])) if said else None
+
+
 def _indexed(folder: Path) -> int | None:
     """What an index of several files says of all of them, also of those that are not there."""
     try:
@@ -89,3 +111,94 @@ def _listed(cfg: ModelConfig) -> dict[str, int]:
     except UserError:
         return {}
     return {file.rfilename: file.size or 0 for file in files if "/" not in file.rfilename}
+
+
+class Room:
+    """What a model takes of GPUs of so many bytes (None: not known), and what is left of them."""
+
+    def __init__(
+        self, cfg: RunConfig, rows: Sequence[Mapping[str, Any]], memory: int | None
+    ) -> None:
+        self.cfg, self.memory = cfg, memory
+        self.weights = weights(cfg.model) if memory else None
+        # If lengths are anything up to the limit alike, a running attempt holds a third of it in
+        # the mean: the long ones run longer.
+        prompts = sum(len(row["prompt_token_ids"] or ()) for row in rows) / max(1, len(rows))
+        limit = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
+        self.tokens = round(prompts + limit / 3)
+        self.attempt = cache(cfg.model, self.tokens)
+        self.longest = cache(cfg.model, round(prompts + limit))
+
+    def gpus(self, there: int) -> int:
+        """How many GPUs one engine needs, a power of two that divides the heads."""
+        if self.memory is None or self.weights is None or not self.attempt or not self.longest:
+            unknown = "of the GPUs' memory" if self.memory is None else "of the model"
+            raise UserError(
+                f"engine.tensor_parallel_size=auto: the size {unknown} is not known; give a number"
+            )
+        heads = models.read_config(self.cfg.model).get_text_config().num_attention_heads
+        size = 1
+        while size <= there and heads % size == 0:
+            if self.left(size) >= max(_LEAST * self.each(self.attempt, size), self.longest):
+                note(f"engine.tensor_parallel_size=auto: {size}, {self._sum(size)}")
+                return size
+            size *= 2
+        raise UserError(
+            f"engine.tensor_parallel_size=auto: {self.cfg.model.name} does not fit"
+            f" {counted(there, 'GPU')}: {self._sum(size // 2)}, and {_LEAST} attempts take"
+            f" {gib(_LEAST * self.attempt)}. Lower sampling.max_tokens, or give a number"
+        )
+
+    def batch(self, size: int) -> int:
+        """How many sequences the cache has room for."""
+        if self.memory is None or self.weights is None or not self.attempt:
+            unknown = "the GPUs' memory" if self.memory is None else "the size of the model"
+            note(f"engine.batch_size=auto: {MOST}, since {unknown} is not known")
+            return MOST
+        attempt = self.each(self.attempt, size)
+        batch = min(MOST, max(1, self.left(size) // attempt))
+        note(
+            f"engine.batch_size=auto: {batch}, {self._sum(size)} / {gib(attempt)} an attempt"
+            f" ({self.tokens:,} tokens, its prompt and a third of the longest completion)"
+            + (f", at most {MOST}" if batch == MOST else "")
+        )
+        return batch
+
+    def left(self, size: int) -> int:
+        """Bytes for the cache of an engine on so many GPUs."""
+        assert self.memory is not None and self.weights is not None
+        share = int(self.memory * self.cfg.engine.gpu_memory_utilization) - BESIDE
+        return size * share - self.weights
+
+    def each(self, cache: int, size: int) -> int:
+        """A sequence's cache on all GPUs of an engine: too few heads are copied."""
+        own = models.read_config(self.cfg.model).get_text_config()
+        heads = getattr(own, "num_key_value_heads", None) or own.num_attention_heads
+        return cache * max(1, size // int(heads))
+
+    def _sum(self, size: int) -> str:
+        assert self.memory is not None and self.weights is not None
+        share = f"{gib(self.memory)} × {self.cfg.engine.gpu_memory_utilization:g}"
+        return (
+            f"{size} × ({share} − {gib(BESIDE)}) − {gib(self.weights)} of weights ="
+            f" {gib(self.left(size))} for the cache"
+        )
+
+
+def gib(size: int) -> str:
+    """Bytes for people.
+
+    >>> gib(143771 << 20), gib(3 << 30)
+    ('140.4 GiB', '3 GiB')
+    """
+    digits = 1 if size >= _GIB else 4
+    return re.sub(r"\.0+$", "", f"{size / _GIB:,.{digits}f}") + " GiB"
+
+
+def counted(number: int, what: str) -> str:
+    """A number and a noun.
+
+    >>> counted(1, "GPU"), counted(8, "GPU")
+    ('1 GPU', '8 GPUs')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"

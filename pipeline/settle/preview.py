@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.console import percent, results
+from pipeline.base.console import note, percent, results
 from pipeline.base.errors import UserError
 from pipeline.config.budget import BudgetConfig
+from pipeline.config.settings import RunConfig
 from pipeline.config.settle import Assumed, PlanConfig
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table, of_columns
-from pipeline.prepare import questions
+from pipeline.prepare import costs, questions
+from pipeline.replicas import devices
 from pipeline.settle import expect
 from pipeline.settle.expect import UNITS, Basis
 from pipeline.settle.plan import Goal, Plan, goal
@@ -52,6 +54,8 @@ def dry_run(planned: Plan, asked: Assumed, json: bool) -> None:
         asked.price = engine.price_out
     if asked.accuracies:
         loaded = [questions.load(run.cfg.dataset)[0] for run in planned.contenders[0].runs]
+        attempts = sum(map(len, loaded)) * goal.trials
+        _estimate(asked, [contender.runs[0].cfg for contender in planned.contenders], attempts)
         basis = expect.assumed(asked, goal.names, sum(map(len, loaded)))
     elif asked.folders or begun:
         basis = expect.measured(asked.folders or begun, asked, goal.names, goal.cfg.seed)
@@ -64,6 +68,21 @@ def dry_run(planned: Plan, asked: Assumed, json: bool) -> None:
     if given.until or len(given.given) > 1:
         raise UserError("budget: a dry run takes one, of gpu_hours, tokens or money")
     _tell(basis, goal, given, json)
+
+
+def _estimate(asked: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
+    """Tokens and speed that are not said, by the sizes of models and hardware."""
+    if asked.tokens and asked.speed:
+        return
+    used = [devices.seen(cfg) for cfg in cfgs]
+    found = [costs.expected(cfg, [], attempts, on) for cfg, on in zip(cfgs, used, strict=True)]
+    asked.tokens = asked.tokens or [one.tokens / attempts for one in found]
+    if not asked.speed and all(one.seconds for one in found):
+        taken = [
+            (one.seconds or 0.0) * max(1, on.gpus) for one, on in zip(found, used, strict=True)
+        ]
+        asked.speed = [one.tokens / s for one, s in zip(found, taken, strict=True)]
+    note(f"cost of {cfgs[0].model.name} on {used[0].told}: {found[0].basis}; {found[0].how}")
 
 
 def _tell(basis: Basis, goal: Goal, budget: BudgetConfig, json: bool) -> None:

@@ -1,14 +1,13 @@
 """Asking the verifier: in this process, or in replicas; watched for a hang either way."""
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from pipeline.base.console import fail, note, warn
 from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig, VerifierModel, verifier_engine
+from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.replicas import sizing
 from pipeline.store import heartbeat
@@ -22,21 +21,12 @@ from pipeline.verify.replicas import Batch, Replicas
 Key = TypeVar("Key")
 
 
-def as_model(cfg: RunConfig) -> RunConfig:
-    """The configuration with the verifier in the place of the model, for the engines."""
-    v = cfg.verifier
-    assert v.id is not None
-    keys = ("name", "id", "revision", "dtype", "context", "trust_remote_code")
-    model = VerifierModel(**{key: getattr(v, key) for key in keys})
-    return dataclasses.replace(cfg, model=model, engine=verifier_engine(cfg))
-
-
 class Asker:
     """The verifier, loaded when it is first asked.
 
     Args:
         run: the run folder.
-        cfg: what `as_model` makes of its configuration.
+        cfg: what `verifier_as_model` makes of its configuration.
         longest: bytes of the longest response with its answer.
 
     Raises UserError: when the stored verdicts are by other weights.

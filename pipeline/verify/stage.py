@@ -15,7 +15,7 @@ import pyarrow as pa
 from pipeline.base.console import Meter, note
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
-from pipeline.config.settings import RunConfig
+from pipeline.config.settings import RunConfig, verifier_as_model
 from pipeline.prepare import models
 from pipeline.store import (
     home,
@@ -31,7 +31,7 @@ from pipeline.store.columns import VERDICTS
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 from pipeline.verify import calibrate, quality, store, survey
-from pipeline.verify.asker import Asker, as_model
+from pipeline.verify.asker import Asker
 from pipeline.verify.people import people
 from pipeline.verify.prompts import Candidate, Prompts, asked, here, read_template, uses_answer
 from pipeline.verify.survey import Survey
@@ -72,7 +72,7 @@ def _verify(run: Run) -> None:
         lease.held(run.path / "verify.lease", "verifying", wait=True),
         home.staying(run.path, "attempts were verified") as intact,
     ):
-        judge = as_model(run.cfg)
+        judge = verifier_as_model(run.cfg)
         settings = store.identity(run.cfg, judge, template)
         if records.settings(store.record(run)) not in ({}, settings):  # refused while all is there
             Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))

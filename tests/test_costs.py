@@ -1,0 +1,108 @@
+"""What a run is expected to take: sizes of real models, data sheets, arithmetic redone here."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import compose
+from pipeline.config.cluster import ClusterConfig
+from pipeline.config.settings import RunConfig
+from pipeline.prepare import costs
+from pipeline.store.workers import Totals
+
+LAYERS, HEADS, SIZE, WEIGHTS = 36, 8, 128, 8_044_936_192  # Qwen3-4B
+H200 = costs.seen(["NVIDIA H200, 143771 MiB"], 143771 << 20, 96)
+
+
+def model(folder: Path, weights: int = WEIGHTS, **more: Any) -> str:
+    """A model's configuration and the index of its weights, without the weights."""
+    folder.mkdir()
+    shape = {"num_hidden_layers": LAYERS, "num_key_value_heads": HEADS, "head_dim": SIZE}
+    shape |= {"model_type": "qwen3", "hidden_size": 2560, "num_attention_heads": 32}
+    shape |= {"max_position_embeddings": 262144, "torch_dtype": "bfloat16", **more}
+    (folder / "config.json").write_text(json.dumps(shape))
+    index = {"metadata": {"total_size": weights}, "weight_map": {}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return f"model.id={folder}"
+
+
+def asked(*settings: str) -> RunConfig:
+    return compose.load(["model=custom", "model.name=m", "verifier=none", *settings])
+
+
+def test_the_time_is_that_of_reading_weights_and_caches(tmp_path: Path) -> None:
+    cfg = asked(model(tmp_path / "m"))
+    found = costs.expected(cfg, [], 2400, H200)
+    assert found.most == 2400 * 32768 and found.tokens == pytest.approx(0.46 * found.most)
+    cache = 2 * 2 * LAYERS * HEADS * SIZE * round(32768 / 3)  # key and value in 16 bits
+    room = int((143771 << 20) * 0.9) - (3 << 30) - WEIGHTS
+    batch = room // cache
+    step = (WEIGHTS + batch * cache) / 4.8e12 / 0.6 + 0.004 + 3e-5 * batch
+    last = ((WEIGHTS + cache) / 4.8e12 / 0.6 + 0.004 + 3e-5) * 32768 / 2
+    start = 120 + WEIGHTS / 1e9
+    assert found.seconds == pytest.approx(found.tokens * step / batch + last + start, rel=1e-6)
+    assert f"{batch} sequences" in found.how and "assumed: 60%" in found.how
+    eight = costs.expected(cfg, [], 2400, H200._replace(gpus=8))
+    assert eight.seconds == pytest.approx(found.tokens * step / batch / 8 + last + start, rel=1e-6)
+    few = costs.expected(cfg, [], 5, H200)
+    assert few.seconds and "5 sequences" in few.how
+
+
+def test_experts_are_read_whole_and_reckoned_in_part(tmp_path: Path) -> None:
+    dense = asked(model(tmp_path / "a", 60 << 30))
+    sparse = asked(model(tmp_path / "b", 60 << 30, num_experts=128, num_experts_per_tok=8))
+    slow = H200._replace(speed=1e12)  # so that arithmetic is what it waits for
+    times = [costs.expected(cfg, [], 2400, slow).seconds or 0 for cfg in (dense, sparse)]
+    assert times[0] > 5 * times[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "used", "said"),
+    [
+        ([], costs.seen(["Tesla T4"], None, 8), "does not fit"),
+        (["engine=openai", "engine.url=http://x/v1"], H200, "server"),
+        (["engine.tensor_parallel_size=auto"], costs.seen(["T4"], None, 8), "does not fit"),
+    ],
+)
+def test_what_is_not_known_says_why(
+    settings: list[str], used: costs.Hardware, said: str, tmp_path: Path
+) -> None:
+    cfg = asked(model(tmp_path / "m", 64 << 30), *settings)
+    found = costs.expected(cfg, [], 2400, used)
+    assert found.seconds is None and said in found.how and found.tokens > 0
+
+
+def test_what_was_measured_goes_before_what_is_assumed(tmp_path: Path) -> None:
+    cfg = asked(model(tmp_path / "m"))
+    found = costs.expected(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))
+    assert (found.tokens, found.most, found.seconds) == (50_000, 50_000, 25.0)
+    assert "measured" in found.how and "mean" in found.basis
+
+
+def test_which_gpus_a_cluster_has() -> None:
+    cluster = ClusterConfig(partition="gpu", gpus=8, workers=2, name="h200-8")
+    used = costs.of_cluster(cluster)
+    assert (used.gpus, used.memory, used.bandwidth) == (16, 141 * 10**9, 4.8e12)
+    assert costs.of_cluster(ClusterConfig(options=["--gres=gpu:l40s:1"])).bandwidth == 0.86e12
+    assert "not said" in costs.of_cluster(ClusterConfig(name="site10")).told
+    assert costs.of_cluster(ClusterConfig(gpus=0, cpus=4)).told == "4 cores of cluster=default"
+
+
+def test_a_verifier_reads_what_its_context_holds(tmp_path: Path) -> None:
+    cfg = asked(model(tmp_path / "m"))
+    assert costs.judging(cfg, 100, 9000, H200) is None
+    cfg.verifier.id, cfg.verifier.context = str(tmp_path / "m"), 8192
+    need = costs.judging(cfg, 100, 9000, H200)
+    assert need is not None and need.tokens == 100 * 8192 and need.seconds is not None
+    assert need.seconds == pytest.approx(100 * 8192 * WEIGHTS / 989e12 / 0.6 + 120 + 8.044936, 1e-4)
+    assert need.memory == WEIGHTS + 2 * 2 * LAYERS * HEADS * SIZE * 8192 + (3 << 30)
+    cfg.verifier.id = "nobody/judge-3B"
+    by_name = costs.judging(cfg, 100, 900, H200)
+    assert by_name is not None and by_name.memory == 6 * 10**9 + (3 << 30) and by_name.seconds
+    cfg.verifier.id = "nobody/judge"
+    unknown = costs.judging(cfg, 100, 900, H200)
+    assert unknown is not None and unknown.seconds is None and "not here" in unknown.how
+    cfg.stages = ["generate"]
+    assert costs.judging(cfg, 100, 9000, H200) is None
