@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.base import atomic, journal
+from pipeline.base import atomic, foreign, journal
 from pipeline.base.journal import Journal
 from pipeline.base.places import ROOT
 from pipeline.store import parquet, shards, workernames
@@ -124,6 +124,23 @@ def test_sealing_keeps_every_row(tmp_path: Path) -> None:
     assert shards.seal(path, SMALL) == []
     assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "_a.sound"}
     assert stored(tmp_path)[0] == by_key(rows(40))
+
+
+@pytest.mark.parametrize("beside", [0, 7])
+def test_a_journal_that_is_sealed_while_files_are_listed_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: int
+) -> None:
+    path, check = write_journal(tmp_path / "a.journal", rows(40)), foreign.check
+    if beside:
+        part(tmp_path / "b.parquet", rows(40 + beside)[40:])
+
+    def sealing(looked_at: Path) -> None:
+        monkeypatch.setattr(foreign, "check", check)
+        assert looked_at == path and shards.seal(path, SMALL) == []
+        check(looked_at)
+
+    monkeypatch.setattr(foreign, "check", sealing)
+    assert stored(tmp_path)[0] == by_key(rows(40 + beside))
 
 
 def test_a_crash_between_rename_and_unlink_doubles_nothing(tmp_path: Path) -> None:

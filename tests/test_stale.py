@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pipeline.base.errors import UserError
 from pipeline.base.journal import Journal
 from pipeline.cli.main import main
 from pipeline.cohorts import cohort
-from pipeline.config import analysis
+from pipeline.config import analysis, compose
 from pipeline.grade.stage import grade
 from pipeline.rubrics import categories, categorize, signals, signals_table
 from pipeline.score.stage import score
@@ -151,6 +152,26 @@ def test_means_and_imported_outcomes(run: Run, capsys: pytest.CaptureFixture[str
     manifest = runfolder.read_manifest(run)
     runfolder.write_json(run.manifest, manifest | {"imported": {}})
     assert outcome_words(run)[1].tolist()[0] == "correct"
+
+
+def test_all_attempts_gone_leave_nothing_graded(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run.path, run.path.with_name("older"))
+    older = Run(compose.load_folder(run.path.with_name("older"), []))
+    without_digests(older.grades, GRADES)
+    for one in (run, older):
+        shutil.rmtree(one.attempts)
+        capsys.readouterr()
+        assert (outcome_words(one) == "owed").all() and len(runfolder.owed(one)) == 8
+        said = (
+            "grades: 8 are of attempts that have changed or are gone; they do not count; run `gen"
+        )
+        assert said in capsys.readouterr().err
+        assert not categories.current(one)
+    manifest = runfolder.read_manifest(older)
+    runfolder.write_json(older.manifest, manifest | {"imported": {}})  # a record without texts
+    assert outcome_words(older).tolist() == [RIGHT["a"], RIGHT["b"]]
 
 
 def spoil(path: Path, column: str) -> None:

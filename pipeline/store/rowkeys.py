@@ -139,6 +139,7 @@ def streamed(
     if unreadable.outdated:
         told.append(f"{unreadable.outdated} are of attempts that have changed or are gone")
     if damage is None and told:
+        verb = verb if run.attempts.exists() else "generate"
         told.append(f"they do not count; run `{verb}` to make them again")
         warn(f"{run.path}: {table}: {'; '.join(told)}")
     return rows.combine_chunks()
@@ -170,14 +171,12 @@ def _contents(
     return Contents(keys[order], state(rows)[order], not rows[DIGEST.name].null_count)
 
 
-def _keep(run: Run, old: list[Ints]) -> parquet.Keep | None:
-    """Which rows of another table are of what attempts are now; None: all of them.
+def _keep(run: Run, old: list[Ints]) -> parquet.Keep:
+    """Which rows of another table are of what attempts are now.
 
     The keys of other rows are added to `old`. Rows without an attempt count where a record was
-    imported without one.
+    imported without one, also while it is: a manifest comes last.
     """
-    if not run.attempts.exists():
-        return None
     ids, now = question_ids(run), contents(run)
     order, states = np.arange(now.keys.size), np.append(now.states, 0)
 
@@ -186,7 +185,8 @@ def _keep(run: Run, old: list[Ints]) -> parquet.Keep | None:
         at = rows_of(keys, now.keys, order)
         alone = (at < 0) & batch[DIGEST.name].is_null().to_numpy(False)
         if alone.any():
-            alone &= "imported" in read_manifest(run)
+            made = read_manifest(run)
+            alone &= "imported" in made or not (made or run.attempts.exists())
         same = np.where(at < 0, alone, states[at] == state(batch))
         old.append(keys[~same & (keys >= 0)])
         return pa.array(same)

@@ -7,7 +7,6 @@ of a raised `sampling.max_tokens` say so in their names (-upto65536) and come be
 highest first: so an attempt that was continued is read, and not what was there of it before.
 """
 
-import contextlib
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
@@ -176,14 +175,16 @@ def _verified(
 
 def files(folder: Path) -> list[Path]:
     """Parts and journals in reading order; of one stem only the part. UserError: one is no file."""
-    by_stem: dict[str, Path] = {}
     if folder.is_symlink() and not folder.exists():
         foreign.check(folder)
-    for path in (*folder.glob("*.journal"), *folder.glob("*.parquet")):  # the part wins
-        if not path.name.startswith("."):
-            with contextlib.suppress(FileNotFoundError):  # sealed since the listing
+    by_stem: dict[str, Path] = {}
+    try:
+        for path in (*folder.glob("*.journal"), *folder.glob("*.parquet")):  # the part wins
+            if not path.name.startswith("."):
                 foreign.check(path)
                 by_stem[stem(path)] = path
+    except FileNotFoundError:  # sealed since the listing, into a part that was not there yet
+        return files(folder)
     return [by_stem[name] for name in sorted(by_stem, key=place)]
 
 
