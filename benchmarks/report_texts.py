@@ -8,7 +8,8 @@
 Texts are words and a formula in every line, no two alike. The report is made by its command, in a
 process of its own; memory is the largest sum of what that process and its children hold (PSS),
 looked at ten times a second. "read" is the same texts decoded and thrown away by one process, and
-"pages" the milliseconds in which an attempt and its formulas are drawn in a headless Chromium.
+"ms" are milliseconds by the clock of a page in a headless Chromium: to list all attempts, to open a
+question, an attempt first and then the next ones, and a frame while its text is scrolled through.
 """
 
 import argparse
@@ -48,6 +49,7 @@ def vocabulary() -> list[str]:
 
 
 PIECES = vocabulary()
+BOXES = ["</think>\\boxed{2}", "</think>\\boxed{3}"]
 
 
 def token_ids(rng: np.random.Generator, attempts: int, lines: int) -> Any:
@@ -111,7 +113,7 @@ def make(folder: Path, name: str, args: argparse.Namespace, seed: int) -> Run:
 def attempts(rng: np.random.Generator, key: Any, ids: Any, right: Any, tokens: bool) -> pa.Table:
     """Attempts of a part: the texts of their tokens, and the final box."""
     n, length = ids.shape
-    pieces = pa.array([*PIECES, "\\boxed{2}", "\\boxed{3}"])
+    pieces = pa.array([*PIECES, *BOXES])
     boxes = np.where(right, len(PIECES), len(PIECES) + 1).astype(np.int32)
     ids = np.concatenate([ids, boxes[:, None]], axis=1)
     taken = pieces.take(pa.array(ids.ravel()))
@@ -150,7 +152,7 @@ def full(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
 def save_tokenizer(folder: Path) -> Path:
     """A tokenizer.json whose tokens are the pieces."""
     folder.mkdir()
-    known = {piece: i for i, piece in enumerate([*PIECES, "\\boxed{2}", "\\boxed{3}", "?"])}
+    known = {piece: i for i, piece in enumerate([*PIECES, *BOXES, "?"])}
     made = Tokenizer(models.WordLevel(known, unk_token="?"))
     made.decoder = decoders.Fuse()
     made.save(str(folder / "tokenizer.json"))
@@ -201,28 +203,64 @@ def read(runs: list[Run], tokens: bool) -> float:
     return time.monotonic() - began
 
 
-def opening(page: Path, names: list[str]) -> float | None:
-    """Median milliseconds until an attempt that was not looked at before is drawn."""
+# Milliseconds by the page's own clock, until what an address names is drawn.
+OPENED = """([part, shown]) => new Promise((done) => {
+  const began = performance.now();
+  new MutationObserver((_, watcher) => {
+    if (!document.querySelector("#attempt").textContent.includes(shown)) return;
+    watcher.disconnect();
+    requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
+  }).observe(document.querySelector("#attempt"), { childList: true });
+  location.hash = part;
+})"""
+# Of each frame, while all of a response is scrolled through, 800 pixels a frame.
+SCROLLED = """() => new Promise((done) => {
+  document.querySelector("details.reasoning")?.setAttribute("open", "");
+  const times = [];
+  let last = performance.now();
+  const step = () => {
+    const [now, before] = [performance.now(), scrollY];
+    times.push(now - last);
+    last = now;
+    scrollBy({ top: 800, behavior: "instant" });
+    if (scrollY === before) done(times.slice(1));
+    else requestAnimationFrame(step);
+  };
+  requestAnimationFrame(step);
+})"""
+
+
+def opening(page: Path, name: str, trials: int) -> dict[str, float]:
+    """Median milliseconds to open what was not looked at before, and of frames."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        return None
+        return {}
     from playwright.sync_api import sync_playwright
 
-    found = []
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=arguments)
-        tab = chromium.new_page()
-        tab.goto(page.as_uri())
-        for trial in range(10):
-            began = time.monotonic()
-            part = f"demo/{names[-1]}/q000/{trial * 7}"
-            tab.evaluate("part => { location.hash = part; }", part)
-            tab.wait_for_selector(f"#attempt h3:has-text('trial {trial * 7}') >> visible=true")
-            tab.wait_for_selector("[aria-label=Response] mark")
-            found.append(1000 * (time.monotonic() - began))
+
+        def once(part: str, shown: str) -> tuple[Any, float]:
+            tab = chromium.new_page()
+            tab.goto(page.as_uri())
+            return tab, tab.evaluate(OPENED, [part, shown])
+
+        def median(part: str, shown: str) -> float:
+            return statistics.median(once(part, shown)[1] for _ in range(5))
+
+        found = {
+            "list": median("demo/", "No attempt is open"),
+            "question": median("demo//q000", "gold"),
+        }
+        tab, first = once(f"demo/{name}/q000/0", "Response")
+        trial = range(7, min(77, trials), 7)
+        more = [tab.evaluate(OPENED, [f"demo/{name}/q000/{t}", f"trial {t}"]) for t in trial]
+        found |= {"attempt": first, "next": statistics.median(more)}
+        frames = tab.evaluate(SCROLLED)
+        found |= {"frame": statistics.median(frames), "worst_frame": max(frames)}
         chromium.close()
-    return statistics.median(found)
+    return found
 
 
 def main() -> None:
@@ -252,12 +290,13 @@ def main() -> None:
         seconds, cpu, most = measured(command)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
         alone = read(runs, args.tokens)
-        drawn = opening(out / "index.html", names)
+        drawn = opening(out / "index.html", names[-1], args.trials)
     count = args.models * args.questions * args.trials
     common.out.print(
         f"{count:,} attempts: {seconds:.1f} s, {cpu:.1f} s of processors, {most:.0f} MB of memory,"
-        f" {size:.0f} MB written; read alone {alone:.1f} s; an attempt drawn in {drawn} ms"
+        f" {size:.0f} MB written; read alone {alone:.1f} s"
     )
+    common.out.print(f"ms: {', '.join(f'{what} {ms:.0f}' for what, ms in drawn.items())}")
     figures = {"seconds": seconds, "cpu_s": cpu, "megabytes": most, "written_mb": size}
     common.finish(args, figures | {"read_s": alone, "drawn_ms": drawn})
 

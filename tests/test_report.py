@@ -312,7 +312,7 @@ def test_filters(page: Any, runs: Path) -> None:
 
     everything = sum(map(len, MARKS.values()))
     expect(page.locator("#list-count")).to_have_text("6 of 12 attempts")
-    page.select_option("#pick-question", "-1")
+    page.select_option("#by-question", "-1")
     found(everything)
     page.select_option("#by-outcome", "correct")
     found(sum(line.count("1") for line in MARKS.values()))
@@ -323,7 +323,7 @@ def test_filters(page: Any, runs: Path) -> None:
     page.select_option("#by-end", "1")
     found(1)
     page.select_option("#by-end", "")
-    page.fill("#most-bits", "0.6")
+    page.fill("#by-to", "0.6")
     run = runfolder.Run(compose.load_folder(runs / "set" / "evil", []))
     bits = signals_table.current(run)["completion_bpt"].to_numpy()
     few = int((bits <= 0.6).sum())
@@ -339,7 +339,7 @@ def test_filters_live_in_the_address_over_all_models(page: Any, index_html: Path
     page.click("#filters button[type=reset]")
     count, rows = page.locator("#list-count"), page.locator("#list a")
     expect(count).to_have_text("36 of 36 attempts")
-    models = page.locator("#pick-model option")
+    models = page.locator("#by-model option")
     expect(models).to_have_text(["all models (36)", "evil (18)", "plain (18)"])
     page.select_option("#by-outcome", "correct")
     expect(count).to_have_text("20 of 36 attempts")  # 10 ones each
@@ -368,10 +368,10 @@ def test_filters_live_in_the_address_over_all_models(page: Any, index_html: Path
     expect(page.locator("#attempt")).to_contain_text("No attempt passes these filters")
     expect(page.locator("#attempt [aria-label=Response]")).to_have_count(0)  # nothing stale
     page.select_option("#by-outcome", "")
-    page.select_option("#by-place", "responses")
+    page.select_option("#by-in", "responses")
     expect(count).to_have_text("4 of 36 attempts")  # two of q<b>1, two of q2: in texts alone
     page.go_back()
-    expect(page.locator("#by-place")).to_have_value("")
+    expect(page.locator("#by-in")).to_have_value("")
     expect(count).to_have_text("0 of 36 attempts")
 
 
@@ -385,14 +385,14 @@ def test_a_question_shows_who_answered_what_and_leads_to_attempts_and_back(page:
     lines = page.locator(".answers tbody tr")
     shown = [[*map(str.strip, line.split("\t"))] for line in lines.all_inner_texts()]
     assert ["✓ 2", "8", "4", "4"] in shown and len(shown) == 3
-    cells = page.locator(".strips tr").first.locator(".trials > *")
+    cells = page.locator(".strips tr").first.locator("td a")
     expect(cells).to_have_count(6)
     expect(cells.nth(2)).to_have_attribute("title", "trial 2: correct, 2")
     lines.first.locator("a").nth(2).click()  # those of the second model
     expect(page.locator("#list-count")).to_have_text("4 of 12 attempts")
-    expect(page.locator(".trials .pale")).to_have_count(8)
+    expect(page.locator(".strips .pale")).to_have_count(8)
     expect(lines.first).to_have_attribute("aria-current", "true")
-    page.locator(".trials a[tabindex='0']").focus()
+    page.locator(".strips a[tabindex='0']").focus()
     for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     page.wait_for_selector("#attempt h3:has-text('plain · q/3 · trial 2')")

@@ -16,7 +16,7 @@ async function drawAttempt(token) {
       parts.push(el("section", {}, el("p", { class: "hint" }, reason)));
     } else {
       const [texts, prompts] = await Promise.all([side(`${name}-${file}`, soundTexts),
-        side(`${name}-p`, soundTexts), side("katex", () => Boolean(window.katex?.render))]);
+        side(`${name}-p`, soundTexts), library()]);
       if (reading.token !== token) return;
       if (!texts.rows[`${q}/${t}`] || !prompts.rows[q]) throw new Error(`The texts of ${name} are damaged: this attempt is not among them.`);
       parts.push(...textParts(texts.rows[`${q}/${t}`], prompts.rows[q], models[m].reasoning_end, row));
@@ -51,7 +51,7 @@ const moves = (...buttons) => el("div", { class: "moves" }, ...buttons.map(([lab
 }));
 
 function attemptHead(model, question, trial) {
-  const link = el("a", { href: questionAddress(at("q", reading.row)), title: "All answers to this question (key q)" }, named(question));
+  const link = el("a", { href: addressOf(-1, at("q", reading.row), null, {}), title: "All answers to this question (key q)" }, named(question));
   return el("div", { class: "head" }, el("h3", { tabindex: -1 }, named(model), " · ", link, ` · trial ${trial}`),
     moves(["← Previous", "k", () => step(-1)], ["Next →", "j", () => step(1)]));
 }
@@ -63,7 +63,6 @@ function facts(pairs) {
     .flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
-const coded = ({ values, codes }, place) => values[codes[place]] ?? null;
 const gold = (row) => reading.files[fileOf(row)].gold?.[at("q", row)] ?? null;
 
 function attemptCards(more, row) {
@@ -95,7 +94,7 @@ function verifierCard(more, row) {
     ...[raw[i], total ? raw[i] / total : null, at("abc"[i], row)].map((number) => el("td", {}, fixed(number, 3)))));
   return card("Verifier", el("p", { class: `verdict ${kind}` }, verdict),
     el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...lines)),
-    GROUPS.differ(agreement(row)) ? el("p", { class: "bad" }, "Disagrees with the grader.") : null);
+    fits("differ", agreement(row)) ? el("p", { class: "bad" }, "Disagrees with the grader.") : null);
 }
 
 function rubricCard(more, place) {

@@ -60,6 +60,15 @@ class Keys(NamedTuple):
         return rowkeys.rows_of(rowkeys.encode(table, self.ids), self.known)
 
 
+class Indexed(NamedTuple):
+    """The attempts of one run, as :func:`index` returned them, and what goes with them."""
+
+    keys: Keys
+    table: pa.Table
+    files: Ints | int  # of each attempt the number of the file with its text, or -1
+    place: int | None  # which model of the categories the run is; None: it has none
+
+
 def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, pa.Table, list[str]]:
     """What the reader lists and filters by, and all numbers of a run's attempts.
 
@@ -92,35 +101,44 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, pa.Tabl
     return keys, pa.table({name: _small(column) for name, column in columns.items()}), notes
 
 
-def write_index(
-    stem: Path, models: list[pa.Table], golds: list[str], rubrics: Any
-) -> dict[str, Any]:
-    """Write the numbers of all attempts of a data set.
+def write_index(stem: Path, members: list[Indexed], labels: Categories, golds: list[str]) -> Any:
+    """Write the numbers of all attempts of a data set with M questions, and their `golds`.
 
-    `models` are the tables that :func:`index` returned, with `file`, the number of each attempt's
-    text or -1, and with columns of :func:`categories`, whose `rubrics` are given with each file;
-    `golds` are M. Returns `starts`, the first row of each question and at last how many rows there
-    are, and `differ`: of how many attempts grader and verifier disagree, and how many both judged.
+    `labels` are what :func:`pipeline.cohorts.rubrics.categories` returned. Returns `starts`, the
+    first row of each question and at last how many rows there are, and `differ`: of how many
+    attempts grader and verifier disagree, and how many both judged.
     """
-    number = [pa.array(np.full(table.num_rows, m, np.int32)) for m, table in enumerate(models)]
-    own = [table.append_column("m", m) for table, m in zip(models, number, strict=True)]
-    rows = pa.concat_tables(own).unify_dictionaries()
+    tables = []
+    for m, (keys, table, files, place) in enumerate(members):
+        own: dict[str, Any] = {"m": m, "file": files}
+        for number, (_, codes) in enumerate(labels.values()):
+            own[f"{number}"] = -1 if place is None else codes[place][keys.cells]
+        for name, values in own.items():
+            column = pa.array(np.full(table.num_rows, values, np.int32))
+            table = table.append_column(name, column)
+        tables.append(table)
+    rows = pa.concat_tables(tables).unify_dictionaries()
     rows = rows.take(pa.array(np.argsort(rows["q"].to_numpy(), kind="stable")))
     questions = rows["q"].to_numpy()
     for at in range(0, rows.num_rows, ROWS):
         part = rows.slice(at, ROWS).combine_chunks()
+        shown = {name: _shown(part[name].chunk(0)) for name in part.column_names}
         gold = {int(q): golds[q] for q in np.unique(questions[at : at + ROWS])}
-        of_part = {name: _shown(part[name].chunk(0)) for name in part.column_names}
-        codes = [of_part[f"rubric {number}"] for number in range(len(rubrics))]
-        labelled = [one | {"codes": own} for one, own in zip(rubrics, codes, strict=True)]
-        listed = {name: of_part[name] for name in _LISTED}
-        write(stem, f"-i{at // ROWS}", listed | {"gold": gold})
-        more = {name: of_part[name] for name in _MORE}
-        write(stem, f"-d{at // ROWS}", more | {"rubrics": labelled})
-    says_a = pc.equal(
-        rows["a"], pc.max_element_wise(rows["a"], rows["b"], rows["c"], skip_nulls=False)
-    )
-    differs = pc.xor(says_a, pc.equal(pc.cast(rows["outcome"], pa.string()), "correct"))
+        rubrics = [
+            {
+                "title": rubric.name,
+                "names": [category.name for category in rubric.categories],
+                "weights": [category.weight for category in rubric.categories],
+                "codes": shown[f"{number}"],
+            }
+            for number, (rubric, _) in enumerate(labels.values())
+        ]
+        write(stem, f"-i{at // ROWS}", {name: shown[name] for name in _LISTED} | {"gold": gold})
+        more = {name: shown[name] for name in _MORE} | {"rubrics": rubrics}
+        write(stem, f"-d{at // ROWS}", more)
+    likeliest = pc.max_element_wise(rows["a"], rows["b"], rows["c"], skip_nulls=False)
+    right = pc.equal(pc.cast(rows["outcome"], pa.string()), "correct")
+    differs = pc.xor(pc.equal(rows["a"], likeliest), right)
     return {
         "starts": np.searchsorted(questions, np.arange(len(golds) + 1)).tolist(),
         "differ": [pc.sum(differs).as_py() or 0, len(differs) - differs.null_count],
@@ -148,36 +166,6 @@ def _signals(run: Run, keys: Keys) -> tuple[dict[str, pa.Array], list[str]]:
         note = f"{reason}; run `{PROGRAM} signals {run.path}`"
         return dict.fromkeys(_SIGNALS, pa.nulls(keys.known.size, pa.float64())), [note]
     return {name: signals[source] for name, source in _SIGNALS.items()}, []
-
-
-def categories(labels: Categories) -> list[dict[str, Any]]:
-    """Title of each rubric, names and weights of its categories.
-
-    `labels` are what :func:`pipeline.cohorts.rubrics.categories` returned.
-    """
-    return [
-        {
-            "title": rubric.name,
-            "names": [category.name for category in rubric.categories],
-            "weights": [category.weight for category in rubric.categories],
-        }
-        for rubric, _ in labels.values()
-    ]
-
-
-def categorized(
-    table: pa.Table, keys: Keys, labels: Categories, place: int | None, files: Ints | int
-) -> pa.Table:
-    """A table of :func:`index` with its `file` column, and one for each rubric's category or -1.
-
-    `place`: which model of `labels` the run is; None: it has no categories.
-    """
-    none = np.full(keys.known.size, -1, np.int8)
-    table = table.append_column("file", pa.array(none.astype(np.int32) * 0 + files, pa.int32()))
-    for number, (_, codes) in enumerate(labels.values()):
-        own = none if place is None else codes[place][keys.cells]
-        table = table.append_column(f"rubric {number}", pa.array(own, pa.int8()))
-    return table
 
 
 def _small(column: pa.Array) -> pa.Array:

@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -30,7 +29,6 @@ from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.compare import rankings
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.report import attempts, categories, data, figures, overview, races, texts
-from pipeline.report.attempts import Categories
 from pipeline.report.names import bdi, shown
 from pipeline.store import selection
 
@@ -120,9 +118,9 @@ def _panel(
     for i, (model, member) in enumerate(zip(models, cohort.members, strict=False)):
         place = labelled.names.index(member.name) if member in labelled.members else None
         own = stem.with_name(f"{stem.name}-{i}")
-        index, model["note"], notes = _member(member, cfg, own, (labels, place), mapped)
+        index, model["note"], notes = _member(member, cfg, own, place, mapped)
         model["reasoning_end"] = member.run.cfg.model.reasoning_end
-        lengths[i] = data.mean_lengths(index)
+        lengths[i] = data.mean_lengths(index.table)
         notices += [f"{member.name}: {line}" for line in notes]
         indexes.append(index)
         meter.advance(1)
@@ -130,8 +128,7 @@ def _panel(
     if indexes:
         gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
         golds = [gold[qid] for qid in cohort.members[0].question_ids]
-        named = attempts.categories(labels)
-        counts |= attempts.write_index(stem, indexes, golds, named)
+        counts |= attempts.write_index(stem, indexes, labels, golds)
     tables = data.tables(cohort, cfg, labelled if labels else None)
     return {
         "title": cohort.dataset,
@@ -146,12 +143,8 @@ def _panel(
 
 
 def _member(
-    member: Member,
-    cfg: AnalysisConfig,
-    stem: Path,
-    labels: tuple[Categories, int | None],
-    mapped: texts.Mapped,
-) -> tuple[pa.Table, str | None, list[str]]:
+    member: Member, cfg: AnalysisConfig, stem: Path, place: int | None, mapped: texts.Mapped
+) -> tuple[attempts.Indexed, str | None, list[str]]:
     """Write the texts of one run.
 
     Returns its numbers, why there are no texts, and notes for the page.
@@ -168,7 +161,7 @@ def _member(
         texts.write_prompts(run, ids, stem)
         files = texts.write_responses(run, keys, stem, cfg.report.trials, mapped)
         atomic.write_text(stem.with_name("katex.js"), _library(), sync=False)
-    return attempts.categorized(index, keys, *labels, files), reason, notes
+    return attempts.Indexed(keys, index, files, place), reason, notes
 
 
 def _library() -> str:

@@ -70,7 +70,7 @@ function spansOf(text, answer) {
     const place = match.findIndex((part, i) => i > 0 && part !== undefined);
     found.push([match.index, SPANS.lastIndex, match[place], place < 3]);
   }
-  if (answer && !found.some(([from, to]) => from < answer[1] && to > answer[0])) {
+  if (answer[1] && !found.some(([from, to]) => from < answer[1] && to > answer[0])) {
     found.push([...answer, text.slice(...answer), false]);
     found.sort((a, b) => a[0] - b[0]);
   }

@@ -2,16 +2,19 @@
 // #dataset/model/question/trial?filters, where an empty model or question is all of them, and without
 // a trial a question is shown, or a list. A widget changes the address, and an address the widgets.
 
-// `files`: of rows of the data set; `rows`: those listed; `row`: the one that is shown; `shown`: how
-// many the list has; `pane`: what is drawn; `token`: of the address that is being opened; `cell`: of
-// the map, from which an attempt was opened; `entering`: it takes the focus; `redraw`: its response.
-const reading = { dataset: null, model: -1, question: -1, filters: new URLSearchParams(), files: [], rows: [],
-  row: -1, shown: 0, hash: null, pane: null, token: null, cell: null, entering: false, redraw: null };
+// `wanted`: what is listed, texts as in the address, model and question as numbers, -1 for all; `files`:
+// of rows of the data set; `rows`: those listed; `row`: the one that is shown; `shown`: how many the list
+// has; `pane`: what is drawn; `token`: of the address that is being opened; `cell`: of the map, from which
+// an attempt was opened; `entering`: it takes the focus; `redraw`: draws its response again.
+const reading = { dataset: null, wanted: { model: -1, question: -1 }, files: [], rows: [], row: -1, shown: 0, hash: null,
+  pane: null, token: null, cell: null, entering: false, redraw: null };
 const PAGE = 200; // rows of the list that are made at a time
 const MOST_ROWS = 500000; // that are loaded for a list
-const FILTERS = { outcome: "by-outcome", agreement: "by-agreement", end: "by-end", from: "least-bits", to: "most-bits",
-  text: "by-text", in: "by-place", sort: "by-sort" };
-const COUNTED = { model: "pick-model", outcome: "by-outcome", agreement: "by-agreement", end: "by-end" };
+const FILTERS = ["outcome", "agreement", "end", "from", "to", "text", "in", "sort"]; // of the address; widgets are by-NAME
+const COUNTED = { model: (row) => at("m", row), outcome: (row) => textAt("outcome", row), agreement, end: (row) => at("cut", row) };
+const GROUPS = new Map([["-1", () => true], ["", () => true], ["differ", (value) => value === "grader" || value === "verifier"],
+  ["!correct", (value) => value !== null && value !== "correct"]]);
+const fits = (wanted, value) => GROUPS.get(String(wanted))?.(value) ?? String(value) === String(wanted);
 const GLYPHS = { correct: ["✓", "good"], wrong: ["✗", "bad"], no_answer: ["∅", "dim"],
   unparsable: ["?", "dim"], timeout: ["…", "dim"] };
 const words = (text) => text.replaceAll("_", " ");
@@ -21,32 +24,27 @@ const count = (number) => number.toLocaleString("en");
 // Values of a row of the data set; those of a coded column {values, codes} have -1 for none.
 const fileOf = (row) => Math.floor(row / page.rows);
 const at = (name, row) => reading.files[fileOf(row)][name][row % page.rows];
-function textAt(name, row) {
-  const { values, codes } = reading.files[fileOf(row)][name];
-  return values[codes[row % page.rows]] ?? null;
-}
+const coded = ({ values, codes }, place) => values[codes[place]] ?? null;
+const textAt = (name, row) => coded(reading.files[fileOf(row)][name], row % page.rows);
 
-const withQuery = (path, query) => (String(query) ? `${path}?${query}` : path);
+// The address of what `wanted` lists: with a trial of an attempt beside the list.
+function addressOf(model, question, trial = null, wanted = reading.wanted) {
+  const data = page.datasets[reading.dataset];
+  const query = new URLSearchParams(FILTERS.filter((name) => wanted[name]).map((name) => [name, wanted[name]]));
+  if (trial !== null) for (const name of ["model", "question"]) if (wanted[name] < 0) query.set(`${name}s`, "all");
+  const path = address(data.name, data.models[model]?.name ?? "", data.questions[question] ?? "", ...(trial === null ? [] : [trial]));
+  return String(query) ? `${path}?${query}` : path;
+}
 const firstAddress = (dataset) => address(page.datasets[dataset].name, "");
-function questionAddress(question, model = -1, query = "") {
-  const data = page.datasets[reading.dataset];
-  return withQuery(address(data.name, data.models[model]?.name ?? "", data.questions[question] ?? ""), query);
-}
-function attemptAddress(model, question, trial) {
-  const data = page.datasets[reading.dataset];
-  const query = new URLSearchParams(reading.filters);
-  for (const name of ["model", "question"]) if (reading[name] < 0) query.set(`${name}s`, "all");
-  return withQuery(address(data.name, data.models[model].name, data.questions[question], trial), query);
-}
-const addressOf = (row) => attemptAddress(at("m", row), at("q", row), at("t", row));
+const rowAddress = (row) => addressOf(at("m", row), at("q", row), at("t", row));
 
-// Options of a select: pairs of value and text.
-function fill(id, options, chosen) {
-  byId(id).replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+// Options of a select: texts, numbered from `first` on.
+function fill(id, names, chosen, first = 0) {
+  byId(id).replaceChildren(...names.map((name, i) => new Option(name, i + first)));
   byId(id).value = chosen;
 }
 
-// Which rows a question has; of all questions the first so many.
+// First and end of the rows of a question, or of all of them: the first so many.
 function rowsOf(question) {
   const { starts } = page.datasets[reading.dataset];
   const [first, end] = question < 0 ? [0, starts.at(-1)] : [starts[question], starts[question + 1]];
@@ -54,34 +52,27 @@ function rowsOf(question) {
 }
 
 // Pickers and list are filled as far as an address is known, before what is wrong with it is said.
-async function openReader(query, datasetName, modelName, questionName = "", trialName = "") {
-  const trialText = trialName || null;
+async function openReader(query, datasetName, modelName, questionName = "", trial = "") {
   const token = {};
-  reading.token = token;
-  reading.hash = location.hash;
+  Object.assign(reading, { token, hash: location.hash });
   const known = page.datasets.findIndex((data) => data.name === datasetName);
   const dataset = Math.max(known, 0);
   const data = page.datasets[dataset];
   if (reading.dataset !== dataset) clear(dataset);
   const model = data.models.findIndex(({ name }) => name === modelName);
   const question = data.questions.indexOf(questionName);
-  reading.model = trialText !== null && query.get("models") === "all" ? -1 : model;
-  reading.question = trialText !== null && query.get("questions") === "all" ? -1 : question;
-  reading.filters = new URLSearchParams(Object.keys(FILTERS).filter((name) => query.get(name)).map((name) => [name, query.get(name)]));
-  for (const [name, id] of Object.entries(FILTERS)) {
-    if (byId(id).value !== (query.get(name) ?? "")) byId(id).value = query.get(name) ?? "";
-  }
-  fill("pick-dataset", page.datasets.map(({ name }, i) => [i, name]), dataset);
-  fill("pick-question", [[-1, "all questions"], ...data.questions.map((name, i) => [i, name])], reading.question);
-  fill("pick-model", [[-1, "all models"], ...data.models.map(({ name }, i) => [i, name])], reading.model);
-  const fault = known < 0 || (modelName && model < 0) ? `There is no model ${modelName} in ${datasetName} here.`
-    : data.starts ? null : `${datasetName} has outcomes only: no attempts were kept to read.`;
-  if (fault) {
-    clear(dataset);
-    return complain(fault);
-  }
+  const wanted = { ...Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""])),
+    model: trial && query.get("models") === "all" ? -1 : model, question: trial && query.get("questions") === "all" ? -1 : question };
+  reading.wanted = wanted;
+  for (const name of FILTERS) if (byId(`by-${name}`).value !== wanted[name]) byId(`by-${name}`).value = wanted[name];
+  fill("by-dataset", page.datasets.map(({ name }) => name), dataset);
+  fill("by-question", ["all questions", ...data.questions], wanted.question, -1);
+  fill("by-model", ["all models", ...data.models.map(({ name }) => name)], wanted.model, -1);
+  const complain = (text) => say("Not shown", text, "alert");
   try {
-    await Promise.all([loadRows(rowsOf(reading.question)), loadRows(rowsOf(Math.max(question, 0)))]);
+    if (known < 0 || (modelName && model < 0)) throw new Error(`There is no model ${modelName} in ${datasetName} here.`);
+    if (!data.starts) throw new Error(`${datasetName} has outcomes only: no attempts were kept to read.`);
+    await Promise.all([loadRows(rowsOf(wanted.question)), loadRows(rowsOf(Math.max(question, 0)))]);
     if (reading.token === token) await list(token);
   } catch (error) {
     if (reading.token !== token) return null;
@@ -89,30 +80,17 @@ async function openReader(query, datasetName, modelName, questionName = "", tria
     return complain(error.message);
   }
   if (reading.token !== token) return null;
-  reading.row = trialText === null ? -1 : rowAt(model, question, Number(trialText));
+  const [first, end] = question < 0 || trial === "" ? [0, 0] : rowsOf(question);
+  for (reading.row = first; reading.row < end; reading.row += 1) if (at("m", reading.row) === model && at("t", reading.row) === Number(trial)) break;
+  if (reading.row === end) reading.row = -1;
   markCurrent();
   if (questionName && question < 0) return complain(`There is no question ${questionName} in ${datasetName} here.`);
-  if (trialText !== null && reading.row < 0) {
-    return complain(`${modelName} has no trial ${trialText} of ${questionName}: it is owed, or out of range.`);
-  }
-  return drawPane(token, question);
-}
-
-async function drawPane(token, question) {
-  const { row, rows } = reading;
-  if (!rows.length) return say("Nothing found", "No attempt passes these filters. Reset lists all of them.");
-  const pane = row < 0 ? null : `${reading.dataset}/${row}`;
-  if (pane !== null && pane === reading.pane) return null; // only the list is another
-  reading.pane = pane;
-  if (row >= 0) return drawAttempt(token);
-  if (question >= 0) return drawQuestion(token, question);
-  return say("No attempt is open", "Choose one of the list, or press j. A question alone shows what all models answered.");
-}
-
-function rowAt(model, question, trial) {
-  const [first, end] = question < 0 ? [0, 0] : rowsOf(question);
-  for (let row = first; row < end; row += 1) if (at("m", row) === model && at("t", row) === trial) return row;
-  return -1;
+  if (trial && reading.row < 0) return complain(`${modelName} has no trial ${trial} of ${questionName}: it is owed, or out of range.`);
+  if (!reading.rows.length) return say("Nothing found", "No attempt passes these filters. Reset lists all of them.");
+  const before = reading.pane;
+  reading.pane = trial && `${dataset}/${reading.row}`;
+  if (trial) return before === reading.pane ? null : drawAttempt(token); // or only the list is another
+  return question >= 0 ? drawQuestion(token, question) : say("No attempt is open", "Choose one of the list, or press j. A question alone shows what all models answered.");
 }
 
 async function loadRows([first, end]) {
@@ -124,10 +102,9 @@ async function loadRows([first, end]) {
 // Nothing of another data set may stay: neither its list nor its attempt.
 function clear(dataset) {
   reading.entering ||= ["list", "attempt"].some((id) => byId(id).contains(document.activeElement));
-  Object.assign(reading, { dataset, files: [], rows: [], row: -1, shown: 0, pane: null, redraw: null });
-  byId("list").replaceChildren();
+  Object.assign(reading, { dataset, files: [], rows: [], row: -1, pane: null, redraw: null });
+  markCurrent();
   byId("list-count").textContent = "";
-  byId("more").hidden = true;
   byId("attempt").replaceChildren();
 }
 
@@ -136,9 +113,9 @@ function say(title, text, role = null) {
   document.title = ownTitle;
   showAttempt(el("section", {}, el("h3", { tabindex: -1 }, title), el("p", { role }, visible(text))));
 }
-const complain = (text) => say("Not shown", text, "alert");
 
-// What the verifier says: its likeliest label, or null.
+// What the verifier says: its likeliest label, or null; who of the two says correct alone; and how sure
+// the verifier is, from 0 to 1, that the grader is wrong.
 function verifierSays(row) {
   const shares = ["a", "b", "c"].map((name) => at(name, row));
   return shares.includes(null) ? null : "ABC"[shares.indexOf(Math.max(...shares))];
@@ -148,13 +125,12 @@ function agreement(row) {
   if (label === null || outcome === null) return null;
   return (outcome === "correct") === (label === "A") ? "same" : outcome === "correct" ? "grader" : "verifier";
 }
-// How sure the verifier is that the grader is wrong, 0 to 1.
 function against(row) {
   const a = at("a", row);
   return a === null ? null : textAt("outcome", row) === "correct" ? 1 - a : a;
 }
 
-// What is looked for in answers and names, or, behind "=", the answer itself; in responses elsewhere.
+// A text in answers and names or, behind "=", an answer itself.
 function hasText(row, text) {
   const answer = textAt("answer", row) ?? "";
   if (text.startsWith("=")) return answer === text.slice(1);
@@ -162,61 +138,48 @@ function hasText(row, text) {
   return [answer, data.questions[at("q", row)], data.models[at("m", row)].name].some((one) => one.toLowerCase().includes(text.toLowerCase()));
 }
 
-// A value of each filter that is counted, and whether each is passed; `rest`: by all others.
-const GROUPS = { __proto__: null, "!correct": (value) => value !== null && value !== "correct", differ: (value) => value === "grader" || value === "verifier" };
-const fits = (wanted, value) => wanted === "" || (GROUPS[wanted]?.(value) ?? String(value) === wanted);
-function judged(row, wanted) {
-  const values = { model: at("m", row), outcome: textAt("outcome", row), agreement: agreement(row), end: at("cut", row) };
-  const failed = Object.keys(COUNTED).filter((name) => !fits(wanted[name], values[name]));
+// The filters that a row fails: those that are counted by name, all others as "rest".
+function failed(row, { from, to, text, ...wanted }) {
   const bits = at("bits", row);
-  const rest = (wanted.question < 0 || at("q", row) === wanted.question)
-    && (!(wanted.from > 0) || (bits !== null && bits >= wanted.from))
-    && (wanted.to === "" || (bits !== null && bits <= Number(wanted.to)))
-    && (!wanted.text || wanted.in === "responses" || hasText(row, wanted.text));
-  return { values, failed, rest };
+  const rest = fits(wanted.question, at("q", row)) && (from === "" || (bits !== null && bits >= Number(from)))
+    && (to === "" || (bits !== null && bits <= Number(to))) && (!text || wanted.in || hasText(row, text));
+  return [...Object.keys(COUNTED).filter((name) => !fits(wanted[name], COUNTED[name](row))), ...(rest ? [] : ["rest"])];
 }
-function wantedNow() {
-  const own = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, reading.filters.get(name) ?? ""]));
-  return { ...own, model: reading.model < 0 ? "" : String(reading.model), question: reading.question };
-}
-function passes(row) {
-  const { failed, rest } = judged(row, wantedNow());
-  return rest && !failed.length;
-}
+const passes = (row) => !failed(row, reading.wanted).length;
 
-const ORDERS = { __proto__: null, short: (row) => at("tokens", row), long: (row) => -at("tokens", row), sure: (row) => at("bits", row),
-  unsure: (row) => at("bits", row) && -at("bits", row), differ: (row) => { const sure = against(row); return sure && -sure; } };
+const ORDERS = new Map(Object.entries({ short: (row) => [at("tokens", row), 1], long: (row) => [at("tokens", row), -1],
+  sure: (row) => [at("bits", row), 1], unsure: (row) => [at("bits", row), -1], differ: (row) => [against(row), -1] }));
 async function list(token) {
-  const [first, end] = rowsOf(reading.question);
-  const wanted = wantedNow();
+  const { wanted } = reading;
+  const [first, end] = rowsOf(wanted.question);
   const counts = Object.fromEntries(Object.keys(COUNTED).map((name) => [name, new Map()]));
   let rows = [];
   for (let row = first; row < end; row += 1) {
-    const { values, failed, rest } = judged(row, wanted);
-    if (!rest || failed.length > 1) continue;
-    if (!failed.length) rows.push(row);
-    for (const name of failed.length ? failed : Object.keys(COUNTED)) counts[name].set(values[name], (counts[name].get(values[name]) ?? 0) + 1);
+    const names = failed(row, wanted);
+    if (!names.length) rows.push(row);
+    for (const name of names.length ? names : Object.keys(COUNTED)) { // what another choice would list
+      if (names.length < 2 && name !== "rest") counts[name].set(COUNTED[name](row), (counts[name].get(COUNTED[name](row)) ?? 0) + 1);
+    }
   }
-  if (wanted.text && wanted.in === "responses") rows = await inResponses(rows, wanted.text.toLowerCase(), token);
+  if (wanted.text && wanted.in) rows = await inResponses(rows, wanted.text.toLowerCase(), token);
   if (reading.token !== token) return;
-  const key = ORDERS[wanted.sort];
-  if (key) {
-    const keyed = rows.map((row) => [key(row) ?? Infinity, row]);
+  const order = ORDERS.get(wanted.sort);
+  if (order) {
+    const keyed = rows.map((row) => [...order(row), row]).map(([number, sign, row]) => [number === null ? Infinity : sign * number, row]);
     rows = keyed.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, row]) => row);
   }
-  Object.assign(reading, { rows, shown: 0 });
-  showCounts(counts, wanted.in === "responses" && wanted.text);
-  const { starts } = page.datasets[reading.dataset];
-  const left = reading.question < 0 && starts.at(-1) > end ? `; of the first ${count(end)}: choose a question for the others` : "";
+  reading.rows = rows;
+  showCounts(wanted.text && wanted.in ? null : counts, [...counts.outcome.keys(), wanted.outcome]);
+  const left = wanted.question < 0 && page.datasets[reading.dataset].starts.at(-1) > end ? `; of the first ${count(end)}: choose a question for the others` : "";
   byId("list-count").textContent = `${count(rows.length)} of ${count(end - first)} attempts${left}`;
 }
 
 // The rows whose responses hold a text: files are read one after another, and few are kept.
 async function inResponses(rows, text, token) {
   const byFile = new Map();
-  for (const row of rows) {
+  for (const row of rows.filter((one) => at("file", one) >= 0)) {
     const name = `${reading.dataset}-${at("m", row)}-${at("file", row)}`;
-    if (at("file", row) >= 0) byFile.set(name, [...(byFile.get(name) ?? []), row]);
+    if (!byFile.get(name)?.push(row)) byFile.set(name, [row]);
   }
   const found = [];
   let done = 0;
@@ -229,23 +192,22 @@ async function inResponses(rows, text, token) {
   return found.sort((a, b) => a - b);
 }
 
-// What each choice would list. Outcomes are those that there are.
-function showCounts(counts, unknown) {
-  const outcomes = [...counts.outcome.keys()].filter((name) => name !== null && name !== "correct").sort();
-  const options = [["", "any"], ["correct", "correct"], ["!correct", "not correct"], ...outcomes.map((name) => [name, words(name)])];
-  const chosen = reading.filters.get("outcome") ?? "";
-  fill("by-outcome", options.some(([value]) => value === chosen) ? options : [...options, [chosen, words(chosen)]], chosen);
-  for (const [name, id] of Object.entries(COUNTED)) {
-    for (const option of byId(id).options) {
-      const wanted = option.value === "-1" ? "" : option.value;
-      const numbers = [...counts[name]].map(([value, number]) => (fits(wanted, value) ? number : 0));
+// What each choice would list, if that is known; outcomes to choose are those that there are.
+function showCounts(counts, there) {
+  const outcomes = [...new Set(there)].filter((name) => name && name !== "!correct" && name !== "correct").sort();
+  byId("by-outcome").replaceChildren(...[["any", ""], ["correct", "correct"], ["not correct", "!correct"],
+    ...outcomes.map((name) => [words(name), name])].map(([text, value]) => new Option(text, value)));
+  byId("by-outcome").value = reading.wanted.outcome;
+  for (const name of Object.keys(COUNTED)) {
+    for (const option of byId(`by-${name}`).options) {
       option.dataset.name ??= option.text;
-      option.text = unknown ? option.dataset.name : `${option.dataset.name} (${count(sum(numbers))})`;
+      const numbers = counts && [...counts[name]].map(([value, number]) => (fits(option.value, value) ? number : 0));
+      option.text = option.dataset.name + (counts ? ` (${count(sum(numbers))})` : "");
     }
   }
 }
 
-// The list is made anew, up to the attempt that is shown.
+// The list is made anew, up to the attempt that is shown, which is scrolled into sight in its box.
 function markCurrent() {
   const focused = byId("list").contains(document.activeElement);
   byId("list").replaceChildren();
@@ -253,15 +215,10 @@ function markCurrent() {
   const place = reading.rows.indexOf(reading.row);
   do moreRows(); while (reading.shown <= place && reading.shown < reading.rows.length);
   const current = byId("list").querySelector("[aria-current]");
-  if (focused) current?.focus({ preventScroll: true });
-  keepInSight(current);
-}
-
-// Scroll the list and nothing else, so that an item can be seen.
-function keepInSight(item) {
+  if (!current) return;
+  if (focused) current.focus({ preventScroll: true });
   const box = byId("list").parentElement;
-  if (!item) return;
-  const from = item.getBoundingClientRect().top - box.getBoundingClientRect().top;
+  const from = current.getBoundingClientRect().top - box.getBoundingClientRect().top;
   if (from < 0 || from > box.clientHeight - 40) box.scrollTop += from - box.clientHeight / 2;
 }
 
@@ -277,16 +234,15 @@ function listItem(row) {
   const data = page.datasets[reading.dataset];
   const [model, question] = [data.models[at("m", row)].name, data.questions[at("q", row)]];
   const [glyph, kind] = GLYPHS[outcome] ?? ["·", "dim"];
-  const answer = textAt("answer", row);
-  const [tokens, bits, sure] = [at("tokens", row), at("bits", row), against(row)];
-  const facts = reading.filters.get("sort") === "differ" ? [sure === null ? null : `grader wrong: ${sure.toFixed(3)}`]
+  const [answer, tokens, bits] = [textAt("answer", row), at("tokens", row), at("bits", row)];
+  const facts = reading.wanted.sort === "differ" ? [`grader wrong: ${fixed(against(row), 3)}`]
     : [tokens === null ? null : `${count(tokens)} tok`, bits === null ? null : `${bits.toFixed(2)} b`];
-  return el("li", {}, el("a", { href: addressOf(row), "aria-current": row === reading.row ? "true" : null },
+  return el("li", {}, el("a", { href: rowAddress(row), "aria-current": row === reading.row ? "true" : null },
     el("span", { class: kind, role: "img", "aria-label": words(outcome), title: words(outcome) }, glyph),
     el("span", { class: "given", title: answer }, answer === null ? words(outcome) : named(visible(answer))),
     el("span", {}, facts.filter(Boolean).join(" · ")),
-    el("span", { class: "of", title: `${model} · ${question}` }, reading.model < 0 ? el("span", {}, named(model)) : null,
-      reading.question < 0 ? el("span", {}, named(question)) : null, el("span", {}, `trial ${at("t", row)}`))));
+    el("span", { class: "of", title: `${model} · ${question}` }, reading.wanted.model < 0 ? el("span", {}, named(model)) : null,
+      reading.wanted.question < 0 ? el("span", {}, named(question)) : null, el("span", {}, `trial ${at("t", row)}`))));
 }
 
 // Moving: along the list; to another question or model at the same trial.
@@ -295,49 +251,41 @@ function step(by) {
   if (!rows.length) return;
   const place = rows.indexOf(row);
   const next = place < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(place + by, 0), rows.length - 1);
-  if (rows[next] !== row) location.hash = addressOf(rows[next]);
+  if (rows[next] !== row) location.hash = rowAddress(rows[next]);
 }
 function stepQuestion(by) {
-  const { row, question, dataset, model } = reading;
-  const next = (row < 0 ? question : at("q", row)) + by;
-  if ((row < 0 && question < 0) || page.datasets[dataset].questions[next] === undefined) return;
-  location.hash = row < 0 ? questionAddress(next, model, reading.filters) : attemptAddress(at("m", row), next, at("t", row));
+  const { row, wanted, dataset } = reading;
+  if (row < 0 && wanted.question < 0) return;
+  const [model, question, trial] = row < 0 ? [wanted.model, wanted.question, null] : [at("m", row), at("q", row), at("t", row)];
+  if (page.datasets[dataset].questions[question + by] !== undefined) location.hash = addressOf(model, question + by, trial);
 }
 function stepModel(by) {
   const { row, dataset } = reading;
   if (row < 0 || !page.datasets[dataset].models[at("m", row) + by]) return;
-  location.hash = attemptAddress(at("m", row) + by, at("q", row), at("t", row));
+  location.hash = addressOf(at("m", row) + by, at("q", row), at("t", row));
 }
 const readerKeys = { j: () => step(1), k: () => step(-1), n: () => stepQuestion(1), p: () => stepQuestion(-1),
   m: () => stepModel(1), M: () => stepModel(-1), t: () => setHeat(!heat), a: toAnswer, f: () => byId("by-outcome").focus(),
-  "/": () => byId("by-text").focus(), q: () => { if (reading.row >= 0) location.hash = questionAddress(at("q", reading.row)); },
+  "/": () => byId("by-text").focus(), q: () => { if (reading.row >= 0) location.hash = addressOf(-1, at("q", reading.row), null, {}); },
   Escape: () => { location.hash = address(tabs[overview].dataset.name); } };
 
 // The attempt that is shown stays where it passes; without it a question is shown, or the list alone.
-function follow(filters, typed = false) {
-  reading.filters = filters;
-  const hash = reading.row >= 0 && passes(reading.row) ? addressOf(reading.row)
-    : questionAddress(reading.question, reading.model, filters);
+function follow(wanted, typed) {
+  reading.wanted = wanted;
+  const hash = reading.row >= 0 && passes(reading.row) ? rowAddress(reading.row) : addressOf(wanted.model, wanted.question);
   if (typed) location.replace(hash);
   else location.hash = hash;
 }
 
 if (page.readable) {
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  byId("filters").addEventListener("reset", (event) => {
-    event.preventDefault(); // data set and attempt stay
-    Object.assign(reading, { model: -1, question: -1 });
-    follow(new URLSearchParams());
+  byId("filters").addEventListener("reset", (event) => { // data set and attempt stay
+    event.preventDefault();
+    follow({ ...Object.fromEntries(FILTERS.map((name) => [name, ""])), model: -1, question: -1 }, false);
   });
   byId("filters").addEventListener("input", ({ target }) => {
-    if (target.id === "pick-dataset") {
-      location.hash = firstAddress(Number(target.value));
-      return;
-    }
-    reading.model = Number(byId("pick-model").value);
-    reading.question = Number(byId("pick-question").value);
-    const set = Object.entries(FILTERS).map(([name, id]) => [name, byId(id).value]).filter(([, value]) => value !== "");
-    follow(new URLSearchParams(set), target.localName === "input");
+    if (target.id === "by-dataset") location.hash = firstAddress(Number(target.value));
+    else follow(Object.fromEntries([...FILTERS, "model", "question"].map((name) => [name, byId(`by-${name}`).value])), target.localName === "input");
   });
   byId("more").addEventListener("click", moreRows);
 }

@@ -37,28 +37,30 @@ function rove(group, item) {
 // Side files are scripts that hand over one value under their name: files on disk cannot be
 // fetched. What is not sound is refused. The newest forty are kept.
 const files = new Map();
-window.bayesReport = (name, value) => {
-  if (files.has(name)) files.get(name).value = value;
-};
+const arrived = new Map();
+window.bayesReport = (name, value) => arrived.set(name, value);
 function side(name, sound) {
   const file = files.get(name) ?? load(name, sound);
   files.delete(name);
   files.set(name, file);
   if (files.size > 40) files.delete(files.keys().next().value);
-  return file.promise;
+  return file;
 }
 function load(name, sound) {
-  const file = {};
   const path = `attempts/${page.stamp}/${name}.js`;
-  file.promise = new Promise((resolve, reject) => {
+  return new Promise((resolve, reject) => {
     const refuse = (reason) => { files.delete(name); reject(new Error(`${path} is ${reason}`)); };
     const script = el("script", { src: path });
-    script.onload = () => (sound(file.value) ? resolve(file.value) : refuse("damaged"));
+    script.onload = () => {
+      const value = arrived.get(name);
+      arrived.delete(name);
+      if (sound(value)) resolve(value);
+      else refuse("damaged");
+    };
     script.onerror = () => refuse("missing; keep the folder “attempts” beside this page");
     document.head.append(script);
     script.remove(); // it is run all the same
   });
-  return file;
 }
 
 // A file that is cut short is no script, and hands over nothing; these tell one of another kind.
