@@ -97,8 +97,8 @@ function verifierCard(more, row) {
     fits("differ", agreement(row)) ? el("p", { class: "bad" }, "Disagrees with the grader.") : null);
 }
 
-function rubricCard(more, place) {
-  const items = more.rubrics.map(({ title, names, weights, codes }) => {
+function rubricCard({ rubrics = [] }, place) {
+  const items = rubrics.map(({ title, names, weights, codes }) => {
     const category = codes[place] < 0 ? "–" : `${words(names[codes[place]])} (${weights[codes[place]]})`;
     return el("div", {}, el("dt", {}, title), el("dd", {}, category));
   });

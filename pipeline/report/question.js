@@ -19,7 +19,7 @@ async function drawQuestion(token, question) {
   }
   if (reading.token !== token) return;
   showAttempt(el("div", { class: "head" }, el("h3", { tabindex: -1 }, named(data.questions[question])),
-    moves(["← Previous", "p", () => stepQuestion(-1)], ["Next →", "n", () => stepQuestion(1)])),
+    moves(["← Previous", "p", () => stepAside(0, -1)], ["Next →", "n", () => stepAside(0, 1)])),
   card("Problem", ...asked), card("Answers", ...histogram(rows, question, data)), card("Trials", ...strips(rows, data)));
   document.title = `${data.questions[question]}, all answers`;
 }

@@ -38,11 +38,12 @@ function addressOf(model, question, trial = null, wanted = reading.wanted) {
 const firstAddress = (dataset) => address(page.datasets[dataset].name, "");
 const rowAddress = (row) => addressOf(at("m", row), at("q", row), at("t", row));
 
-// Options of a select: texts, numbered from `first` on.
-function fill(id, names, chosen, first = 0) {
-  byId(id).replaceChildren(...names.map((name, i) => new Option(name, i + first)));
+// Options of a select: pairs of text and value.
+function fill(id, options, chosen) {
+  byId(id).replaceChildren(...options.map((option) => new Option(...option)));
   byId(id).value = chosen;
 }
+const numbered = (names, all) => [...(all ? [[all, -1]] : []), ...names.map((name, i) => [name, i])];
 
 // First and end of the rows of a question, or of all of them: the first so many.
 function rowsOf(question) {
@@ -65,14 +66,16 @@ async function openReader(query, datasetName, modelName, questionName = "", tria
     model: trial && query.get("models") === "all" ? -1 : model, question: trial && query.get("questions") === "all" ? -1 : question };
   reading.wanted = wanted;
   for (const name of FILTERS) if (byId(`by-${name}`).value !== wanted[name]) byId(`by-${name}`).value = wanted[name];
-  fill("by-dataset", page.datasets.map(({ name }) => name), dataset);
-  fill("by-question", ["all questions", ...data.questions], wanted.question, -1);
-  fill("by-model", ["all models", ...data.models.map(({ name }) => name)], wanted.model, -1);
+  fill("by-dataset", numbered(page.datasets.map(({ name }) => name)), dataset);
+  fill("by-question", numbered(data.questions, "all questions"), wanted.question);
+  fill("by-model", numbered(data.models.map(({ name }) => name), "all models"), wanted.model);
+  let [first, end] = [0, 0];
   const complain = (text) => say("Not shown", text, "alert");
   try {
     if (known < 0 || (modelName && model < 0)) throw new Error(`There is no model ${modelName} in ${datasetName} here.`);
     if (!data.starts) throw new Error(`${datasetName} has outcomes only: no attempts were kept to read.`);
-    await Promise.all([loadRows(rowsOf(wanted.question)), loadRows(rowsOf(Math.max(question, 0)))]);
+    [first, end] = rowsOf(Math.max(question, 0));
+    await Promise.all([loadRows(rowsOf(wanted.question)), loadRows([first, end])]);
     if (reading.token === token) await list(token);
   } catch (error) {
     if (reading.token !== token) return null;
@@ -80,9 +83,8 @@ async function openReader(query, datasetName, modelName, questionName = "", tria
     return complain(error.message);
   }
   if (reading.token !== token) return null;
-  const [first, end] = question < 0 || trial === "" ? [0, 0] : rowsOf(question);
-  for (reading.row = first; reading.row < end; reading.row += 1) if (at("m", reading.row) === model && at("t", reading.row) === Number(trial)) break;
-  if (reading.row === end) reading.row = -1;
+  const rows = Array.from({ length: trial && question >= 0 ? end - first : 0 }, (_, i) => first + i);
+  reading.row = rows.find((row) => at("m", row) === model && at("t", row) === Number(trial)) ?? -1;
   markCurrent();
   if (questionName && question < 0) return complain(`There is no question ${questionName} in ${datasetName} here.`);
   if (trial && reading.row < 0) return complain(`${modelName} has no trial ${trial} of ${questionName}: it is owed, or out of range.`);
@@ -147,8 +149,9 @@ function failed(row, { from, to, text, ...wanted }) {
 }
 const passes = (row) => !failed(row, reading.wanted).length;
 
-const ORDERS = new Map(Object.entries({ short: (row) => [at("tokens", row), 1], long: (row) => [at("tokens", row), -1],
-  sure: (row) => [at("bits", row), 1], unsure: (row) => [at("bits", row), -1], differ: (row) => [against(row), -1] }));
+const last = (number, sign) => (number === null ? Infinity : sign * number);
+const ORDERS = new Map(Object.entries({ short: (row) => last(at("tokens", row), 1), long: (row) => last(at("tokens", row), -1),
+  sure: (row) => last(at("bits", row), 1), unsure: (row) => last(at("bits", row), -1), differ: (row) => last(against(row), -1) }));
 async function list(token) {
   const { wanted } = reading;
   const [first, end] = rowsOf(wanted.question);
@@ -164,10 +167,8 @@ async function list(token) {
   if (wanted.text && wanted.in) rows = await inResponses(rows, wanted.text.toLowerCase(), token);
   if (reading.token !== token) return;
   const order = ORDERS.get(wanted.sort);
-  if (order) {
-    const keyed = rows.map((row) => [...order(row), row]).map(([number, sign, row]) => [number === null ? Infinity : sign * number, row]);
-    rows = keyed.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, row]) => row);
-  }
+  const keys = new Map(order && rows.map((row) => [row, order(row)]));
+  if (order) rows.sort((a, b) => keys.get(a) - keys.get(b) || a - b);
   reading.rows = rows;
   showCounts(wanted.text && wanted.in ? null : counts, [...counts.outcome.keys(), wanted.outcome]);
   const left = wanted.question < 0 && page.datasets[reading.dataset].starts.at(-1) > end ? `; of the first ${count(end)}: choose a question for the others` : "";
@@ -195,9 +196,7 @@ async function inResponses(rows, text, token) {
 // What each choice would list, if that is known; outcomes to choose are those that there are.
 function showCounts(counts, there) {
   const outcomes = [...new Set(there)].filter((name) => name && name !== "!correct" && name !== "correct").sort();
-  byId("by-outcome").replaceChildren(...[["any", ""], ["correct", "correct"], ["not correct", "!correct"],
-    ...outcomes.map((name) => [words(name), name])].map(([text, value]) => new Option(text, value)));
-  byId("by-outcome").value = reading.wanted.outcome;
+  fill("by-outcome", [["any", ""], ["correct", "correct"], ["not correct", "!correct"], ...outcomes.map((name) => [words(name), name])], reading.wanted.outcome);
   for (const name of Object.keys(COUNTED)) {
     for (const option of byId(`by-${name}`).options) {
       option.dataset.name ??= option.text;
@@ -253,19 +252,14 @@ function step(by) {
   const next = place < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(place + by, 0), rows.length - 1);
   if (rows[next] !== row) location.hash = rowAddress(rows[next]);
 }
-function stepQuestion(by) {
+function stepAside(models, questions) {
   const { row, wanted, dataset } = reading;
-  if (row < 0 && wanted.question < 0) return;
-  const [model, question, trial] = row < 0 ? [wanted.model, wanted.question, null] : [at("m", row), at("q", row), at("t", row)];
-  if (page.datasets[dataset].questions[question + by] !== undefined) location.hash = addressOf(model, question + by, trial);
+  const [model, question, trial] = row < 0 ? [Number(wanted.model), Number(wanted.question), null] : [at("m", row), at("q", row), at("t", row)];
+  const [there, asked] = [page.datasets[dataset].models[model + models], page.datasets[dataset].questions[question + questions]];
+  if (models ? there : asked !== undefined) location.hash = addressOf(model + models, question + questions, trial);
 }
-function stepModel(by) {
-  const { row, dataset } = reading;
-  if (row < 0 || !page.datasets[dataset].models[at("m", row) + by]) return;
-  location.hash = addressOf(at("m", row) + by, at("q", row), at("t", row));
-}
-const readerKeys = { j: () => step(1), k: () => step(-1), n: () => stepQuestion(1), p: () => stepQuestion(-1),
-  m: () => stepModel(1), M: () => stepModel(-1), t: () => setHeat(!heat), a: toAnswer, f: () => byId("by-outcome").focus(),
+const readerKeys = { j: () => step(1), k: () => step(-1), n: () => stepAside(0, 1), p: () => stepAside(0, -1),
+  m: () => stepAside(1, 0), M: () => stepAside(-1, 0), t: () => setHeat(!heat), a: toAnswer, f: () => byId("by-outcome").focus(),
   "/": () => byId("by-text").focus(), q: () => { if (reading.row >= 0) location.hash = addressOf(-1, at("q", reading.row), null, {}); },
   Escape: () => { location.hash = address(tabs[overview].dataset.name); } };
 

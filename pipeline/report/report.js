@@ -64,13 +64,11 @@ function load(name, sound) {
 }
 
 // A file that is cut short is no script, and hands over nothing; these tell one of another kind.
-const LISTED = ["q", "t", "cut", "tokens", "bits", "a", "b", "c", "file"];
-const MORE = ["seconds", "prompt_bits", "ratio", "log_a", "log_b", "log_c"];
 const soundTexts = (texts) => Boolean(texts?.rows);
-const soundIndex = (index) => Array.isArray(index?.m) && LISTED.every((name) => index[name]?.length === index.m.length)
-  && ["outcome", "answer"].every((name) => index[name]?.codes?.length === index.m.length);
-const soundMore = (more) => Array.isArray(more?.rubrics) && MORE.every((name) => Array.isArray(more[name]))
-  && ["box", "layer", "reason"].every((name) => more[name]?.codes);
+const soundRows = (numbers, words) => (value) => [...numbers, ...words].every((name) => value?.[name])
+  && new Set([...numbers.map((name) => value[name].length), ...words.map((name) => value[name].codes?.length)]).size === 1;
+const soundIndex = soundRows(["m", "q", "t", "cut", "tokens", "bits", "a", "b", "c", "file"], ["outcome", "answer"]);
+const soundMore = soundRows(["seconds", "prompt_bits", "ratio", "log_a", "log_b", "log_c"], ["box", "layer", "reason"]);
 
 // Addresses: #dataset, or #dataset/model/question/trial?filters for the reader.
 const address = (...parts) => `#${parts.map(encodeURIComponent).join("/")}`;
