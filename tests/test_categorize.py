@@ -345,7 +345,7 @@ def test_a_prior_counts_for_rubrics_by_the_thresholds_of_the_run_that_is_scored(
     categorize(run)
     categorize(again(earlier, f"thresholds.file={run.path / 'thresholds.json'}"))  # the oracle
     settings = [f"prior={tmp_path / 'before'}", "prior.weight=2"]  # of the same name there
-    score(again(run, *settings))
+    score(again(run, *settings), rubrics=True)
     found = json.loads((run.path / "scores.json").read_text())["rubrics"]
     for name in ("efficiency-adjusted", "verifier-probe"):
         weights = [Fraction(w) for w in found[name]["weights"]]
@@ -591,7 +591,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     frozen = run.path / "thresholds.json"
     weights = "rubric.weights.exact-match=[0,0,7]"
     assert main(["categorize", str(run.path), weights, f"thresholds={frozen}"]) == 0
-    assert main(["score", str(run.path)]) == 0
+    assert main(["score", str(run.path), "rubrics"]) == 0
     scores = json.loads((run.path / "scores.json").read_text())
     assert scores["rubrics"]["exact-match"]["weights"] == [0, 0, 7]
     assert "Format+Confidence" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from helpers import add_attempts, make_run, outcome_words
 import scoring
 from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
+from pipeline.display.table import decimals
 from pipeline.score.stage import score
 from pipeline.store.runfolder import Run
 from scoring.metrics.metric import of_credit
@@ -82,11 +83,12 @@ def test_metrics_are_chosen_and_each_has_its_interval(
         "mg-pass@4": scoring.mg_pass_at_k(R, 4),
         "max@2": scoring.max_at_k(R, 2),
     }
+    places = decimals(summary["sigma"] for summary in scores["metrics"].values())
     for name, value in values.items():
         summary = scores["metrics"][name]
         assert summary == pytest.approx(parse(name).summary(R, 0.9)._asdict())
         assert summary["value"] == pytest.approx(value)
-        assert f"{summary['low']:.4f} to {summary['high']:.4f}" in shown.out
+        assert f"{summary['low']:.{places}f} to {summary['high']:.{places}f}" in shown.out
         assert parse(name).title(4) in shown.out
     assert "Bayes@" not in shown.out and scores["uniform_prior"]["bayes"]["mu"] > 0
 
@@ -204,7 +206,7 @@ def test_a_prior_is_matched_by_hash_and_shown_beside_the_uniform_one(
     assert uniform["mu"] == pytest.approx(bayes_by_hand(list(MARKS.values()))[0])
     table = capsys.readouterr().out
     assert "Bayes@4 (uniform prior)" in table and "Bayes@4 (prior: 2 trials)" in table
-    assert f"{uniform['mu']:.4f}" in table and f"{expected[0]:.4f}" in table
+    assert f"{uniform['mu']:.2f}" in table and f"{expected[0]:.2f}" in table
     again = scored(run)
     assert "with_prior" not in again and again["uniform_prior"]["bayes"] == uniform
 

@@ -1,19 +1,22 @@
 """What a person reads: notes, warnings, tables, and progress that suits hours of work.
 
 Everything goes to standard error except results, so that output can be piped. On a terminal
-progress is a bar; elsewhere it is a plain line now and then.
+progress is a bar; elsewhere it is a plain line now and then. How much is said is set once,
+:func:`say`, for this process and for those that it starts.
 """
 
 import contextlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from rich.console import Console
+from rich.control import Control
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.segment import Segment
+from rich.segment import ControlType, Segment
 from rich.table import Column
 
 # What a terminal obeys or hides: control characters but line ends and tabs, marks that turn the
@@ -45,6 +48,16 @@ def clean_line(text: str) -> str:
 
 
 class _CleanConsole(Console):
+    passing = False  # whether the next line takes the place of the last
+
+    def print(self, *args: Any, **options: Any) -> None:
+        if not self.stderr and (asked("json") or (_inside and not asked("verbose"))):
+            return
+        if self.passing:
+            self.passing = False
+            self.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+        super().print(*args, **options)
+
     def render(self, *args: Any, **options: Any) -> Any:
         for part in super().render(*args, **options):
             yield part if part.control else Segment(clean(part.text), part.style)
@@ -66,9 +79,61 @@ console = _CleanConsole(stderr=True, soft_wrap=True, **_PLAIN)
 results = _CleanConsole(soft_wrap=True, **_PLAIN)
 
 
+SAYS = "BAYES_AT_N_SAYS"  # in the environment: words of `say`
+_said_outside = os.environ.get(SAYS, "").split()  # by whoever started this process
+_inside = 0  # verbs that are steps of another one
+
+
+def say(*words: str) -> None:
+    """How much is said from now on: by default results, notes and progress.
+
+    "quiet": of these only results; warnings and errors are always said. "verbose": every table in
+    full. "json": results are what `display.table.answer` gets, and nothing else. "several": this
+    is one command of several. What this process was started with holds, too.
+    """
+    os.environ[SAYS] = " ".join({*_said_outside, *words})
+
+
+def asked(word: str) -> bool:
+    """Whether a word of :func:`say` is how much is said."""
+    return word in os.environ.get(SAYS, "").split()
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    """A verb as a step of another: what it mentions and finds is said only if all is."""
+    global _inside
+    _inside += 1
+    try:
+        yield
+    finally:
+        _inside -= 1
+
+
+def answering() -> bool:
+    """Whether a verb is to print what it found for programs; steps of another verb are not."""
+    return asked("json") and not _inside
+
+
 def note(text: str) -> None:
     """One line of information."""
-    console.print(text)
+    if not asked("quiet"):
+        console.print(text)
+
+
+def mention(text: str) -> None:
+    """One line of what goes without saying where a verb is a step of another."""
+    if not _inside or asked("verbose"):
+        note(text)
+
+
+def mention_now(text: str) -> None:
+    """What takes a while from now on; on a terminal the next line takes its place."""
+    if not console.is_terminal or asked("quiet"):
+        mention(text)
+        return
+    console.print(text, end="")
+    console.passing = True
 
 
 _collecting: list[list[str]] = []
@@ -135,12 +200,16 @@ def percent(share: float) -> str:
 
 
 class Meter:
-    """Progress of one stage: a bar on a terminal, a line every 30 seconds elsewhere."""
+    """Progress of one stage: a bar on a terminal, a line every 30 seconds elsewhere.
 
-    def __init__(self, what: str, total: int, done: int = 0) -> None:
-        self.what, self.total = what, total
+    Of a step of another verb its end is said, or stays, only with `keep`, or where it took long.
+    """
+
+    def __init__(self, what: str, total: int, done: int = 0, keep: bool = False) -> None:
+        self.what, self.total, self.keep = what, total, keep or not _inside or asked("verbose")
         self.first = self.done = done
         self.every = 0.5 if console.is_terminal else 30.0
+        self.quiet = asked("quiet")
         self.started = self.shown = time.monotonic()
         self.detail: Callable[[], str] = str
         numbers = Column(min_width=2 * len(str(total)) + 1)  # a narrow terminal cuts the text
@@ -152,7 +221,8 @@ class Meter:
             TextColumn("{task.fields[detail]}", table_column=text),
             console=console,
             auto_refresh=False,  # a refresh thread would compete with a CPU engine
-            disable=not console.is_terminal,
+            disable=self.quiet or not console.is_terminal,
+            transient=not self.keep,
         )
         self.task = self.bar.add_task(what, total=total, completed=done, detail="")
 
@@ -161,7 +231,7 @@ class Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.bar.disable or self.done > self.first:
+        if not self.bar.disable or (self.keep and self.done > self.first):
             self._show()
         self.bar.stop()
 
@@ -173,6 +243,7 @@ class Meter:
         """So many are done by now, whoever did them."""
         self.done, self.detail = done, detail
         if time.monotonic() - self.shown >= self.every:
+            self.keep = True
             self._show()
 
     def _show(self) -> None:
@@ -184,7 +255,7 @@ class Meter:
             left_s = spent_s * (self.total - self.done) / (self.done - self.first)
             left = f"{clock(left_s)} left"
         text = ", ".join(filter(None, [self.detail(), left]))
-        if self.bar.disable:
-            note(f"{self.what}: {self.done}/{self.total}, {text}")
-        else:
+        if self.bar.disable and not self.quiet:
+            console.print(f"{self.what}: {self.done}/{self.total}, {text}")
+        elif not self.quiet:
             self.bar.update(self.task, completed=self.done, detail=text, refresh=True)

@@ -15,6 +15,12 @@ from pipeline.cli.verbs import EXAMPLES, RUN, VERBS, Verb
 _TAB = """completion of verbs, settings and run folders by TAB, in ~/.bashrc or ~/.zshrc:
   eval "$(register-python-argcomplete bayes-at-n)"
 and in fish: register-python-argcomplete --shell fish bayes-at-n | source"""
+# How much is said, of every verb.
+_SAID = {
+    ("-q", "--quiet"): "only results, warnings and errors",
+    ("-v", "--verbose"): "all of it: every table in full",
+    ("--json",): "results as JSON, an object a line on standard output; all else on standard error",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -51,6 +57,8 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("settings", nargs="*", metavar="SETTING", help=verb.takes)
         for flag, options in verb.flags:
             sub.add_argument(flag, **options)
+        for names, summary in _SAID.items():
+            sub.add_argument(*names, action="store_true", help=summary)
     return command_line
 
 

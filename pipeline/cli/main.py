@@ -5,7 +5,7 @@ import pkgutil
 import sys
 from typing import Any
 
-from pipeline.base.console import fail
+from pipeline.base.console import fail, say
 from pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
 from pipeline.base.program import PROGRAM, set_environment
 from pipeline.cli.arguments import parser
@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     if verb is None:
         command_line.print_help()
         return 0
+    say(*[word for word in ("quiet", "verbose", "json") if flags.pop(word)])
     set_environment()
     try:
         return _call(verb, settings, flags)
@@ -59,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     """The verb's function on what its settings say."""
     verb = VERBS[name]
+    flags |= {word: word in settings for word in verb.words}
+    settings = [setting for setting in settings if setting not in verb.words]
     if verb.load is not None:
         verb.function(pkgutil.resolve_name(verb.load)(settings), **flags)
         return 0
@@ -99,7 +102,12 @@ def _several(name: str, combinations: list[list[str]], flags: dict[str, Any]) ->
             f"{twice[0]}: two of these {len(places)} runs have this folder; a comma stands between"
             " values, each a run of its own: tell them apart by tag=, or leave it out of numbers"
         )
-    options = {f"--{flag.replace('_', '-')}": value for flag, value in flags.items() if value}
+    words = VERBS[name].words
+    options = {
+        flag if flag in words else f"--{flag.replace('_', '-')}": value
+        for flag, value in flags.items()
+        if value
+    }
     if of_file := [option for option, value in options.items() if value is not True]:
         raise UserError(f"{' '.join(of_file)}: for one file; give every setting one value")
     return sweep.run_all(name, combinations, list(options))

@@ -1,12 +1,16 @@
 """Verbs on runs that are more than one call of one stage."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.base.console import note
+from pipeline.base.console import answering, asked, inside, note, results
 from pipeline.base.errors import DamagedData, UserError
+from pipeline.base.program import PROGRAM
 from pipeline.cli.verbs import VERBS
 from pipeline.config import compose, overrides, sweep
-from pipeline.config.settings import RunConfig
+from pipeline.config.settings import STAGES, RunConfig
+from pipeline.display.table import answer
+from pipeline.score import complete, shown, stopped
 from pipeline.store import find, heartbeat, parquet, runfolder
 from pipeline.store.runfolder import Run
 
@@ -30,30 +34,79 @@ def run_stages(run: Run) -> None:
     prior = run.cfg.prior.run
     if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
         raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    if "score" in run.cfg.stages and _has_more(run):
+        return
+    first = complete.first_owed(run) or ("score" if asked("verbose") else None)
+    owed = [] if first is None else STAGES[STAGES.index(first) :]
+    if owed and "prepare" not in owed:
+        runfolder.save_config(run)
     try:
-        _stages(run)
+        done = _stages(run, [stage for stage in run.cfg.stages if stage in owed])
     except DamagedData as error:
         note(f"{error} - doing so now")
-        _stages(run)
+        done = _stages(run, run.cfg.stages)
+    if not done or "score" not in run.cfg.stages:
+        return
+    _tell(run)
+    if asked("several"):
+        return
+    if complete.first_owed(run) is None:
+        total = f"{len(run.questions)} questions × {run.cfg.sampling.trials} trials"
+        note(f"complete, nothing owed: {total} (sampling.trials=N adds more)")
+    note(f"all scores: {PROGRAM} score {run.path}; of rubrics: the same, and rubrics")
 
 
-def _stages(run: Run) -> None:
-    """A verifier that cannot be had ends the command, but after what does without it."""
+def _stages(run: Run, stages: Sequence[str]) -> bool:
+    """Do stages in their order; whether none was left to other processes.
+
+    A verifier that cannot be had ends the command, but after what does without it.
+    """
+    began: dict[str, complete.State] = {}
     failure: UserError | None = None
-    for stage in run.cfg.stages:
+    for stage in stages:
+        began[stage] = complete.state(run)
         try:
-            # False: left to other processes; what comes after must wait for them.
-            if VERBS[stage].function(Run(run.cfg)) is False:
-                note(f"the last of them does what follows {stage}; or give the same command later")
-                return
+            with inside():
+                done = VERBS[stage].function(Run(run.cfg))
         except UserError as error:
             # Of what follows its failure, rubrics asked for by name may fail for want of it.
             if run.cfg.dataset.judge or stage == "score" or not (failure or stage == "verify"):
                 raise
             failure = failure or error
+            continue
+        if done is False:  # what comes after must wait for them
+            note(f"the last of them does what follows {stage}; or give the same command later")
+            return False
     if failure is not None:
+        if "score" in began:
+            _tell(run)
         again = "the same command asks it again, verifier=none leaves it out"
         raise type(failure)(f"verify: {failure}. Scored without it; {again}") from failure
+    if "score" in began:
+        complete.seal(run, began)
+    return True
+
+
+def _has_more(run: Run) -> bool:
+    """Whether more trials are there and scored than are asked for: then nothing is touched."""
+    scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
+    there = scores.get("trials", 0)
+    if scores.get("attempts", 0) <= scores.get("questions", 0) * trials or stopped.of(run):
+        return False
+    runfolder.check_same(run, runfolder.identity(run.cfg))
+    if runfolder.owed(run):
+        return False
+    _tell(run)
+    note(f"{there} trials are there, and stay; {trials} were asked for")
+    note(f"the first {trials}: {PROGRAM} score {run.path} sampling.trials={trials}")
+    return True
+
+
+def _tell(run: Run) -> None:
+    """The score of a run in a line."""
+    scores = runfolder.read_json(run.path / "scores.json")
+    results.print(shown.line(scores))
+    answer(scores)
 
 
 def grade(
@@ -98,7 +151,7 @@ def submit(settings: list[str], dry_run: bool) -> None:
     (race if race.is_race(settings) else runs).submit(settings, dry_run)
 
 
-def status(settings: list[str], watch: bool, every: float | None, json: bool, check: bool) -> None:
+def status(settings: list[str], watch: bool, every: float | None, check: bool) -> None:
     """Where runs stand: those in folders, of a race, or every combination of settings."""
     parquet.without_pandas()
     from pipeline.settle import plan
@@ -115,7 +168,7 @@ def status(settings: list[str], watch: bool, every: float | None, json: bool, ch
             raise UserError(f"{' '.join(settings)}: name one folder of `settle`, without settings")
         from pipeline.settle import watch as races
 
-        races.status(folders[0], watch, every, json)
+        races.status(folders[0], watch, every)
         return
     sources: list[Path | RunConfig] = [*folders]
     if not folders or len(folders) < len(settings) or not all(map(Path.is_dir, folders)):
@@ -124,12 +177,12 @@ def status(settings: list[str], watch: bool, every: float | None, json: bool, ch
     if check:
         from pipeline.status.check import check as read_all
 
-        read_all(
-            [s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources], json
-        )
+        read_all([s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources])
     elif watch:
-        runs.watch(sources, every or runs.EVERY_S, json)
-    elif json or len(sources) > 1 or not (isinstance(first, RunConfig) or find.is_run(first)):
-        runs.show(sources, json)
+        runs.watch(sources, every or runs.EVERY_S)
+    elif (
+        answering() or len(sources) > 1 or not (isinstance(first, RunConfig) or find.is_run(first))
+    ):
+        runs.show(sources)
     else:
         page.status(Run(configured(settings)))

@@ -29,6 +29,7 @@ class Verb:
     settings: str = RUN  # MODULE:CLASS whose keys these are
     load: str | None = None  # MODULE:FUNCTION that makes what the function gets; None: each run
     flags: tuple[tuple[str, dict[str, Any]], ...] = ()  # the function's keyword arguments
+    words: tuple[str, ...] = ()  # the same, as a word among settings
     examples: str = ""  # where a line begins with $, that is the program's name
     runs_too: bool = False  # takes settings of `run` beside its own
     folders: bool = True  # takes run folders where settings may stand
@@ -38,7 +39,8 @@ class Verb:
         """What stands behind its name."""
         folders = "folders of runs" if self.load else "one run folder to take the settings from"
         groups = "GROUP=CHOICE or " if self.settings == RUN else ""
-        return f"{groups}KEY=VALUE" + f", or {folders}" * self.folders
+        words = "".join(f", or {word}" for word in self.words)
+        return f"{groups}KEY=VALUE" + f", or {folders}" * self.folders + words
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -145,10 +147,15 @@ set the score right by a few labels of people:
         "pipeline.score.stage:score",
         "Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
         keys="scoring prior",
+        words=("rubrics",),
         examples="""\
 score a run, again and otherwise:
   $ score RUN_FOLDER
-      Bayes@N, avg@N and Pass@k with intervals, and every rubric
+      Bayes@N, avg@N and Pass@k with intervals
+  $ score RUN_FOLDER rubrics
+      every rubric, with the shares of its categories
+  $ score RUN_FOLDER sampling.trials=40
+      only the first 40 trials of every question
   $ score RUN_FOLDER scoring.metrics=[bayes,pass@8,g-pass@8:0.5]
       these metrics; their names are below
   $ score RUN_FOLDER prior=OTHER_RUN_FOLDER prior.trials=4
@@ -173,7 +180,6 @@ score a run, again and otherwise:
                 metavar="SECONDS",
                 type=float,
             ),
-            _flag("--json", "one JSON object a run, on one line"),
             _flag(
                 "--check", "read everything, say which files are not sound; exit 1 if any is not"
             ),
@@ -338,10 +344,7 @@ greedy scores come from runs named like each run with "-greedy", where all of th
         settings="pipeline.config.settle:SettleConfig",
         runs_too=True,
         load="pipeline.config.settle:load",
-        flags=(
-            _flag("--json", "one JSON object instead of the table"),
-            _flag("--dry-run", "simulate what it decides and takes; write nothing"),
-        ),
+        flags=(_flag("--dry-run", "simulate what it decides and takes; write nothing"),),
         examples="""\
   $ settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
       rounds of eight trials; a model that cannot be the best any more is sampled no further
@@ -365,7 +368,6 @@ out            a folder for looks and results (default _settle/UNTIL beside the 
         "what can be settled for a budget, before anything is spent: chances, tokens, GPU-hours",
         settings="pipeline.config.settle:PlanConfig",
         load="pipeline.config.settle:load_plan",
-        flags=(_flag("--json", "one JSON object instead of the table"),),
         examples="""\
   $ plan accuracies=[.74,.7,.66,.61] questions=60 tokens=15000 speed=2500 \\
       until=order budget.gpu_hours=40

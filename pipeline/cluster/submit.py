@@ -27,7 +27,7 @@ from pipeline.cluster.scripts import Submission
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.checks import AUTO
 from pipeline.config.settings import RunConfig
-from pipeline.display.table import Column, Table, show
+from pipeline.display.table import Column, Table, answer, show
 from pipeline.prepare import costs, preview, questions_table, stage
 from pipeline.store import find, judged, runfolder
 from pipeline.store.runfolder import Run
@@ -273,6 +273,7 @@ def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
         {"job": kind, "id": job["id"], "runs": len(submission.of(kind)), "tasks": job["tasks"] or 1}
         for kind, job in record["jobs"].items()
     ]
+    answer({"jobs": rows, "folder": str(submission.folder)})
     show(Table(f"submitted: {_count(submission.runs)}", columns, rows))
     note(f"scripts and output: {submission.folder}")
     note(f"report, at the end: {submission.out / 'index.html'}")

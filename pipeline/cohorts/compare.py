@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pipeline.base.console import note, results, warn
+from pipeline.base.console import asked, note, results, warn
 from pipeline.base.errors import UserError
+from pipeline.base.program import PROGRAM
 from pipeline.cohorts import caps, differences, leaderboard, neighbours
 from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import rubrics as cohort_rubrics
@@ -17,6 +18,7 @@ from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.score import stopped, votes
 from pipeline.store import files, selection
+from scoring.metrics.table import DEFAULT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,18 +57,47 @@ def compare(cfg: AnalysisConfig) -> None:
             record["pooled"] = _record(stack, cfg, of_stack)
         tables["rankings"] = rankings(cohorts, cfg, stack)
         record["rankings"] = [dict(row) for row in tables["rankings"].rows]
-    # Of several data sets there is too much to read: the rest is in the files.
-    ends = ("leaderboard", "metrics", "rankings") if several else ("",)
-    shown = [stem for stem in tables if stem.endswith(ends) and not stem.endswith("doubts")]
-    display.show(*(tables[stem] for stem in shown))
-    results.print()
     out, links = selection.folder(cfg, "compare", [c.members[0].run.path for c in cohorts])
     written = files.write(out, "compare", record, tables, figures)
     selection.publish(out, links)
+    if asked("verbose"):
+        display.show(*(table for stem, table in tables.items() if not stem.endswith("doubts")))
+    else:
+        display.show(tables["rankings"] if several else brief(tables, cfg))
+    if whole := record["pooled"] if several else record["datasets"][0]:
+        results.print(whole["verdict"]["sentence"])
+    display.answer(record)
     note(
-        f"saved {written[-1]}, {len(tables)} tables as .csv, .json, .tex, .md, and"
-        f" {len(figures)} pictures as .png, .pdf"
+        f"{len(tables)} tables and {len(figures)} pictures: {written[-1].parent} (tables in full:"
+        f" -v); every attempt: {PROGRAM} report, with the same settings"
     )
+
+
+def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
+    """The leaderboard as it fits a terminal: score, interval, chance to be the best, length."""
+    board, rank = tables["leaderboard"], f"rank_{cfg.scoring.rule}"
+    best = {row["model"]: row.get("best") for row in tables.get("posterior_ranks", board).rows}
+    rows = [
+        {**row, "interval": (row["low"], row["high"]), "best": best[row["model"]]}
+        for row in board.rows
+    ]
+    chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
+    columns = [
+        Column("model", "model", align="left"),
+        Column(rank, "rank"),
+        Column("mu", "Bayes@N", sigma="sigma"),
+        Column("sigma", "σ", sigma="sigma"),
+        Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma="sigma"),
+        Column("avg", "avg@N", sigma="avg_sigma"),
+        Column("best", "P(best)", format="{:.2f}"),
+        *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
+        Column("tokens_per_attempt", "tokens", format="{:,.0f}"),
+        Column("price", "price", format="{:,.2f}"),
+    ]
+    known = [c for c in columns if any(row.get(c.key) is not None for row in rows)]
+    notes = [line for line in board.notes if line.startswith("not alike")]
+    notes += tables["metrics"].notes[1:] if chosen else ()
+    return Table(board.title, known, rows, notes)
 
 
 def figures_of(

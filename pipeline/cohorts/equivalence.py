@@ -71,6 +71,7 @@ def run(cfg: EquivalenceConfig) -> None:
         "differences": unlike,
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
+    display.answer(record)
     folder = Path(cfg.out).expanduser() if cfg.out else _folder(both)
     figures = {"equivalence": _figure(both, decided, replayed, cfg.margin)}
     written = files.write(folder, "equivalence", record, tables, figures)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import engines
-from pipeline.base.console import Meter, note
+from pipeline.base.console import Meter, mention_now
 from pipeline.base.errors import UserError, one_line
 from pipeline.cohorts.pair import Pair
 from pipeline.replicas import sizing
@@ -64,7 +64,7 @@ def replay(pair: Pair, most: int) -> Replay:
         (prompts[q] + tokens)[:room] for (q, _), (tokens, _) in zip(keys, stored, strict=True)
     ]
     name = run_b.cfg.engine.name
-    note(f"loading {run_b.cfg.model.name} with {name} as in {run_b.path} ...")
+    mention_now(f"loading {run_b.cfg.model.name} with {name} as in {run_b.path} ...")
     try:
         cfg = sizing.alone(run_b.cfg, run_b.questions)
         engine = engines.load(cfg, room + 1, run_b.questions)

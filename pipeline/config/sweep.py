@@ -5,6 +5,7 @@ is free before the next one loads, and one that fails does not stop the others.
 """
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.base import interrupts
-from pipeline.base.console import note, warn
+from pipeline.base.console import SAYS, note, warn
 from pipeline.base.errors import AGAIN, UserError
 from pipeline.config import overrides
 from pipeline.config.settings import RunConfig
@@ -72,7 +73,8 @@ def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
         name = " ".join(s for s in settings if s in varying)
         note(f"{verb} {i} of {len(combinations)}: {name}")
         command = [sys.executable, "-m", "pipeline", verb, *settings, *flags]
-        code = subprocess.run(command, check=False).returncode
+        env = os.environ | {SAYS: f"{os.environ.get(SAYS, '')} several"}
+        code = subprocess.run(command, check=False, env=env).returncode
         if code in STOPPED:
             return code if code > 0 else 128 - code
         if code:

@@ -10,8 +10,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from tabulate import tabulate
 
-from pipeline.base.console import clean_line, results
+from pipeline.base.console import answering, clean, clean_line, results
 from pipeline.display import latex
 
 Align = Literal["left", "right", "center"]
@@ -38,6 +38,7 @@ class Column:
     title: str
     latex: str | None = None  # the title as LaTeX source; None: `title`, escaped
     format: str = "{}"  # for str.format; of numbers only
+    sigma: str = ""  # the key of their σ, which says how many decimals they have; "": `format` does
     align: Align = "right"
     group: str = ""  # columns beside each other with one group get a common head above
     short: str | None = None  # the title where room is dear: on the terminal
@@ -70,7 +71,6 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
     notes: Sequence[str] = field(default_factory=tuple)
-    boxed: bool = False  # on the terminal: lines around it, and names in one line
 
     def to_pandas(self) -> Any:
         """All columns, the wide ones too, as a data frame, under their keys."""
@@ -98,12 +98,42 @@ def of_columns(title: str, columns: Mapping[Column, Any], notes: Sequence[str] =
     return Table(title, list(columns), rows, notes)
 
 
+def decimals(sigmas: Iterable[float | None]) -> int:
+    """Decimals of values with these σ: the least σ keeps one digit, two if it begins with 1.
+
+    Four without any σ above 0.
+
+    >>> decimals([0.0068, 0.0701]), decimals([0.0106]), decimals([0.07, None]), decimals([12.5])
+    (3, 3, 2, 0)
+    """
+    known = [float(s) for s in sigmas if s is not None and 0 < s < math.inf]
+    if not known:
+        return 4
+    digits, _, power = f"{min(known):.2e}".partition("e")
+    return min(max((float(digits) < 1.95) - int(power), 0), 9)
+
+
+def rounded(table: Table) -> list[Column]:
+    """The columns of a table; those that have a σ with a format as :func:`decimals` says."""
+    return [_rounded(c, table) if c.sigma else c for c in table.columns]
+
+
+def _rounded(column: Column, table: Table) -> Column:
+    places, percents = decimals(r.get(column.sigma) for r in table.rows), "%" in column.format
+    form = f"{{:.{max(0, places - 2)}%}}" if percents else f"{{:.{places}f}}"
+    return replace(column, format=form, sigma="")
+
+
 def shown(column: Column, value: Any) -> str:
     """A cell as a person reads it; nothing where there is no value.
 
     >>> shown(Column("x", "x", format="{:.1f}"), 0.25), shown(Column("x", "x"), None)
     ('0.2', '')
+    >>> shown(Column("x", "interval", format="{:.2f}"), (0.25, 0.5))
+    '0.25 to 0.50'
     """
+    if isinstance(value, tuple):
+        return " to ".join(shown(column, part) for part in value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
@@ -123,6 +153,12 @@ def show(*tables: Table) -> None:
         results.print(to_rich(table, results.width), soft_wrap=False)
 
 
+def answer(record: Mapping[str, Any]) -> None:
+    """What a verb found, for programs: with --json one line on standard output, else nothing."""
+    if answering():
+        print(clean(json.dumps(plain(record), ensure_ascii=False, default=str)), flush=True)
+
+
 def to_rich(table: Table, width: int = 80) -> Group:
     """The table for the terminal, without the columns marked `wide`; notes are below it.
 
@@ -134,17 +170,11 @@ def to_rich(table: Table, width: int = 80) -> Group:
     heads = [clean_line(c.title if c.short is None else c.short) for c in columns]
     names = [i for i, c in enumerate(columns) if all(d.align == "left" for d in columns[: i + 1])]
     needs = [max(map(len, (h, c.group, *t))) for h, c, t in zip(heads, columns, cells, strict=True)]
-    for i in names if not table.boxed else ():
+    for i in names if sum(needs) + 2 * len(needs) > width else ():
         needs[i] = min(needs[i], max(12, width * (2 + len(names)) // (10 * len(names))))
-    parts: list[RichTable | Text] = []
+    parts: list[RichTable | Text] = [Text(clean_line(table.title))]
     for block in _blocks(needs, len(names), width):
-        grid = RichTable(
-            title=None if parts else Text(clean_line(table.title)),
-            title_justify="left",
-            box=box.HEAVY_HEAD if table.boxed else box.SIMPLE_HEAD,
-            pad_edge=table.boxed,
-            padding=(0, 1) if table.boxed else (0, 1, 0, 0),
-        )
+        grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         for i in block:
             grid.add_column(
                 Text(f"{columns[i].group}\n{heads[i]}".lstrip("\n")),
@@ -218,7 +248,7 @@ def to_markdown(table: Table) -> str:
 
 
 def _narrow(table: Table) -> list[Column]:
-    return [column for column in table.columns if not column.wide]
+    return [column for column in rounded(table) if not column.wide]
 
 
 def _tabulated(table: Table, titles: Sequence[str], form: str, escape: Callable[[str], str]) -> str:

@@ -1,7 +1,8 @@
 """generate: sample every attempt that is owed, with one worker or several."""
 
-from pipeline.base.console import note
+from pipeline.base.console import answering, mention, note
 from pipeline.base.errors import TryAgain, UserError
+from pipeline.display.table import answer
 from pipeline.generate.budget import Allowance
 from pipeline.generate.tidy import REOPEN, leave
 from pipeline.generate.worker import work
@@ -23,6 +24,13 @@ def generate(run: Run) -> bool:
         TryAgain: when the engine cannot be loaded or broke, or attempts are owed that nobody makes.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
+    done = _generate(run)
+    if answering():
+        answer({"run": run.path, "attempts": len(run.keys), "owed": len(runfolder.owed(run))})
+    return done
+
+
+def _generate(run: Run) -> bool:
     weights = served.weights(run.cfg, served.kept(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
@@ -38,7 +46,7 @@ def generate(run: Run) -> bool:
         and not damage.lines
         and not runfolder.missing_prompt_logprobs(run)
     ):
-        note(
+        mention(
             f"generate: nothing owed, all {len(run.keys)} attempts are there"
             " (sampling.trials=N adds more)"
         )

@@ -11,7 +11,7 @@ requests to stop for one, and only this process quits at the second, and then ki
 
 import time
 
-from pipeline.base.console import Meter, note, warn
+from pipeline.base.console import Meter, mention_now, warn
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.generate import stopping
 from pipeline.generate.budget import Allowance
@@ -40,12 +40,14 @@ def supervise(run: Run) -> None:
         for number, share in enumerate(devices.shares(run.cfg))
     ]
     total, left = len(run.keys), len(runfolder.owed(run))
-    note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ...")
+    mention_now(
+        f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ..."
+    )
     with (
         stopping.writable(run),
         home.staying(run.path, "attempts were sampled") as check,
         stopping.requests() as stop,
-        Meter("generate", total, total - left) as meter,
+        Meter("generate", total, total - left, keep=True) as meter,
     ):
         try:
             before, told = None, ""

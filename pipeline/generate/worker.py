@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pipeline import engines
-from pipeline.base.console import Meter, note
+from pipeline.base.console import Meter, mention_now, note
 from pipeline.base.errors import Interrupted, TryAgain
 from pipeline.config.seeds import attempt_seed
 from pipeline.generate import stopping
@@ -96,7 +96,7 @@ class _Worker:
         if not owed and not runfolder.missing_prompt_logprobs(run):
             return
         if self.shown:
-            note(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
+            mention_now(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
         rows = list(self.rows.values())
         longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
         try:
@@ -155,7 +155,7 @@ class _Worker:
             self.run.attempts, self.session.worker, ending, about, self.beat.check
         )
         total = len(self.keys)
-        meter = Meter("generate", total, total - self.claims.left)
+        meter = Meter("generate", total, total - self.claims.left, keep=True)
         with meter if self.shown else contextlib.nullcontext():
             try:
                 with stopping.engine_errors(self.run, self._excused):

@@ -6,6 +6,7 @@ interrupted regrade loses neither.
 
 import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,13 @@ def before(run: Run) -> Path:
     return run.path / rowkeys.REGRADED
 
 
-def report(run: Run) -> None:
-    """After a regrade: print and write what changed, and drop the grades of before."""
+def report(run: Run) -> Sequence[Mapping[str, Any]]:
+    """After a regrade: print and write what changed, and drop the grades of before.
+
+    Returns the rows that are printed: how often which outcome became which, with an example.
+    """
     if not before(run).exists():
-        return
+        return []
     damage = parquet.Damage()
     old, keys = rowkeys.keyed(run, rowkeys.REGRADED, ["answer", "outcome"], damage)
     if damage.lines:
@@ -41,9 +45,11 @@ def report(run: Run) -> None:
     shutil.rmtree(before(run))
     if not changes:
         note(f"grade: no outcome changed in {len(old)} attempts graded before")
-        return
-    show(_table(changes, len(old)))
+        return []
+    table = _table(changes, len(old))
+    show(table)
     note(f"grade: every change is in {path}")
+    return table.rows
 
 
 def _changes(run: Run, old: pa.Table, old_keys: Ints) -> list[dict[str, Any]]:

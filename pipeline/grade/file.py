@@ -11,6 +11,7 @@ from pipeline.base import atomic, jsonl
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
+from pipeline.display.table import answer
 from pipeline.grade.known import SEEN, Attempt, KnownGrades
 from pipeline.store.columns import CUT
 
@@ -52,6 +53,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())
     note(f"grade: {len(rows)} rows{listed}; {known.summary()}")
     note(f"saved {target}")
+    answer({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})
 
 
 def _check_paths(source: Path, target: Path) -> None:

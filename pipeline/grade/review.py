@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.base import atomic
-from pipeline.base.console import note
+from pipeline.base.console import mention, note
 from pipeline.grade import doubts, known
 from pipeline.store import outcomes, parquet, rowkeys
 from pipeline.store.runfolder import Run
@@ -47,16 +47,16 @@ def write(run: Run, ask_math_verify: bool) -> None:
     entries.sort(key=lambda e: (not e.get("gold_in_doubt"), KINDS.index(e["kind"])))
     atomic.write_jsonl(path(run), entries)
     if decided := outcomes.who(run, outcomes.read(run, quiet=True)):
-        note(f"review: {decided}; the list has what the rule grader said")
+        mention(f"review: {decided}; the list has what the rule grader said")
     if not entries:
-        note("review: nothing to look at")
+        mention("review: nothing to look at")
         return
     counts = Counter(entry["kind"] for entry in entries)
     listed = [f"{kind} {counts[kind]}" for kind in sorted(counts)]
     if doubted:
         names = ", ".join(sorted(doubted)[:3]) + ", ..." * (len(doubted) > 3)
         listed.append(f"gold answers in doubt {len(doubted)} ({names})")
-    note(f"review: {', '.join(listed)}; see {path(run)}")
+    mention(f"review: {', '.join(listed)}; see {path(run)}")
 
 
 def _groups(run: Run) -> list[Group]:

@@ -5,9 +5,10 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.console import Meter, note
+from pipeline.base.console import Meter, mention, note
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
+from pipeline.display.table import answer
 from pipeline.grade import changes, review, unboxed
 from pipeline.grade.known import KnownGrades, attempt, default_folder, extraction, identity
 from pipeline.store import home, lease, parquet, records, rowkeys, runfolder, shards, workernames
@@ -49,20 +50,21 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         unreadable = parquet.Damage()
         _, graded = rowkeys.keyed(run, "grades", GRADES.names[len(KEY) :], unreadable)
         shards.set_aside(unreadable, GRADES)
-        if changed := unreadable.outdated:
-            note(f"grade: {changed} attempts have changed or are gone since they were graded")
+        if outdated := unreadable.outdated:
+            note(f"grade: {outdated} attempts have changed or are gone since they were graded")
         owed = ~np.isin(keys, graded)
         if owed.any() or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
             with Meter("grade", keys.size, done=int(np.count_nonzero(~owed))) as meter:
                 _grade_owed(run, keys[owed], attempts.filter(pa.array(owed)), damage, meter, check)
         else:
-            note(f"grade: nothing owed, all {keys.size} attempts are graded")
+            mention(f"grade: nothing owed, all {keys.size} attempts are graded")
         runfolder.set_aside_attempts(run, damage)
-        changes.report(run)
+        changed = changes.report(run)
         if ask_math_verify or not review.path(run).exists():
             review.write(run, ask_math_verify)
             unboxed.hint(run)
+    answer({"run": run.path, "attempts": keys.size, "changes": changed, "review": review.path(run)})
 
 
 def _grade_owed(
@@ -100,4 +102,4 @@ def _grade_owed(
         check()
         parquet.write_part(part, pa.Table.from_pylist(rows, schema=GRADES))
         meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
-    note(f"grade: {known.summary()}")
+    mention(f"grade: {known.summary()}")

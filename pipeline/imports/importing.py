@@ -7,6 +7,7 @@ from pipeline.base import journal
 from pipeline.base.console import Meter, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
+from pipeline.display.table import answer
 from pipeline.imports import questions, runs, staging
 from pipeline.imports.formats import FORMATS, locate
 from pipeline.imports.plan import Plan
@@ -31,6 +32,7 @@ def import_records(cfg: RecordsConfig) -> None:
     done = [root / str(name) for name in runfolder.read_json(record).get("folders", [])]
     if done and all(_made_by(folder) == source.fingerprint for folder in done):
         note(f"import: nothing owed, all {len(done)} runs of this source are there")
+        answer({"runs": list(map(str, done))})
         return
     with staging.opened(root, source.fingerprint) as stage:
         targets = _import(source, root, stage)
@@ -39,6 +41,7 @@ def import_records(cfg: RecordsConfig) -> None:
     runfolder.write_json(record, {"source": source.path, "kind": source.kind, "folders": names})
     for folder in dict.fromkeys(target.parent for target in targets):
         results.print(str(folder))
+    answer({"runs": list(map(str, targets))})
 
 
 def _import(source: Source, root: Path, stage: Staging) -> list[Path]:

@@ -1,9 +1,11 @@
 """prefetch: bring model, data set and verifier onto this machine, and say what is where."""
 
 from pathlib import Path
+from typing import Any
 
 from pipeline.base.console import note, results
 from pipeline.config.official import OFFICIAL
+from pipeline.display.table import answer
 from pipeline.prepare import models, published, questions, shots
 from pipeline.prepare.hub import from_hub
 from pipeline.store.runfolder import Run
@@ -19,16 +21,21 @@ def prefetch(run: Run) -> None:
     Raises UserError: when something cannot be had.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
-    results.print(f"model    {model.id}: {_weights(models.locate(model), model.revision)}")
+    found: dict[str, Any] = {"model": _weights(models.locate(model), model.revision)}
+    results.print(f"model    {model.id}: {found['model']}")
     loaded, _ = questions.load(dataset)
     shots.load(run.cfg)
     where = questions.find_local(dataset.path) or "in the Hugging Face cache"
     results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
+    found |= {"dataset": where, "questions": len(loaded)}
     if verifier.id is not None:
         name = str(questions.find_local(verifier.id) or verifier.id)
-        results.print(f"verifier {verifier.id}: {_weights(name, verifier.revision)}")
+        found["verifier"] = _weights(name, verifier.revision)
+        results.print(f"verifier {verifier.id}: {found['verifier']}")
         if verifier.prompt == OFFICIAL:
-            results.print(f"prompt   {verifier.official}: {published.fetch(verifier.official)}")
+            found["prompt"] = published.fetch(verifier.official)
+            results.print(f"prompt   {verifier.official}: {found['prompt']}")
+    answer(found)
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
 
 

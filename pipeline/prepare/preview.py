@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.base.console import clock, count, results
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, answer
 from pipeline.prepare import costs, questions_table, raising, sizes
 from pipeline.prepare.costs import Cost, Hardware, Judging
 from pipeline.store import outcomes, rowkeys, runfolder, spent
@@ -40,6 +40,10 @@ def preview(run: Run, used: Hardware) -> None:
     results.print(f"questions: {len(rows)}, prompts of up to {max(_lengths(rows))} tokens")
     found = estimate(run, rows, used)
     results.print(f"owed: {found.owed} of {found.planned} attempts, into {run.path}")
+    parts: dict[str, Any] = found._asdict()
+    for name in ("cost", "judging"):
+        parts[name] = parts[name] and parts[name]._asdict()
+    answer({"run": run.path, "questions": len(rows), **parts})
     if not found.owed and not (found.judging and found.judging.attempts):
         return
     if cut:

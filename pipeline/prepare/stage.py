@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.base import atomic
-from pipeline.base.console import note, warn
+from pipeline.base.console import mention, warn
 from pipeline.base.environment import describe
+from pipeline.display.table import answer
 from pipeline.prepare import questions_table, raising, served
 from pipeline.store import origin, parquet, runfolder
 from pipeline.store.columns import QUESTIONS
@@ -27,7 +28,8 @@ def prepare(run: Run) -> None:
     runfolder.claim(run, identity)
     with runfolder.settling(run):
         _settle(run, built, identity)
-    note(f"prepared {len(built.questions)} questions in {run.path}")
+    mention(f"prepared {len(built.questions)} questions in {run.path}")
+    answer({"run": run.path, "questions": len(built.questions)})
 
 
 def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) -> None:

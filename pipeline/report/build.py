@@ -28,6 +28,7 @@ from pipeline.cohorts import leaderboard
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.compare import rankings
 from pipeline.config.analysis import AnalysisConfig
+from pipeline.display.table import answer
 from pipeline.report import attempts, categories, data, figures, overview, races, texts
 from pipeline.report.names import bdi, shown
 from pipeline.store import selection
@@ -54,6 +55,7 @@ def report(cfg: AnalysisConfig) -> None:
     size = path.stat().st_size / 1e6
     note(f"report: {size:.1f} MB and side files in {clock(time.monotonic() - began)}")
     results.print(str(path))
+    answer({"report": str(path)})
 
 
 def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:

@@ -73,7 +73,7 @@ def table(source: Table, sorted_by: str = "mu") -> dict[str, Any]:
     """A table as the template takes it: cells with what is shown, and what sorts."""
     columns = [
         column
-        for column in source.columns
+        for column in tabular.rounded(source)
         if not column.wide and any(row.get(column.key) is not None for row in source.rows)
     ]
     texts = {column.key for column in columns if _is_text(column, source.rows)}

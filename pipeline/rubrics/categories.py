@@ -20,7 +20,7 @@ from pipeline.base.console import warn
 from pipeline.base.errors import UserError, one_line
 from pipeline.config import compose
 from pipeline.config.settings import RunConfig
-from pipeline.display.table import Column, Table, show
+from pipeline.display.table import Column, Table, decimals, show
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.rubric import Rubric
@@ -180,15 +180,17 @@ def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
 def print_rubrics(scores: dict[str, Any], confidence: float) -> None:
     """Show what :func:`rubric_scores` returned, with intervals of this confidence."""
     rows: list[dict[str, Any]] = []
+    sigmas = [part["sigma"] for rubric in scores.values() for part in rubric["categories"]]
+    form = f".{max(0, decimals(sigmas) - 2)}%"
     for rubric in scores.values():
         ends = f"{min(rubric['weights']):g} to {max(rubric['weights']):g}"
         title = rubric["title"] + " *" * any(label[0] == "*" for label in rubric["labels"])
-        rows.append({"rubric": title, "weight": ends, **_shown(rubric["bayes"], ".4f")})
+        rows.append({"rubric": title, "weight": ends, **_shown(rubric["bayes"])})
         if with_prior := rubric.get("with_prior"):
-            rows.append({"rubric": "  with the prior", **_shown(with_prior, ".4f")})
+            rows.append({"rubric": "  with the prior", **_shown(with_prior)})
         for part in rubric["categories"]:
             cells = {"rubric": f"- {_label(part)}", "share": f"{part['share']:.1%}"}
-            rows.append({**cells, "weight": part["weight"], **_shown(part, ".1%")})
+            rows.append({**cells, "weight": part["weight"], **_shown(part, form)})
     columns = [
         Column("rubric", "rubric", align="left"),
         Column("weight", "weight", format="{:g}"),
@@ -204,7 +206,8 @@ def _label(category: Mapping[str, Any]) -> str:
     return f"{category['index']} {category['name'].replace('_', ' ')}"
 
 
-def _shown(score: Mapping[str, float], form: str) -> dict[str, str]:
+def _shown(score: Mapping[str, float], form: str = "") -> dict[str, str]:
+    form = form or f".{decimals([score['sigma']])}f"
     mu, sigma, low, high = (format(score[key], form) for key in ("mu", "sigma", "low", "high"))
     return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}
 

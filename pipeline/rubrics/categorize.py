@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.console import note, results, warn
+from pipeline.base.console import mention, note, results, warn
 from pipeline.base.errors import UserError
+from pipeline.display.table import answer
 from pipeline.rubrics import categories, signals_table, variables
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics.rubric import Rubric, Unsound
@@ -70,6 +71,7 @@ def categorize(run: Run) -> None:
         categories.save(run, name, mapped[name])
     for name in left_out:
         categories.forget(run, name)
+    answer({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})
     _show(limits)
     for label in sorted({label for m in mapped.values() for label in m.record["labels"]}):
         results.print(label)
@@ -78,7 +80,7 @@ def categorize(run: Run) -> None:
         are, need = ("is", "it needs") if len(names) == 1 else ("are", "they need")
         warn(f"{', '.join(names)} {are} left out: {need} {lacking}")
     seconds = time.monotonic() - began
-    note(f"categorize: {table.num_rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
+    mention(f"categorize: {table.num_rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
 
 
 def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base.console import Meter, note, warn
+from pipeline.base.console import Meter, mention, note, warn
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
+from pipeline.display.table import answer
 from pipeline.rubrics import signals_table
 from pipeline.store import judged, parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
@@ -46,7 +47,8 @@ def signals(run: Run) -> None:
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
     stored = signals_table.stored(run)
     if stored and not signals_table.changed(stored, sources):
-        note(f"signals: nothing owed, {stored.table.num_rows} attempts")
+        mention(f"signals: nothing owed, {stored.table.num_rows} attempts")
+        answer({"run": run.path, "attempts": stored.table.num_rows})
         return
     if stored and all(
         stored.record.get(name) == sources[name] for name in ("attempts", "questions")
@@ -57,6 +59,7 @@ def signals(run: Run) -> None:
     table = _joined(run, ids, measured)
     signals_table.write(run, table, sources)
     _report(table)
+    answer({"run": run.path, "attempts": table.num_rows})
 
 
 def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Floats, int]:
@@ -135,7 +138,7 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
     grade = rowkeys.in_order(graded, known, ["has_box", "outcome"], keys)
     labels = rowkeys.aligned(run, "verdicts", ["a", "b", "c"], keys)
     if run.cfg.dataset.judge == "unmatched" and labels["a"].null_count:
-        note("signals: dataset.judge=unmatched has verdicts on some attempts, so A, B, C are empty")
+        mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")
         labels = {name: pa.nulls(keys.size, pa.float32()) for name in labels}
     prompt_bpt = _nullable(prompt_bits[keys >> 32])
     columns = {
@@ -163,11 +166,11 @@ def _nullable(values: Floats) -> pa.Array:
 
 def _report(table: pa.Table) -> None:
     n = table.num_rows
-    note(f"signals: {n} attempts")
+    mention(f"signals: {n} attempts")
     if ungraded := table["is_correct"].null_count:
         warn(f"{ungraded} of {n} attempts are not graded; run `grade`, until then they count not")
     unjudged = table["c"].null_count
     if unjudged == n:
-        note("signals: no verdicts, so A, B and C are empty")
+        mention("signals: no verdicts, so A, B and C are empty")
     elif unjudged:
         warn(f"{unjudged} of {n} attempts have no verdict; run `verify`, until then they count not")

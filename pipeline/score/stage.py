@@ -7,15 +7,14 @@ import numpy as np
 
 import scoring
 from pipeline.base import atomic
-from pipeline.base.console import clock, count, note, results, warn
+from pipeline.base.console import asked, mention, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
 from pipeline.display import table as display
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Table
 from pipeline.rubrics import categories
-from pipeline.score import caps, places, stopped, votes
+from pipeline.score import caps, places, shown, stopped, votes
 from pipeline.score import prior as priors
-from pipeline.score.luck import shared_luck
 from pipeline.store import files, judged, outcomes, runfolder
 from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from pipeline.store.records import Recorded
@@ -25,8 +24,10 @@ from scoring.metrics.table import Metric, Summary, parse, parse_all
 Parts = dict[str, Any]
 
 
-def score(run: Run) -> None:
+def score(run: Run, rubrics: bool = False) -> None:
     """Score the run's graded attempts: a table, `scores.json` and `matrix.npz`.
+
+    `rubrics`: print every rubric's score and shares, instead of the metrics.
 
     Raises UserError: when nothing is graded, or the prior run does not fit. OSError: a file cannot
     be written.
@@ -38,9 +39,9 @@ def score(run: Run) -> None:
         verb = "grade" if (graded.ruled == OWED).all() else "verify"
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
     # What cannot be told is refused before anything is shown.
-    asked, codes = run.cfg.scoring, graded.codes
-    curve = caps.table(run, codes, outcomes.lengths(run)) if asked.caps else None
-    forecast = caps.forecast(run, codes, outcomes.lengths(run)) if asked.forecast else None
+    setting, codes = run.cfg.scoring, graded.codes
+    curve = caps.table(run, codes, outcomes.lengths(run)) if setting.caps else None
+    forecast = caps.forecast(run, codes, outcomes.lengths(run)) if setting.forecast else None
     metrics = _measurable(run, graded)
     evidence = votes.read(run) if any(m.votes for m in metrics) else votes.NOTHING
     for name, why in votes.left_out(metrics, evidence).items():
@@ -48,8 +49,11 @@ def score(run: Run) -> None:
     metrics = [m for m in metrics if m.name not in votes.left_out(metrics, evidence)]
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)
-    categories.print_rubrics(scores.get("rubrics", {}), run.cfg.scoring.confidence)
-    _show(scores, metrics)
+    if rubrics or asked("verbose"):
+        categories.print_rubrics(scores.get("rubrics", {}), run.cfg.scoring.confidence)
+    if not rubrics:
+        shown.show(scores, metrics)
+    shown.beware(scores)
     if evidence.arrays:
         of_run = {run.cfg.model.name: (evidence.arrays["answers"], evidence.texts)}
         swings = votes.swings(graded.question_ids, of_run)
@@ -77,6 +81,7 @@ def score(run: Run) -> None:
             f"{len(cut)} truncated attempts are to go on, as sampling.max_tokens was raised; until"
             " `run` has continued them they count as cut off"
         )
+    display.answer(scores)
     runfolder.write_json(run.path / "scores.json", scores)
     with atomic.replacing(run.path / "matrix.npz") as file:
         np.savez(
@@ -86,8 +91,8 @@ def score(run: Run) -> None:
             question_ids=np.array(graded.question_ids, dtype=str),
         )
     if pictures := categories.draw(run, mapped):
-        note(f"drew {len(pictures)} pictures of category shares in {pictures[0].parent}")
-    note(f"saved {run.path / 'scores.json'} and matrix.npz")
+        mention(f"drew {len(pictures)} pictures of category shares in {pictures[0].parent}")
+    mention(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
 def _by_cap(run: Run, table: Table) -> list[Any]:
@@ -220,72 +225,3 @@ def _cost(run: Run) -> Parts:
         "gpu_hours": None if spent.gpu_s is None else round(spent.gpu_s / 3600, 4),
         "tokens_per_s": round(spent.completion_tokens / spent.wall_s, 1) if spent.wall_s else None,
     } | ({} if usage.price is None else {"price": usage.price})
-
-
-def _show(scores: Parts, metrics: list[Metric]) -> None:
-    uniform, cost = scores["uniform_prior"], scores["cost"]
-    columns = [
-        Column("metric", "metric", align="left"),
-        Column("value", "value", format="{:.4f}"),
-        Column("sigma", "σ", format="{:.4f}"),
-        Column("interval", f"{scores['confidence']:.0%} interval"),
-    ]
-    title = f"{scores['model']} on {scores['dataset']}"
-    display.show(Table(title, columns, _rows(scores, metrics), boxed=True))
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items())
-    results.print(f"{scores['questions']} questions, {scores['attempts']} attempts: {shares}")
-    if by_place := scores.get("gold_places"):
-        results.print(places.told(by_place))
-    rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
-    paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
-    results.print(
-        f"{count(cost['completion_tokens'])} tokens sampled in {clock(cost['wall_s'])}{rate}{paid}"
-    )
-    if luck := uniform.get("avg", {}).get("inflation"):
-        found, name = [luck[key] for key in scoring.Inflation._fields], f"avg@{scores['trials']}"
-        sigma = uniform["avg"]["sigma"]
-        for line in shared_luck([name], scoring.Inflation(*found), sigma, scores["confidence"]):
-            warn(line)
-    if how := scores.get("stopped"):
-        for line in stopped.lines({scores["model"]: how}, scores["confidence"]):
-            warn(line)
-    elif abs(uniform["bayes"].get("shrinkage", 0)) > scoring.SHRINKAGE_LIMIT:
-        warn(
-            f"the uniform prior moved μ by {uniform['bayes']['shrinkage']:+.2f} σ from avg@N: with"
-            " so many easy or hard questions the interval covers less than it says; read avg@N's,"
-            " or set scoring.empirical_bayes=true"
-        )
-
-
-def _rows(scores: Parts, metrics: list[Metric]) -> list[Parts]:
-    """A row for each metric; below Bayes@N and avg@N what stands beside them."""
-    uniform, rows = scores["uniform_prior"], []
-
-    def add(name: str, parts: Parts | None) -> None:
-        if parts is not None:
-            value, sigma, low, high = list(parts.values())[:4]
-            interval = f"{low:.4f} to {high:.4f}"
-            rows.append({"metric": name, "value": value, "sigma": sigma, "interval": interval})
-
-    for metric in metrics:
-        title = metric.title(scores["trials"])
-        add(
-            f"{title} (uniform prior)" * (metric.name == "bayes") or title,
-            scores["metrics"][metric.name],
-        )
-        if metric.name == "bayes":
-            if prior := scores.get("prior"):
-                weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
-                add(f"{title} (prior: {prior['trials']} trials{weighed})", scores["with_prior"])
-            add("  were all undecided correct", uniform.get("bayes_if_undecided_were_correct"))
-        elif metric.name == "avg":
-            if "stderr_over_questions" in uniform["avg"]:
-                error = uniform["avg"]["stderr_over_questions"]
-                rows.append({"metric": "  questions as a sample", "sigma": error})
-            add("empirical Bayes", uniform.get("empirical_bayes"))
-        if error := scores["metrics"][metric.name].get("error"):
-            rows.append({"metric": "  of it by random subsets", "sigma": error})
-    if how := scores.get("stopped"):
-        interval = f"{how['low']:.4f} to {how['high']:.4f}"
-        rows.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})
-    return rows

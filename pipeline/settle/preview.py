@@ -1,6 +1,5 @@
 """The verb `plan` and `settle --dry-run`: what to expect, as people and programs read it."""
 
-import json as jsons
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from scoring.sequential import Simulated
 _PAIRS = 8  # that are shown
 
 
-def plan(cfg: PlanConfig, json: bool = False) -> None:
+def plan(cfg: PlanConfig) -> None:
     """Say what a `settle` could decide within a budget; nothing is written.
 
     Raises UserError: folders that hold no graded runs, a target that these models cannot have, or
@@ -37,10 +36,10 @@ def plan(cfg: PlanConfig, json: bool = False) -> None:
     else:
         names = [f"model-{i}" for i in range(1, len(cfg.accuracies) + 1)]
         basis = expect.assumed(cfg, names, cfg.questions)
-    _tell(basis, goal(cfg, basis.names, cfg.trials), cfg.budget, json)
+    _tell(basis, goal(cfg, basis.names, cfg.trials), cfg.budget)
 
 
-def dry_run(planned: Plan, asked: Assumed, json: bool) -> None:
+def dry_run(planned: Plan, asked: Assumed) -> None:
     """Say what a `settle` will take, from what its runs hold or what is assumed.
 
     Nothing is written and no engine is loaded. Raises UserError: nothing is known of a model, or a
@@ -67,7 +66,7 @@ def dry_run(planned: Plan, asked: Assumed, json: bool) -> None:
     given = runs[0].cfg.budget
     if given.until or len(given.given) > 1:
         raise UserError("budget: a dry run takes one, of gpu_hours, tokens or money")
-    _tell(basis, goal, given, json)
+    _tell(basis, goal, given)
 
 
 def _estimate(asked: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
@@ -85,14 +84,12 @@ def _estimate(asked: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
     note(f"cost of {cfgs[0].model.name} on {used[0].told}: {found[0].basis}; {found[0].how}")
 
 
-def _tell(basis: Basis, goal: Goal, budget: BudgetConfig, json: bool) -> None:
+def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
     """Simulate, and print a table and sentences or one JSON object."""
     found = expect.expect(basis, goal, budget)
     table = _table(basis, goal, found)
     record = _record(basis, goal, budget, found) | {"models": table.rows}
-    if json:
-        results.print(jsons.dumps(display.plain(record), ensure_ascii=False), markup=False)
-        return
+    display.answer(record)
     display.show(table)
     low, high = record["settled_interval"]
     within = "".join(f" and budget.{key}={value:g}" for key, value in budget.given.items())
@@ -111,7 +108,7 @@ def _tell(basis: Basis, goal: Goal, budget: BudgetConfig, json: bool) -> None:
         f" {high:.0%} of what {goal.trials} trials of all take"
     )
     for pair in record["pairs"][:_PAIRS]:
-        results.print(f"open in {pair['open']:.0%}: {' and '.join(pair['pair'])}", markup=False)
+        results.print(f"open in {pair['open']:.0%}: {' and '.join(pair['pair'])}")
 
 
 def _chances(goal: Goal, found: Simulated) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """settle: plan, sample until it is decided, say what was found."""
 
-import json as jsons
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from pipeline.settle.plan import Goal
 from pipeline.settle.race import State, states
 
 
-def run(asked: Asked, json: bool = False, dry_run: bool = False, then: bool = False) -> None:
+def run(asked: Asked, dry_run: bool = False, then: bool = False) -> None:
     """Decide between models with no more attempts than that takes; `dry_run`: say what that is.
 
     `then`: the caller does what comes after; else the last line says how.
@@ -36,16 +35,16 @@ def run(asked: Asked, json: bool = False, dry_run: bool = False, then: bool = Fa
     if asked.cfg.replay:
         if dry_run:
             raise UserError("--dry-run: not of replay=FOLDER, which samples nothing")
-        replay(asked, json)
+        replay(asked)
         return
     planned = plan.make(asked)
     if dry_run:
-        preview.dry_run(planned, asked.cfg.assume, json)
+        preview.dry_run(planned, asked.cfg.assume)
         return
     seen, known = live.settle(planned)
     written = tables.write(planned.folder, seen, known)
     live.warn_unsettled(seen.states[-1], planned)
-    _tell(seen, tables.record(seen, known), json)
+    _tell(seen, tables.record(seen, known))
     note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
     if not then:
         arguments = [a for a in planned.arguments if not config.is_until(a)]
@@ -75,7 +74,7 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     return sweep.run_all("run", combinations, [])
 
 
-def replay(asked: Asked, json: bool) -> None:
+def replay(asked: Asked) -> None:
     """Decide from complete runs as if they were being sampled; nothing is written but into `out`.
 
     Raises UserError: folders that hold no runs that can be compared.
@@ -94,7 +93,7 @@ def replay(asked: Asked, json: bool) -> None:
     if asked.cfg.out:
         folder = Path(asked.cfg.out).expanduser()
         note(f"saved {tables.write(folder, seen, known)[-1]}")
-    _tell(seen, record, json)
+    _tell(seen, record)
 
 
 def _permuted(known: Outcomes, goal: Goal, number: int) -> dict[str, Any]:
@@ -132,11 +131,9 @@ def _decision(state: State, goal: Goal) -> str:
     return " > ".join(" = ".join(sorted(names[k] for k in group)) for group in groups)
 
 
-def _tell(seen: Course, record: dict[str, Any], json: bool) -> None:
+def _tell(seen: Course, record: dict[str, Any]) -> None:
     """The result as one JSON object, or as a table and three sentences."""
-    if json:
-        results.print(jsons.dumps(display.plain(record), ensure_ascii=False), markup=False)
-        return
+    display.answer(record)
     display.show(tables.leaderboard(seen))
     results.print(tables.verdict(seen.states[-1], seen.goal))
     results.print(f"spent {tables.spent_line(record)}")

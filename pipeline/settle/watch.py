@@ -22,7 +22,7 @@ from pipeline.status.watch import Above
 from pipeline.store import find, runfolder
 
 
-def status(folder: Path, watching: bool, every: float | None, json: bool) -> None:
+def status(folder: Path, watching: bool, every: float | None) -> None:
     """Show a race once, or until it is decided or Ctrl-C; reads only, beside any workers.
 
     Raises UserError: the folder holds no race, or a damaged one.
@@ -30,9 +30,9 @@ def status(folder: Path, watching: bool, every: float | None, json: bool) -> Non
     looks.load(folder)
     runs, about = partial(_runs, folder), partial(_about, folder)
     if watching:
-        watch.watch(runs, every or watch.EVERY_S, json, about)
+        watch.watch(runs, every or watch.EVERY_S, about)
     else:
-        watch.show(runs, json, about)
+        watch.show(runs, about)
 
 
 def _runs(folder: Path) -> list[Path]:

@@ -17,6 +17,7 @@ from pipeline.base import foreign
 from pipeline.base.console import Meter, results
 from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.config import compose
+from pipeline.display.table import answer
 from pipeline.store import find, heartbeat, origin, parquet, rowkeys, runfolder
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
@@ -26,7 +27,7 @@ _ERRORS += (RecursionError, UserError, zipfile.BadZipFile, zlib.error)
 _MOST = 1 << 28  # bytes of a line, or of a file of JSON
 
 
-def check(folders: Iterable[Path], as_json: bool) -> None:
+def check(folders: Iterable[Path]) -> None:
     """Read what is in run folders, or in folders of them, and print which files are not sound.
 
     A part of attempts that is damaged is not known to be sound any more, so that the next
@@ -45,13 +46,11 @@ def check(folders: Iterable[Path], as_json: bool) -> None:
                     faults[foreign.printable(path)] = lines
                 meter.advance(1)
         bad += len(faults)
-        if as_json:
-            told = {"folder": str(folder), "files": len(paths), "sound": not faults}
-            results.print(json.dumps(told | {"faults": faults}), markup=False)
-            continue
+        told = {"folder": str(folder), "files": len(paths), "sound": not faults}
+        answer(told | {"faults": faults})
         for name, lines in faults.items():
-            results.print(f"{name}: {'; '.join(lines)}", markup=False)
-        results.print(f"{folder}: {len(paths)} files, {len(faults)} not sound", markup=False)
+            results.print(f"{name}: {'; '.join(lines)}")
+        results.print(f"{folder}: {len(paths)} files, {len(faults)} not sound")
     if bad:
         raise DamagedData(
             f"{bad} files are not sound; `run` makes rows of attempts, grades and signals again,"

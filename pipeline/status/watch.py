@@ -1,6 +1,5 @@
 """status of many runs, or again and again: a table that follows whatever works on them."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -12,11 +11,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.base.console import note, results
+from pipeline.base.console import answering, note, results
 from pipeline.base.errors import UserError
 from pipeline.cluster import jobs
 from pipeline.cluster.jobs import Job
 from pipeline.config.settings import RunConfig
+from pipeline.display.table import answer
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, as_json, of
 from pipeline.status.tally import Judges, Tally
@@ -119,7 +119,7 @@ class Observer:
         return tally
 
 
-def show(sources: Sources, as_json_lines: bool = False, about: About | None = None) -> None:
+def show(sources: Sources, about: About | None = None) -> None:
     """Print the figures of several runs once, when every answer has been read.
 
     `about` says what stands above them. Raises UserError: as `Observer`.
@@ -132,27 +132,22 @@ def show(sources: Sources, as_json_lines: bool = False, about: About | None = No
         observer.read_texts(lambda: False)
         standings = observer.look()
     above = about(standings) if about else None
-    if results.is_terminal and not as_json_lines:
+    if results.is_terminal and not answering():
         results.print(_drawn(standings, above), soft_wrap=False)
     else:
-        _print_block(standings, as_json_lines, above)
+        _print_block(standings, above)
 
 
-def watch(
-    sources: Sources,
-    every: float = EVERY_S,
-    as_json_lines: bool = False,
-    about: About | None = None,
-) -> None:
+def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) -> None:
     """Show runs until nothing is owed and nobody is alive, or until Ctrl-C.
 
     With `about`, which says what stands above them, it is over when that is.
 
-    Blocks of plain text come `every` so many seconds where there is no terminal; with
-    `as_json_lines` they are a JSON object a run, terminal or not. For `sources` see `Observer`.
+    Blocks of plain text come `every` so many seconds where there is no terminal; with --json they
+    are a JSON object a run, terminal or not. For `sources` see `Observer`.
     Raises UserError: as `Observer`.
     """
-    observer, drawn = Observer(sources), results.is_terminal and not as_json_lines
+    observer, drawn = Observer(sources), results.is_terminal and not answering()
     screen = Live(console=results, auto_refresh=False, vertical_overflow="crop")
     printed = float("-inf")
     with suppress(KeyboardInterrupt), screen if drawn else nullcontext():
@@ -166,7 +161,7 @@ def watch(
                 screen.update(_drawn(standings, above, results.height), refresh=True)
             elif over or time.monotonic() - printed >= every:
                 printed = time.monotonic()
-                _print_block(standings, as_json_lines, above)
+                _print_block(standings, above)
             if over:
                 return
             if observer.read_texts(_after(_TEXTS_S)):
@@ -195,12 +190,9 @@ def _drawn(
     return frame
 
 
-def _print_block(
-    standings: list[RunStanding], as_json_lines: bool, above: Above | None = None
-) -> None:
-    lines = [json.dumps(as_json(s)) for s in standings] if as_json_lines else board.lines(standings)
-    if above is not None:
-        lines = [*([json.dumps(above.record)] if as_json_lines else above.lines), *lines]
-    for line in lines:
-        results.print(line, markup=False)
+def _print_block(standings: list[RunStanding], above: Above | None = None) -> None:
+    for record in [*([above.record] if above else []), *map(as_json, standings)]:
+        answer(record)
+    for line in [*(above.lines if above else []), *board.lines(standings)]:
+        results.print(line)
     results.file.flush()  # or a log stays empty for hours

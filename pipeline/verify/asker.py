@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from pipeline.base.console import fail, note, warn
+from pipeline.base.console import fail, mention_now, warn
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
@@ -50,7 +50,7 @@ class Asker:
         n = self.cfg.engine.replicas
         self.replicas = Replicas(run, self.cfg, self.most) if n > 1 else None
         how_many = f", {n} replicas" if n > 1 else ""
-        note(f"loading verifier {v.name} with {cfg.engine.name}{how_many} ...")
+        mention_now(f"loading verifier {v.name} with {cfg.engine.name}{how_many} ...")
 
     def answers(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
         """The answer to every batch of candidates, with replicas in any order.

@@ -35,17 +35,18 @@ class Views(NamedTuple):
     verifier: Floats  # (n,) 1 where its label is A, else 0; NaN without a verdict
 
 
-def people(run: Run) -> None:
+def people(run: Run) -> dict[str, Any]:
     """Draw a sample for people, or show what their labels say: as `labels` asks, else nothing.
 
-    Writes `labels.jsonl` or `labels.json`. Raises UserError: a file that is there already, or that
-    cannot be used.
+    Writes `labels.jsonl` or `labels.json`, and returns what that holds. Raises UserError: a file
+    that is there already, or that cannot be used.
     """
     cfg = run.cfg.labels
     if cfg.sample is not None:
         _draw(run, cfg.sample)
     if cfg.file is not None:
-        _report(run, Path(cfg.file).expanduser())
+        return _report(run, Path(cfg.file).expanduser())
+    return {}
 
 
 def _views(run: Run) -> Views:
@@ -90,7 +91,7 @@ def _draw(run: Run, size: int) -> None:
     note(f"        then `{PROGRAM} verify {run.path} labels={path}`")
 
 
-def _report(run: Run, path: Path) -> None:
+def _report(run: Run, path: Path) -> dict[str, Any]:
     views = _views(run)
     at, labels = _read(run, path, views)
     level = run.cfg.scoring.confidence
@@ -131,6 +132,7 @@ def _report(run: Run, path: Path) -> None:
     note(
         f"verify: saved {run.path / 'labels.json'}; it holds for labels of attempts drawn at random"
     )
+    return found
 
 
 def _shown(corrected: dict[str, float]) -> dict[str, Any]:

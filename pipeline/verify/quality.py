@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.base import atomic
-from pipeline.base.console import note, percent, results, warn
+from pipeline.base.console import mention, note, percent, results, warn
 from pipeline.display.table import Column, Table, show
 from pipeline.store import outcomes, parquet, rowkeys, runfolder
 from pipeline.store.columns import KEY
@@ -101,7 +101,7 @@ def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Fit | No
         problem = str(error)
     else:
         if fit.stderr is not None:
-            note(
+            mention(
                 f"verify: T = {fit.temperature:.3f} (standard error {fit.stderr:.3f}) fitted to"
                 f" {fit.fitted} graded attempts"
             )
@@ -134,7 +134,7 @@ def agree(run: Run) -> None:
     verdicts, keys = store.judged(run, ["a", "b", "c", "label", "cut"])
     if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
         share = percent(cut / len(verdicts))
-        note(f"verify: {cut} of {len(verdicts)} responses ({share}) were cut in the middle to fit")
+        mention(f"verify: {cut} of {len(verdicts)} responses ({share}) were cut in the middle")
     truth, judge = store.true_labels(verdicts["outcome"]), run.cfg.dataset.judge
     # Where verdicts decide, people see those on what the rules could not read, too.
     seen = pc.is_valid(verdicts["outcome"]).to_numpy() if judge else truth >= 0
@@ -150,13 +150,15 @@ def agree(run: Run) -> None:
     if judge != "unmatched":
         both = agreement.agreement(correct, prob.argmax(axis=1))
         _show_agreement(both, len(verdicts) - graded.size)
-        _show_kinds(run, keys[graded] >> 32, correct, prob.argmax(axis=1) == 0)
+        kinds = _show_kinds(run, keys[graded] >> 32, correct, prob.argmax(axis=1) == 0)
+        found = {"kinds": kinds, "agreement": both.table.tolist(), "kappa": both.cohen.kappa}
+        runfolder.write_json(folder(run) / "_kinds.json", found)
     surest = agreement.disagreements(correct, prob.astype(np.float64))
     rows = graded[surest]
     entries = _for_a_person(run, verdicts.take(pa.array(rows)), keys[rows])
     atomic.write_jsonl(path, entries if rows.size else [])
     if rows.size:
-        note(f"verify: {rows.size} disagreements, the surest first, are in {path}")
+        mention(f"verify: {rows.size} disagreements, the surest first, are in {path}")
 
 
 def _show_deciders(run: Run) -> None:
@@ -209,7 +211,7 @@ def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
     )
 
 
-def _show_kinds(run: Run, questions: Ints, correct: Bools, accepted: Bools) -> None:
+def _show_kinds(run: Run, questions: Ints, correct: Bools, accepted: Bools) -> list[dict[str, Any]]:
     """Show on what kinds of gold answer the two differ, and which way."""
     kinds = np.array([_kind(run, question["gold"]) for question in run.questions])[questions]
     ways = {"both": correct & accepted, "neither": ~correct & ~accepted,
@@ -220,7 +222,6 @@ def _show_kinds(run: Run, questions: Ints, correct: Bools, accepted: Bools) -> N
         counted = {way: int((of & which).sum()) for way, which in ways.items()}
         agreed = (counted["both"] + counted["neither"]) / int(of.sum())
         rows.append({"kind": kind, "attempts": int(of.sum()), "agreed": agreed, **counted})
-    runfolder.write_json(folder(run) / "_kinds.json", {"kinds": rows})
     columns = [
         Column("kind", "gold answer", align="left"),
         Column("attempts", "attempts"),
@@ -232,6 +233,7 @@ def _show_kinds(run: Run, questions: Ints, correct: Bools, accepted: Bools) -> N
     ]
     if len(rows) > 1:
         show(Table("who says correct, by the kind of gold answer", columns, rows))
+    return rows
 
 
 def _kind(run: Run, gold: str) -> str:

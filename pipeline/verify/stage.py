@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.console import Meter, note
+from pipeline.base.console import Meter, mention
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
 from pipeline.config.settings import RunConfig, verifier_as_model
+from pipeline.display import table as display
 from pipeline.prepare import models
 from pipeline.store import (
     home,
@@ -50,10 +51,13 @@ def verify(run: Run) -> None:
     work as a verifier. TryAgain: when its engine cannot be loaded or breaks.
     """
     if run.cfg.verifier.id is None:
-        note("verify: nothing is judged (verifier=none)")
+        mention("verify: nothing is judged (verifier=none)")
     else:
         _verify(run)
-    people(run)
+    labels = people(run)
+    parts = ("calibration", "kinds")
+    found = {name: runfolder.read_json(store.folder(run) / f"_{name}.json") for name in parts}
+    display.answer({"run": run.path, "verifier": run.cfg.verifier.name, **found, "labels": labels})
 
 
 def _verify(run: Run) -> None:
@@ -94,7 +98,7 @@ def _judge(run: Run, judge: RunConfig, work: Survey, intact: home.Check) -> None
     missing = {key: probe for key, probe in probes.items() if key not in baselines}
     if work.done.all() and not missing:
         calibrate.recalibrate(run, calibrate.temperature(run))
-        note(f"verify: nothing owed, all {work.keys.size} attempts have a verdict")
+        mention(f"verify: nothing owed, all {work.keys.size} attempts have a verdict")
         return
     sizes = [sum(len(text.encode()) for text in probe[1:]) for probe in missing.values()]
     asker = Asker(run, judge, max([work.longest, *sizes]))
@@ -154,7 +158,7 @@ def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats, intact: hom
             at = work.slots[rows]
             work.logprobs[at], work.tokens[at], work.cut[at] = answer
             keep()
-    note(
+    mention(
         f"verify: {total - done} attempts judged with {asker.asked} prompts, content-free ones"
         " included"
     )

@@ -20,6 +20,7 @@ from pipeline.base import environment, interrupts, journal
 from pipeline.base.console import Meter, clock, count, note
 from pipeline.base.errors import Interrupted, UserError
 from pipeline.config.merge import MergeConfig
+from pipeline.display.table import answer
 from pipeline.research.checkpoints import folders, weights
 from pipeline.research.checkpoints.folders import MANIFEST, fingerprint
 from pipeline.research.checkpoints.weights import Weights
@@ -43,6 +44,7 @@ def run(cfg: MergeConfig) -> None:
             pass  # a merge that was killed at its end left its lease
     else:
         merge(sources, out)
+    answer({"out": str(out), "checkpoints": list(map(str, sources))})
 
 
 def merge(sources: Sequence[Path], out: Path) -> Path:

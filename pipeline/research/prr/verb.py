@@ -54,6 +54,7 @@ def run(cfg: ReversalConfig) -> None:
         "differences": measured.cohort.differences,
         "pairing_doubt": measured.doubt,
     }
+    tabular.answer(record)
     title = f"Pairwise ranking reversal rate: {measured.cohort.dataset}"
     doubt = [f"Warning: {measured.doubt}."] * bool(measured.doubt)
     text = page(title, [], doubt, figures, {"protocols": rates, **pages})

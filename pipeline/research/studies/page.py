@@ -154,7 +154,7 @@ def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str])
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"heads": _heads, "shown": tabular.shown}
+    environment.globals |= {"heads": _heads, "shown": tabular.shown, "rounded": tabular.rounded}
     html = environment.get_template("page.html").render(
         sections=sections,
         compared=compared,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from pipeline.base.console import clock, note, results, warn
 from pipeline.base.errors import UserError
@@ -35,14 +36,16 @@ def study(cfg: AnalysisConfig) -> None:
     simulated = set(names) <= set(settings.SIMULATED)
     cohorts, no_runs = ([], "") if simulated else _loaded(cfg)
     folder = Path(cfg.out or f"{cfg.runs}/_studies").expanduser()
-    saved: list[str] = []
+    saved: dict[str, Any] = {}
     faults: dict[str, str] = {}
     for section in _each(names, plan, cohorts, folder, faults):
         for table in section.tables.values():
             tabular.show(table)
         for line in section.notes:
             note(line)
-        saved.append(section.name)
+        tables = {stem: table.rows for stem, table in section.tables.items()}
+        saved[section.name] = {"numbers": section.numbers, "tables": tables, "notes": section.notes}
+    tabular.answer({"folder": str(folder), "studies": saved, "left_out": faults})
     if saved:
         note(f"saved {', '.join(saved)} in {folder}")
     if not faults:
@@ -94,6 +97,7 @@ def reproduced(
     for finding, number, records in page.counts(compared):
         note(f"{finding}: {number} printed numbers, {records} of them need the authors' records")
     results.print(str(folder / "index.html"))
+    tabular.answer({"page": str(folder / "index.html"), "numbers": numbers, "left_out": left_out})
     return numbers
 
 

@@ -30,7 +30,9 @@ def run(asked: Settings, dry_run: bool = False) -> None:
         lacking = evaluate.work(planned)
         preview.warn_unknown(lacking)
         if dry_run:
-            tabular.show(preview.table(planned, lacking))
+            table = preview.table(planned, lacking)
+            tabular.show(table)
+            tabular.answer({"runs": table.rows, "notes": table.notes})
             preview.show_owed(planned, lacking)
             note("nothing was written or evaluated")
             return
@@ -103,6 +105,7 @@ def analyse(
         "tables": rows,
         "notes": {stem: list(table.notes) for stem, table in tables.items()},
     }
+    tabular.answer(record)
     title = f"Trajectory of {planned.label}"
     text = page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
     files.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})

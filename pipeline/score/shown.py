@@ -1,0 +1,111 @@
+"""What `score` found, as people read it: a line, a table and what to beware of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import scoring
+from pipeline.base.console import clock, count, results, warn
+from pipeline.base.program import PROGRAM
+from pipeline.display import table as display
+from pipeline.display.table import Column, Table
+from pipeline.score import places, stopped
+from pipeline.score.luck import shared_luck
+from scoring.metrics.table import Metric
+
+Parts = Mapping[str, Any]
+
+
+def line(scores: Parts) -> str:
+    """The score in a line.
+
+    >>> parts = {"model": "a", "dataset": "d", "trials": 8, "confidence": 0.95}
+    >>> bayes = {"mu": 0.51023, "sigma": 0.0068, "low": 0.4969, "high": 0.5234}
+    >>> line(parts | {"uniform_prior": {"bayes": bayes, "avg": {"mean": 0.51}}})
+    'a on d: Bayes@8 0.510 ± 0.007 (95%: 0.497 to 0.523), avg@8 0.510'
+    """
+    uniform, n = scores["uniform_prior"], scores["trials"]
+    mu, sigma, low, high = (uniform["bayes"][key] for key in ("mu", "sigma", "low", "high"))
+    form = f".{display.decimals([sigma])}f"
+    text = (
+        f"{scores['model']} on {scores['dataset']}: Bayes@{n} {mu:{form}} ± {sigma:{form}}"
+        f" ({scores['confidence']:.0%}: {low:{form}} to {high:{form}})"
+    )
+    return text + (f", avg@{n} {uniform['avg']['mean']:{form}}" if "avg" in uniform else "")
+
+
+def show(scores: Parts, metrics: Sequence[Metric]) -> None:
+    """Print the table of scores, the outcomes and the cost."""
+    cost = scores["cost"]
+    columns = [
+        Column("metric", "metric", align="left"),
+        Column("value", "value", sigma="sigma"),
+        Column("sigma", "σ", sigma="sigma"),
+        Column("interval", f"{scores['confidence']:.0%} interval", sigma="sigma"),
+    ]
+    title = f"{scores['model']} on {scores['dataset']}"
+    display.show(Table(title, columns, rows(scores, metrics)))
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
+    results.print(f"{scores['questions']} questions, {scores['attempts']} attempts: {shares}")
+    if by_place := scores.get("gold_places"):
+        results.print(places.told(by_place))
+    rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
+    paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
+    results.print(
+        f"{count(cost['completion_tokens'])} tokens sampled in {clock(cost['wall_s'])}{rate}{paid}"
+    )
+    if rubrics := scores.get("rubrics"):
+        results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
+
+
+def beware(scores: Parts) -> None:
+    """Warn of what makes an interval say more than it knows."""
+    uniform = scores["uniform_prior"]
+    if luck := uniform.get("avg", {}).get("inflation"):
+        found, name = [luck[key] for key in scoring.Inflation._fields], f"avg@{scores['trials']}"
+        sigma = uniform["avg"]["sigma"]
+        for text in shared_luck([name], scoring.Inflation(*found), sigma, scores["confidence"]):
+            warn(text)
+    if how := scores.get("stopped"):
+        for text in stopped.lines({scores["model"]: how}, scores["confidence"]):
+            warn(text)
+    elif abs(uniform["bayes"].get("shrinkage", 0)) > scoring.SHRINKAGE_LIMIT:
+        warn(
+            f"the uniform prior moved μ by {uniform['bayes']['shrinkage']:+.2f} σ from avg@N: with"
+            " so many easy or hard questions the interval covers less than it says; read avg@N's,"
+            " or set scoring.empirical_bayes=true"
+        )
+
+
+def rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
+    """A row for each metric; below Bayes@N and avg@N what stands beside them."""
+    uniform, found = scores["uniform_prior"], []
+
+    def add(name: str, parts: Parts | None) -> None:
+        if parts is not None:
+            value, sigma, low, high = list(parts.values())[:4]
+            found.append({"metric": name, "value": value, "sigma": sigma, "interval": (low, high)})
+
+    for metric in metrics:
+        title = metric.title(scores["trials"])
+        if title == "Pass@1" and "avg" in scores["metrics"]:
+            continue  # the same number
+        add(
+            f"{title} (uniform prior)" * (metric.name == "bayes") or title,
+            scores["metrics"][metric.name],
+        )
+        if metric.name == "bayes":
+            if prior := scores.get("prior"):
+                weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
+                add(f"{title} (prior: {prior['trials']} trials{weighed})", scores["with_prior"])
+            add("  were all undecided correct", uniform.get("bayes_if_undecided_were_correct"))
+        elif metric.name == "avg":
+            if "stderr_over_questions" in uniform["avg"]:
+                error = uniform["avg"]["stderr_over_questions"]
+                found.append({"metric": "  questions as a sample", "sigma": error})
+            add("empirical Bayes", uniform.get("empirical_bayes"))
+        if error := scores["metrics"][metric.name].get("error"):
+            found.append({"metric": "  of it by random subsets", "sigma": error})
+    if how := scores.get("stopped"):
+        interval = (how["low"], how["high"])
+        found.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})
+    return found

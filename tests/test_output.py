@@ -1,0 +1,168 @@
+"""How much is said, and to whom: notes, results, JSON for programs; digits; complete runs."""
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked import BATCH, TRIALS, Command, Forker
+from helpers import make_run
+from rich.console import Console
+
+from pipeline.base import console
+from pipeline.cli.main import main
+from pipeline.display.table import Column, Table, to_latex, to_markdown, to_rich
+from pipeline.store.runfolder import Run
+
+MARKS = {"q1": "1100", "q2": "1111", "q3": "0110", "q4": "1000"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return make_run(tmp_path / "run", MARKS)
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(console.SAYS, "")
+
+
+def test_json_is_all_that_standard_output_gets(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", str(run.path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == json.loads((run.path / "scores.json").read_text())
+    assert out.count("\n") == 1 and "scores.json" in err
+    other = make_run(tmp_path / "other", {name: line[::-1] for name, line in MARKS.items()})
+    folders = [str(run.path), str(other.path), f"out={tmp_path / 'out'}"]
+    assert main(["compare", *folders, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    written = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert written.items() >= record.items() and record["datasets"][0]["verdict"]["sentence"]
+    for verb, key in (("grade", "changes"), ("status", "done")):
+        assert main([verb, str(run.path), "--json"]) == 0
+        assert key in json.loads(capsys.readouterr().out)
+    assert main(["score", str(tmp_path / "none"), "--json"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_quiet_leaves_results_and_warnings(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["score", str(run.path)])
+    loud = capsys.readouterr()
+    assert main(["score", "-q", str(run.path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == loud.out and "saved" in loud.err
+    assert [line for line in loud.err.splitlines() if "warning" in line] == err.splitlines()
+    (run.path / "attempts").rename(run.path / "gone")
+    main(["grade", "--quiet", str(run.path)])
+    assert "error" in capsys.readouterr().err
+
+
+def test_what_a_step_mentions_is_said_only_when_all_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told() -> list[str]:
+        with console.inside():
+            console.mention("mention")
+            console.note("note")
+            console.results.print("result")
+            console.warn("warning")
+            with console.Meter("stage", 2) as meter:
+                meter.advance(2)
+        out, err = capsys.readouterr()
+        return [
+            word for word in ("mention", "note", "result", "warning", "stage") if word in out + err
+        ]
+
+    assert told() == ["note", "warning"]
+    console.say("verbose")
+    assert told() == ["mention", "note", "result", "warning", "stage"]
+    console.say("quiet")
+    assert told() == ["warning"]
+    monkeypatch.setattr(console, "_said_outside", ["json"])  # as a child of such a command
+    console.say()
+    assert told() == ["note", "warning"] and console.answering()
+
+
+def test_a_terminal_gets_colours_unless_it_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    def printed(**options: Any) -> str:
+        made = console._CleanConsole(file=io.StringIO(), stderr=True, **options)
+        made.print("text", style="yellow")
+        assert isinstance(made.file, io.StringIO)
+        return made.file.getvalue()
+
+    terminal = {"force_terminal": True, "color_system": "standard"}
+    assert printed(**terminal) == "\x1b[33mtext\x1b[0m\n"
+    assert printed() == "text\n"  # a pipe
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert printed(**terminal) == "text\n"
+
+
+def test_what_passes_goes_from_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = console._CleanConsole(file=io.StringIO(), stderr=True, force_terminal=True)
+    monkeypatch.setattr(console, "console", made)
+    console.mention_now("loading")
+    console.note("ready")
+    assert isinstance(made.file, io.StringIO)
+    assert made.file.getvalue() == "loading\r\x1b[2Kready\n"
+
+
+def test_values_have_the_digits_of_their_sigma() -> None:
+    columns = [
+        Column("model", "model", align="left"),
+        Column("mu", "μ", sigma="sigma"),
+        Column("sigma", "σ", sigma="sigma"),
+        Column("ends", "interval", sigma="sigma"),
+        Column("share", "share", format="{:.4%}", sigma="sigma"),
+    ]
+    rows = [
+        {"model": "a", "mu": 0.51234, "sigma": 0.0068, "ends": (0.5, 0.52468), "share": 0.51234},
+        {"model": "b", "mu": 0.4, "sigma": 0.071, "ends": (0.3, 0.5), "share": None},
+    ]
+    table = Table("t", columns, rows)
+    made = Console(file=io.StringIO(), width=80)
+    made.print(to_rich(table))
+    assert isinstance(made.file, io.StringIO)
+    for text in (made.file.getvalue(), to_markdown(table), to_latex(table)):
+        for cell in ("0.512", "0.007", "0.500 to 0.525", "51.2", "0.400", "0.071"):
+            assert cell in text
+        assert "0.5123" not in text
+    lines = made.file.getvalue().splitlines()
+    assert len(lines) == 5 and max(map(len, lines)) <= 80  # title, heads, a line, two rows
+
+
+def test_a_complete_run_has_nothing_to_do(
+    whole_run: tuple[Path, str], forker: Forker, tmp_path: Path
+) -> None:
+    """Whatever has changed is done again, from the first stage that rests on it."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole_run[0], folder)
+    trials = f"sampling.trials={TRIALS}"
+    done = "import pipeline.cli.runs as r; s = r._stages\n"
+    done += "r._stages = lambda run, stages: print('stages', *stages) or s(run, stages)"
+
+    def stages(*settings: str) -> str:
+        said = Command(folder, forker, BATCH, *(settings or [trials]), before=done).finish()
+        assert "Bayes@3" in said
+        done_now = next((line for line in said.splitlines() if line.startswith("stages")), "stages")
+        return said if done_now == "stages" else done_now
+
+    assert stages().startswith("stages prepare generate")  # the copy's files have other times
+    said = stages()
+    assert "nothing owed" in said and len(said.splitlines()) <= 5
+    assert stages(trials, "scoring.confidence=0.9") == "stages score"
+    assert stages(trials, "scoring.confidence=0.9") != "stages score"
+    (folder / "scores.json").unlink()
+    assert stages(trials, "scoring.confidence=0.9") == "stages score"
+    assert stages(trials, "thresholds.include_invalid=false") == "stages categorize score"
+    part = next((folder / "grades").glob("*.parquet"))
+    os.utime(part, (1, 1))
+    assert stages().startswith("stages grade")
+    assert stages("sampling.trials=2") == stages("sampling.trials=2")
+    scores = json.loads((folder / "scores.json").read_text())
+    assert scores["trials"] == TRIALS and "score" in stages("sampling.trials=2")
+    assert stages(trials, "engine.batch_size=31").startswith("stages prepare")
