@@ -68,6 +68,8 @@ IN_ONE_PROCESS = """
 import sys
 from pipeline.cli.main import main
 print(*[main(line.split()) for line in sys.argv[1:]])
+from bayes_at_n import load_run, scoring
+print(scoring.__file__, load_run("runs/sums/tiny").matrix.size)
 """
 
 
@@ -86,7 +88,9 @@ def test_an_installed_command_works_from_any_folder(program: Path, tmp_path: Pat
         "report runs/sums/tiny",
     ]
     done = command(program.with_name("python"), "-c", IN_ONE_PROCESS, *lines)
-    assert done.stdout.splitlines()[-1] == "0 2 0 0", done.stderr
+    *_, statuses, front = done.stdout.splitlines()
+    assert statuses == "0 2 0 0", done.stderr
+    assert front.startswith(str(program.parents[1])) and front.endswith(" 12")
     assert "questions: 30" in done.stdout
     assert "step-0300" in done.stderr and "step-3900" in done.stderr
     assert json.loads((tmp_path / "runs/sums/tiny/scores.json").read_text())["attempts"] == 12
