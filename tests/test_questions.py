@@ -178,7 +178,7 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
         ["line 1", "Frage, Lösung", "dataset.fields.problem=NAME dataset.fields.answer=NAME"],
     ),
     ("workbook", b"PK\x03\x04", ["an Excel workbook", "save the sheet as CSV UTF-8"]),
-    ("gzip", b"\x1f\x8b", ["packed with gzip", "gunzip"]),
+    ("gzip", b"\x1f\x8b", ["an archive", "unpack the file"]),
     ("no Parquet", b"PAR1" + b"\xff" * 99, ["behind row 0", "no sound Parquet", "write the file"]),
     ("empty object", "{}", ["line 1", "found none"]),
     ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),

@@ -10,11 +10,12 @@ from pipeline.base import jsonl
 
 Lines = Iterator[tuple[str, bytes]]  # place and bytes
 MOST_FIELD = 16 << 20  # characters
-_QUOTED = re.compile(r'"[^"]*"')
+# Place, cells by the names of their columns, and what is wrong with them.
+Rows = Iterator[tuple[str, dict[str, str] | None, str]]
 
 
-def table(lines: Lines) -> tuple[list[str], Iterator[tuple[str, dict[str, str] | None, str]]]:
-    """The column names of a CSV file, and its rows: place, cells by name, what is wrong with them.
+def table(lines: Lines) -> tuple[list[str], Rows]:
+    """The column names of a CSV file, and its rows.
 
     Cells are parted by the comma, semicolon or tab that the first line has most of, or by what
     Excel's line `sep=;` names. Empty rows are left out, and columns at the end that have no name.
@@ -27,25 +28,20 @@ def table(lines: Lines) -> tuple[list[str], Iterator[tuple[str, dict[str, str] |
     csv.field_size_limit(MOST_FIELD)
     first = next(lines, ("line 1", b"\n"))
     text = decoded(first[1])[0]
-    if said := re.fullmatch(r"sep=(.)\s*", text):
-        records = _parsed(lines, said[1])
-    else:
-        by_count = max(",;\t", key=_QUOTED.sub("", text).count)
-        records = _parsed(itertools.chain([first], lines), by_count)
+    said = re.fullmatch(r"sep=(.)\s*", text)
+    delimiter = said[1] if said else max(",;\t", key=re.sub('"[^"]*"', "", text).count)
+    records = _parsed(lines if said else itertools.chain([first], lines), delimiter)
     place, cells, damage = next(records, ("line 1", [], ""))
     names = [name.strip() for name in cells]
     while names and not names[-1]:
         names.pop()
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        damage = f"{twice} is there twice"
-    if damage:
-        raise ValueError(f"{place}: {damage}")
+    twice = [name for name in names if names.count(name) > 1]
+    if damage or twice:
+        raise ValueError(f"{place}: {damage or f'{twice[0]} is there twice'}")
     return names, _rows(names, records)
 
 
-def _rows(
-    names: list[str], records: Iterator[tuple[str, list[str], str]]
-) -> Iterator[tuple[str, dict[str, str] | None, str]]:
+def _rows(names: list[str], records: Iterator[tuple[str, list[str], str]]) -> Rows:
     for place, cells, damage in records:
         if not damage and (len(cells) < len(names) or any(cells[len(names) :])):
             damage = f"{len(cells)} of {len(names)} columns" * any(cells)

@@ -10,16 +10,13 @@ from pipeline.base.errors import UserError, one_line
 from pipeline.base.program import PROGRAM
 
 OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that has one"
-_SECONDS = 10  # that the hub may take to answer at all
-_FAILURES = (500, 502, 503, 504)  # HTTP statuses that libraries would wait for
 
 
 @contextlib.contextmanager
 def from_hub(what: str, remedy: str, asked: bool = True) -> Iterator[None]:
     """What libraries raise about hub, network and files becomes one line; they raise many kinds.
 
-    `asked`: whether the hub is, unless HF_HUB_OFFLINE is set. Where it does not answer the first
-    time, it is not asked again: libraries take what is in their cache.
+    `asked`: whether the hub is. Where it does not answer the first time, it is not asked again.
     """
     why = _unreachable() if asked else ""
     try:
@@ -36,7 +33,7 @@ def from_hub(what: str, remedy: str, asked: bool = True) -> Iterator[None]:
             )
         raise UserError(f"{what}: could not be loaded: {said}. {remedy}") from error
     if why:
-        _note(f"{why}, HF_HUB_OFFLINE=1 spares the attempt")
+        _note_once(f"{why}, HF_HUB_OFFLINE=1 spares the attempt")
 
 
 @functools.cache
@@ -51,8 +48,8 @@ def _unreachable() -> str:
     if constants.is_offline_mode():
         return ""
     try:
-        status = get_session().head(constants.ENDPOINT, timeout=_SECONDS).status_code
-        if status not in _FAILURES:
+        status = get_session().head(constants.ENDPOINT, timeout=10).status_code
+        if status not in (500, 502, 503, 504):
             return ""
         why = f"HTTP status {status}"
     except Exception as error:  # of the network, a proxy, a certificate
@@ -62,4 +59,4 @@ def _unreachable() -> str:
     return f"{constants.ENDPOINT} does not answer ({why}), so only what is in its cache can be had"
 
 
-_note = functools.cache(note)
+_note_once = functools.cache(note)

@@ -10,46 +10,39 @@ from pipeline.base.console import warn
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.store.runfolder import short_hash
 
-_LONGEST = 80  # characters of a selection in a folder's name; what is cut off is hashed
-
 
 def folder(cfg: AnalysisConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:
     """The folder for what a verb makes of a selection, and the links that `publish` turns to it.
 
     `runs` has one run of each data set. The folder is `out`, unless that is such a link, else
-    DATASET/_VERB-SELECTION, of several data sets in `cfg.runs`. The selection is what settings
-    name: data sets where there are several, models, run folders; "all" where they name none.
+    DATASET/_VERB-SELECTION, of several data sets in `cfg.runs`: the names that settings select.
     """
     out, root = Path(cfg.out or "").expanduser(), Path(cfg.runs).expanduser()
     if cfg.out is not None and not out.is_symlink():
         return out, []
     parent = runs[0].parent if len(runs) == 1 else root
     named = [Path(run).expanduser().resolve() for run in cfg.folders]
-    words = [*cfg.dataset] * (len(runs) > 1) + [*cfg.model, *(path.name for path in named)]
-    text = "+".join(sorted(words)) or "all"
-    elsewhere = {path.parent for path in named} - {parent.resolve()}
-    if elsewhere or len(text) > _LONGEST or words == ["all"]:
-        text = f"{text[:_LONGEST]}-{short_hash(str(sorted([*words, *map(str, named)])))}"
+    words = sorted([*cfg.dataset * (len(runs) > 1), *cfg.model, *(path.name for path in named)])
+    text = "+".join(words) or "all"
+    if {path.parent for path in named} - {parent.resolve()} or len(text) > 80 or words == ["all"]:
+        text = f"{text[:80]}-{short_hash(str(sorted([*words, *map(str, named)])))}"
     if cfg.out is not None:
         return out.with_name(f"_{verb}-{text}"), [out]
-    places = [parent, root] if verb == "report" and parent != root else [parent]
+    places = dict.fromkeys([parent, root] if verb == "report" else [parent])
     return parent / f"_{verb}-{text}", [place / f"_{verb}" for place in places]
 
 
 def publish(folder: Path, links: Sequence[Path]) -> None:
-    """Let each link lead to the folder; a folder of its name is kept under the time of its change.
-
-    Where there can be no link a warning says so.
-    """
+    """Let each link lead to the folder; a folder of its name, of before, is kept beside it."""
     for link in links:
         new = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
         try:
             link.parent.mkdir(parents=True, exist_ok=True)
-            if link.is_dir() and not link.is_symlink():  # of before there were links
+            if link.is_dir() and not link.is_symlink():
                 changed = time.strftime("%Y%m%dT%H%M%S", time.gmtime(link.stat().st_mtime))
                 link.rename(link.with_name(f"{link.name}-{changed}"))
             new.symlink_to(os.path.relpath(folder.resolve(), link.parent.resolve()))
             new.replace(link)
         except OSError as error:
             new.unlink(missing_ok=True)
-            warn(f"{link}: does not lead to {folder} ({error.strerror}); what it leads to is older")
+            warn(f"{link}: cannot lead to {folder} ({error.strerror})")
