@@ -3,6 +3,7 @@
 Workers are real heartbeats: of this process, and of one that is killed.
 """
 
+import io
 import json
 import os
 import re
@@ -16,11 +17,13 @@ from typing import Any
 
 import pytest
 from helpers import make_run
+from rich.console import Console
 
 from pipeline.base.places import ROOT
 from pipeline.cli.main import main
 from pipeline.grade.stage import grade
 from pipeline.score.stage import score
+from pipeline.status import page
 from pipeline.status.page import status
 from pipeline.store import runfolder
 from pipeline.store.heartbeat import Heartbeat
@@ -85,6 +88,24 @@ def test_every_trial_is_a_character(tmp_path: Path, capsys: pytest.CaptureFixtur
     mu = (3 / 9 + 5 / 7 + 1 / 2) / 3
     assert lines[6].startswith(f"score so far: μ {mu:.3f}, 95 % interval ")
     assert lines[6].endswith(", of 12 attempts")
+
+
+def test_what_is_wider_than_the_terminal_is_folded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", {"a": "1" * 90 + "0" * 29 + ".", "b": "-" * 120})
+    out = io.StringIO()
+    monkeypatch.setattr(page, "results", Console(file=out, force_terminal=True, width=60))
+    status(run)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert "b   0/120: 120 no_answer" in lines
+    at = lines.index("a  90/119: 90 correct, 29 wrong, 1 owed")
+    assert [line.strip() for line in lines[at + 1 : at + 4]] == [
+        "1" * 50,
+        "1" * 40 + "0" * 10,
+        "0" * 19 + ".",
+    ]
+    assert max(map(len, lines[1:])) <= 60
 
 
 def test_complete_or_extended_and_nothing_is_written(

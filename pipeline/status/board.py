@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -47,6 +48,16 @@ def table(
         rows = None if height is None else max(1, height - around - per_run - 2)
         parts.append(workers_table(standings[0].workers, wide, rows))
     return Group(*parts, *remarks)
+
+
+def bar(standings: Sequence[RunStanding], width: int) -> RenderableType:
+    """How much of all runs is done, over the whole width."""
+    s = added(standings)
+    left = f", about {clock(s.left_s)} left" if s.owed and s.left_s is not None else ""
+    text = f" {s.done}/{s.total}, {s.done / max(1, s.total):.0%}{left}"
+    row = Table.grid()
+    row.add_row(ProgressBar(max(1, s.total), s.done, max(10, width - len(text))), text)
+    return row
 
 
 def lines(standings: Sequence[RunStanding]) -> list[str]:

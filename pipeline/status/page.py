@@ -1,6 +1,7 @@
-"""status of one run: a line a question, a character a trial, who works on it, and what is left."""
+"""status of one run: a question a line, a character a trial, who works on it, and what is left."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ MARKS = {
     "generated, not graded": "+",
     "owed": ".",
 }
+_MOST_LINES = 20  # of a question; of more trials only the counts are shown
 _MANY = 10_000  # attempts whose answers take a while to read
 
 
@@ -53,14 +55,42 @@ def status(run: Run) -> None:
 
 
 def _print_map(ids: list[str], marks: npt.NDArray[np.str_]) -> None:
-    width = max(map(len, ids), default=0)
+    longest = max(map(len, ids), default=0)
+    room = results.width if results.is_terminal else None
     for question_id, line in zip(ids, marks, strict=True):
-        done = int((line != MARKS["owed"]).sum())
-        right = int((line == MARKS["correct"]).sum())
-        results.print(f"{question_id:<{width}} {''.join(line)} {right:>3}/{done}", markup=False)
+        for text in _lines(question_id, longest, line, room):
+            results.print(text, markup=False)
     counts = Counter(marks.ravel().tolist())
-    legend = "  ".join(f"{mark} {name} {counts[mark]}" for name, mark in MARKS.items())
-    results.print(legend, markup=False)
+    told = "  ".join(f"{mark} {name} {counts[mark]}" for name, mark in MARKS.items())
+    results.print(told, markup=False, soft_wrap=room is None)
+
+
+def _lines(
+    question_id: str, longest: int, marks: npt.NDArray[np.str_], room: int | None
+) -> Iterator[str]:
+    """A question in a line or, where a terminal is too narrow for that, in a block with counts.
+
+    >>> marks = np.array(list("1101" * 4 + "0-.."))
+    >>> print(*_lines("q1", 2, marks, None), *_lines("q1", 2, marks, 20), sep="\\n")
+    q1 11011101110111010-..  12/18
+    q1  12/18: 12 correct, 5 wrong, 1 no_answer, 2 owed
+      1101110111
+      0111010-..
+    >>> [*_lines("q1", 2, np.repeat(marks, 999), 20)]
+    ['q1 11988/17982: 11988 correct, 4995 wrong, 999 no_answer, 1998 owed']
+    """
+    counts = Counter(marks.tolist())
+    share = f"{counts[MARKS['correct']]:>3}/{marks.size - counts[MARKS['owed']]}"
+    line = f"{question_id:<{longest}} {''.join(marks)} {share}"
+    if room is None or len(line) <= room:
+        yield line
+        return
+    told = [f"{counts[mark]} {name}" for name, mark in MARKS.items() if counts[mark]]
+    yield f"{question_id:<{longest}} {share}: {', '.join(told)}"
+    size = max(10, (room - 2) // 10 * 10)  # in tens, which are easier to count
+    if marks.size <= _MOST_LINES * size:
+        text = "".join(marks)
+        yield from (f"  {text[i : i + size]}" for i in range(0, len(text), size))
 
 
 def _marks(tally: Tally) -> npt.NDArray[np.str_]:

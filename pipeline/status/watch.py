@@ -182,6 +182,9 @@ def _drawn(
     if above is not None:
         parts.append(above.drawn)
         height = None if height is None else height - len(results.render_lines(above.drawn))
+    if height is not None and standings:  # of --watch
+        parts.append(board.bar(standings, results.width))
+        height -= 1
     if standings or above is None:
         parts.append(board.table(standings, results.width, height))
     frame = Table.grid()  # of what stands alone a live display cuts long lines
