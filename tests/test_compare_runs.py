@@ -380,8 +380,36 @@ def test_shrinkage_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[st
         line = "1" * 20 if name == "sure" else "10" * 10
         run_of(tmp_path, name, {f"q{i}": line for i in range(20)})
     compared(tmp_path)
-    assert "moved μ of sure" in capsys.readouterr().err
-    assert "moved μ of sure" in (tmp_path / "out" / "leaderboard.md").read_text()
+    line = "Bayes@N of sure lies more than 0.5 σ from avg"
+    assert line in capsys.readouterr().err
+    assert line in (tmp_path / "out" / "leaderboard.md").read_text()
+
+
+def test_the_headline_orders_everything(tmp_path: Path) -> None:
+    """Two right trials of each question: avg 1, Bayes@2 .75; 37 of 40: avg .925, Bayes@40 .905."""
+    for name, line in {"brief": "11", "long": "1" * 37 + "000"}.items():
+        run_of(tmp_path, name, {f"q{i}": line for i in range(12)})
+    for headline, order in (("avg", ["brief", "long"]), ("bayes", ["long", "brief"])):
+        found = compared(tmp_path, f"headline={headline}")["datasets"][0]
+        assert [row["model"] for row in found["models"]] == order
+        assert [row["rank"] for row in found["models"]] == [1, 2]
+        assert [row["model"] for row in found["ranks"]] == found["verdict"]["models"] == order
+        [pair] = found["neighbours"]
+        assert [pair["above"], pair["below"]] == order and pair["difference"] > 0
+        first, second = found["models"]
+        score, sigma, *_ = leaderboard.HEADLINE[headline]
+        z = (first[score] - second[score]) / math.hypot(first[sigma], second[sigma])
+        assert pair["z"] == pytest.approx(z)
+        assert found["ranks"][0]["best"] == pytest.approx(norm.cdf(z))
+        assert found["verdict"]["score"] == first[score]
+        assert [*first][1:7].count(score) and f"by {['Bayes@N', 'avg'][headline == 'avg']}" in (
+            found["notes"]["leaderboard"][1]
+        )
+    several = rankings(
+        cohort.load(analysis.load([f"runs={tmp_path}", "headline=bayes"])),
+        analysis.load(["headline=bayes"]),
+    )
+    assert [row["model"] for row in several.rows] == ["long", "brief"]
 
 
 def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pipeline.base.errors import UserError
 from pipeline.config.compose import load_folder
 from pipeline.display.table import decimals
 from pipeline.score.stage import score
+from pipeline.status.page import status
 from pipeline.store.runfolder import Run
 from scoring.metrics.metric import of_credit
 from scoring.metrics.table import FAMILIES, parse
@@ -74,7 +75,8 @@ def test_metrics_are_chosen_and_each_has_its_interval(
     scores = scored(run, f"scoring.metrics=[{','.join(names)}]", "scoring.confidence=0.9")
     shown = capsys.readouterr()
     R = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
-    assert list(scores["metrics"]) == names[:-1]
+    # The headline comes first, and Bayes@N and avg@N always stand side by side.
+    assert list(scores["metrics"]) == ["avg", "bayes", *(n for n in names[:-1] if n != "avg")]
     assert "Pass@8: left out" in shown.err
     values = {
         "pass^2": scoring.pass_hat_k(R, 2),
@@ -90,7 +92,7 @@ def test_metrics_are_chosen_and_each_has_its_interval(
         assert summary["value"] == pytest.approx(value)
         assert f"{summary['low']:.{places}f} to {summary['high']:.{places}f}" in shown.out
         assert parse(name).title(4) in shown.out
-    assert "Bayes@" not in shown.out and scores["uniform_prior"]["bayes"]["mu"] > 0
+    assert list(scored(run, "scoring.headline=bayes")["metrics"])[:2] == ["bayes", "avg"]
 
 
 def test_a_metric_added_to_the_table_is_a_row(
@@ -109,8 +111,6 @@ def test_a_fitted_prior_only_when_asked_for(
     easy = {f"q{i}": "1" * 39 + "0" for i in range(12)}
     run = make_run(tmp_path / "run", easy)
     assert "empirical_bayes" not in scored(run)["uniform_prior"]
-    shown = capsys.readouterr()
-    assert "scoring.empirical_bayes=true" in shown.err + shown.out
     scores = scored(run, "scoring.empirical_bayes=true")["uniform_prior"]
     mu, _, lo, hi = scoring.empirical_bayes_ci([[1] * 39 + [0]] * 12)
     assert [scores["empirical_bayes"][key] for key in ("mu", "low", "high")] == [mu, lo, hi]
@@ -308,9 +308,26 @@ def test_strong_shrinkage_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     scores = scored(make_run(tmp_path / "easy", easy))
     expected = (21 / 22 - 1) / math.sqrt(21 / 22**2 / 23 / 30)
     assert scores["uniform_prior"]["bayes"]["shrinkage"] == pytest.approx(expected)
-    assert f"moved μ by {expected:+.2f} σ" in capsys.readouterr().err
+    assert f"from avg (tiny {expected:+.2f})" in capsys.readouterr().err
     scored(make_run(tmp_path / "even", {"q1": "10", "q2": "01"}))
-    assert "moved μ" not in capsys.readouterr().err
+    assert "from avg" not in capsys.readouterr().err
+
+
+def test_none_of_twenty_correct_misleads_nowhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "none", {f"q{i}": "0000" for i in range(5)})
+    scores = scored(run)
+    avg = scores["metrics"]["avg"]
+    assert (avg["value"], avg["low"]) == (0, 0) and 0.15 < avg["high"] < 0.2
+    assert scores["metrics"]["bayes"]["low"] > 0 and not scores["uniform_prior"]["avg"]["fitted"]
+    shown = capsys.readouterr()
+    assert "the plain one" in shown.out and "+2.65), drawn to the middle" in shown.err
+    status(run)
+    lines = capsys.readouterr().out.splitlines()
+    said = "score so far: avg 0.000 (0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290)"
+    assert any(line.startswith(said) for line in lines)
+    assert any("read avg and its interval" in line for line in lines)
 
 
 def test_a_row_twice_counts_once(tmp_path: Path) -> None:

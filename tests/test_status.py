@@ -85,9 +85,9 @@ def test_every_trial_is_a_character(tmp_path: Path, capsys: pytest.CaptureFixtur
         "12/24 done, 12 owed, 0 in flight, workers 0 alive 0 dead, 60 tokens"
     )
     # q1: 2 of 7 ("+" is 2, which is right), the second 4 of 5, the third nothing of nothing.
-    mu = (3 / 9 + 5 / 7 + 1 / 2) / 3
-    assert lines[6].startswith(f"score so far: μ {mu:.3f}, 95 % interval ")
-    assert lines[6].endswith(", of 12 attempts")
+    mu, avg = (3 / 9 + 5 / 7 + 1 / 2) / 3, (2 / 7 + 4 / 5) / 2
+    assert lines[6].startswith(f"score so far: avg {avg:.3f} (")
+    assert f"), Bayes@N {mu:.3f} (" in lines[6] and lines[6].endswith(", of 12 attempts")
 
 
 def test_what_is_wider_than_the_terminal_is_folded(
@@ -215,9 +215,12 @@ def test_the_score_so_far_is_what_grade_and_score_find(
     assert before == everything(tmp_path)  # the cache of known grades, too
     grade(run)
     score(run)
-    bayes = json.loads((run.path / "scores.json").read_text())["uniform_prior"]["bayes"]
-    expected = f"μ {bayes['mu']:.3f}, 95 % interval {bayes['low']:.3f} to {bayes['high']:.3f}"
-    assert line == f"score so far: {expected}, of 11 attempts"
+    scores = json.loads((run.path / "scores.json").read_text())["metrics"]
+    shown = [
+        f"{name} {of['value']:.3f} ({of['low']:.3f} to {of['high']:.3f})"
+        for name, of in (("avg", scores["avg"]), ("Bayes@N", scores["bayes"]))
+    ]
+    assert line == f"score so far: {', '.join(shown)}, 95 % intervals, of 11 attempts"
     capsys.readouterr()
     [after] = [x for x in printed(run, capsys) if x.startswith("score so far")]
     assert after == line

@@ -59,7 +59,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     caps = sorted(limits)
     rows, z = _rows(cohort, known, caps, cfg)
     level = f"{cfg.scoring.confidence:.0%}"
-    notes = [f"μ: Bayes@N; low, high: {level} intervals; rank: by avg and"
+    notes = [f"score, rank: {parse(cfg.scoring.headline).title()}; low, high: {level} intervals;"
              f" {cfg.scoring.rule.replace('_', ' ')}, z = {cfg.scoring.z:g}, within a max_tokens",
              of_run.WHAT]  # fmt: skip
     for name in known:
@@ -78,7 +78,7 @@ def _rows(
     """The rows of all limits, best first, and z of all pairs by limit, NaN where not known."""
     codes = {name: cohort.outcomes[cohort.names.index(name)] for name in known}
     level, s = cfg.scoring.confidence, cfg.scoring
-    of_models = {name: of_run.points(codes[name], known[name], caps, level) for name in known}
+    of_models = {name: of_run.points(codes[name], known[name], caps, s) for name in known}
     z = np.full((len(caps), len(known), len(known)), np.nan)
     rows: list[dict[str, Any]] = []
     for i, cap in enumerate(caps):
@@ -87,14 +87,14 @@ def _rows(
         if told:
             names = [[*known][k] for k in told]
             stack = np.stack([capped(codes[n], known[n].tokens, cap) for n in names])
-            avg = parse("avg").summary(correct(stack), level)
+            first = parse(s.headline).summary(correct(stack), level)
             method: Any = s.method
             rule: Any = s.rule
-            places = scoring.ranks_with_uncertainty(avg.value, avg.sigma, rule, s.z, method)
+            places = scoring.ranks_with_uncertainty(first.value, first.sigma, rule, s.z, method)
             for k, place in zip(told, places.tolist(), strict=True):
                 of_cap[k]["rank"] = place
-            z[i][np.ix_(told, told)] = scoring.pairwise_z(avg.value, avg.sigma)
-        rows += sorted(of_cap, key=lambda row: -row.get("mu", -1.0))
+            z[i][np.ix_(told, told)] = scoring.pairwise_z(first.value, first.sigma)
+        rows += sorted(of_cap, key=lambda row: -row.get("score", -1.0))
     return rows, z
 
 

@@ -17,8 +17,9 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.score import stopped, votes
+from pipeline.score.headline import apart
 from pipeline.store import files, selection
-from scoring.metrics.table import DEFAULT
+from scoring.metrics.table import DEFAULT, parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,18 +78,20 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     """The leaderboard as it fits a terminal: score, interval, chance to be the best, length."""
     board, rank = tables["leaderboard"], f"rank_{cfg.scoring.rule}"
     best = {row["model"]: row.get("best") for row in tables.get("posterior_ranks", board).rows}
+    first, second = sorted(("avg", "bayes"), key=lambda name: name != cfg.scoring.headline)
+    score, sigma, low, high = leaderboard.HEADLINE[first]
+    other, its_sigma, *_ = leaderboard.HEADLINE[second]
     rows = [
-        {**row, "interval": (row["low"], row["high"]), "best": best[row["model"]]}
-        for row in board.rows
+        {**row, "interval": (row[low], row[high]), "best": best[row["model"]]} for row in board.rows
     ]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
     columns = [
         Column("model", "model", align="left"),
         Column(rank, "rank"),
-        Column("mu", "Bayes@N", sigma="sigma"),
-        Column("sigma", "σ", sigma="sigma"),
-        Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma="sigma"),
-        Column("avg", "avg@N", sigma="avg_sigma"),
+        Column(score, parse(first).title(), sigma=sigma),
+        Column(sigma, "σ", sigma=sigma),
+        Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma=sigma),
+        Column(other, parse(second).title(), sigma=its_sigma),
         Column("best", "P(best)", format="{:.2f}"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
         Column("tokens_per_attempt", "tokens", format="{:,.0f}"),
@@ -108,16 +111,18 @@ def figures_of(
     from pipeline.plots import leaderboard as plots
 
     board = tables["leaderboard"]
-    keys = ("model", "mu", "low", "high", f"rank_{cfg.scoring.rule}")
+    score, _, *ends = leaderboard.HEADLINE[cfg.scoring.headline]
+    keys = ("model", score, *ends, f"rank_{cfg.scoring.rule}")
     columns: list[list[Any]] = [[row.get(key) for row in board.rows] for key in keys]
-    names, mu, low, high, rank = columns
+    names, value, low, high, rank = columns
     ranks = rank if len(names) > 1 else None
     size = f"{len(cohort.question_ids)} questions, {cohort.outcomes.shape[2]} trials"
-    title = f"Bayes@N on {cohort.dataset}, {size}"
-    axis = f"posterior mean μ (share of trials correct), {cfg.scoring.confidence:.0%} interval"
+    metric = parse(cfg.scoring.headline).title()
+    title = f"{metric} on {cohort.dataset}, {size}"
+    axis = f"{metric} (share of trials correct), {cfg.scoring.confidence:.0%} interval"
     success, heading = cohort.matrix().mean(axis=2), f"correct attempts on {cohort.dataset}"
     drawn = {
-        "forest": plots.forest(names, mu, low, high, ranks, title, axis),
+        "forest": plots.forest(names, value, low, high, ranks, title, axis),
         "questions": plots.heat_map(cohort.names, cohort.question_ids, success, heading),
     }
     if "caps" in tables:
@@ -147,7 +152,8 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
             columns.append(Column(f"{name}_{key}", head, group=group))
     s = cfg.scoring
     notes = [
-        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by avg; {s.method} ranks; models"
+        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by {parse(s.headline).title()};"
+        f" {s.method} ranks; models"
         " in the order of the first data set"
     ]
     if stack is not None:
@@ -205,9 +211,7 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     level = cfg.scoring.confidence
     for line in stopped.lines(cohort.stopped(level), level):
         warn(f"{cohort.dataset}: {line}")
-    for line in leaderboard.moved_by_prior(
-        {r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}
-    ):
+    for line in apart({r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}):
         warn(f"{cohort.dataset}: {line}")
     return tables
 

@@ -1,11 +1,12 @@
 """The leaderboard: every model's scores, ranks, answers and cost.
 
-Ranks, probabilities and groups are made from avg and its sigma. For equal numbers of trials they
-are exactly those of Bayes@N (docs/scoring.md); for unequal ones the uniform prior would pull models
-with fewer trials further, and equal models would seem to differ.
+Order, ranks, probabilities and groups are made from the score of `scoring.headline` and its sigma.
+For equal numbers of trials avg and Bayes@N give exactly the same (docs/scoring.md); for unequal
+ones the uniform prior of Bayes@N pulls models with fewer trials further, and equal models seem to
+differ.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
@@ -19,13 +20,18 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.score import stopped, votes
+from pipeline.score.headline import apart, intervals
 from pipeline.score.luck import shared_luck
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
-from scoring import SHRINKAGE_LIMIT, Inflation
+from scoring import Inflation
 from scoring.metrics.table import Metric, Summary, parse, parse_all
 from scoring.numerics.inputs import Floats, Ints
 from scoring.ranking.ranks import Rule
 
+HEADLINE = {  # columns of a leaderboard: a score, its sigma and the ends of its interval
+    "avg": ("avg", "avg_sigma", "avg_low", "avg_high"),
+    "bayes": ("mu", "sigma", "low", "high"),
+}
 _FOUR = "{:.4f}"
 _GENERATED = Column("generated", "attempts that say their tokens")  # for sums; never shown
 _PRICE = Column("price", "price", None, "{:,.2f}", wide=True)  # where some run has one
@@ -35,10 +41,11 @@ class ModelScores(NamedTuple):
     """What all other figures are made from: arrays of shape (L,), models as in the cohort."""
 
     bayes: Summary  # under the uniform prior
-    avg: Summary
+    avg: Summary  # with the interval that covers
+    headline: Summary  # the one of the two that `scoring.headline` names
     shrinkage: Floats  # (bayes - avg) / sigma of bayes
     inflation: Inflation  # of the variance of trials
-    order: npt.NDArray[np.intp]  # positions in the order of avg, best first
+    order: npt.NDArray[np.intp]  # positions in the order of the headline, best first
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
@@ -52,10 +59,12 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
             f"{cohort.dataset}: a model has no graded trial of some question; leave one out"
         )
     bayes, avg = (parse(name).summary(matrix, level) for name in ("bayes", "avg"))
-    # Equal averages in the order of their sigmas, as ranks_with_uncertainty has them.
-    order = np.lexsort((avg.sigma, -avg.value))
+    first = {"bayes": bayes, "avg": avg}[cfg.scoring.headline]
+    # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
+    order = np.lexsort((first.sigma, -first.value))
     moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
-    return ModelScores(bayes, avg, moved, scoring.inflation(matrix, confidence=level), order)
+    found = scoring.inflation(matrix, confidence=level)
+    return ModelScores(bayes, avg, first, moved, found, order)
 
 
 def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, Ints]:
@@ -64,7 +73,7 @@ def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, Ints]:
     Returns "none", "consecutive_z" and "overlap": int64, shape (L,).
     """
     method: Any = cfg.scoring.method
-    plain, spread = scored.avg.value, scored.avg.sigma
+    plain, spread = scored.headline.value, scored.headline.sigma
     places = {"none": scoring.ranks(plain, method=method)}
     for rule in get_args(Rule):
         places[rule] = scoring.ranks_with_uncertainty(plain, spread, rule, cfg.scoring.z, method)
@@ -80,8 +89,23 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     scored, matrix, level = scores(cohort, cfg), cohort.matrix(), f"{cfg.scoring.confidence:.0%}"
     places = ranks(scored, cfg)
     trials = (cohort.outcomes != OWED).sum(axis=2)  # (L, M)
-    mu, sigma, low, high = _summary(scored.bayes)
-    avg, avg_sigma, avg_low, avg_high = _summary(scored.avg)
+    of_bayes, of_avg = _summary(scored.bayes), _summary(scored.avg)
+    both: list[dict[Column, npt.ArrayLike]] = [
+        {
+            Column("avg", "avg", None, _FOUR): of_avg[0],
+            Column("avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, wide=True): of_avg[1],
+            Column("avg_low", f"avg low {level}", None, _FOUR, short="avg low"): of_avg[2],
+            Column("avg_high", f"avg high {level}", None, _FOUR, short="avg high"): of_avg[3],
+        },
+        {
+            Column("mu", "μ", r"$\mu$", _FOUR): of_bayes[0],
+            Column("sigma", "σ", r"$\sigma$", _FOUR): of_bayes[1],
+            Column("low", f"low {level}", None, _FOUR, short="low"): of_bayes[2],
+            Column("high", f"high {level}", None, _FOUR, short="high"): of_bayes[3],
+            Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"): scored.shrinkage,
+        },
+    ]
+    first, second = both if cfg.scoring.headline == "avg" else both[::-1]
     several = matrix.shape[1] > 1
     columns: dict[Column, npt.ArrayLike] = {
         Column("model", "model", align="left"): cohort.names,
@@ -89,18 +113,11 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("rank_consecutive_z", "rank z"): places["consecutive_z"],
         Column("rank_overlap", "rank o"): places["overlap"],
         Column("attempts", "attempts", wide=True): trials.sum(axis=1),
-        Column("mu", "μ", r"$\mu$", _FOUR): mu,
-        Column("sigma", "σ", r"$\sigma$", _FOUR): sigma,
-        Column("low", f"low {level}", None, _FOUR, short="low"): low,
-        Column("high", f"high {level}", None, _FOUR, short="high"): high,
+        **first,
         Column("trials", "N", "$N$"): trials.max(axis=1),
-        Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"): scored.shrinkage,
-        Column("avg", "avg", None, _FOUR): avg,
-        Column("avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, wide=True): avg_sigma,
-        Column("avg_low", f"avg low {level}", None, _FOUR, short="avg low"): avg_low,
-        Column("avg_high", f"avg high {level}", None, _FOUR, short="avg high"): avg_high,
+        **second,
         Column("stderr_questions", "s.e. over questions", None, _FOUR, short="s.e. q"): (
-            scoring.question_stderr(matrix) if several else np.full(len(mu), np.nan)
+            scoring.question_stderr(matrix) if several else np.full(len(matrix), np.nan)
         ),
         **inflation_columns(scored.inflation),
         **priors.columns(cohort, cfg),
@@ -190,10 +207,12 @@ def _summary(summary: Summary) -> list[Floats]:
 
 def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str]:
     s = cfg.scoring
+    name = "avg" if s.headline == "avg" else "Bayes@N"
     notes = [
-        f"μ, σ: Bayes@N, uniform prior; low, high: {s.confidence:.0%} intervals",
-        f"ranks ({s.method}) by avg: rank without uncertainty; rank z: neighbours with z under"
-        f" {s.z:g} share a rank; rank o: so do neighbours whose avg ± {s.z:g} σ overlap",
+        f"avg, and Bayes@N by its uniform prior (μ, σ); low, high: {s.confidence:.0%} intervals, "
+        + intervals(dict(zip(cohort.names, scoring.fits(cohort.matrix()), strict=True))),
+        f"ranks ({s.method}) by {name}: rank without uncertainty; rank z: neighbours with z under"
+        f" {s.z:g} share a rank; rank o: so do neighbours whose {name} ± {s.z:g} σ overlap",
     ]
     if cohort.outcomes.shape[1] > 1:
         notes.append(
@@ -201,8 +220,9 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
         )
     most = (cohort.outcomes != OWED).any(axis=1).sum(axis=1)
     if (most != most[0]).any():
-        notes.append("numbers of trials differ: ranks and orders rest on avg, which no prior pulls")
-    notes += moved_by_prior(dict(zip(cohort.names, scored.shrinkage, strict=True)))
+        pulls = "no prior pulls" if name == "avg" else "is pulled most where trials are fewest"
+        notes.append(f"numbers of trials differ: ranks and orders rest on {name}, which {pulls}")
+    notes += apart(dict(zip(cohort.names, scored.shrinkage, strict=True)))
     avgs = [f"avg of {name}" for name in cohort.names]
     notes += shared_luck(avgs, scored.inflation, scored.avg.sigma, s.confidence)
     if any(m.votes for m in others(cfg)):
@@ -222,23 +242,6 @@ def inflation_columns(found: Inflation) -> dict[Column, npt.ArrayLike]:
     keys = ("inflation", "inflation_low", "inflation_high")
     parts = zip(keys, found, strict=False)
     return {Column(key, key.replace("_", " "), None, "{:.2f}", wide=True): of for key, of in parts}
-
-
-def moved_by_prior(shrinkage: Mapping[str, float]) -> list[str]:
-    """What to say of models whose score the uniform prior moved too far; nothing without any.
-
-    >>> moved_by_prior({"a": -0.1, "b": -0.7})[0].partition(":")[0]
-    'the uniform prior moved μ of b by more than 0.5 σ (b -0.70)'
-    """
-    moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
-    if not moved:
-        return []
-    worst, more = max(moved, key=lambda name: abs(moved[name])), len(moved) - 5
-    return [
-        f"the uniform prior moved μ of {', '.join([*moved][:5])}{f' and {more} more' * (more > 0)}"
-        f" by more than {SHRINKAGE_LIMIT:g} σ ({worst} {moved[worst]:+.2f}): their intervals cover"
-        " less than they say; read avg and its interval"
-    ]
 
 
 def _answers(cohort: Cohort) -> dict[Column, npt.ArrayLike]:

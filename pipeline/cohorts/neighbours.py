@@ -1,6 +1,7 @@
 """What separates models: the order of neighbours, posterior ranks, groups that are not apart.
 
-All of it is made from avg and its sigma, as the ranks of :mod:`pipeline.cohorts.leaderboard` are.
+All of it is made from the headline and its sigma, as the ranks of
+:mod:`pipeline.cohorts.leaderboard` are.
 """
 
 import itertools
@@ -18,13 +19,17 @@ from pipeline.score.luck import shared_luck
 
 
 def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """Each two neighbours in the order of avg: is the upper one better, and how to settle it.
+    """Each two neighbours in order: is the upper one better, and how to settle it.
 
     The cohort has two models at least.
     """
-    order, matrix = scores(cohort, cfg).order, cohort.matrix()
+    scored, matrix = scores(cohort, cfg), cohort.matrix()
+    order = scored.order
+    value, sigma = scored.headline.value[order], scored.headline.sigma[order]
     names, upper, lower = np.array(cohort.names)[order], matrix[order[:-1]], matrix[order[1:]]
-    comparison = scoring.compare(upper, lower, confidence=cfg.scoring.confidence)
+    comparison = scoring.compare_scores(
+        value[:-1], sigma[:-1], value[1:], sigma[1:], cfg.scoring.confidence
+    )
     luck = scoring.inflation(upper, lower, confidence=cfg.scoring.confidence)
     asked = float(scipy.special.ndtr(cfg.scoring.z))
     plan = scoring.trials_to_separate(upper, lower, confidence=asked)
@@ -74,7 +79,7 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """The posterior distribution of each model's rank; the columns p1, p2, ... are wide."""
     scored = scores(cohort, cfg)
-    chances = scoring.rank_distribution(scored.avg.value, scored.avg.sigma)
+    chances = scoring.rank_distribution(scored.headline.value, scored.headline.sigma)
     chance = chances[scored.order]  # (L, ranks)
     places, below = np.arange(1, len(chance) + 1), np.cumsum(chance, axis=1)
     tail = (1 - cfg.scoring.confidence) / 2
@@ -98,6 +103,6 @@ def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 def groups(cohort: Cohort, cfg: AnalysisConfig) -> list[list[str]]:
     """The largest groups of models no two of which can be told apart (|z| under `scoring.z`)."""
-    avg = scores(cohort, cfg).avg
-    alike = scoring.indistinguishable_groups(avg.value, avg.sigma, cfg.scoring.z)
+    first = scores(cohort, cfg).headline
+    alike = scoring.indistinguishable_groups(first.value, first.sigma, cfg.scoring.z)
     return [[cohort.names[i] for i in group] for group in alike]

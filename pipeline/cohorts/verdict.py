@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 import scoring
 from pipeline.base.console import percent
@@ -12,6 +12,7 @@ from pipeline.cohorts.leaderboard import scores
 from pipeline.cohorts.neighbours import groups
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.score import stopped
+from scoring.metrics.table import parse
 
 _NAMED = 5  # models that a sentence names
 
@@ -25,8 +26,8 @@ class Verdict(NamedTuple):
 
     models: list[str]  # L
     questions: int  # M
-    sampled: int  # trials of a question, at most
-    score: float  # avg of the first model, with its interval
+    metric: str  # the headline, such as avg@80
+    score: float  # of the first model, with its interval
     low: float
     high: float
     confidence: float  # of that interval
@@ -56,7 +57,7 @@ and one of these 2 with above .99']
         of = f"these {self.questions} questions" if self.questions > 1 else "this one question"
         if len(self.models) == 1:
             return (
-                f"{self.models[0]} has avg@{self.sampled} = {self.score:.4f} ({self.low:.4f} to"
+                f"{self.models[0]} has {self.metric} = {self.score:.4f} ({self.low:.4f} to"
                 f" {self.high:.4f}, {percent(self.confidence)} interval) on {of}, and nothing to"
                 " be compared with."
             )
@@ -96,19 +97,19 @@ and one of these 2 with above .99']
 def verdict(cohort: Cohort, cfg: AnalysisConfig) -> Verdict:
     """What a cohort of one or more models shows; several data sets: give them pooled.
 
-    Made from what the tables of `compare` are made from, avg and its sigma; two models are apart
-    where z is at least `scoring.z`. Raises UserError: a question without any graded trial.
+    Made from what the tables of `compare` are made from, the headline and its sigma; two models are
+    apart where z is at least `scoring.z`. Raises UserError: a question without any graded trial.
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     order = scored.order.tolist()
     names = [cohort.names[i] for i in order]
-    value, sigma = scored.avg.value, scored.avg.sigma
+    value, sigma, low, high = scored.headline
     # Rounding may have carried a probability past 0 or 1.
     best = np.clip(scoring.probability_best(value, sigma), 0, 1).tolist()
     chances = dict(zip(cohort.names, best, strict=True))
     together = groups(cohort, cfg)
     tied = together[0]
-    level = float(ndtr(cfg.scoring.z))
+    level = float(scipy.special.ndtr(cfg.scoring.z))
     plan: list[float | None] = [None] * 3
     if len(tied) > 1:
         first, second = (matrix[cohort.names.index(name)] for name in tied[:2])
@@ -122,10 +123,10 @@ def verdict(cohort: Cohort, cfg: AnalysisConfig) -> Verdict:
     return Verdict(
         models=names,
         questions=matrix.shape[1],
-        sampled=matrix.shape[2],
+        metric=parse(cfg.scoring.headline).title(matrix.shape[2]),
         score=float(value[order[0]]),
-        low=float(scored.avg.low[order[0]]),
-        high=float(scored.avg.high[order[0]]),
+        low=float(low[order[0]]),
+        high=float(high[order[0]]),
         confidence=cfg.scoring.confidence,
         probability=chances[names[0]],
         settled=len(tied) == 1 and chances[names[0]] >= level and len(names) > 1,

@@ -28,6 +28,8 @@ class MetricsConfig:
 class CapsConfig(MetricsConfig):
     """Scores of the same attempts under smaller limits of tokens."""
 
+    # Which score comes first and orders models; the other stands beside it (docs/scoring.md).
+    headline: str = limited("avg", one_of=("avg", "bayes"))
     caps: list[str] = limited([])  # such as 2048,4096; auto: powers of two up to max_tokens
 
     def problems(self) -> Iterator[str]:

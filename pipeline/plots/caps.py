@@ -15,8 +15,8 @@ from pipeline.plots.lines import LEGEND_LINE, Curve, draw, key, legend_rows, log
 def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Scores with intervals by max_tokens, and by mean tokens an attempt.
 
-    Rows of the `table` have `model` (if there are several), `max_tokens`, `mu`, `low`, `high` and
-    `tokens_per_attempt`; what a model's attempts do not tell has no `mu`.
+    Rows of the `table` have `model` (if there are several), `max_tokens`, `score`, `low`, `high`
+    and `tokens_per_attempt`; what a model's attempts do not tell has no `score`.
     """
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for row in sorted(table, key=lambda row: int(row["max_tokens"])):
@@ -27,14 +27,14 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     figure, panels = style.panels(PAGE, height, _finding(rows), columns=2, about=title)
     heads = {"max_tokens": "max_tokens, logarithmic", "tokens_per_attempt": "tokens an attempt"}
     for axes, (x, label) in zip(panels, heads.items(), strict=True):
-        told = {name: [row for row in of if "mu" in row] for name, of in rows.items()}
-        ends = (x, "mu", "low", "high")
+        told = {name: [row for row in of if "score" in row] for name, of in rows.items()}
+        ends = (x, "score", "low", "high")
         lines = {
             name: Curve(*(plain([row[end] for row in of]) for end in ends))
             for name, of in told.items()
         }
         draw(axes, lines, looks, 10)
-        axes.set(xlabel=label, ylabel="Bayes@N")
+        axes.set(xlabel=label, ylabel="score")
     caps = sorted({row["max_tokens"] for of in rows.values() for row in of})
     panels[0].set_xscale("log")
     log_ticks(panels[0], plain(caps), [f"{cap:,}" for cap in caps])
@@ -48,9 +48,9 @@ def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """From which limit on nothing more is gained than intervals leave open."""
     needed, most = 0, 0
     for of in rows.values():
-        told = [row for row in of if "mu" in row]
+        told = [row for row in of if "score" in row]
         for row, after in pairwise(told):
-            if row["mu"] < told[-1]["low"]:
+            if row["score"] < told[-1]["low"]:
                 needed = max(needed, after["max_tokens"])
         most = max([most, *(row["max_tokens"] for row in told)])
     if needed == most:

@@ -8,6 +8,7 @@ import numpy as np
 import scoring
 from pipeline.base.errors import UserError
 from pipeline.config.checks import AUTO
+from pipeline.config.scoring import CapsConfig
 from pipeline.display.table import Column, Table
 from pipeline.store.outcomes import OWED, Codes, Lengths, capped, correct
 from pipeline.store.runfolder import Run
@@ -16,7 +17,7 @@ from scoring.metrics.table import parse
 _FOUR = "{:.4f}"
 COLUMNS = (
     Column("max_tokens", "max_tokens", format="{:,}"),
-    Column("mu", "μ", r"$\mu$", _FOUR),
+    Column("score", "score", None, _FOUR),
     Column("sigma", "σ", r"$\sigma$", _FOUR),
     Column("low", "low", None, _FOUR),
     Column("high", "high", None, _FOUR),
@@ -58,9 +59,13 @@ def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
 
 
 def points(
-    codes: Codes, lengths: Lengths, caps: Iterable[int], confidence: float
+    codes: Codes, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
 ) -> list[dict[str, Any]]:
-    """A row of `COLUMNS` for each limit; only `max_tokens` where the attempts do not tell it."""
+    """A row of `COLUMNS` for each limit, with the score that is the headline of the settings.
+
+    Only `max_tokens` where the attempts do not tell it.
+    """
+    metric, level = parse(settings.headline), settings.confidence
     rows: list[dict[str, Any]] = []
     graded = codes != OWED
     tokens = lengths.tokens[graded]
@@ -68,10 +73,10 @@ def points(
         rows.append({"max_tokens": cap})
         if cap > lengths.known:
             continue
-        score = parse("bayes").summary(correct(capped(codes, lengths.tokens, cap)), confidence)
+        score = metric.summary(correct(capped(codes, lengths.tokens, cap)), level)
         # One that ran into its own limit is no shorter than this one lets it be.
         over = (tokens > cap) | lengths.cut[graded]
-        rows[-1] |= dict(zip(("mu", "sigma", "low", "high"), score, strict=True))
+        rows[-1] |= dict(zip(("score", "sigma", "low", "high"), score, strict=True))
         rows[-1]["truncated"] = float(over.mean())
         rows[-1]["tokens_per_attempt"] = float(np.minimum(tokens, cap).mean())
     return rows
@@ -104,10 +109,11 @@ def table(run: Run, codes: Codes, lengths: Lengths) -> Table:
     Raises UserError: some graded attempt does not say its tokens.
     """
     check(run, codes, lengths)
-    caps, level = chosen(run, run.cfg.scoring.caps, lengths), run.cfg.scoring.confidence
+    settings = run.cfg.scoring
+    caps, level = chosen(run, settings.caps, lengths), settings.confidence
     title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
-    said = [f"μ, σ: Bayes@N, uniform prior; low, high: {level:.0%} interval", WHAT]
-    rows = points(codes, lengths, caps, level)
+    said = [f"score: {parse(settings.headline).title()}; low, high: {level:.0%} interval", WHAT]
+    rows = points(codes, lengths, caps, settings)
     return Table(title, COLUMNS, rows, said + notes("this run", lengths, caps))
 
 

@@ -9,28 +9,31 @@ from pipeline.base.program import PROGRAM
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.score import places, stopped
+from pipeline.score.headline import apart, intervals
 from pipeline.score.luck import shared_luck
-from scoring.metrics.table import Metric
+from scoring.metrics.table import Metric, parse
 
 Parts = Mapping[str, Any]
 
 
 def line(scores: Parts) -> str:
-    """The score in a line.
+    """The score in a line: the headline and, beside it, the other of avg@N and Bayes@N.
 
     >>> parts = {"model": "a", "dataset": "d", "trials": 8, "confidence": 0.95}
     >>> bayes = {"mu": 0.51023, "sigma": 0.0068, "low": 0.4969, "high": 0.5234}
-    >>> line(parts | {"uniform_prior": {"bayes": bayes, "avg": {"mean": 0.51}}})
-    'a on d: Bayes@8 0.510 ± 0.007 (95%: 0.497 to 0.523), avg@8 0.510'
+    >>> avg = {"mean": 0.51, "sigma": 0.007, "low": 0.4965, "high": 0.5239}
+    >>> line(parts | {"uniform_prior": {"bayes": bayes, "avg": avg}})
+    'a on d: avg@8 0.510 (95%: 0.496 to 0.524), Bayes@8 0.510 (0.497 to 0.523)'
     """
-    uniform, n = scores["uniform_prior"], scores["trials"]
-    mu, sigma, low, high = (uniform["bayes"][key] for key in ("mu", "sigma", "low", "high"))
-    form = f".{display.decimals([sigma])}f"
-    text = (
-        f"{scores['model']} on {scores['dataset']}: Bayes@{n} {mu:{form}} ± {sigma:{form}}"
-        f" ({scores['confidence']:.0%}: {low:{form}} to {high:{form}})"
-    )
-    return text + (f", avg@{n} {uniform['avg']['mean']:{form}}" if "avg" in uniform else "")
+    uniform, level = scores["uniform_prior"], f"{scores['confidence']:.0%}: "
+    order = sorted(("avg", "bayes"), key=lambda name: name != scores.get("headline", "avg"))
+    told: list[str] = []
+    for name in (name for name in order if name in uniform):
+        value, sigma, low, high = [*uniform[name].values()][:4]
+        form, title = f".{display.decimals([sigma])}f", parse(name).title(scores["trials"])
+        ends = f"{level * (not told)}{low:{form}} to {high:{form}}"
+        told.append(f"{title} {value:{form}} ({ends})")
+    return f"{scores['model']} on {scores['dataset']}: {', '.join(told)}"
 
 
 def show(scores: Parts, metrics: Sequence[Metric]) -> None:
@@ -43,7 +46,9 @@ def show(scores: Parts, metrics: Sequence[Metric]) -> None:
         Column("interval", f"{scores['confidence']:.0%} interval", sigma="sigma"),
     ]
     title = f"{scores['model']} on {scores['dataset']}"
-    display.show(Table(title, columns, rows(scores, metrics)))
+    fitted = scores["uniform_prior"].get("avg", {}).get("fitted", False)
+    notes = [f"intervals: {intervals({scores['model']: fitted})}"]
+    display.show(Table(title, columns, rows(scores, metrics), notes))
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
     results.print(f"{scores['questions']} questions, {scores['attempts']} attempts: {shares}")
     if by_place := scores.get("gold_places"):
@@ -68,12 +73,9 @@ def beware(scores: Parts) -> None:
     if how := scores.get("stopped"):
         for text in stopped.lines({scores["model"]: how}, scores["confidence"]):
             warn(text)
-    elif abs(uniform["bayes"].get("shrinkage", 0)) > scoring.SHRINKAGE_LIMIT:
-        warn(
-            f"the uniform prior moved μ by {uniform['bayes']['shrinkage']:+.2f} σ from avg@N: with"
-            " so many easy or hard questions the interval covers less than it says; read avg@N's,"
-            " or set scoring.empirical_bayes=true"
-        )
+    else:
+        for text in apart({scores["model"]: uniform["bayes"].get("shrinkage", 0.0)}):
+            warn(text)
 
 
 def rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:

@@ -112,7 +112,9 @@ def _by_cap(run: Run, table: Table) -> list[Any]:
 def _measurable(run: Run, graded: Outcomes) -> list[Metric]:
     """The metrics that were asked for and that every question has the trials for."""
     trials = (graded.codes != OWED).sum(axis=1)
-    metrics = parse_all(run.cfg.scoring.metrics)
+    first = run.cfg.scoring.headline  # and the other beside it, so that none misleads
+    asked = dict.fromkeys([first, "bayes", "avg", *run.cfg.scoring.metrics])
+    metrics = parse_all([*asked])
     short = [metric for metric in metrics if metric.k > trials.min()]
     if short:
         lacking = int((trials < min(metric.k for metric in short)).sum())
@@ -142,6 +144,7 @@ def _scores(
         "trials": graded.codes.shape[1],
         "attempts": int((graded.codes != OWED).sum()),
         "confidence": level,
+        "headline": run.cfg.scoring.headline,
         **({"judge": {"by": by, **graded.deciders()}} if (by := judged.settings(run)) else {}),
         "uniform_prior": _uniform_prior(run, graded, summaries),
         "metrics": {
@@ -175,7 +178,7 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
     if (graded.codes == OWED).all(axis=1).any():
         return scores
     avg = summaries.get("avg") or parse("avg").summary(matrix, level)
-    scores["avg"] = _posterior(avg, "mean")
+    scores["avg"] = _posterior(avg, "mean") | {"fitted": scoring.fits(matrix)}
     found = scoring.inflation(matrix, confidence=level)
     if found.low > 0:  # else nothing is known
         scores["avg"]["inflation"] = found._asdict() | {"sigma": avg.sigma * found.value**0.5}

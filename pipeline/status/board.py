@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.base.console import clock, count
+from pipeline.score.headline import apart
 from pipeline.status.standing import RunStanding, added, by_state
 from pipeline.status.tally import RunningScore
 from pipeline.store.spent import in_words
@@ -95,13 +96,18 @@ def _price(s: RunStanding) -> str:
 def score(running: RunningScore) -> str:
     """A running score in words.
 
-    >>> score(RunningScore(0.5, 0.4, 0.6, 0.95, 24))
-    'μ 0.500, 95 % interval 0.400 to 0.600, of 24 attempts'
+    >>> score(RunningScore(0, 0, 0.185, 0.167, 0.043, 0.29, 2.65, 0.95, 20))
+    'avg 0.000 (0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290), 95 % intervals, of 20 attempts'
     """
-    return (
-        f"μ {running.mu:.3f}, {running.confidence * 100:g} % interval {running.low:.3f} to"
-        f" {running.high:.3f}, of {running.attempts} attempts"
-    )
+    shown = [f"{name} {x:.3f} ({low:.3f} to {high:.3f})" for name, x, low, high in _both(running)]
+    level = f"{running.confidence * 100:g} % intervals"
+    return f"{', '.join(shown)}, {level}, of {running.attempts} attempts"
+
+
+def _both(running: RunningScore) -> list[tuple[str, float, float, float]]:
+    """avg and Bayes@N with their intervals, the headline first."""
+    both = [("avg", *running[:3]), ("Bayes@N", *running[3:6])]
+    return both if running.headline == "avg" else both[::-1]
 
 
 def workers_table(workers: Sequence[Worker], wide: bool, most: int | None = None) -> Table:
@@ -168,7 +174,8 @@ def _figures(s: RunStanding) -> list[str]:
     """Of a run or of several, in the order of the columns."""
     scored = [_UNKNOWN, ""]
     if s.score is not None:
-        scored = [f"{s.score.mu:.3f}", f"{s.score.low:.3f}–{s.score.high:.3f}"]
+        _, value, low, high = _both(s.score)[0]
+        scored = [f"{value:.3f}", f"{low:.3f}–{high:.3f}"]
     if s.fault is not None:
         return [_UNKNOWN, ""] * 4 + scored
     dead = f"+{len(s.dead)} dead" if s.dead else ""
@@ -201,6 +208,7 @@ def _remarks(standings: Sequence[RunStanding]) -> list[str]:
         remarks.append(f"scores: the answers of {unread} attempts are still to be read")
     elif scored:
         remarks.append("scores are of the attempts that are done: short ones are done first")
+    remarks += apart({s.name: s.score.shrinkage for s in standings if s.score is not None})
     if again := sum(worker.preemptions for s in standings for worker in s.alive):
         remarks.append(
             f"{again} preemptions: sequences thrown out of a full cache, to be computed again; a"

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from pipeline.base.console import note, results
 from pipeline.cluster import jobs
+from pipeline.score.headline import apart
 from pipeline.status import board
 from pipeline.status.standing import of
 from pipeline.status.tally import Tally
@@ -52,6 +53,8 @@ def status(run: Run) -> None:
     tally.judge(lambda: False)
     if (running := tally.score()) is not None:
         results.print(f"score so far: {board.score(running)}", markup=False)
+        for line in apart({run.cfg.model.name: running.shrinkage}):
+            results.print(line, markup=False)
 
 
 def _print_map(ids: list[str], marks: npt.NDArray[np.str_]) -> None:

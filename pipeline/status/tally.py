@@ -26,6 +26,7 @@ from pipeline.store import origin, outcomes, parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, TIMEOUT, Codes, correct
 from pipeline.store.runfolder import Run
+from scoring.metrics.table import parse
 
 _LIGHT = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
 _FEW, _QUICK_S = 4, 0.5  # answers compared before the first look at the clock; a short time
@@ -42,13 +43,18 @@ Judges = dict[str, KnownGrades]
 
 
 class RunningScore(NamedTuple):
-    """Bayes@N of what is graded so far; attempts that are owed are masked."""
+    """avg and Bayes@N of what is graded so far; attempts that are owed are masked."""
 
-    mu: float
+    avg: float  # over the questions that have some, with the interval that covers
+    avg_low: float
+    avg_high: float
+    mu: float  # Bayes@N
     low: float
     high: float
+    shrinkage: float  # (mu - avg) / sigma of mu
     confidence: float
     attempts: int
+    headline: str = "avg"  # as `scoring.headline`
 
 
 @dataclass
@@ -125,11 +131,13 @@ class Tally:
         attempts = int((self.outcomes != OWED).sum())
         if not attempts or self._waiting:
             return None
-        confidence = self.run.cfg.scoring.confidence
-        mu, _, low, high = scoring.bayes_ci(
-            correct(self.outcomes), confidence=confidence, bounds=(0.0, 1.0)
-        )
-        return RunningScore(float(mu), float(low), float(high), confidence, attempts)
+        asked, matrix = self.run.cfg.scoring, correct(self.outcomes)
+        begun = matrix[(self.outcomes != OWED).any(axis=1)]
+        bayes = parse("bayes").summary(matrix, asked.confidence)
+        avg = parse("avg").summary(begun, asked.confidence)
+        moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
+        ends = (avg.value, *avg[2:], bayes.value, *bayes[2:])
+        return RunningScore(*ends, moved, asked.confidence, attempts, asked.headline)
 
     def finish_times(self, worker: str) -> npt.NDArray[np.float64]:
         """When the attempts of one worker were finished, in Unix seconds; unsorted."""
