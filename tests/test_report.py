@@ -102,6 +102,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture
+def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty figures: drawing them takes longer than all else."""
+    monkeypatch.setattr(figures.style, "svg", lambda drawn: "<svg></svg>")
+
+
 def retoken(run: Any, tokenizer: Any) -> None:
     """Give every attempt the tokens that its text really has, with log-probs that rise."""
     [path] = run.attempts.glob("*.parquet")
@@ -510,6 +516,7 @@ def side(out: Path) -> Path:
     return out / "attempts" / str(stamp.decode())
 
 
+@pytest.mark.usefixtures("unseen")
 def test_reports_into_one_place_are_each_whole(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -539,6 +546,7 @@ def test_reports_into_one_place_are_each_whole(
         assert "window.owned" not in path.read_text()
 
 
+@pytest.mark.usefixtures("unseen")
 @pytest.mark.parametrize("swapped", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_report_that_fails_leaves_a_whole_one(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: bool
@@ -561,6 +569,7 @@ def test_a_report_that_fails_leaves_a_whole_one(
     assert len([*(tmp_path / "attempts").iterdir()]) == 1 + swapped
 
 
+@pytest.mark.usefixtures("unseen")
 def test_processes_write_a_share_of_a_run_each(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -598,6 +607,7 @@ def value(path: Path) -> Any:
     return json.loads(path.read_text().partition(",")[2].removesuffix(");\n"))
 
 
+@pytest.mark.usefixtures("unseen")
 def test_texts_of_the_first_trials_only(runs: Path, tmp_path: Path) -> None:
     cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.trials=2"])
     build.report(cfg)
@@ -700,6 +710,7 @@ def test_a_run_without_signals_costs_the_others_no_categories(
     page.close()
 
 
+@pytest.mark.usefixtures("unseen")
 def test_runs_left_out_are_named_on_the_page(tmp_path: Path) -> None:
     cohort = from_arrays("coins", ["a", "b"], ["1"], [[[1, 0]], [[1, 1]]])
     cohort = replace(cohort, warnings=["<c> is left out: other questions"])

@@ -6,6 +6,7 @@ people. A rubric is scored as Bayes@N with its weights, and each category's shar
 weight 1 for that category and 0 for all others.
 """
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -269,9 +270,14 @@ def _find(name: str) -> Path:
     raise compose.no_choice("rubric", name)
 
 
+@functools.lru_cache(maxsize=64)  # all of a cohort's runs, and several pages, ask for the same
+def _parsed(text: str) -> Rubric:
+    return rubric_of.parse(yaml.load(text, _OnceLoader))
+
+
 def _read(path: Path) -> Rubric:
     try:
-        return rubric_of.parse(yaml.load(path.read_text(encoding="utf-8"), _OnceLoader))
+        return _parsed(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(
             f"{path}: not YAML ({one_line(error)}); see configs/rubric for examples"
