@@ -664,6 +664,28 @@ def test_ranks_of_many_trials_are_thinned() -> None:
     outcomes = np.random.default_rng(3).integers(0, 2, (2, 1, 70_000), np.int8)
     drawn = figures.settling(["a", "b"], outcomes)
     assert len(drawn["svg"]) < 200_000 and "order of models" in drawn["title"]
+    said = figures.settling(["a", "b"], outcomes[:, :, :9], "a, b are not apart")["caption"]
+    assert said.endswith("By all 9 trials: a, b are not apart.")
+
+
+def test_the_headline_orders_the_first_screen() -> None:
+    brief = np.full((6, 20), -1)
+    brief[:, :2] = 1
+    long = np.where(np.arange(20) < 18, 1, 0) * np.ones((6, 1), int)
+    made = from_arrays("d", ["brief", "long"], [*"abcdef"], np.stack([brief, long]))
+    for headline, order in (("avg", ["brief", "long"]), ("bayes", ["long", "brief"])):
+        cfg = analysis.load([f"headline={headline}"])
+        tables = data.tables(made, cfg, None)
+        drawn = overview.first(made, cfg, tables["leaderboard"])
+        assert [row["model"] for row in drawn["rows"]] == order
+        assert drawn["names"] == ["avg", "Bayes@N"][:: 1 if headline == "avg" else -1]
+        [best, _], [best_row, _] = tables["leaderboard"].rows, drawn["rows"]
+        key, other = ("avg", "mu") if headline == "avg" else ("mu", "avg")
+        assert best_row["score"] == f"{best[key]:.3f}" and best_row["other"] == f"{best[other]:.3f}"
+        assert any("Bayes@N of" in line and "brief" in line for line in drawn["apart"])
+        of_page = data.table(tables["leaderboard"])["columns"]
+        [by] = [c["title"] for c in of_page if c["sorted"]]
+        assert by == ("avg" if headline == "avg" else "μ")
 
 
 def test_ranks_settle_where_a_loop_says() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, norm
 
+import scoring
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import Cohort, from_arrays
 from pipeline.config import analysis
@@ -305,6 +306,11 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
     few = studies.run("convergence", tiny(), [simulated(4)])
     assert {"subsets2_sums", "subsets3_sums"} <= set(few.tables)
     assert any("twenty" in note for note in few.notes)
+    of_all = scoring.avg(np.asarray(simulated(4).matrix().data))
+    alike = [group for group in scoring.indistinguishable_groups(*of_all) if len(group) > 1]
+    [said] = [n for n in few.tables["fig1_sums_4"].notes if "not where it is settled" in n]
+    named = [", ".join(simulated(4).names[i] for i in group) for group in alike]
+    assert said.endswith(f": {'; '.join(named) or 'none'}")
 
 
 def test_the_papers_twenty_are_ranked_apart_from_others() -> None:

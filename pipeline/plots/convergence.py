@@ -13,7 +13,7 @@ from pipeline.plots import findings
 from pipeline.plots.lines import Looks, key, looks_of
 
 HEIGHT = 2.9
-SETTLED = "convergence@n: trials (per question) after which the ranking stays"
+SETTLED = "convergence@n: trials (per question) after which a sample's order stays"
 
 
 @style.styled

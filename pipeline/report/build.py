@@ -140,7 +140,7 @@ def _panel(
         "first": overview.first(cohort, cfg, tables["leaderboard"]),
         "rubrics": overview.rubrics(labelled.names, labels, tables["leaderboard"]),
         "tables": [data.table(table) for table in tables.values()],
-        "figures": [*figures.figures(cohort, tables, lengths)],
+        "figures": [*figures.figures(cohort, tables, lengths, cfg.scoring.headline)],
     }
 
 
@@ -218,7 +218,9 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
         tables = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
         panel["first"] = overview.first(together, cfg, board)
         panel["tables"] = [data.table(table) for table in tables if table is not None]
-        panel["figures"] = [*figures.figures(together, {"leaderboard": board}, [])]
+        panel["figures"] = [
+            *figures.figures(together, {"leaderboard": board}, [], cfg.scoring.headline)
+        ]
     except UserError as error:
         notices.append(str(error))
         panel |= {"tables": [], "figures": []}

@@ -10,12 +10,14 @@ import scipy
 from markupsafe import Markup
 
 from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.leaderboard import HEADLINE
 from pipeline.display import style
 from pipeline.display.table import Table
 from pipeline.plots import calibration, caps, leaderboard
 from pipeline.report.data import Lengths
 from pipeline.store.outcomes import OWED
 from pipeline.verify import quality
+from scoring.metrics.table import parse
 
 POINTS = 1_000  # of a line of ranks
 
@@ -26,6 +28,7 @@ def figures(
     cohort: Cohort,
     tables: Mapping[str, Table],
     lengths: Sequence[Lengths],
+    headline: str,
 ) -> Figures:
     """All figures that the data set has the data for, each with `title`, `svg` and `caption`.
 
@@ -33,11 +36,12 @@ def figures(
     `lengths` one pair a model. Those of cost and length have the group `cost`.
     """
     with style.narrow():
-        yield from _costs(cohort, tables, lengths)
+        yield from _costs(cohort, tables, lengths, headline)
         matrix = cohort.matrix()
         complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
         if len(cohort.names) > 1 and complete:
-            yield settling(cohort.names, matrix.filled(0))
+            told = tables["posterior_ranks"].notes[-1] if "posterior_ranks" in tables else ""
+            yield settling(cohort.names, matrix.filled(0), told)
         calibrated = quality.pooled([member.run for member in cohort.members])
         if calibrated is not None:
             drawn = calibration.reliability("", calibrated)
@@ -45,18 +49,20 @@ def figures(
             yield figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
 
 
-def _costs(cohort: Cohort, tables: Mapping[str, Table], lengths: Sequence[Lengths]) -> Figures:
+def _costs(
+    cohort: Cohort, tables: Mapping[str, Table], lengths: Sequence[Lengths], headline: str
+) -> Figures:
     """Scores by tokens and by price, lengths of correct and wrong attempts, smaller limits."""
     rows = tables["leaderboard"].rows
-    names, score, low, high = (
-        [row[key] for row in rows] for key in ("model", "avg", "avg_low", "avg_high")
-    )
+    value, _, *ends = HEADLINE[headline]
+    names, score, low, high = ([row[key] for row in rows] for key in ("model", value, *ends))
     tokens = [_number(row.get("tokens_per_attempt")) for row in rows]
     prices = [_number(row.get("price")) / row["attempts"] for row in rows]
     for cost, what in ((tokens, "completion tokens an attempt"), (prices, "price an attempt")):
         if np.isfinite(cost).any():
             drawn = leaderboard.score_by_cost(names, cost, score, low, high, what)
-            yield figure(drawn, f"avg with its interval by {what}.", "cost")
+            shown = parse(headline).title()
+            yield figure(drawn, f"{shown} with its interval by {what}.", "cost")
     correct, wrong = np.array(lengths).reshape(-1, 2).T
     if np.isfinite([*correct, *wrong]).any():
         share = cohort.matrix().mean(axis=(1, 2))
@@ -72,12 +78,16 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def settling(names: list[str], outcomes: npt.NDArray[np.int8]) -> dict[str, Any]:
-    """Ranks as trials are added, of outcomes as :func:`trajectories` takes them."""
+def settling(names: list[str], outcomes: npt.NDArray[np.int8], told: str = "") -> dict[str, Any]:
+    """Ranks as trials are added, of outcomes as :func:`trajectories` takes them.
+
+    `told`: what all trials settle, which an order that stays does not say.
+    """
     n, ranks, settled = trajectories(outcomes)
     some = np.arange(len(n))[:: -max(1, len(n) // POINTS)][::-1]  # with the last
     drawn = leaderboard.rank_trajectories(names, [n[i] for i in some], ranks[:, some], settled)
-    return figure(drawn, "Ranks by Bayes@n after the first n trials.")
+    of_all = f" By all {n[-1]} trials: {told}." if told else ""
+    return figure(drawn, f"Ranks by Bayes@n after the first n trials.{of_all}")
 
 
 def trajectories(outcomes: npt.NDArray[np.int8]) -> tuple[list[int], npt.NDArray[Any], int | None]:

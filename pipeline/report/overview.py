@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.leaderboard import HEADLINE
 from pipeline.cohorts.neighbours import posterior_ranks
 from pipeline.cohorts.verdict import verdict
 from pipeline.config.analysis import AnalysisConfig
@@ -15,6 +16,7 @@ from pipeline.display import sides
 from pipeline.display.table import Table
 from pipeline.plots.findings import most_often
 from pipeline.report.attempts import Categories
+from pipeline.score.headline import apart
 
 Row = Mapping[str, Any]
 
@@ -25,42 +27,48 @@ def first(cohort: Cohort, cfg: AnalysisConfig, board: Table) -> dict[str, Any]:
     best = {row["model"]: row["best"] for row in ranks}
     rows = [{**row, "best": best.get(row["model"])} for row in board.rows]
     found = verdict(cohort, cfg)
-    return {"sentence": found.sentence(), **forest(rows, f"rank_{cfg.scoring.rule}")}
+    drawn = forest(rows, f"rank_{cfg.scoring.rule}", cfg.scoring.headline)
+    doubts = apart({row["model"]: row["shrinkage"] for row in rows})
+    return {"sentence": found.sentence(), "apart": doubts, **drawn}
 
 
-def forest(rows: Sequence[Row], rank: str) -> dict[str, Any]:
-    """Models with avg and its interval, rank and P(best), as the template takes them.
+def forest(rows: Sequence[Row], rank: str, headline: str) -> dict[str, Any]:
+    """Models with the headline and its interval, rank and P(best), as the template takes them.
 
     `rows` of a leaderboard, best first, with `best` where it is known; `rank`: the key of it.
     Places are percents of the axis, whose ticks are round numbers.
 
     >>> row = {"model": "a", "avg": 0.5, "avg_low": 0.4, "avg_high": 0.6, "mu": 0.49, "rank": 1}
-    >>> drawn = forest([row], "rank")
+    >>> drawn = forest([row], "rank", "avg")
     >>> drawn["ticks"][:2], drawn["rows"][0]["bar"]
     ([(0.0, '0.4'), (25.0, '0.45')], [0.0, 50.0, 100.0])
     """
-    low = min((row["avg_low"] for row in rows), default=0.0)
-    high = max((row["avg_high"] for row in rows), default=1.0)
+    first, second = sorted(("avg", "bayes"), key=lambda name: name != headline)
+    score, _, *ends = HEADLINE[first]
+    other = HEADLINE[second][0]
+    low = min((row[ends[0]] for row in rows), default=0.0)
+    high = max((row[ends[1]] for row in rows), default=1.0)
     step = _step(max(high - low, 1e-3) / 5)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    start, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
 
     def place(value: float) -> float:
-        return round(100 * (value / step - first) / max(last - first, 1), 2)
+        return round(100 * (value / step - start) / max(last - start, 1), 2)
 
     shown = [
         {
             "model": row["model"],
             "rank": row[rank],
-            "bar": [place(row[key]) for key in ("avg_low", "avg", "avg_high")],
-            "score": f"{row['avg']:.3f}",
-            "interval": f"{row['avg_low']:.3f} to {row['avg_high']:.3f}",
-            "bayes": f"{row['mu']:.3f}",
+            "bar": [place(row[key]) for key in (ends[0], score, ends[1])],
+            "score": f"{row[score]:.3f}",
+            "interval": " to ".join(f"{row[end]:.3f}" for end in ends),
+            "other": f"{row[other]:.3f}",
             "best": _chance(row.get("best")),
         }
         for row in rows
     ]
-    ticks = [(place(i * step), f"{i * step:.3g}") for i in range(first, last + 1)]
-    return {"rows": shown, "ticks": ticks}
+    ticks = [(place(i * step), f"{i * step:.3g}") for i in range(start, last + 1)]
+    names = {"avg": "avg", "bayes": "Bayes@N"}
+    return {"rows": shown, "ticks": ticks, "names": [names[first], names[second]]}
 
 
 def _chance(share: float | None) -> str:

@@ -60,7 +60,9 @@ def _add_group(result: Result, plan: StudyPlan, group: Group, stack: Bits) -> No
         title = f"{name} of convergence@n: {group.title}"
         result.figures[f"{stem}_{group.stem}"] = draw(trials, masses, title)
     _add_trajectories(result, group, stack, by_columns[0], plan.seed)
-    result.tables[f"fig1_{group.stem}"] = _table(group.title, by_scheme, plan)
+    result.tables[f"fig1_{group.stem}"] = _table(
+        group.title, by_scheme, plan, _settled(group, stack)
+    )
     if group.paper_id:
         # Of the version's own bootstrap: rows for 000 (its section 3.3), columns for 001.
         own, other = by_columns, by_scheme["rows"]
@@ -91,14 +93,26 @@ def _add_trajectories(
     draw(f"fig1_{group.stem}_example", 0, f"First replicate: {group.title}")
     worst = f"Worst case: {group.title}, replicate"
     if bayes.largest:
-        title = f"{worst} {bayes.worst} converges at n = {bayes.largest}"
+        title = f"{worst} {bayes.worst}, whose order stays from n = {bayes.largest} on"
         draw(f"fig5_{group.stem}_latest", bayes.worst, title)
     if bayes.first_failed is not None:
-        title = f"{worst} {bayes.first_failed} does not converge"
+        title = f"{worst} {bayes.first_failed}, whose order never is that of all trials"
         draw(f"fig5_{group.stem}_never", bayes.first_failed, title)
 
 
-def _table(title: str, by_scheme: dict[Resample, list[Convergence]], plan: StudyPlan) -> Table:
+def _settled(group: Group, stack: Bits) -> str:
+    """What all trials settle, which an order that has stopped to change does not say."""
+    groups = scoring.indistinguishable_groups(*scoring.avg(stack))
+    alike = [", ".join(group.names[i] for i in one) for one in groups if len(one) > 1]
+    return (
+        "convergence@n is where a sample's order stops to change, and not where it is settled; by"
+        f" all trials cannot be told apart (all pairs |z| < 1.645): {'; '.join(alike) or 'none'}"
+    )
+
+
+def _table(
+    title: str, by_scheme: dict[Resample, list[Convergence]], plan: StudyPlan, settled: str
+) -> Table:
     cells = [(scheme, at) for scheme, of_scheme in by_scheme.items() for at in of_scheme]
     columns: dict[Column, list[Any]] = {
         shared.text("estimator", "estimator"): [at.label for _, at in cells],
@@ -109,7 +123,7 @@ def _table(title: str, by_scheme: dict[Resample, list[Convergence]], plan: Study
         shared.fixed("failed", "share not converged", 4): [at.share_failed for _, at in cells],
         Column("replicates", "replicates"): [at.replicates for _, at in cells],
     }
-    notes = [f"gold ranking: Bayes@N of all trials; seed {plan.seed}"]
+    notes = [f"gold ranking: Bayes@N of all trials; seed {plan.seed}", settled]
     return of_columns(f"Fig. 1: convergence@n, {title}", columns, notes)
 
 
