@@ -24,7 +24,7 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import from_arrays
 from pipeline.config import analysis, compose
 from pipeline.display.table import Table
-from pipeline.report import build, data, figures, overview, texts, tokens
+from pipeline.report import build, data, figures, overview, single, texts, tokens
 from pipeline.rubrics import rubric, signals, signals_table
 from pipeline.store import parquet, runfolder
 from pipeline.store.columns import VERDICTS
@@ -1038,3 +1038,63 @@ def test_rubrics_that_part_all_attempts_alike_share_a_card() -> None:
     model, parts = made["cards"][0]["rows"][0]
     assert model == "b" and [part["side"] for part in parts] == ["correct", "wrong", "invalid"]
     assert sum(part["share"] for part in parts) == pytest.approx(100, abs=0.02)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
+    browser: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    pack = single.pack
+
+    def tight(side: Path, room: int, sampled: int) -> single.Packed:
+        """In a byte less than all of it takes."""
+        room = sum(single._size(*file) for file in pack(side, room, sampled).files.items()) - 1
+        found = pack(side, room, sampled)
+        assert sum(single._size(*file) for file in found.files.items()) <= room
+        return found
+
+    if not fits:
+        monkeypatch.setattr(single, "pack", tight)
+    cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set,other", "single=true"])
+    build.report(cfg)
+    index = tmp_path / "report.html"
+    assert [*tmp_path.iterdir()] == [index]
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: asked.append(str(error)))
+    page.goto(index.as_uri())
+    go(page, "set", "evil", "q2", 0)
+    expect(page.locator("[aria-label=Response] math")).not_to_have_count(0)
+    page.evaluate("location.hash = 'set/evil/q2/5'")
+    if not fits:
+        page.wait_for_selector("#attempt [role=alert]:has-text('all but those of the first 5')")
+        expect(page.locator(".meta")).to_contain_text("of 6 trials")
+    else:
+        page.wait_for_selector("#attempt h3:has-text('q2 · trial 5')")
+        expect(page.locator("[aria-label=Response]")).to_contain_text("window.owned")
+    assert asked == [index.as_uri()] and page.evaluate("window.owned") is None
+    page.close()
+
+
+def test_more_than_fits_is_not_even_written(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
+    run = runfolder.Run(compose.load_folder(runs / "set" / "evil", []))
+    assert single.most_trials([run]) is None
+    size = sum(path.stat().st_size for path in run.attempts.glob("*"))
+    monkeypatch.setattr(single, "LIMIT", size // 8 + 1)
+    assert single.most_trials([run]) == run.cfg.sampling.trials // 2
+
+
+def test_open_starts_a_browser_or_says_that_there_is_none(
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(build.webbrowser, "open", opened.append)  # None, as where there is none
+    settings = [f"runs={runs}", f"out={tmp_path}", "dataset=other", "report.texts=false"]
+    build.report(analysis.load(settings), open=True)
+    assert opened == [(tmp_path / "index.html").resolve().as_uri()]
+    assert "no browser" in capsys.readouterr().err

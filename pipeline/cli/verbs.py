@@ -241,9 +241,12 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
         load="pipeline.config.analysis:load",
+        flags=(_flag("--open", "open it in the browser"),),
         examples="""\
-  $ report dataset=aime25
-      runs/_report/index.html; open it in a browser, no server and no network needed
+  $ report dataset=aime25 --open
+      runs/_report/index.html in the browser; no server and no network needed
+  $ report dataset=aime25 single=true
+      one file that can be mailed, report.html: of its texts as many as fit into 10 MB
   $ report dataset=aime25 report.texts=false out=~/aime25
       numbers and plots only""",
     ),

@@ -17,6 +17,7 @@ class ReportConfig:
     title: str | None = None  # default: the names of the data sets
     texts: bool = True  # prompts and responses go to side files; without: numbers only
     trials: int | None = limited(None, "[1, inf)")  # texts of so many of a question; null: all
+    single: bool = False  # one file that can be mailed: what does not fit into 10 MB is left out
 
 
 @dataclass

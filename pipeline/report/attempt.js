@@ -18,7 +18,7 @@ async function drawAttempt(token) {
       const [texts, prompts] = await Promise.all([side(`${name}-${file}`, soundTexts),
         side(`${name}-p`, soundTexts), library()]);
       if (reading.token !== token) return;
-      if (!texts.rows[`${q}/${t}`] || !prompts.rows[q]) throw new Error(`The texts of ${name} are damaged: this attempt is not among them.`);
+      if (!texts.rows[`${q}/${t}`] || !prompts.rows[q]) throw new Error(page.single || `The texts of ${name} are damaged: this attempt is not among them.`);
       parts.push(...textParts(texts.rows[`${q}/${t}`], prompts.rows[q], models[m].reasoning_end, row));
     }
   } catch (error) {

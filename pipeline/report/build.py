@@ -14,6 +14,8 @@ import re
 import secrets
 import shutil
 import time
+import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.compare import rankings
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import answer
-from pipeline.report import attempts, categories, data, figures, overview, races, texts
+from pipeline.report import attempts, categories, data, figures, overview, races, single, texts
 from pipeline.report.names import bdi, shown
 from pipeline.store import selection
 
@@ -43,8 +45,8 @@ READ_S = 3600.0  # a page that was replaced may be open in a browser, and loads 
 Panel = dict[str, Any]  # a tab: title, notices, tables, figures; of one data set its counts, too
 
 
-def report(cfg: AnalysisConfig) -> None:
-    """Write the report of the data sets and models that settings name.
+def report(cfg: AnalysisConfig, open: bool = False) -> None:
+    """Write the report of the data sets and models that settings name; `open`: in the browser.
 
     Raises UserError: no runs, nothing graded. OSError: a folder that cannot be written.
     """
@@ -53,16 +55,20 @@ def report(cfg: AnalysisConfig) -> None:
     began = time.monotonic()
     path = write(cohorts_of.load(cfg), cfg)
     size = path.stat().st_size / 1e6
-    note(f"report: {size:.1f} MB and side files in {clock(time.monotonic() - began)}")
+    beside = "" if cfg.report.single else " and side files"
+    note(f"report: {size:.1f} MB{beside} in {clock(time.monotonic() - began)}")
     results.print(str(path))
     answer({"report": str(path)})
+    if open and not webbrowser.open(path.resolve().as_uri()):
+        note("no browser can be started here; open the file in one")
 
 
 def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     """Write the report of some cohorts; an earlier report in the folder is replaced.
 
     Any number of processes may do so in one folder: the page is that of the last one, and whole.
-    Returns the path of index.html. Raises OSError: a folder that cannot be written.
+    Returns the path of index.html, or of report.html, which has no side files. Raises OSError: a
+    folder that cannot be written.
     """
     runs = [cohort.members[0].run.path for cohort in cohorts if cohort.members]
     out, links = selection.folder(cfg, "report", runs)
@@ -70,11 +76,28 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
     side = out / "attempts" / stamp
     out.mkdir(parents=True, exist_ok=True)
+    members = [member.run for cohort in cohorts for member in cohort.members]
+    if cfg.report.single and cfg.report.trials is None:
+        cfg = replace(cfg, report=replace(cfg.report, trials=single.most_trials(members)))
     try:
         count = sum(len(cohort.members) for cohort in cohorts)
         with texts.processes() as mapped, Meter("report", count) as meter:
             panels = [_panel(c, cfg, side / str(i), mapped, meter) for i, c in enumerate(cohorts)]
-        page = _page(cohorts, cfg, panels, stamp, [*races.panels(cohorts, panels[0]["notices"])])
+        settled = [*races.panels(cohorts, panels[0]["notices"])]
+        page = _page(cohorts, cfg, panels, stamp, settled)
+        if cfg.report.single:
+            room = single.LIMIT - len(page.encode()) - single.SPARE
+            sampled = max((cohort.outcomes.shape[2] for cohort in cohorts), default=0)
+            held = single.pack(side, room, sampled)
+            if held.left_out:
+                note(f"report: {held.left_out}")
+            page = _page(cohorts, cfg, panels, stamp, settled, held)
+            shutil.rmtree(side, ignore_errors=True)
+            with contextlib.suppress(OSError):  # another report has side files there
+                side.parent.rmdir()
+            atomic.write_text(out / "report.html", page)
+            selection.publish(out, links)
+            return out / "report.html"
         if any(cohort.members for cohort in cohorts):
             os.utime(side)  # it must be there, and count as young
         _sweep(out)
@@ -177,6 +200,7 @@ def _page(
     panels: list[Panel],
     stamp: str,
     settled: list[Panel],
+    held: single.Packed | None = None,
 ) -> str:
     counts = [panel["counts"] for panel in panels]
     if len(cohorts) > 1:
@@ -198,10 +222,17 @@ def _page(
         footer=time.strftime("Made %Y-%m-%d %H:%M by bayes-at-n."),
         panels=[*panels, *settled],
         readable=readable,
-        policy=_policy(css, js),
+        policy=_policy(css, js, *([_library()] if held else [])),
+        held=held,
         css=Markup(css),
         js=Markup(js),
-        data={"stamp": stamp, "readable": readable, "rows": attempts.ROWS, "datasets": counts},
+        data={
+            "stamp": stamp,
+            "readable": readable,
+            "rows": attempts.ROWS,
+            "datasets": counts,
+            "single": held and held.left_out,
+        },
     )
     return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
 
@@ -227,17 +258,18 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
     return panel
 
 
-def _policy(css: str, js: str) -> str:
-    """What the page may do: run its own script and those beside it, use its own styles.
+def _policy(css: str, *js: str) -> str:
+    """What the page may do: run its own scripts and those beside it, use its own styles.
 
     `style` attributes are allowed for matplotlib's SVG; `file:` is for browsers to which a file on
     disk is not of the page's own origin. Nothing may be fetched, sent or framed.
     """
-    script, styles = (
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (js, css)
+    styles, *scripts = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in (css, *js)
     )
     return (
-        f"default-src 'none'; script-src-elem 'sha256-{script}' 'self' file:;"
-        f" style-src-elem 'sha256-{styles}'; style-src-attr 'unsafe-inline';"
+        f"default-src 'none'; script-src-elem {' '.join(scripts)} 'self' file:;"
+        f" style-src-elem {styles}; style-src-attr 'unsafe-inline';"
         " base-uri 'none'; form-action 'none'"
     )

@@ -1,0 +1,95 @@
+"""A report in one file, to be mailed: side files are in the page, compressed, as far as they fit.
+
+Numbers of all attempts come first, then texts: those of as many trials of every question as fit.
+"""
+
+import base64
+import bisect
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.store.runfolder import Run
+
+LIMIT = 10_000_000  # bytes: in a mail a third more, of the 20 or 25 million that servers take
+SPARE = 500  # of it for saying what is left out
+_TEXTS = re.compile(r"\d+-\d+-\d+")
+_ORDER = tuple(map(re.compile, (r"katex", r"\d+-i\d+", r"\d+-\d+-p", r"\d+-d\d+", r".*")))
+
+
+class Packed(NamedTuple):
+    """What a page holds of its side files."""
+
+    files: dict[str, str]  # name -> base64 of its value, deflated
+    left_out: str  # what does not fit, as a sentence; nothing where all fits
+
+
+def most_trials(runs: Sequence[Run]) -> int | None:
+    """So many trials of every question may fit, and hardly more; None: all of them.
+
+    Shards are compressed, and hold log-probs, too: texts of four limits do not fit into one.
+    """
+    size = sum(path.stat().st_size for run in runs for path in run.attempts.glob("*"))
+    trials = max((run.cfg.sampling.trials for run in runs), default=0)
+    return None if size <= 4 * LIMIT else max(1, 4 * LIMIT * trials // size)
+
+
+def pack(side: Path, room: int, sampled: int) -> Packed:
+    """Compress the side files in a folder into so many bytes at most, in the order of their use.
+
+    `sampled`: of how many trials a question has at most.
+    """
+    files: dict[str, str] = {}
+    lost, texts = [], []
+    for path in sorted(side.glob("*.js"), key=_place):
+        if _TEXTS.fullmatch(path.stem):
+            texts.append(path)
+        elif (taken := _size(path.stem, packed := _packed(_value(path)))) <= room:
+            room -= taken
+            files[path.stem] = packed
+        else:
+            lost.append(f"{path.stem}.js")
+    upto = range(1, sampled + 1) if texts else range(0)
+    trials = bisect.bisect_left(upto, True, key=lambda n: _texts(texts, n, room) is None)
+    files |= _texts(texts, trials, room) or {}
+    if trials < len(upto):
+        kept = f"all but those of the first {trials}" if trials else "all"
+        lost.append(f"texts of {kept} of {sampled} trials")
+    limit = f"left out to keep the file below {LIMIT // 10**6} MB"
+    return Packed(files, f"{limit}: {', '.join(lost)}" if lost else "")
+
+
+def _place(path: Path) -> tuple[int, list[int]]:
+    """Where a side file comes in the order of use."""
+    kind = next(k for k, pattern in enumerate(_ORDER) if pattern.fullmatch(path.stem))
+    return kind, [*map(int, re.findall(r"\d+", path.stem))]
+
+
+def _texts(paths: Sequence[Path], trials: int, room: int) -> dict[str, str] | None:
+    """Files with the texts of the first trials; None where they do not fit."""
+    files = {}
+    for path in paths:
+        rows = json.loads(_value(path))["rows"]
+        kept = {key: row for key, row in rows.items() if int(key.partition("/")[2]) < trials}
+        files[path.stem] = _packed(json.dumps({"rows": kept}, separators=(",", ":")))
+        room -= _size(path.stem, files[path.stem])
+        if room < 0:
+            return None
+    return files
+
+
+def _value(path: Path) -> str:
+    """The JSON that a side file hands over; the library as it is, a script."""
+    text = path.read_text(encoding="utf-8")
+    return text if path.stem == "katex" else text.partition(",")[2].removesuffix(");\n")
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def _size(name: str, packed: str) -> int:
+    return len(packed) + len(name) + 60  # of the element that holds it
