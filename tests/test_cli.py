@@ -205,7 +205,7 @@ def test_dry_run_writes_nothing(
     verb: str, settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
-    assert main([verb, "--dry-run", *settings]) == 0
+    assert main([verb, "--dry-run", *settings, "verifier=compass-3b"]) == 0
     assert sorted(tmp_path.rglob("*")) == before
     out = capsys.readouterr().out
     assert "sums-01, gold answer 2" in out
@@ -298,6 +298,7 @@ def test_a_verifier_that_cannot_be_had_does_not_keep_the_score(
     out, err = capsys.readouterr()
     assert "Bayes@4" in out and (run.path / "scores.json").is_file()
     last = err.splitlines()[-1]
+    assert 0 < err.find("; now the verifier") < err.find("error: verify")
     assert last.startswith("error: verify: verifier.id=/nowhere/judge") and "verifier=none" in last
     assert "verifier-only, verifier-probe are left out: they need a verifier" in err
     assert main(["run", *settings, "rubric=verifier-only"]) == 2

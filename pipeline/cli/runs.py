@@ -63,7 +63,13 @@ def _stages(run: Run, stages: Sequence[str]) -> bool:
     """
     began: dict[str, complete.State] = {}
     failure: UserError | None = None
+    judge = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
     for stage in stages:
+        if stage == "verify" and judge and {"grade", "score"} <= {*stages}:
+            with inside():  # a verifier may take hours, and this process with it
+                VERBS["score"].function(Run(run.cfg))
+            line = shown.line(runfolder.read_json(run.path / "scores.json"))
+            note(f"{line}; now the verifier")
         began[stage] = complete.state(run)
         try:
             with inside():
