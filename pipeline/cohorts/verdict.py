@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
         >>> cohort = from_arrays("coins", ["a", "b", "c"], [*"123456789"], coins)
         >>> verdict(cohort, analysis.load(["z=2"])).sentence().split("; ")[:2]
         ['a and b cannot be told apart on these 9 questions', 'a is the best with probability .97, \
-and one of these 2 with above .99']
+and the best is one of these 2 with probability above .99']
         """
         of = f"these {self.questions} questions" if self.questions > 1 else "this one question"
         if len(self.models) == 1:
@@ -69,7 +69,8 @@ and one of these 2 with above .99']
             apart = f"{_names(self.tied)} cannot be told apart on {of}"
             parts = [apart, f"{self.models[0]} is the best with probability {chance}"]
             if tied < len(self.models):
-                parts[1] += f", and one of these {tied} with {_chance(self.probability_tied)}"
+                chance = _chance(self.probability_tied)
+                parts[1] += f", and the best is one of these {tied} with probability {chance}"
             parts.append(self._remedy())
         if self.stopped:
             parts.append("outcomes decided how many trials there are, which none of this knows")
