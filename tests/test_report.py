@@ -21,6 +21,7 @@ import pytest
 from helpers import digests, make_run, make_tokenizer
 
 from pipeline.base.errors import UserError
+from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts.cohort import from_arrays
 from pipeline.config import analysis, compose
 from pipeline.display.table import Table
@@ -406,6 +407,35 @@ def test_a_question_shows_who_answered_what_and_leads_to_attempts_and_back(page:
     expect(page).to_have_title("q/3, all answers")
     page.keyboard.press("p")
     expect(page).to_have_title("q2, all answers")
+
+
+@pytest.mark.browser
+def test_many_trials_share_cells_and_a_list_begins_near_its_attempt(
+    browser: Any, tmp_path: Path
+) -> None:
+    make_run(tmp_path / "runs" / "set" / "one", {"q": "10-" * 150}, "dataset.name=set")
+    out = build.write(*_loaded([f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"]))
+    page = browser.new_page()
+    page.goto(f"{out.as_uri()}#set//q")
+    cells = page.locator(".strips td a")
+    expect(cells).to_have_count(150)
+    title = "trials 447 to 449: 1 correct, 1 wrong, 1 without a valid answer"
+    expect(cells.last).to_have_attribute("title", title)
+    go(page, "set", "one", "q", 349)
+    rows = page.locator("#list a")
+    expect(rows).to_have_count(200)
+    expect(rows.first).to_contain_text("trial 249")
+    page.click("#earlier")
+    expect(rows).to_have_count(400)
+    page.click("#earlier")
+    expect(rows.first).to_contain_text("trial 0")
+    expect(page.locator("#earlier")).to_be_hidden()
+    page.close()
+
+
+def _loaded(settings: list[str]) -> tuple[Any, Any]:
+    cfg = analysis.load(settings)
+    return cohorts_of.load(cfg), cfg
 
 
 @pytest.mark.browser

@@ -37,7 +37,6 @@ function showAttempt(...parts) {
   const place = byId("attempt");
   const focused = place.contains(document.activeElement) ? document.activeElement : null;
   place.replaceChildren(...parts);
-  if (reading.row >= 0 && matchMedia("(max-width: 800px)").matches) place.scrollIntoView(); // below the list
   if (!focused && !reading.entering) return;
   const same = [...place.querySelectorAll("button")].find((button) => button.title && button.title === focused?.title);
   (same ?? place.querySelector("h3")).focus({ preventScroll: !reading.entering });

@@ -1,7 +1,7 @@
 // One question: what all models answered, which attempts gave what, and each model's trials in a row.
 
-const MOST_ANSWERS = 40; // that the histogram shows
-const CELLS = 400; // of a model's row: of more trials some share a cell
+const MOST_ANSWERS = 20; // that the histogram shows
+const CELLS = 200; // of a model's row: of more trials some share a cell
 
 async function drawQuestion(token, question) {
   const { dataset } = reading;

@@ -3,10 +3,10 @@
 // a trial a question is shown, or a list. A widget changes the address, and an address the widgets.
 
 // `wanted`: what is listed, texts as in the address, model and question as numbers, -1 for all; `files`:
-// of rows of the data set; `rows`: those listed; `row`: the one that is shown; `shown`: how many the list
-// has; `pane`: what is drawn; `token`: of the address that is being opened; `cell`: of the map, from which
+// of rows of the data set; `rows`: those listed, as `listed` says; `row`: the one that is shown; `from`, `to`:
+// which of them the list has; `pane`: what is drawn; `token`: of the address that is being opened; `cell`: of the map, from which
 // an attempt was opened; `entering`: it takes the focus; `redraw`: draws its response again.
-const reading = { dataset: null, wanted: { model: -1, question: -1 }, files: [], rows: [], row: -1, shown: 0, hash: null,
+const reading = { dataset: null, wanted: { model: -1, question: -1 }, files: [], rows: [], row: -1, from: 0, to: 0, listed: null, hash: null,
   pane: null, token: null, cell: null, entering: false, redraw: null };
 const PAGE = 200; // rows of the list that are made at a time
 const MOST_ROWS = 500000; // that are loaded for a list
@@ -66,9 +66,12 @@ async function openReader(query, datasetName, modelName, questionName = "", tria
     model: trial && query.get("models") === "all" ? -1 : model, question: trial && query.get("questions") === "all" ? -1 : question };
   reading.wanted = wanted;
   for (const name of FILTERS) if (byId(`by-${name}`).value !== wanted[name]) byId(`by-${name}`).value = wanted[name];
-  fill("by-dataset", numbered(page.datasets.map(({ name }) => name)), dataset);
-  fill("by-question", numbered(data.questions, "all questions"), wanted.question);
-  fill("by-model", numbered(data.models.map(({ name }) => name), "all models"), wanted.model);
+  const listed = JSON.stringify([dataset, wanted]);
+  if (reading.listed !== listed) {
+    fill("by-dataset", numbered(page.datasets.map(({ name }) => name)), dataset);
+    fill("by-question", numbered(data.questions, "all questions"), wanted.question);
+    fill("by-model", numbered(data.models.map(({ name }) => name), "all models"), wanted.model);
+  }
   let [first, end] = [0, 0];
   const complain = (text) => say("Not shown", text, "alert");
   try {
@@ -76,7 +79,7 @@ async function openReader(query, datasetName, modelName, questionName = "", tria
     if (!data.starts) throw new Error(`${datasetName} has outcomes only: no attempts were kept to read.`);
     [first, end] = rowsOf(Math.max(question, 0));
     await Promise.all([loadRows(rowsOf(wanted.question)), loadRows([first, end])]);
-    if (reading.token === token) await list(token);
+    if (reading.token === token && reading.listed !== listed) await list(token, listed);
   } catch (error) {
     if (reading.token !== token) return null;
     clear(dataset);
@@ -90,9 +93,12 @@ async function openReader(query, datasetName, modelName, questionName = "", tria
   if (trial && reading.row < 0) return complain(`${modelName} has no trial ${trial} of ${questionName}: it is owed, or out of range.`);
   if (!reading.rows.length) return say("Nothing found", "No attempt passes these filters. Reset lists all of them.");
   const before = reading.pane;
-  reading.pane = trial && `${dataset}/${reading.row}`;
-  if (trial) return before === reading.pane ? null : drawAttempt(token); // or only the list is another
-  return question >= 0 ? drawQuestion(token, question) : say("No attempt is open", "Choose one of the list, or press j. A question alone shows what all models answered.");
+  reading.pane = `${dataset}/${question}/${reading.row}`;
+  if (question < 0) return say("No attempt is open", "Choose one of the list, or press j. A question alone shows what all models answered.");
+  if (trial && before === reading.pane) return null; // only the list is another
+  await (trial ? drawAttempt(token) : drawQuestion(token, question));
+  if (before !== reading.pane && matchMedia("(max-width: 800px)").matches) byId("attempt").scrollIntoView(); // it is below the list
+  return null;
 }
 
 async function loadRows([first, end]) {
@@ -104,7 +110,7 @@ async function loadRows([first, end]) {
 // Nothing of another data set may stay: neither its list nor its attempt.
 function clear(dataset) {
   reading.entering ||= ["list", "attempt"].some((id) => byId(id).contains(document.activeElement));
-  Object.assign(reading, { dataset, files: [], rows: [], row: -1, pane: null, redraw: null });
+  Object.assign(reading, { dataset, files: [], rows: [], row: -1, listed: null, pane: null, redraw: null });
   markCurrent();
   byId("list-count").textContent = "";
   byId("attempt").replaceChildren();
@@ -152,7 +158,7 @@ const passes = (row) => !failed(row, reading.wanted).length;
 const last = (number, sign) => (number === null ? Infinity : sign * number);
 const ORDERS = new Map(Object.entries({ short: (row) => last(at("tokens", row), 1), long: (row) => last(at("tokens", row), -1),
   sure: (row) => last(at("bits", row), 1), unsure: (row) => last(at("bits", row), -1), differ: (row) => last(against(row), -1) }));
-async function list(token) {
+async function list(token, listed) {
   const { wanted } = reading;
   const [first, end] = rowsOf(wanted.question);
   const counts = Object.fromEntries(Object.keys(COUNTED).map((name) => [name, new Map()]));
@@ -169,7 +175,7 @@ async function list(token) {
   const order = ORDERS.get(wanted.sort);
   const keys = new Map(order && rows.map((row) => [row, order(row)]));
   if (order) rows.sort((a, b) => keys.get(a) - keys.get(b) || a - b);
-  reading.rows = rows;
+  Object.assign(reading, { rows, listed });
   showCounts(wanted.text && wanted.in ? null : counts, [...counts.outcome.keys(), wanted.outcome]);
   const left = wanted.question < 0 && page.datasets[reading.dataset].starts.at(-1) > end ? `; of the first ${count(end)}: choose a question for the others` : "";
   byId("list-count").textContent = `${count(rows.length)} of ${count(end - first)} attempts${left}`;
@@ -206,13 +212,13 @@ function showCounts(counts, there) {
   }
 }
 
-// The list is made anew, up to the attempt that is shown, which is scrolled into sight in its box.
+// The list is made anew, about the attempt that is shown, which is scrolled into sight in its box.
 function markCurrent() {
   const focused = byId("list").contains(document.activeElement);
   byId("list").replaceChildren();
-  reading.shown = 0;
   const place = reading.rows.indexOf(reading.row);
-  do moreRows(); while (reading.shown <= place && reading.shown < reading.rows.length);
+  reading.from = reading.to = Math.max(0, place - PAGE / 2);
+  moreRows();
   const current = byId("list").querySelector("[aria-current]");
   if (!current) return;
   if (focused) current.focus({ preventScroll: true });
@@ -221,11 +227,14 @@ function markCurrent() {
   if (from < 0 || from > box.clientHeight - 40) box.scrollTop += from - box.clientHeight / 2;
 }
 
-function moreRows() {
-  const next = reading.rows.slice(reading.shown, reading.shown + PAGE);
-  byId("list").append(...next.map(listItem));
-  reading.shown += next.length;
-  byId("more").hidden = reading.shown >= reading.rows.length;
+function moreRows(earlier = false) {
+  const { rows, from, to } = reading;
+  if (earlier) reading.from = Math.max(0, from - PAGE);
+  else reading.to = Math.min(rows.length, to + PAGE);
+  const made = (earlier ? rows.slice(reading.from, from) : rows.slice(to, reading.to)).map(listItem);
+  byId("list")[earlier ? "prepend" : "append"](...made);
+  byId("earlier").hidden = reading.from === 0;
+  byId("more").hidden = reading.to === rows.length;
 }
 
 function listItem(row) {
@@ -281,5 +290,6 @@ if (page.readable) {
     if (target.id === "by-dataset") location.hash = firstAddress(Number(target.value));
     else follow(Object.fromEntries([...FILTERS, "model", "question"].map((name) => [name, byId(`by-${name}`).value])), target.localName === "input");
   });
-  byId("more").addEventListener("click", moreRows);
+  byId("more").addEventListener("click", () => moreRows());
+  byId("earlier").addEventListener("click", () => moreRows(true));
 }
