@@ -148,6 +148,9 @@ def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
     # Another function under the same name is another model.
     with pytest.raises(UserError, match=r"model\.weights is .*failing.* there and .*Adder"):
         evaluate(model=adder, **asked)
+    # So are other questions.
+    with pytest.raises(UserError, match=r"question questions-02.* is gone"):
+        evaluate(model=failing, **asked | {"dataset": SUMS[:1]})
 
 
 def test_ctrl_c_is_heard_while_a_function_works() -> None:
@@ -313,3 +316,10 @@ def test_texts_arrive_as_they_are(value: str) -> None:
         settings = settings[:1]
     cfg = compose.load(settings)
     assert cfg.prompt.stop == [value, "x"] and cfg.dataset.gold_after in (value, None)
+
+
+@pytest.mark.soak
+def test_until_samples_no_more_than_it_takes() -> None:
+    run = evaluate(until="width:0.1", sampling={"trials": 16}, verifier="none")
+    assert run.matrix.shape[0] == 30 and 1 <= run.matrix.shape[1] <= 16
+    assert run.matrix.count() == run.matrix.size and run.scores()["stopped"]["low"] > 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipeline.api import given
-from pipeline.base.console import results, warn
+from pipeline.base.console import inside, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import compare
 from pipeline.cohorts.cohort import Cohort
@@ -70,7 +70,7 @@ class Evaluation:
         `settings`: of the command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing
         is graded. OSError: the folder cannot be written.
         """
-        with results.silent():
+        with inside():
             score(Run(compose.load_folder(self.path, given.texts(settings))))
         return runfolder.read_json(self.path / "scores.json")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.api import given
 from pipeline.api.results import Comparison, Evaluation
-from pipeline.base.console import results
+from pipeline.base.console import inside
 from pipeline.base.errors import UserError
 from pipeline.base.program import set_environment
 from pipeline.cli.runs import configured, run_stages
@@ -51,7 +51,7 @@ def evaluate(
     function, until = model if callable(model) else None, settings.pop("until", None)
     if until is not None and function is not None:
         raise UserError(f"until={until}: samples in processes of its own, which have no function")
-    with functions.known(function), results.silent(), _no_event_loop():
+    with functions.known(function), inside(), _no_event_loop():
         chosen = given.settings(model, dataset, name, settings)
         cfg = configured(chosen)
         if until is None:

@@ -62,15 +62,6 @@ class _CleanConsole(Console):
         for part in super().render(*args, **options):
             yield part if part.control else Segment(clean(part.text), part.style)
 
-    @contextlib.contextmanager
-    def silent(self) -> Iterator[None]:
-        """Inside, nothing is printed here."""
-        before, self.quiet = self.quiet, True
-        try:
-            yield
-        finally:
-            self.quiet = before
-
 
 # What is printed comes from files and models: brackets and :names: in it are text, not markup.
 # In a notebook, too, it is plain text.
