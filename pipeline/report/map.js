@@ -1,6 +1,6 @@
 // Models by questions: a cell for each, the hardest question first, in as many lines as fit.
 
-const [WIDE, NARROW] = [26, 5]; // pixels of a cell with a number, and of one without, at least
+const [WIDE, NARROW] = [26, 3]; // pixels of a cell with a number, and of one without, at least
 const TALL = 700; // pixels that cells with numbers may take
 
 function drawMap(panel, dataset) {
@@ -23,8 +23,8 @@ function drawMap(panel, dataset) {
   for (const [kind, shown] of [["pointerover", true], ["focusin", true], ["pointerout", false], ["focusout", false]]) {
     place.addEventListener(kind, (event) => tell(data, shown && event.target.closest("[data-q]")));
   }
-  draw();
-  new ResizeObserver(draw).observe(place);
+  // After what stands above it is painted: of 10,000 cells it takes a while.
+  new ResizeObserver(() => setTimeout(draw)).observe(place);
 }
 
 // How many columns a line has, all lines about as long, and whether cells go without a number.
