@@ -25,8 +25,8 @@ from pipeline.store.columns import ATTEMPTS
 
 TRIALS = 3
 BATCH = "engine.batch_size=32"  # of the engine that is loaded
-# Few at a time: sampling takes long enough to be hit.
-IN_FLIGHT = 12
+# Not all at a time: those that are killed have begun others than they have stored.
+IN_FLIGHT = 30
 SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none", "rubric=exact-match"]
 # Holds a writer that has stored more than so many attempts for as long as a file is there: whatever
 # is done to its process then finds it at work, however busy the machine is.

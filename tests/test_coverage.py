@@ -78,7 +78,9 @@ def test_bayes_holds_where_questions_are_spread_evenly() -> None:
     assert found["empirical_bayes"].coverage == pytest.approx(0.95, abs=0.012)
 
 
-@pytest.mark.parametrize("truth", [0.5, 0.9, 0.97, 0.995, 0.03])
+@pytest.mark.parametrize(
+    "truth", [0.5, 0.995, 0.03, *(pytest.param(p, marks=pytest.mark.soak) for p in (0.9, 0.97))]
+)
 @pytest.mark.parametrize(("questions", "trials"), [(10, 4), (30, 1), (30, 16), (120, 4)])
 def test_empirical_bayes_is_near_nominal_where_questions_are_alike(
     truth: float, questions: int, trials: int

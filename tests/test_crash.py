@@ -159,7 +159,9 @@ def test_ctrl_c_and_sigterm_keep_what_is_finished(
     assert_whole(folder, reference[1])
 
 
-@pytest.mark.parametrize("place", ["question_id", "text", "footer"])
+@pytest.mark.parametrize(
+    "place", [pytest.param("question_id", marks=pytest.mark.soak), "text", "footer"]
+)
 def test_damaged_attempts_are_made_again_and_no_others(
     forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, place: str
 ) -> None:

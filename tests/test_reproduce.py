@@ -196,7 +196,13 @@ def test_study_saves_what_it_can_before_it_stops(tmp_path, capsys):
         reproduce.study(analysis.load([f"runs={tmp_path}/none", "dataset=x", *FEW, "name=tau"]))
 
 
-@pytest.mark.parametrize(("seconds", "unit"), [(7200, "hours"), (90, "minutes"), (1, "seconds")])
+@pytest.mark.parametrize(
+    ("seconds", "unit"),
+    [
+        (90, "minutes"),
+        *(pytest.param(*u, marks=pytest.mark.soak) for u in ((7200, "hours"), (1, "seconds"))),
+    ],
+)
 def test_hours_are_drawn_in_a_unit_that_shows_them_and_none_is_no_sum(tmp_path, seconds, unit):
     make_runs(tmp_path, "sums")
     sessions = sorted(tmp_path.rglob("sessions/s.json"))

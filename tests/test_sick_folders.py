@@ -251,16 +251,18 @@ FILES = [
     "signals/signals.parquet", "thresholds.json", "verdicts/00000.parquet",
     "verdicts/_verifier.json",
 ]  # fmt: skip
+SELDOM = ["categories/exact-match.json", "grades/_changes.jsonl", "matrix.npz", "review.jsonl"]
 QUICK = ["deep", "other types"]
 DEAR = ["other types", "no numbers", "a folder"]  # by which `report` is tried, too
 
 
 def test_these_are_the_files_of_a_run(finished: Path) -> None:
-    unread = {"categories/exact-match.json", "grades/_changes.jsonl", "matrix.npz", "review.jsonl"}
-    assert set(files(finished / "sums" / SICK)) == {*FILES, *unread}
+    assert set(files(finished / "sums" / SICK)) == {*FILES, *SELDOM}
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    "file", [*FILES, *(pytest.param(f, marks=pytest.mark.soak) for f in SELDOM)]
+)
 @pytest.mark.parametrize("ways", [QUICK, pytest.param([*WAYS], marks=pytest.mark.soak)])
 def test_a_damaged_file_ends_nothing(
     finished: Path, root: Path, file: str, ways: list[str], capsys: pytest.CaptureFixture[str]

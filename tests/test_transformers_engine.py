@@ -134,7 +134,10 @@ def test_logprobs_are_the_raw_ones_of_an_independent_forward_pass(
         np.testing.assert_allclose(done.logprobs, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(("top_p", "top_k"), [(0.95, None), (1.0, None), (0.95, 6)])
+@pytest.mark.parametrize(
+    ("top_p", "top_k"),
+    [(0.95, 6), *(pytest.param(p, None, marks=pytest.mark.soak) for p in (0.95, 1.0))],
+)
 def test_sampling_follows_the_distribution(
     folder: Path, plain: Any, prompts: list[list[int]], top_p: float, top_k: int | None
 ) -> None:
