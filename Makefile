@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
+PIP = $(BIN)/python -m pip --disable-pip-version-check install -qq --progress-bar off
 
 # Two processes of one thread each: tests/conftest.py says which files stay together.
 # Compiled tests are kept, also where the environment says to keep none.
@@ -33,10 +34,11 @@ env: $(READY)  ## only the environment
 $(READY): requirements/cpu.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v < (3, 14) else \
 	    f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --progress-bar off torch==2.13.0
-	$(BIN)/python -m pip install --quiet --progress-bar off --no-deps --require-hashes -r requirements/cpu.lock
-	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
+	@echo "making the environment in .venv: two minutes and more"
+	@$(PYTHON) -m venv .venv
+	@$(PIP) torch==2.13.0
+	@$(PIP) --no-deps --require-hashes -r requirements/cpu.lock
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 clean:  ## remove the environment and caches, never runs/

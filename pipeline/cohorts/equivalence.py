@@ -136,14 +136,14 @@ def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
         if np.isfinite(first).all() and np.isfinite(second).all():
             turned = (first, second) if unit == "trials" else (first.T, second.T)
             rows.append(_row(name, first, second, paired_trials(*turned)))
-    number = "{:.4f}"
+    number = "{:.4g}"
     columns = [
         Column("what", "what", align="left"),
         *(Column(key, name, None, number) for key, name in zip("ab", both.names, strict=True)),
-        Column("difference", "difference", None, "{:+.4f}", short="diff."),
+        Column("difference", "difference", None, "{:+.2g}", short="diff."),
         Column("sigma", "s.e.", None, number, wide=True),
-        Column("low", "low", None, "{:+.4f}"),
-        Column("high", "high", None, "{:+.4f}"),
+        Column("low", "low", None, "{:+.2g}"),
+        Column("high", "high", None, "{:+.2g}"),
         Column("smallest", "95 % power", None, number, wide=True),
         Column("trials", f"{unit} needed", None, "{:.0f}", wide=True),
     ]
@@ -239,9 +239,9 @@ def of_questions(both: Pair) -> Table:
     ids = [both.runs[0].questions[row]["question_id"] for row in both.questions[0]]
     columns = {
         Column("question", "question", align="left"): ids,
-        Column("a", both.names[0], None, "{:.4f}"): a.mean(axis=1),
-        Column("b", both.names[1], None, "{:.4f}"): b.mean(axis=1),
-        Column("difference", "difference", None, "{:+.4f}"): (a - b).mean(axis=1),
+        Column("a", both.names[0], None, "{:.3f}"): a.mean(axis=1),
+        Column("b", both.names[1], None, "{:.3f}"): b.mean(axis=1),
+        Column("difference", "difference", None, "{:+.3f}"): (a - b).mean(axis=1),
         Column("unlike", "trials that differ"): (a != b).sum(axis=1),
     }
     return display.of_columns("accuracy by question", columns)

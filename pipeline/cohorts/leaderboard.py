@@ -92,16 +92,22 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     of_bayes, of_avg = _summary(scored.bayes), _summary(scored.avg)
     both: list[dict[Column, npt.ArrayLike]] = [
         {
-            Column("avg", "avg", None, _FOUR): of_avg[0],
-            Column("avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, wide=True): of_avg[1],
-            Column("avg_low", f"avg low {level}", None, _FOUR, short="avg low"): of_avg[2],
-            Column("avg_high", f"avg high {level}", None, _FOUR, short="avg high"): of_avg[3],
+            Column("avg", "avg", None, _FOUR, sigma="avg_sigma"): of_avg[0],
+            Column(
+                "avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, sigma="avg_sigma", wide=True
+            ): of_avg[1],
+            Column(
+                "avg_low", f"avg low {level}", None, _FOUR, sigma="avg_sigma", short="avg low"
+            ): of_avg[2],
+            Column(
+                "avg_high", f"avg high {level}", None, _FOUR, sigma="avg_sigma", short="avg high"
+            ): of_avg[3],
         },
         {
-            Column("mu", "μ", r"$\mu$", _FOUR): of_bayes[0],
-            Column("sigma", "σ", r"$\sigma$", _FOUR): of_bayes[1],
-            Column("low", f"low {level}", None, _FOUR, short="low"): of_bayes[2],
-            Column("high", f"high {level}", None, _FOUR, short="high"): of_bayes[3],
+            Column("mu", "μ", r"$\mu$", _FOUR, sigma="sigma"): of_bayes[0],
+            Column("sigma", "σ", r"$\sigma$", _FOUR, sigma="sigma"): of_bayes[1],
+            Column("low", f"low {level}", None, _FOUR, sigma="sigma", short="low"): of_bayes[2],
+            Column("high", f"high {level}", None, _FOUR, sigma="sigma", short="high"): of_bayes[3],
             Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"): scored.shrinkage,
         },
     ]
@@ -114,9 +120,9 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("rank_overlap", "rank o"): places["overlap"],
         Column("attempts", "attempts", wide=True): trials.sum(axis=1),
         **first,
-        Column("trials", "N", "$N$"): trials.max(axis=1),
+        Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
         **second,
-        Column("stderr_questions", "s.e. over questions", None, _FOUR, short="s.e. q"): (
+        Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): (
             scoring.question_stderr(matrix) if several else np.full(len(matrix), np.nan)
         ),
         **inflation_columns(scored.inflation),
@@ -127,7 +133,8 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         parts = _summary(_scored(metric, cohort, cfg.scoring.confidence))
         for (end, head), part in zip(heads.items(), parts, strict=True):
             key, group = f"{metric.key}{end}", metric.title()
-            columns[Column(key, head, None, _FOUR, group=group, wide=True)] = part
+            spread = f"{metric.key}_sigma"
+            columns[Column(key, head, None, _FOUR, spread, group=group, wide=True)] = part
     columns |= _answers(cohort) | _usage(cohort)
     ordered = {column: np.asarray(values)[scored.order] for column, values in columns.items()}
     board = of_columns(title("leaderboard", cohort), ordered, _notes(cohort, cfg, scored))
@@ -147,7 +154,11 @@ def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
         notes.append(
             f"left out, as no model has so many trials, or what a vote takes: {', '.join(left_out)}"
         )
-    kept = [m.key for m, rows in blank.items() if not all(rows)]
+    kept = [
+        m.key
+        for m, rows in blank.items()
+        if not all(rows) and (m.name != "pass@1" or len(blank) == 1)
+    ]
     keys = [f"{key}{end}" for key in kept for end in ("", "_low", "_high")]
     return _part(board, "metrics", keys, notes) if blank else None
 

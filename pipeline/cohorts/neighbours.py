@@ -40,9 +40,9 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     columns: dict[Column, npt.ArrayLike] = {
         Column("above", "above", align="left"): names[:-1],
         Column("below", "below", align="left"): names[1:],
-        Column("difference", "difference", None, "{:+.4f}", short="diff."): comparison.difference,
+        Column("difference", "difference", None, "{:+.3f}", short="diff."): comparison.difference,
         # Kitagawa (1955): what is left of the gap if both answered what they finish equally well.
-        Column("truncation", "by truncation", None, "{:+.4f}", short="trunc."): (
+        Column("truncation", "by truncation", None, "{:+.3f}", short="trunc."): (
             (ended[:-1] - ended[1:]) * (of_ended[:-1] + of_ended[1:]) / 2
         ),
         Column("low", "low", None, "{:+.4f}", wide=True): comparison.lo,

@@ -70,7 +70,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             order = np.argsort(-summary.value, kind="stable")
         for end, part in zip(("", "_sigma", "_low", "_high"), summary, strict=True):
             head = f"{name} {end[1:]}".strip()
-            columns[Column(f"{name}{end}", head, format="{:.4f}", wide=bool(end))] = part
+            columns[Column(f"{name}{end}", head, sigma=f"{name}_sigma", wide=bool(end))] = part
         if earlier and (R0 := priors.of_rubric(earlier, records(name))) is not None:
             of_prior = rubrics.bayes(counted, rubric.weights, cfg.scoring.confidence, R0)
             columns[Column(f"{name}_prior", f"{name} with prior", format="{:.4f}")] = of_prior.value

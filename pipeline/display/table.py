@@ -147,7 +147,7 @@ def shown(column: Column, value: Any) -> str:
 
 def show(*tables: Table) -> None:
     """Print tables on standard output, as wide as the terminal is, an empty line between them."""
-    for i, table in enumerate(tables):
+    for i, table in enumerate(table for table in tables if table.rows):
         if i:
             results.print()
         results.print(to_rich(table, results.width), soft_wrap=False)

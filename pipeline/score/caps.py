@@ -17,10 +17,10 @@ from scoring.metrics.table import parse
 _FOUR = "{:.4f}"
 COLUMNS = (
     Column("max_tokens", "max_tokens", format="{:,}"),
-    Column("score", "score", None, _FOUR),
-    Column("sigma", "σ", r"$\sigma$", _FOUR),
-    Column("low", "low", None, _FOUR),
-    Column("high", "high", None, _FOUR),
+    Column("score", "score", None, _FOUR, sigma="sigma"),
+    Column("sigma", "σ", r"$\sigma$", _FOUR, sigma="sigma"),
+    Column("low", "low", None, _FOUR, sigma="sigma"),
+    Column("high", "high", None, _FOUR, sigma="sigma"),
     Column("truncated", "cut off", None, "{:.1%}"),
     Column("tokens_per_attempt", "tokens/attempt", None, "{:,.1f}", short="per attempt"),
 )

@@ -122,8 +122,8 @@ def _measures_table(measures: dict[str, Any]) -> Table:
         rows.append({"measure": name, **shown})
     columns = [
         Column("measure", "measure", align="left"),
-        Column("before", "softmax", format="{:.4f}"),
-        Column("after", f"calibrated, T = {measures['temperature']:g}", format="{:.4f}"),
+        Column("before", "softmax", format="{:.3f}"),
+        Column("after", f"calibrated, T = {measures['temperature']:g}", format="{:.3f}"),
     ]
     attempts = f"{measures['attempts']} {'held-out' if measures['fit'] else 'graded'} attempts"
     return Table(f"calibration against the grader, {attempts}", columns, rows)

@@ -16,7 +16,7 @@ from pipeline.research.prr.rates import CHANCE, Reversals, pair_counts
 from pipeline.research.tables import Row, Rows, columns, records, where
 
 _MOST_NAMED = 5  # pairs in a note
-_FOUR = "{:.4f}"
+_THREE = "{:.3f}"
 
 
 class Measured(NamedTuple):
@@ -89,11 +89,11 @@ def of_protocols(measured: Measured, cfg: ReversalConfig) -> Table:
     heads = [
         *columns(align="left", protocol="protocol"),
         *columns(wide=True, metric="metric"),
-        *columns(_FOUR, prr="PRR"),
+        *columns(_THREE, prr="PRR"),
         *columns(group="pairs", reversed="reversed", tied="tied", pairs="all"),
-        *columns(_FOUR, group="posterior", mean="mean"),
+        *columns(_THREE, group="posterior", mean="mean"),
         *(
-            Column(end, f"{end} {level}", None, _FOUR, group="posterior", short=end)
+            Column(end, f"{end} {level}", None, _THREE, group="posterior", short=end)
             for end in ("low", "high")
         ),
         *columns(group="settled", settled="pairs", settled_reversed="reversed"),
@@ -174,8 +174,8 @@ def of_ranks(measured: Measured, rows: Rows, label: str | None = None) -> Table:
     heads = [
         *columns(align="left", wide=label is not None, protocol="protocol"),
         *columns(align="left", before="before", after="after"),
-        *columns(_FOUR, group="score", score_before="before", sigma_before="σ"),
-        *columns(_FOUR, group="score", score_after="after", sigma_after="σ"),
+        *columns(_THREE, group="score", score_before="before", sigma_before="σ"),
+        *columns(_THREE, group="score", score_after="after", sigma_after="σ"),
         *columns(group="rank", rank_before="before", rank_after="after"),
         *columns("{:+d}", group="rank", shift="shift"),
     ]

@@ -48,8 +48,8 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
     heads = [
         *_pair(rows),
         *columns(step="step"),
-        *columns("{:.4f}", group="avg@N", first_score="first", second_score="second"),
-        *columns("{:+.4f}", difference="difference", low="low", high="high"),
+        *columns("{:.3f}", group="avg@N", first_score="first", second_score="second"),
+        *columns("{:+.3f}", difference="difference", low="low", high="high"),
         *columns("{:.3f}", probability="P(first ahead)"),
         *columns(real="real"),
     ]

@@ -56,10 +56,10 @@ def curve(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
         *place(rows),
         *columns(step="step"),
         *columns(align="left", name="checkpoint"),
-        *columns("{:.4f}", value="score", sigma="σ", low="low", high="high"),
+        *columns("{:.3f}", value="score", sigma="σ", low="low", high="high"),
         *columns("{:+.2f}", shrinkage="shrinkage"),
-        *columns("{:+.4f}", change="change"),
-        *columns("{:+.4f}", group="change", change_low="low", change_high="high"),
+        *columns("{:+.3f}", change="change"),
+        *columns("{:+.3f}", group="change", change_low="low", change_high="high"),
         *columns(real="real"),
         *KEYS,
     ]
