@@ -158,6 +158,16 @@ def test_imports(arguments: list[str], others: set[str], most: int, tmp_path: Pa
     assert not modules & (DEAR | others) and len(modules) < most, len(modules)
 
 
+@pytest.mark.soak
+def test_a_dry_run_loads_no_torch(tmp_path: Path) -> None:
+    words = ["run", "--dry-run", "verifier=demo", f"run_dir={tmp_path / 'run'}"]
+    code = f"import sys\nfrom pipeline.cli.main import main\nmain({words})\nprint(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "GiB of weights" in done.stdout
+    assert not {"torch", "transformers"} & {*done.stdout.splitlines()[-1].split()}
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

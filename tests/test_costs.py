@@ -61,9 +61,9 @@ def test_experts_are_read_whole_and_reckoned_in_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "used", "said"),
     [
-        ([], costs.seen(["Tesla T4"], None, 8), "does not fit"),
+        ([], costs.seen(["NVIDIA L4"], None, 8), "does not fit"),
         (["engine=openai", "engine.url=http://x/v1"], H200, "server"),
-        (["engine.tensor_parallel_size=auto"], costs.seen(["T4"], None, 8), "does not fit"),
+        (["engine.tensor_parallel_size=auto"], costs.seen(["L4"], None, 8), "does not fit"),
     ],
 )
 def test_what_is_not_known_says_why(

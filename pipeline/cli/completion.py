@@ -16,6 +16,8 @@ from argcomplete.completers import FilesCompleter
 from pipeline.cli.arguments import keys
 from pipeline.cli.verbs import RUN, VERBS
 
+_LEVELS = {"dataset": "*/", "model": "*/*/"}
+
 
 def answer(parser: argparse.ArgumentParser) -> None:
     """Answer the shell, and end the process."""
@@ -44,30 +46,26 @@ def offered(name: str, prefix: str) -> Iterator[str]:
 
     verb = VERBS[name]
     key, given, text = prefix.partition("=")
-    groups = compose.groups() if verb.settings == RUN or verb.runs_too else ["rubric"]
+    of_run = verb.settings == RUN or verb.runs_too
+    groups = compose.groups() if of_run else ["rubric"]
     if given:
         before, comma, _ = text.rpartition(",")
-        names = compose.choices(key) if key in groups else _of_runs(key)
-        every: Iterator[str] = (f"{key}={before}{comma}{name}" for name in names)
+        names = compose.choices(key) if key in groups else []
+        if key in _LEVELS and not of_run:  # of the runs there are
+            names = sorted(
+                {p.name for p in Path("runs").glob(_LEVELS[key]) if p.name[0] not in "._"}
+            )
+        every: Iterable[str] = (f"{key}={before}{comma}{name}" for name in names)
     else:
-        every = (f"{group}=" for group in groups if _concerns(name, group))
-        if prefix or verb.settings != RUN:  # of `run` there are 150
-            every = chain(every, (f"{key}=" for key in keys(verb)))
-        every = chain(every, _folders(prefix) if verb.folders else ())
+        known = keys(verb)
+        concern = {one.partition(".")[0] for one in known if "." in one}
+        concern |= {*groups} if verb.runs_too else {"model", "dataset"} if of_run else set()
+        every = chain(
+            (f"{group}=" for group in groups if group in concern),
+            (f"{one}=" for one in known if prefix or not of_run),  # of `run` there are 150
+            _folders(prefix) if verb.folders else (),
+        )
     return (found for found in every if found.startswith(prefix))
-
-
-def _concerns(name: str, group: str) -> bool:
-    verb = VERBS[name]
-    which_run = verb.keys is not None and group in ("model", "dataset")
-    return verb.runs_too or which_run or any(key.startswith(f"{group}.") for key in keys(verb))
-
-
-def _of_runs(key: str) -> Iterator[str]:
-    """The data sets or models of the runs here, for verbs that look at many."""
-    levels = {"dataset": "*", "model": "*/*"}
-    found = Path("runs").glob(levels[key]) if key in levels else iter(())
-    return iter(sorted({path.name for path in found if path.is_dir() and path.name[0] not in "._"}))
 
 
 def _folders(prefix: str) -> Iterator[str]:

@@ -76,7 +76,8 @@ def queue(
     _name_earlier(runs)
     if dry_run:
         _show_scripts(submission)
-        show(preview.table(found, used))
+        for line in preview.in_short(found, used):
+            results.print(line)
     else:
         _submit(submission, settings)
 

@@ -5,8 +5,9 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pipeline.base.apart import without_torch
 from pipeline.base.console import clock, count, results
-from pipeline.display.table import Column, Table, answer
+from pipeline.display.table import answer
 from pipeline.prepare import costs, questions_table, raising, sizes
 from pipeline.prepare.costs import Cost, Hardware, Judging
 from pipeline.store import outcomes, rowkeys, runfolder, spent
@@ -14,15 +15,6 @@ from pipeline.store.runfolder import Run
 from pipeline.store.spent import Spent
 
 Rows = Sequence[Mapping[str, Any]]
-_COLUMNS = (
-    Column("run", "run", align="left"),
-    Column("attempts", "attempts", format="{:,}"),
-    Column("tokens", "tokens (M)", format="{:.3g}"),
-    Column("disk", "GB", format="{:.2g}"),
-    Column("hours", "GPU-hours", format="{:.2g}"),
-    Column("verifier", "verifier", format="{:.2g}"),
-    Column("paid", "at most, in money", format="{:,.2f}"),
-)
 
 
 def preview(run: Run, used: Hardware) -> None:
@@ -81,10 +73,15 @@ def estimate(run: Run, rows: Rows, used: Hardware) -> Estimate:
     # Known to the token, but for attempts that came without the length of their prompt.
     unsaid = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
     prompts = cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unsaid
-    cost = costs.expected(cfg, rows, owed, used, mean, usage.spent)
-    each = (mean or cost.tokens / max(1, owed)) + statistics.fmean(lengths)
     verdicts = rowkeys.streamed(run, "verdicts", []).num_rows if mean else 0
-    judging = costs.judging(cfg, max(0, planned - verdicts), each, used)
+
+    def work() -> tuple[Cost, Judging | None]:
+        cost = costs.expected(cfg, rows, owed, used, mean, usage.spent)
+        each = (mean or cost.tokens / max(1, owed)) + statistics.fmean(lengths)
+        return cost, costs.judging(cfg, max(0, planned - verdicts), each, used)
+
+    own_code = cfg.model.trust_remote_code or cfg.verifier.trust_remote_code
+    cost, judging = work() if own_code else without_torch(work)
     paid = outcomes.price(cfg.engine, prompts, cost.most)
     return Estimate(planned, owed, bool(mean), prompts, cost, judging, paid)
 
@@ -122,31 +119,17 @@ def _time(seconds: float | None, used: Hardware) -> str:
     return f"about {clock(seconds)}{hours} on {used.told}"
 
 
-def table(found: Mapping[str, Estimate], used: Hardware) -> Table:
-    """What several runs take, and all of them: for `submit --dry-run`."""
-    rows: list[dict[str, Any]] = [
-        {
-            "run": name,
-            "attempts": one.owed,
-            "tokens": one.cost.tokens / 1e6,
-            "disk": costs.BYTES_PER_TOKEN * one.cost.tokens / 1e9,
-            "hours": _hours(one.cost.seconds, used),
-            "verifier": _hours(one.judging.seconds, used) if one.judging else None,
-            "paid": one.paid,
-        }
-        for name, one in found.items()
-    ]
-    known = {key: [row[key] for row in rows if row[key] is not None] for key in rows[0]}
-    if len(rows) > 1:
-        sums = {column.key: sum(known[column.key]) for column in _COLUMNS[1:] if known[column.key]}
-        rows.append({"run": "all", **sums})
-    columns = [column for column in _COLUMNS if known[column.key]]
-    notes = [f"GPU-hours: of {used.told}; of the verifier: to read the attempts"]
-    notes += dict.fromkeys(f"tokens: {one.cost.basis}" for one in found.values())
-    ways = {one.cost.how: f"time of {name}: " for name, one in found.items()}
-    notes += [f"{name if len(ways) > 1 else 'time: '}{how}" for how, name in ways.items()]
-    return Table("what it takes, about", columns, rows, notes)
+def in_short(found: Mapping[str, Estimate], used: Hardware) -> Iterator[str]:
+    """What several runs take, a line each, and all of them; for `submit --dry-run`."""
+    total = [0.0, 0.0, 0.0]
+    for name, one in found.items():
+        times = one.cost.seconds, one.judging and one.judging.seconds
+        row = [one.owed, one.cost.tokens, sum(filter(None, times)) * max(1, used.gpus) / 3600]
+        total = [a + b for a, b in zip(total, row, strict=True)]
+        yield f"{name}: {_short(*row)} ({one.cost.basis}; {one.cost.how})"
+    yield f"about {_short(*total)} on {used.told}, with the verifier"
 
 
-def _hours(seconds: float | None, used: Hardware) -> float | None:
-    return None if seconds is None else seconds * max(1, used.gpus) / 3600
+def _short(owed: float, tokens: float, hours: float) -> str:
+    size = count(costs.BYTES_PER_TOKEN * tokens)
+    return f"{owed:,.0f} attempts, {count(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
