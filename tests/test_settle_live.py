@@ -376,7 +376,7 @@ def test_score_and_compare_say_what_may_be_read(
     assert (found["until"], found["rounds"]) == ("best", trials)
     assert found["mean"] == pytest.approx(rounds.mean())
     assert (found["low"], found["high"]) == pytest.approx(sequence.interval())
-    assert "mean of rounds" in out and "empirical Bayes" not in out
+    assert "mean of rounds" in out and "\nempirical Bayes" not in out
     assert "empirical_bayes" not in scores["uniform_prior"] and "left out, for outcomes" in err
     assert "depend on its outcomes (until=best)" in err
 
