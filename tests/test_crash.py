@@ -131,7 +131,7 @@ def test_what_a_kill_after_the_last_attempt_left_is_cleared_away(
     command = Command(folder, forker, *SETTINGS, *few, before=KILLED)
     assert command.wait() == -signal.SIGKILL
     assert (folder / "reopen.lease").exists() and (folder / "claims").exists()
-    assert "nothing owed" in Command(folder, forker, *SETTINGS, *few).finish()
+    Command(folder, forker, *SETTINGS, *few).finish()
     assert_whole(folder, stored(folder))
 
 

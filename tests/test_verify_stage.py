@@ -720,7 +720,7 @@ def test_what_cannot_be_verified_is_one_line(
         assert named in str(caught.value) and "\n" not in str(caught.value)
         assert not rows(run)
     stage.verify(again(run, "verifier.id=null"))
-    assert "no label probabilities" in capsys.readouterr().err
+    assert "verifier=none" in capsys.readouterr().err
     for part in run.grades.glob("*.parquet"):
         part.unlink()
     template.write_text(TEMPLATE + " {answer:_<8}")
