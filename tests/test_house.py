@@ -1,7 +1,10 @@
-"""The floor plan: imports run down only, and no packages import each other in a circle."""
+"""The layers: imports run down only, in no circle. The pages: what a link names is there."""
 
 import ast
+import re
+import subprocess
 from pathlib import Path
+from urllib.parse import unquote
 
 from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
 
@@ -22,3 +25,30 @@ def test_the_program_is_named_in_one_place() -> None:
         texts = [n for n in nodes if isinstance(n, ast.Constant) and n.lineno not in docstrings]
         said = [n.lineno for n in texts if "python -m pipeline" in str(n.value)]
         assert not said, f"{path}, line {said[0]}: write {{PROGRAM}}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """GitHub's anchors of the headings: lower case, hyphens for spaces, no punctuation."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    heads = re.findall(r"^#+ +(.*?) *$", text, flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    """Relative links of every Markdown page in git, with their anchors."""
+    root = Path(__file__).parent.parent
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=root, capture_output=True, text=True, check=False
+    )
+    broken = []
+    for name in listed.stdout.split() or [str(p) for p in root.glob("docs/*.md")]:
+        page = root / name
+        text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.S | re.M)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            place, _, anchor = unquote(link).partition("#")
+            target = (page.parent / place) if place else page
+            if re.match(r"[a-z]+:", link):
+                continue
+            if not target.exists() or (anchor and anchor not in _anchors(target)):
+                broken.append(f"{name}: {link}")
+    assert not broken
