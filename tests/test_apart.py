@@ -129,5 +129,5 @@ without_torch(work)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     child = int(file.read_text())
-    _, alive = psutil.wait_procs([psutil.Process(child)] * psutil.pid_exists(child), timeout=60)
+    _, alive = psutil.wait_procs([psutil.Process(child)] * psutil.pid_exists(child), timeout=600)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]

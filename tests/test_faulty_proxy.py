@@ -32,7 +32,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 
 def ask(proxy: Proxy, **fields: Any) -> httpx.Response:
-    return httpx.post(f"{proxy.url}/completions", json=ASKED | fields, timeout=60)
+    return httpx.post(f"{proxy.url}/completions", json=ASKED | fields, timeout=600)
 
 
 def choice(answer: httpx.Response) -> dict[str, Any]:
