@@ -17,6 +17,7 @@ from hypothesis import settings
 from preloaded import empty
 
 from benchmarks.servers import Server, serving
+from pipeline.base import console
 from pipeline.config import compose
 
 # Two test processes on two cores: more threads in each would only wait for each other.
@@ -69,6 +70,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported is no garbage: looking through it takes 6 % of the time
+
+
+def pytest_runtest_setup() -> None:
+    """How much a command of the test before said is forgotten."""
+    os.environ.pop(console.SAYS, None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

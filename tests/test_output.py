@@ -25,11 +25,6 @@ def run(tmp_path: Path) -> Run:
     return make_run(tmp_path / "run", MARKS)
 
 
-@pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(console.SAYS, "")
-
-
 def test_json_is_all_that_standard_output_gets(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
