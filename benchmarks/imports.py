@@ -134,8 +134,9 @@ def watched(source: Path, runs: Path) -> tuple[float, int]:
         SystemExit: the import failed.
     """
     program = (
-        "import sys; from pipeline.config import imports; from pipeline.imports.importing import"
-        " import_records; import_records(imports.load(sys.argv[1:]))"
+        "import sys; from pipeline.config import imports, overrides\n"
+        "from pipeline.imports.importing import import_records\n"
+        "import_records(overrides.load(imports.RecordsConfig, sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]
     began, peak = time.perf_counter(), 0

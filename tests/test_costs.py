@@ -4,12 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from benchmarks import synthetic
 from pipeline.config import compose
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import costs
+from pipeline.research.studies import paper
+from pipeline.store import parquet
 from pipeline.store.workers import Totals
 
 LAYERS, HEADS, SIZE, WEIGHTS = 36, 8, 128, 8_044_936_192  # Qwen3-4B
@@ -106,3 +110,26 @@ def test_a_verifier_reads_what_its_context_holds(tmp_path: Path) -> None:
     assert unknown is not None and unknown.seconds is None and "not here" in unknown.how
     cfg.stages = ["generate"]
     assert costs.judging(cfg, 100, 9000, H200) is None
+
+
+def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "cluster.md").read_text(encoding="utf-8")
+    lines = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| ")]
+    rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
+    kinds = [(title, 20, task) for task, title in paper.TASKS.items()] + [("total", 80, "total")]
+    for title, runs, task in kinds:
+        tokens, hours = paper.values([f"cost.completion.{task}", f"cost.hours.{task}"])
+        gpu = 1e6 * tokens / 2000 / 3600 + runs * 15 / 60
+        disk = tokens * costs.BYTES_PER_TOKEN / 1000
+        shown = [f"{tokens:,.1f}", f"{hours:,.1f}", f"{disk:.1f}", f"{gpu:.0f}"]
+        shown += [f"{gpu / 8:.0f}", f"{gpu / 32:.0f}"]
+        assert rows[title] == [f"{runs}", f"{2400 * runs:,}", *shown], title
+
+
+def test_no_attempts_take_more_disk_than_is_said(tmp_path: Path) -> None:
+    """Random ids, log-probs and text hardly compress: real attempts are smaller."""
+    rng, tokens = np.random.default_rng(0), 15_000
+    keys = [("q", trial) for trial in range(40)]
+    parquet.write_part(tmp_path / "part.parquet", synthetic.attempts(rng, keys, tokens))
+    each = (tmp_path / "part.parquet").stat().st_size / (len(keys) * tokens)
+    assert each == pytest.approx(costs.BYTES_PER_TOKEN, abs=0.15)

@@ -17,8 +17,8 @@ from pipeline.base.errors import UserError
 from pipeline.cli import main
 from pipeline.cohorts import equivalence as verb
 from pipeline.cohorts import pair
-from pipeline.config import compose
-from pipeline.config.equivalence import load
+from pipeline.config import compose, overrides
+from pipeline.config.equivalence import EquivalenceConfig
 from pipeline.store import outcomes, parquet, runfolder
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
@@ -37,7 +37,7 @@ def folders(tmp_path: Path) -> list[str]:
 
 
 def compared(*arguments: str) -> dict[str, Any]:
-    verb.run(load([*arguments]))
+    verb.run(overrides.load(EquivalenceConfig, [*arguments]))
     folder = Path(arguments[0]).parent / "_equivalence"
     [path] = folder.glob("*/equivalence.json")
     found: dict[str, Any] = json.loads(path.read_text())
@@ -173,7 +173,7 @@ def test_what_is_not_recorded_is_left_out(folders: list[str]) -> None:
 
 def refusal(*arguments: str) -> str:
     with pytest.raises(UserError) as caught:
-        verb.run(load([*arguments]))
+        verb.run(overrides.load(EquivalenceConfig, [*arguments]))
     return str(caught.value)
 
 

@@ -20,7 +20,7 @@ from pipeline.base import csvs, jsonl
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
 from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.config import analysis, imports
+from pipeline.config import analysis, imports, overrides
 from pipeline.config.compose import load_folder
 from pipeline.grade.stage import grade
 from pipeline.imports.importing import import_records
@@ -95,7 +95,9 @@ def write(path: Path, rows: list[dict[str, Any]], group: int = 8) -> Path:
 def bring(tmp_path: Path, source: Path, *settings: str) -> Path:
     """Import into tmp_path/runs; returns that folder."""
     runs = tmp_path / "runs"
-    import_records(imports.load([f"source={source}", f"runs={runs}", *settings]))
+    import_records(
+        overrides.load(imports.RecordsConfig, [f"source={source}", f"runs={runs}", *settings])
+    )
     return runs
 
 
@@ -203,7 +205,7 @@ def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> Non
     source = write(tmp_path / "x.parquet", rows)
     program = (
         "import os, signal, sys, time\n"
-        "from pipeline.config import imports\n"
+        "from pipeline.config import imports, overrides\n"
         "from pipeline.imports import importing, runs\n"
         "write, left = runs.write, [2]\n"
         "def killing(*given):\n"
@@ -211,7 +213,8 @@ def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> Non
         "    left[0] -= 1\n"
         "    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
         "runs.write = killing\n"
-        "importing.import_records(imports.load(sys.argv[1:]))\n"
+        "cfg = overrides.load(imports.RecordsConfig, sys.argv[1:])\n"
+        "importing.import_records(cfg)\n"
     )
     runs = tmp_path / "runs"
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from scipy.stats import binom, norm, rankdata
 
 from pipeline.base.console import percent
 from pipeline.base.errors import UserError
-from pipeline.config import imports
-from pipeline.config.prr import load
+from pipeline.config import imports, overrides
+from pipeline.config.prr import ReversalConfig
 from pipeline.imports.importing import import_records
 from pipeline.research.prr import pairing, verb
 from pipeline.research.prr.rates import pair_counts, reversals
@@ -26,12 +27,18 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
 MAP = (0, 3, 5, 7, 1, 4, 8, 2, 11, 6, 9, 10), (7, 8, 5, 2, 9, 0, 10, 3, 4, 6, 1, 11)
 
+load = partial(overrides.load, ReversalConfig)
+
 
 def imported(root: Path, names: Sequence[str], outcomes: Any) -> None:
     """Run folders root/sums/NAME of outcomes (L, M, N): 1 correct, 0 not, -1 owed."""
     source = root / f"{names[0]}.npz"
     np.savez(source, sums=np.asarray(outcomes))
-    import_records(imports.load([f"source={source}", f"runs={root}", f"model={','.join(names)}"]))
+    import_records(
+        overrides.load(
+            imports.RecordsConfig, [f"source={source}", f"runs={root}", f"model={','.join(names)}"]
+        )
+    )
 
 
 def random_sides(root: Path, models: int = 4, questions: int = 5, trials: int = 6) -> Any:

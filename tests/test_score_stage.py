@@ -105,19 +105,6 @@ def test_a_metric_added_to_the_table_is_a_row(
     assert "2 of 3" in capsys.readouterr().out
 
 
-def test_a_fitted_prior_only_when_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    easy = {f"q{i}": "1" * 39 + "0" for i in range(12)}
-    run = make_run(tmp_path / "run", easy)
-    assert "empirical_bayes" not in scored(run)["uniform_prior"]
-    scores = scored(run, "scoring.empirical_bayes=true")["uniform_prior"]
-    mu, _, lo, hi = scoring.empirical_bayes_ci([[1] * 39 + [0]] * 12)
-    assert [scores["empirical_bayes"][key] for key in ("mu", "low", "high")] == [mu, lo, hi]
-    assert lo < 39 / 40 < hi and not scores["bayes"]["low"] < 39 / 40 < scores["bayes"]["high"]
-    assert "empirical Bayes" in capsys.readouterr().out
-
-
 def test_shares_add_up(tmp_path: Path) -> None:
     shares = scored(make_run(tmp_path / "run", {"q1": "1100-", "q2": "~~(ut", "q3": "11111"}))[
         "shares"

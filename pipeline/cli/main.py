@@ -8,8 +8,8 @@ from typing import Any
 from pipeline.base.console import fail, say
 from pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
 from pipeline.base.program import PROGRAM, set_environment
-from pipeline.cli.arguments import parser
-from pipeline.cli.verbs import VERBS
+from pipeline.cli.arguments import kind_of, parser
+from pipeline.cli.verbs import RUN, VERBS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,8 +65,12 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     if verb.load is not None:
         verb.function(pkgutil.resolve_name(verb.load)(settings), **flags)
         return 0
+    from pipeline.config import overrides, sweep
+
+    if verb.settings != RUN:
+        verb.function(overrides.load(kind_of(verb), settings), **flags)
+        return 0
     from pipeline.cli.runs import configured
-    from pipeline.config import sweep
     from pipeline.config.settle import is_until
     from pipeline.store.runfolder import Run
 

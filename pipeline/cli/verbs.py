@@ -27,7 +27,8 @@ class Verb:
     summary: str
     keys: str | None = None  # groups and keys that concern it, for its help; None: all of them
     settings: str = RUN  # MODULE:CLASS whose keys these are
-    load: str | None = None  # MODULE:FUNCTION that makes what the function gets; None: each run
+    # MODULE:FUNCTION that makes what the function gets: if not its settings, or each run.
+    load: str | None = None
     flags: tuple[tuple[str, dict[str, Any]], ...] = ()  # the function's keyword arguments
     words: tuple[str, ...] = ()  # the same, as a word among settings
     examples: str = ""  # where a line begins with $, that is the program's name
@@ -37,7 +38,8 @@ class Verb:
     @property
     def takes(self) -> str:
         """What stands behind its name."""
-        folders = "folders of runs" if self.load else "one run folder to take the settings from"
+        one = self.settings == RUN and self.load is None
+        folders = "one run folder to take the settings from" if one else "folders of runs"
         groups = "GROUP=CHOICE or " if self.settings == RUN else ""
         words = "".join(f", or {word}" for word in self.words)
         return f"{groups}KEY=VALUE" + f", or {folders}" * self.folders + words
@@ -226,7 +228,6 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "models side by side: scores, ranks with honest ties, which orders are settled",
         keys=_MANY,
         settings=_ANALYSIS,
-        load="pipeline.config.analysis:load",
         examples="""\
   $ compare dataset=aime25
       all runs in runs/aime25; tables also as CSV, JSON, LaTeX and Markdown in runs/aime25/_compare
@@ -240,7 +241,6 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "one HTML file to explore: leaderboard, plots, every attempt",
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
-        load="pipeline.config.analysis:load",
         flags=(_flag("--open", "open it in the browser"),),
         examples="""\
   $ report dataset=aime25 --open
@@ -255,7 +255,6 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "make run folders of other people's records: scorio-trace, lm_eval, NPZ, JSON Lines, CSV",
         settings="pipeline.config.imports:RecordsConfig",
         folders=False,
-        load="pipeline.config.imports:load",
         examples="""\
   $ import source=harimo/scorio-trace revision=COMMIT
       the authors' 192,000 records, one run folder a model and task
@@ -269,7 +268,6 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "one or several of the paper's experiments, from your runs or from simulation",
         keys=f"{_MANY} study",
         settings=_ANALYSIS,
-        load="pipeline.config.analysis:load",
         examples="""\
   $ study name=coins,separation,priors
       what the paper simulated
@@ -281,7 +279,6 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "all tables and figures of the paper, each printed number beside ours",
         keys=f"{_MANY} study",
         settings=_ANALYSIS,
-        load="pipeline.config.analysis:load",
         examples="""\
   $ reproduce dataset=aime25,aime24,hmmt25,brumo25
       all studies at the paper's replicate counts, into paper/
@@ -292,7 +289,6 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "the mean of the weights of a training's last checkpoints, as a checkpoint of its own",
         settings="pipeline.config.merge:MergeConfig",
         folders=False,
-        load="pipeline.config.merge:load",
         examples="""\
   $ merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
       the mean of three, in the dtype and the shards of the last
@@ -331,7 +327,6 @@ prices.*       per million tokens: a prompt the first time, the same prompt agai
         "how often the order of two models reverses from one set of runs to another, as by tuning",
         settings="pipeline.config.prr:ReversalConfig",
         folders=False,
-        load="pipeline.config.prr:load",
         examples="""\
   $ prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
       runs are paired in the order of their names; the table of ranks shows the pairs
@@ -370,7 +365,6 @@ out            a folder for looks and results (default _settle/UNTIL beside the 
         "pipeline.settle.preview:plan",
         "what can be settled for a budget, before anything is spent: chances, tokens, GPU-hours",
         settings="pipeline.config.settle:PlanConfig",
-        load="pipeline.config.settle:load_plan",
         examples="""\
   $ plan accuracies=[.74,.7,.66,.61] questions=60 tokens=15000 speed=2500 \\
       until=order budget.gpu_hours=40
@@ -384,7 +378,6 @@ budget.*       one of gpu_hours, tokens and money; without, all of `trials` may 
         "pipeline.cohorts.equivalence:run",
         "whether two ways of sampling one model are the same: another engine, version, precision",
         settings="pipeline.config.equivalence:EquivalenceConfig",
-        load="pipeline.config.equivalence:load",
         examples="""\
   $ equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
       equivalent, different or undecided: is the difference in accuracy within a point, and what

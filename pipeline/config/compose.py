@@ -23,6 +23,7 @@ from pipeline.config.settings import RunConfig, VerifierConfig
 
 CONFIGS = ROOT / "configs"
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
+_GONE = re.compile(r"^  empirical_bayes: (true|false)\n", re.M)  # of `scoring`, in older folders
 _OWN = ("jsonl", "hub")  # data sets of the user's
 
 
@@ -116,7 +117,7 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
 def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
     try:
         _check_plain(path, text)
-        written = OmegaConf.load(io.StringIO(text))
+        written = OmegaConf.load(io.StringIO(_GONE.sub("", text)))
         node = OmegaConf.merge(_empty(), written)
     except (OmegaConfBaseException, ValueError, OSError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
-from pipeline.config import overrides
 from pipeline.config.checks import limited
 
 
@@ -28,7 +26,3 @@ class EquivalenceConfig:
                 f"{' '.join(self.folders) or 'no folder'}: takes two run folders, such as"
                 " runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8"
             )
-
-
-load = partial(overrides.load, EquivalenceConfig)
-"""From the command line; UserError says what cannot be."""

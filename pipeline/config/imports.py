@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
-from pipeline.config import overrides
 from pipeline.config.checks import limited
 from pipeline.config.settings import bad_folder_name
 
@@ -51,6 +49,3 @@ class RecordsConfig:
     model: list[str] = field(default_factory=list)  # the models' names, where it has none
     runs: str = limited("runs", named=True)  # run folders are runs/DATASET/RUN
     source: ImportConfig = field(default_factory=ImportConfig)
-
-
-load = partial(overrides.load, RecordsConfig)

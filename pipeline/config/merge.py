@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
-from pipeline.config import overrides
 from pipeline.config.checks import limited
 
 
@@ -24,6 +22,3 @@ class MergeConfig:
             )
         if not self.out.strip():
             yield "out: name the folder to make, such as out=mean"
-
-
-load = partial(overrides.load, MergeConfig)

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
-from pipeline.config import overrides
 from pipeline.config.checks import limited
 from pipeline.config.trajectory import ResearchConfig
 from scoring.metrics.table import parse_all
@@ -32,6 +30,3 @@ class ReversalConfig(ResearchConfig):
                     f"{side}: names no run; write before=PATTERN after=PATTERN, such as"
                     " before='runs/demo/*-base' after='runs/demo/*-tuned'"
                 )
-
-
-load = partial(overrides.load, ReversalConfig)

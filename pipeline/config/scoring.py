@@ -45,7 +45,6 @@ class ScoringConfig(CapsConfig):
 
     # Of the score at a larger max_tokens than that of the run, from the lengths of its attempts.
     forecast: int | None = limited(None, "[1, 999999999]")
-    empirical_bayes: bool = False  # a row with the prior that the questions share (docs/scoring.md)
     plots: bool = False  # draw category shares and, with caps, the curve
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from pipeline.base.errors import UserError
@@ -180,7 +179,3 @@ def load(arguments: Sequence[str]) -> Asked:
         sweep.expand(chosen),
         list(arguments),
     )
-
-
-load_plan = partial(overrides.load, PlanConfig)
-"""From the command line; UserError says what cannot be."""

@@ -130,15 +130,6 @@ def step_s(used: Hardware, weights: float, active: float, caches: float, batch: 
     return beside + max(read, reckoned) / _REACHED
 
 
-def seconds(tokens: float, tokens_per_s: float, lost_s: float) -> float:
-    """Seconds for so many tokens, and for what makes none: loading, the last long attempts.
-
-    >>> seconds(7.2e6, 2000, 900) / 3600
-    1.25
-    """
-    return tokens / tokens_per_s + lost_s
-
-
 def expected(
     cfg: RunConfig,
     rows: Sequence[Mapping[str, Any]],
@@ -158,7 +149,7 @@ def expected(
         return cost._replace(how="a server's GPUs are not known here")
     if spent and spent.completion_tokens and (taken := spent.gpu_s or spent.wall_s):
         rate = spent.completion_tokens / taken
-        taken_s = seconds(cost.tokens, rate * max(1, used.gpus), 0)
+        taken_s = cost.tokens / (rate * max(1, used.gpus))
         return cost._replace(seconds=taken_s, how=f"measured so far: {count(rate)} tokens/s each")
     try:
         return _reckoned(cost, cfg, rows, owed, used)
@@ -192,7 +183,7 @@ def _reckoned(
     longest = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
     # The last long attempts run by themselves.
     lost = _START_S[bool(used.gpus)] + room.weights / 1e9 + alone * longest / 2
-    taken_s = seconds(cost.tokens, batch / step * engines, lost)
+    taken_s = cost.tokens * step / (batch * engines) + lost
     told = (
         f"assumed: {_REACHED:.0%} of its bandwidth; {batch} sequences of {gib(room.attempt)} beside"
         f" {gib(room.weights)} of weights, so {count(batch / step)} tokens/s an engine, and"
@@ -227,5 +218,5 @@ def judging(cfg: RunConfig, attempts: int, tokens: float, used: Hardware) -> Jud
         return need._replace(how=need.how or "its size is not known")
     need = need._replace(tokens=attempts * min(tokens + _ASKED, limit))
     rate = used.speed * _REACHED * max(1, used.gpus) / weights
-    taken_s = seconds(need.tokens, rate, _START_S[bool(used.gpus)] + weights / 1e9)
+    taken_s = need.tokens / rate + _START_S[bool(used.gpus)] + weights / 1e9
     return need._replace(seconds=taken_s, memory=weights + cache + sizes.BESIDE * bool(used.gpus))

@@ -100,11 +100,9 @@ def rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
                 weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
                 add(f"{title} (prior: {prior['trials']} trials{weighed})", scores["with_prior"])
             add("  were all undecided correct", uniform.get("bayes_if_undecided_were_correct"))
-        elif metric.name == "avg":
-            if "stderr_over_questions" in uniform["avg"]:
-                error = uniform["avg"]["stderr_over_questions"]
-                found.append({"metric": "  questions as a sample", "sigma": error})
-            add("empirical Bayes", uniform.get("empirical_bayes"))
+        elif metric.name == "avg" and "stderr_over_questions" in uniform["avg"]:
+            error = uniform["avg"]["stderr_over_questions"]
+            found.append({"metric": "  questions as a sample", "sigma": error})
         if error := scores["metrics"][metric.name].get("error"):
             found.append({"metric": "  of it by random subsets", "sigma": error})
     if how := scores.get("stopped"):

@@ -186,12 +186,6 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
     if len(matrix) > 1:
         spread = scoring.uncertainty(matrix)
         scores["avg"] |= {"stderr_over_questions": spread.clustered, "stderr_total": spread.total}
-    if run.cfg.scoring.empirical_bayes and stopped.of(run):
-        warn(
-            "scoring.empirical_bayes=true: left out, for outcomes decided how many trials there are"
-        )
-    elif run.cfg.scoring.empirical_bayes:
-        scores["empirical_bayes"] = _posterior(scoring.empirical_bayes_ci(matrix, confidence=level))
     undecided = np.isin(graded.codes, UNDECIDED)
     if undecided.any():
         best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
