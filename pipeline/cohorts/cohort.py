@@ -57,7 +57,7 @@ class Cohort:
     names: list[str]  # L, what tables call the models, each once
     members: list[Member]  # L; none where outcomes came without runs
     outcomes: Codes  # (L, M, N) positions in pipeline.store.outcomes.OUTCOMES, or OWED
-    truncated: Codes  # (L, M, N): 1 cut off before a final box, 0 not, -1 not known
+    truncated: Codes  # (L, M, N): 1 cut off by its token limit, 0 not, -1 not known
     differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from

@@ -166,7 +166,7 @@ def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
 def attempts(board: Table) -> Table:
     """The columns of a leaderboard about answers and cost, for which a page has no room."""
     notes = [
-        "truncated: cut off before a final box; undecided: the grader could not say",
+        "truncated: cut off by its token limit; undecided: the grader could not say",
         "GPU-hours are wall time × GPUs of the machine at hand, not comparable across machines",
     ]
     if _PRICE in board.columns:

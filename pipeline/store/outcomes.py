@@ -37,7 +37,7 @@ class Outcomes(NamedTuple):
 
     @property
     def truncated(self) -> Codes:
-        """1 cut off before a final box, 0 not, -1 not known: (M, N) int8."""
+        """1 cut off by its token limit, 0 not, -1 not known: (M, N) int8."""
         cut = (self.boxes == BOXES.index("truncated")).astype(np.int8)
         return np.where(self.boxes < 0, np.int8(-1), cut)
 
