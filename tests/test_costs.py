@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
-from benchmarks import synthetic
+from benchmarks import models, synthetic
 from pipeline.config import compose
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.settings import RunConfig
+from pipeline.display.table import to_markdown
 from pipeline.prepare import costs
 from pipeline.research.studies import paper
 from pipeline.store import parquet
@@ -124,6 +126,17 @@ def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
         shown = [f"{tokens:,.1f}", f"{hours:,.1f}", f"{disk:.1f}", f"{gpu:.0f}"]
         shown += [f"{gpu / 8:.0f}", f"{gpu / 32:.0f}"]
         assert rows[title] == [f"{runs}", f"{2400 * runs:,}", *shown], title
+
+
+def test_the_faq_has_the_twenty_models_and_what_each_takes() -> None:
+    root = Path(__file__).parent.parent
+    printed = to_markdown(models.table("H100"))
+    page = (root / "docs" / "faq.md").read_text(encoding="utf-8")
+    assert printed in page, "docs/faq.md is old: put in what python -m benchmarks.models prints"
+    configs = (root / "configs" / "model").glob("*.yaml")
+    numbers = {path.stem: yaml.safe_load(path.read_text()).get("table_id") for path in configs}
+    order = sorted((number, name) for name, number in numbers.items() if number)
+    assert list(models.MODELS) == [name for _, name in order]
 
 
 def test_no_attempts_take_more_disk_than_is_said(tmp_path: Path) -> None:

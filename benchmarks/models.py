@@ -1,7 +1,7 @@
 """What each of the paper's twenty models takes: the table of docs/faq.md, as Markdown.
 
-    python scripts/expected_models.py
-    python scripts/expected_models.py --gpu A100
+    python -m benchmarks.models
+    python -m benchmarks.models --gpu A100
 
 It is the arithmetic of ``run --dry-run`` (``pipeline/prepare/costs.py``) for thirty questions with
 the default protocol, 80 trials of at most 32,768 tokens. ``--dry-run`` reads a model's shape from
@@ -122,7 +122,9 @@ def row(name: str, gpu: str) -> dict[str, Any]:
 
 def table(gpu: str) -> Table:
     """All twenty, in the order of the paper's Table 6."""
-    rows = [row(name, gpu) for name in MODELS]
+    alike = {repr(shape): name for name, shape in MODELS.items()}
+    found = {shape: row(name, gpu) for shape, name in alike.items()}
+    rows = [found[repr(MODELS[name])] | {"model": name} for name in MODELS]
     columns = (
         Column("model", "model", align="left"),
         Column("weights", "weights (GB)", format="{:.1f}"),
