@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from pipeline.display import sides, style
-from pipeline.plots import bars, calibration, convergence, equivalence, leaderboard, trials
+from pipeline.plots import bars, calibration, caps, convergence, equivalence, leaderboard, trials
 from pipeline.plots.lines import Curve
 
 HOSTILE = ["$x_1$", "a_b%", "_hidden", "<script>&", r"\frac{1}{2}", "line\nbreak"]
@@ -429,12 +429,12 @@ def test_a_failed_write_leaves_the_old_file(
     ("name", "said"),
     [
         ("forest", "share rank 1"),
-        ("rank_lines", "is first under 4 of 12 rubrics"),
-        ("trajectories", "stops to change at n = 75 of 80"),
+        ("rank_lines", "are each first under 4 of 12 rubrics"),
+        ("trajectories", "stops changing at n = 75 of 80"),
         ("heat_map", "Of 30 questions 0 are never solved"),
         ("pmf", "next is Pass@8, 0%"),
         ("tau", "G-Pass@4 has the highest τ after 80 trials, 0.988"),
-        ("tokens", "Wrong attempts take 1.5 times"),
+        ("tokens", "not correct take 1.5 times"),
         ("cost", "completion tokens, 58,000,000"),
         ("separation", "correct with 0.95 from N = 199"),
         ("priors", "D = 16 has the highest gain"),
@@ -444,6 +444,42 @@ def test_a_failed_write_leaves_the_old_file(
 )
 def test_titles_say_what_is_to_be_seen(name: str, said: str) -> None:
     assert said in " ".join(FIGURES[name](4, 30).get_suptitle().split("\n"))
+
+
+def test_titles_hold_where_nothing_is_correct_or_all_is_alike() -> None:
+    none, one = np.array([np.nan]), np.array([4.0])
+
+    def limits(*scores: float, name: str = "a") -> list[dict[str, Any]]:
+        whole = {"model": name, "tokens_per_attempt": 4.0}
+        return [
+            whole | {"max_tokens": 8 << i, "score": score, "low": score - 0.1, "high": score + 0.1}
+            for i, score in enumerate(scores)
+        ]
+
+    figures = {
+        "No model has both correct attempts and others": leaderboard.tokens_against_correctness(
+            ["a"], none, one, [0.0]
+        ),
+        "Attempts that are not correct take about the tokens of correct ones": (
+            leaderboard.tokens_against_correctness(["a"], one, one, [0.5])
+        ),
+        "a: score 0.500; price: 4": leaderboard.score_by_cost(
+            ["a"], one, [0.5], [0.4], [0.6], "price"
+        ),
+        "This sample's order of models is the same from n = 1 of 3; that settles nothing about"
+        " other samples": leaderboard.rank_trajectories(["a"], [1, 2, 3], [[1, 1, 1]], 1),
+        "From max_tokens = 8 on scores change within their intervals": caps.by_cap(limits(0, 0)),
+        "From max_tokens = 16 on scores change within their intervals": caps.by_cap(
+            limits(0, 0.5, 0.5)
+        ),
+        "Scores still rise at the largest max_tokens": caps.by_cap(limits(0, 0.5)),
+        "Scores of b still rise at the largest max_tokens": caps.by_cap(
+            limits(0.5, 0.5, 0.5) + limits(0, 0.5, name="b")
+        ),
+        "No value is known": caps.by_cap([{"model": "a", "max_tokens": 8}]),
+    }
+    for said, figure in figures.items():
+        assert " ".join(figure.get_suptitle().split("\n")) == said
 
 
 def test_correct_wrong_and_invalid_keep_their_hues_and_every_category_its_own_colour() -> None:

@@ -1043,6 +1043,8 @@ def test_no_figure_is_cut(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
     page.click("role=tab[name='set']")
     page.wait_for_selector("#panel-1 .map td a")
+    for part in ("#panel-1 .lead", "#panel-1 h4", "#panel-1 .hint"):  # names may be long
+        page.evaluate("part => document.querySelector(part).append('m'.repeat(300))", part)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     cut = page.evaluate(
         """() => [...document.querySelectorAll("#panel-1 :is(figure *, .forest, .map table)")]
@@ -1068,6 +1070,24 @@ def test_rubrics_that_part_all_attempts_alike_share_a_card() -> None:
     model, parts = made["cards"][0]["rows"][0]
     assert model == "b" and [part["side"] for part in parts] == ["correct", "wrong", "invalid"]
     assert sum(part["share"] for part in parts) == pytest.approx(100, abs=0.02)
+    assert [card["firsts"] for card in made["cards"]] == [[["a"]], [["b"]]]
+    even = overview.rubrics(["a", "b"], {"one": (one, codes[[0, 0]])}, board)
+    assert even["finding"] == "b and a are each first under 1 of 1 rubrics"
+    assert even["cards"][0]["firsts"] == []  # nobody is ahead
+
+
+def test_a_model_has_one_look_in_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(figures, "figure", lambda *_: {})
+    for module, name in ((figures.leaderboard, "rank_trajectories"), (figures.caps, "by_cap")):
+        monkeypatch.setattr(module, name, lambda first, *_: asked.append(list(first)))
+    rows = [{"model": name, "avg": 0, "avg_low": 0, "avg_high": 1, "attempts": 2} for name in "ba"]
+    limits = [{"model": name, "max_tokens": 8} for name in "aabb"]
+    tables = {"leaderboard": Table("", [], rows), "caps": Table("", [], limits)}
+    cohort = from_arrays("coins", ["a", "b"], ["q"], [[[1, 0]], [[1, 1]]])
+    assert list(figures.figures(cohort, tables, [], "avg"))
+    limits_drawn, ranks_drawn = asked
+    assert [row["model"] for row in limits_drawn] == [*"bbaa"] and ranks_drawn == ["b", "a"]
 
 
 @pytest.mark.browser

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from pipeline.display import style
 from pipeline.display.style import PAGE, one_line, plain
+from pipeline.plots import findings
 from pipeline.plots.lines import LEGEND_LINE, Curve, draw, key, legend_rows, log_ticks, looks_of
 
 
@@ -46,13 +47,16 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
 
 def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """From which limit on nothing more is gained than intervals leave open."""
-    needed, most = 0, 0
-    for of in rows.values():
-        told = [row for row in of if "score" in row]
-        for row, after in pairwise(told):
-            if row["score"] < told[-1]["low"]:
-                needed = max(needed, after["max_tokens"])
-        most = max([most, *(row["max_tokens"] for row in told)])
-    if needed == most:
-        return f"Scores still rise at the largest max_tokens, {most:,}"
-    return f"From max_tokens = {needed:,} on scores change within their intervals"
+    needed, rising = [], []
+    for name, of in rows.items():
+        if told := [row for row in of if "score" in row]:
+            rises = [b["max_tokens"] for a, b in pairwise(told) if a["score"] < told[-1]["low"]]
+            needed.append(max([told[0]["max_tokens"], *rises]))
+            if rises and needed[-1] == told[-1]["max_tokens"]:
+                rising.append(name)
+    if not needed:
+        return findings.EMPTY
+    if rising:
+        whose = "" if len(rising) == len(rows) else f" of {findings.listed(rising)}"
+        return f"Scores{whose} still rise at the largest max_tokens"
+    return f"From max_tokens = {max(needed):,} on scores change within their intervals"

@@ -48,16 +48,21 @@ def extreme(
     return text
 
 
-def most_often(firsts: Sequence[str], where: str) -> str:
-    """Who is first most often, in words.
+def most_often(firsts: Sequence[Sequence[str]], where: str) -> str:
+    """Who is first most often, in words; of each time those that share the first place.
 
     >>> most_often(["a", "b", "a"], "under {} of {} rubrics")
     'a is first under 2 of 3 rubrics, b under 1'
+    >>> most_often([["a", "b"], ["a", "b", "c"]], "under {} of {} rubrics")
+    'a and b are each first under 2 of 2 rubrics, c under 1'
     """
-    if not firsts:
+    order = Counter(name for names in firsts for name in names).most_common()
+    if not order:
         return EMPTY
-    (name, count), *others = Counter(firsts).most_common(2)
-    text = f"{one_line(name)} is first {where.format(count, len(firsts))}"
+    most = [name for name, count in order if count == order[0][1]]
+    text = f"{listed(most)} {'are each' if most[1:] else 'is'} first"
+    text += f" {where.format(order[0][1], len(firsts))}"
+    others = order[len(most) : len(most) + 1]
     return text + "".join(f", {one_line(n)} {where.split()[0]} {k}" for n, k in others)
 
 

@@ -43,7 +43,7 @@ def forest(
     centre, left, right = centre[order], left[order], right[order]
     rows = np.arange(len(names))
     values = dict(zip(names, plain(mu), strict=True))
-    finding = findings.extreme(values, "μ")
+    finding = findings.extreme(values, "score")
     if ranks is not None:
         first = [names[i] for i in order if ranks[i] == min(ranks)]
         finding = f"{findings.listed(first)} {'share' if first[1:] else 'is alone at'} rank 1"
@@ -62,7 +62,7 @@ def forest(
     axes.set_xlabel(textwrap.fill(xlabel, 62))
     axes.grid(axis="x")
     words = [_words(*ends) for ends in zip(centre, left, right, strict=True)]
-    heads = ("model" if ranks is None else "model   rank", "μ  [interval]")
+    heads = ("model" if ranks is None else "model   rank", "score  [interval]")
     label_rows(axes, labels, words, heads)
     return figure
 
@@ -101,7 +101,10 @@ def score_by_cost(
     # By rising cost, a model that is better than all before it is beaten by none.
     front = [i for k, i in enumerate(order) if not k or y[i] > y[order[:k]].max()]
     finding = findings.EMPTY
-    if front:
+    if len(known) == 1:
+        [i] = known
+        finding = f"{one_line(names[i])}: score {y[i]:.3f}; {what}: {x[i]:.3g}"
+    elif front:
         finding = f"Nobody scores higher for less than {findings.listed([names[i] for i in front])}"
     height = 1.2 + ROW * max(len(names), 9)
     figure, (axes,) = style.panels(PAGE, height, finding, about=title)
@@ -125,24 +128,26 @@ def score_by_cost(
 def tokens_against_correctness(
     names: Sequence[str], correct: npt.ArrayLike, wrong: npt.ArrayLike, accuracy: npt.ArrayLike
 ) -> Figure:
-    """Mean length of correct and of wrong answers, one row a model, the most accurate on top.
+    """Mean length of correct and of all other answers, one row a model, the most accurate on top.
 
-    `correct` and `wrong` are mean tokens of L models' correct and wrong completions, masked where
-    there is none, and `accuracy` shares of correct attempts, all of shape (L,).
+    `correct` and `wrong` are mean tokens of L models' completions that are correct and that are not
+    (some are cut off, or give no answer), masked where there is none, and `accuracy` shares of
+    correct attempts, all of shape (L,).
     """
     share = plain(accuracy)
     order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
     with np.errstate(all="ignore"):
         ratios = plain(wrong) / plain(correct)
     ratios = ratios[np.isfinite(ratios)]
-    finding = findings.EMPTY
+    finding = "No model has both correct attempts and others"
     if ratios.size:
         ends = dict.fromkeys(f"{ratio:.2g}" for ratio in (ratios.min(), ratios.max()))
-        finding = f"Wrong attempts take {' to '.join(ends)} times the tokens of correct ones"
+        times = "about" if [*ends] == ["1"] else f"{' to '.join(ends)} times"
+        finding = f"Attempts that are not correct take {times} the tokens of correct ones"
     figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), finding)
     filled: dict[str, Any] = {"color": HUES["correct"], "marker": "o", "linestyle": ""}
     empty = {"color": HUES["wrong"], "marker": "s", "linestyle": "", "markerfacecolor": "white"}
-    looks = {"correct attempts": filled, "wrong attempts": empty}
+    looks = {"correct attempts": filled, "not correct": empty}
     # One row holds both, a little apart, so that neither point hides the other.
     for means, shift, look in zip((correct, wrong), (-0.12, 0.12), looks.values(), strict=True):
         axes.plot(plain(means)[order], np.arange(len(names)) + shift, **look)
@@ -170,7 +175,7 @@ def rank_lines(
     labels = [one_line(name, 32) for name in columns]
     letters = max((len(label) for label in labels), default=0)
     slanted = 0.15 + 0.044 * letters  # inches
-    firsts = [names[i] for column in values.T for i in np.flatnonzero(column == 1)[:1]]
+    firsts = [[names[i] for i in np.flatnonzero(column == 1)] for column in values.T]
     finding = findings.most_often(firsts, "under {} of {} rubrics")
     figure, axes, looks = _rank_axes(names, values, finding, title, slanted)
     for row, look in zip(values, looks, strict=True):
@@ -190,7 +195,7 @@ def rank_trajectories(
     converged: int | None,
     title: str = "",
 ) -> Figure:
-    """Ranks as trials are added, and where they stop to change (Figure 5 of 000).
+    """Ranks as trials are added, and from where on they stay (Figure 5 of 000).
 
     `n` are numbers of trials, ascending, shape (T,), and `ranks` competition ranks of L models
     after them, shape (L, T), masked where undefined. `converged` is convergence@n, or None when the
@@ -199,8 +204,9 @@ def rank_trajectories(
     trials, values = plain(n), plain(ranks)
     finding = f"This sample's order of models still changes at its last trial, n = {trials[-1]:g}"
     if converged is not None:
-        finding = f"This sample's order of models stops to change at n = {converged}"
-        finding += f" of {trials[-1]:g}; that settles nothing about other samples"
+        when = "stops changing at" if converged > trials[0] else "is the same from"
+        finding = f"This sample's order of models {when} n = {converged} of {trials[-1]:g}"
+        finding += "; that settles nothing about other samples"
     figure, axes, looks = _rank_axes(names, values, finding, title)
     for i, (row, look) in enumerate(zip(values, looks, strict=True)):
         marks = style.every(len(trials), i, 6)

@@ -55,7 +55,8 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
     ]
     finding = findings.extreme(ends[0], "score at the last step")
     if not beside:
-        firsts = [max(of, key=lambda label: np.nan_to_num(of[label], nan=-1)) for of in ends if of]
+        tops = [max(np.nan_to_num([*of.values()], nan=-1), default=-1) for of in ends]
+        firsts = [[k for k in of if of[k] == top] for of, top in zip(ends, tops, strict=True) if of]
         finding = findings.most_often(firsts, "at the end of {} of {} panels")
     figure, places = style.panels(
         PAGE, 0.6 + below + high * rows, finding, columns, rows, about=title

@@ -204,7 +204,8 @@ def _page(
 ) -> str:
     counts = [panel["counts"] for panel in panels]
     if len(cohorts) > 1:
-        panels = [_pooled(cohorts, cfg), *panels]
+        together = _pooled(cohorts, cfg)
+        panels = [together, *panels] if together["first"] else [*panels, together]
     names = [cohort.dataset for cohort in cohorts]
     headline = Markup("Reasoning models on ") + Markup(", ").join(map(bdi, names))
     readable = any(model["side"] for count in counts for model in count["models"])

@@ -41,7 +41,9 @@ def figures(
         complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
         if len(cohort.names) > 1 and complete:
             told = tables["posterior_ranks"].notes[-1] if "posterior_ranks" in tables else ""
-            yield settling(cohort.names, matrix.filled(0), told)
+            order = [cohort.names.index(row["model"]) for row in tables["leaderboard"].rows]
+            names = [cohort.names[i] for i in order]
+            yield settling(names, matrix.filled(0)[order], told)
         calibrated = quality.pooled([member.run for member in cohort.members])
         if calibrated is not None:
             drawn = calibration.reliability("", calibrated)
@@ -67,9 +69,10 @@ def _costs(
     if np.isfinite([*correct, *wrong]).any():
         share = cohort.matrix().mean(axis=(1, 2))
         drawn = leaderboard.tokens_against_correctness(cohort.names, correct, wrong, share)
-        yield figure(drawn, "Mean completion tokens of correct and of wrong attempts.", "cost")
+        yield figure(drawn, "Mean completion tokens of correct and of all other attempts.", "cost")
     if "caps" in tables:
-        drawn = caps.by_cap(tables["caps"].rows)
+        # A model has the same look in all figures.
+        drawn = caps.by_cap(sorted(tables["caps"].rows, key=lambda row: names.index(row["model"])))
         caption = "The same attempts under smaller limits, and what they cost then."
         yield figure(drawn, caption, "cost")
 

@@ -90,7 +90,7 @@ def rubrics(models: Sequence[str], of: Categories, board: Table) -> dict[str, An
     them in the order of the `board`. Rubrics that part all attempts alike share a card.
     """
     cards: dict[Any, dict[str, Any]] = {}
-    won: list[str] = []
+    won: list[list[str]] = []
     places = [models.index(row["model"]) for row in board.rows if row["model"] in models]
     for rubric, codes in of.values():
         counted = cohort_rubrics.counts(rubric, codes)
@@ -99,7 +99,7 @@ def rubrics(models: Sequence[str], of: Categories, board: Table) -> dict[str, An
         kept = [i for i in sides.order(names) if counts[:, i].any()]
         ranks = cohort_rubrics.ranks(rubric, counted)
         firsts = [] if ranks is None else [models[i] for i in places if ranks[i] == 1]
-        won += firsts[:1]
+        won += [firsts] if firsts else []
         alike = (counts[:, kept].tobytes(), *(looks[i].side for i in kept))
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         if alike not in cards:
@@ -118,8 +118,10 @@ def rubrics(models: Sequence[str], of: Categories, board: Table) -> dict[str, An
         card = cards[alike]
         card["names"].append(rubric.name)
         card["texts"].append(rubric.description)
-        card["firsts"] += [name for name in firsts if name not in card["firsts"]]
-    finding = most_often(won, "under {} of {} rubrics") if len(places) > 1 else "Under each rubric"
+        if len(firsts) < len(places) and firsts not in [[], *card["firsts"]]:
+            card["firsts"].append(firsts)
+    told = won and len(places) > 1
+    finding = most_often(won, "under {} of {} rubrics") if told else "Under each rubric"
     return {"finding": finding, "cards": [*cards.values()]} if cards else {}
 
 

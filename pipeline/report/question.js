@@ -45,7 +45,7 @@ function histogram(rows, question, { models }) {
         answer === null ? el("i", {}, words(outcome ?? "not graded")) : named(visible(answer))),
       cell(all, -1, el("span", { class: `bar ${kind}`, style: `width: ${(9 * all) / answers[0].all}rem` }), " "), ...of.map((number, model) => cell(number, model)));
   });
-  const heads = ["answer", "all", ...models.map(({ name }) => named(name))].map((head, i) => el("th", { scope: "col", class: i < 2 ? "text" : null }, head));
+  const heads = ["answer", "all", ...models.map(({ name }) => name)].map((head, i) => el("th", { scope: "col", class: i < 2 ? "text" : null, title: i < 2 ? null : head }, named(head)));
   const rest = answers.slice(MOST_ANSWERS);
   return [el("div", { class: "scroll" }, el("table", { class: "answers" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...lines))),
     rest.length ? el("p", { class: "hint" }, `${count(rest.length)} rarer answers, of ${count(sum(rest.map(({ all }) => all)))} attempts, are in the list.`) : null];
@@ -56,7 +56,7 @@ function strips(rows, data) {
   const width = Math.ceil((rows.reduce((last, row) => Math.max(last, at("t", row)), 0) + 1) / CELLS);
   const cells = data.models.map(() => []);
   for (const row of rows) (cells[at("m", row)][Math.floor(at("t", row) / width)] ??= []).push(row);
-  const body = el("tbody", {}, ...cells.map((own, m) => el("tr", {}, el("th", { scope: "row" }, named(data.models[m].name)),
+  const body = el("tbody", {}, ...cells.map((own, m) => el("tr", {}, el("th", { scope: "row", title: data.models[m].name }, named(data.models[m].name)),
     ...Array.from(own, (group) => el("td", {}, group ? trialCell(group) : null)))));
   body.querySelector("a")?.setAttribute("tabindex", "0");
   const table = el("table", { class: "strips" }, body);

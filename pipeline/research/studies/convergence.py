@@ -101,11 +101,11 @@ def _add_trajectories(
 
 
 def _settled(group: Group, stack: Bits) -> str:
-    """What all trials settle, which an order that has stopped to change does not say."""
+    """What all trials settle, which an order that has stopped changing does not say."""
     groups = scoring.indistinguishable_groups(*scoring.avg(stack))
     alike = [", ".join(group.names[i] for i in one) for one in groups if len(one) > 1]
     return (
-        "convergence@n is where a sample's order stops to change, and not where it is settled; by"
+        "convergence@n is where a sample's order stops changing, and not where it is settled; by"
         f" all trials cannot be told apart (all pairs |z| < 1.645): {'; '.join(alike) or 'none'}"
     )
 
