@@ -9,6 +9,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from pipeline.display import style
 from pipeline.display.sides import HUES
@@ -212,6 +213,7 @@ def rank_trajectories(
         marks = style.every(len(trials), i, 6)
         axes.plot(trials, row, **look, drawstyle="steps-post", markevery=marks, linewidth=1.0)
     axes.set_xlim(trials[0], trials[-1])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("number of trials n (per question)")
     if converged is not None:
         axes.axvline(converged, **style.GUIDE | {"linewidth": 1.0})
