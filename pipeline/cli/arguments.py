@@ -18,7 +18,7 @@ and in fish: register-python-argcomplete --shell fish bayes-at-n | source"""
 # How much is said, of every verb.
 _SAID = {
     ("-q", "--quiet"): "only results, warnings and errors",
-    ("-v", "--verbose"): "all of it: every table in full",
+    ("-v", "--verbose"): "every table in full, and a note of every step",
     ("--json",): "results as JSON, an object a line on standard output; all else on standard error",
 }
 

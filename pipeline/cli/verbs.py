@@ -57,7 +57,7 @@ EXAMPLES = """\
   $ run model=qwen3-30b dataset=aime25
       a real evaluation on a GPU; the same command again continues where it stopped
   $ run model=custom model.id=FOLDER_OR_HUB_ID dataset=jsonl dataset.path=FILE
-      your model on your questions: one JSON object a line with id, problem and answer
+      your model on your questions: JSON Lines, CSV or Parquet with problem and answer
   $ run model=qwen3-4b,limo-v2 dataset=aime24,aime25
       every combination, one after the other; a failure does not stop the rest"""
 _PREVIEW = _flag("--dry-run", "show the first prompt, what is owed and its cost; write nothing")
@@ -68,33 +68,33 @@ VERBS = {
         flags=(_PREVIEW,),
         examples=f"""\
 {EXAMPLES}
-sample no more than it takes, then the other stages (settings of `settle`):
+sample until the result is settled, then run the other stages (settings of `settle`):
   $ run model=qwen3-30b dataset=aime25 until=width:0.02
-      block by block until the interval is that narrow
+      block by block until the interval is narrow enough
   $ run model=qwen3-4b,limo-v2 dataset=aime25 until=best
-      until it is decided which one is better""",
+      until it is settled which one is better""",
     ),
     "prepare": Verb(
         "pipeline.prepare.stage:prepare",
-        "questions and gold answers become checked, rendered prompts",
+        "read and check questions and gold answers, and render the prompts",
         keys=_PROTOCOL,
         flags=(_PREVIEW,),
         examples="""\
   $ prepare model=qwen3-30b dataset=aime25 --dry-run
       the first prompt as the model sees it, what is owed and what that costs
   $ prepare runs/aime25/qwen3-30b sampling.max_tokens=65536
-      raise the limit: attempts that it cut off are owed the rest""",
+      raise the limit: truncated attempts will be continued""",
     ),
     "generate": Verb(
         "pipeline.generate.stage:generate",
-        "sample every attempt that is owed, beside other workers too; Ctrl-C keeps what is done",
+        "sample every attempt that is owed, alone or with other workers; Ctrl-C keeps what is done",
         keys=f"{_PROTOCOL} budget",
         flags=(_PREVIEW,),
         examples="""\
   $ generate RUN_FOLDER
-      what is owed; give it on several nodes, and they share the work
+      what is owed; run it on several nodes to share the work
   $ generate RUN_FOLDER sampling.trials=160 budget.gpu_hours=8
-      80 trials more of every question, for so long""",
+      more trials, 160 of every question, within eight GPU-hours""",
     ),
     "grade": Verb(
         "pipeline.cli.runs:grade",
@@ -103,8 +103,8 @@ sample no more than it takes, then the other stages (settings of `settle`):
         flags=(
             _flag("--file", "JSON Lines to grade instead of a run", metavar="IN"),
             _flag("--out", "where its graded lines go", metavar="OUT"),
-            _flag("--complete", "only if no attempt is owed, as before what comes after a job"),
-            _flag("--review", "list disagreements with plain math_verify in review.jsonl, too"),
+            _flag("--complete", "fail if attempts are owed and the budget is not spent"),
+            _flag("--review", "also list disagreements with plain math_verify in review.jsonl"),
         ),
         examples="""\
 grade completions from elsewhere, without a run:
@@ -113,9 +113,9 @@ grade completions from elsewhere, without a run:
       "length" (or "repetition") where it was cut off; the same line comes out with answer, outcome,
       layer and reason
   $ grade --file in.jsonl --out out.jsonl model=gpt-oss-20b-high
-      a model says where its reasoning ends (default </think>); dataset.conventions.KEY=VALUE says
-      what counts as the same
-see why a number differs from another harness's, and what to look at:
+      the model sets where reasoning ends (default </think>); dataset.conventions.KEY=VALUE sets
+      what counts as equal
+see why a score differs from another harness's:
   $ grade RUN_FOLDER grading.compat=math_verify
   $ grade RUN_FOLDER --review""",
     ),
@@ -124,9 +124,9 @@ see why a number differs from another harness's, and what to look at:
         "a verifier's calibrated label probabilities for every attempt; verifier=none: left out",
         keys="verifier labels dataset.judge",
         examples="""\
-set the score right by a few labels of people:
+correct the score with labels by people:
   $ verify RUN_FOLDER labels.sample=60
-      60 attempts, drawn at random, to be labelled: labels.jsonl
+      write 60 random attempts for labelling to labels.jsonl
   $ verify RUN_FOLDER labels=RUN_FOLDER/labels.jsonl
       how often grader and verifier err, and the score without their errors""",
     ),
@@ -151,7 +151,7 @@ set the score right by a few labels of people:
         keys="scoring prior",
         words=("rubrics",),
         examples="""\
-score a run, again and otherwise:
+score a run, in different ways:
   $ score RUN_FOLDER
       Bayes@N, avg@N and Pass@k with intervals
   $ score RUN_FOLDER rubrics
@@ -159,7 +159,7 @@ score a run, again and otherwise:
   $ score RUN_FOLDER sampling.trials=40
       only the first 40 trials of every question
   $ score RUN_FOLDER scoring.metrics=[bayes,pass@8,g-pass@8:0.5]
-      these metrics; their names are below
+      these metrics; all names are below
   $ score RUN_FOLDER prior=OTHER_RUN_FOLDER prior.trials=4
       the first four trials of an earlier run of the same questions as the prior
   $ score RUN_FOLDER caps=2048,4096,8192
@@ -175,16 +175,14 @@ score a run, again and otherwise:
         keys="",
         load="builtins:list",
         flags=(
-            _flag("--watch", "go on until nothing is owed and nobody works on it, or until Ctrl-C"),
+            _flag("--watch", "go on until nothing is owed and no worker is left, or until Ctrl-C"),
             _flag(
                 "--every",
-                "between two reports of --watch where there is no terminal (default 30)",
+                "between two reports of --watch without a terminal (default 30)",
                 metavar="SECONDS",
                 type=float,
             ),
-            _flag(
-                "--check", "read everything, say which files are not sound; exit 1 if any is not"
-            ),
+            _flag("--check", "read everything and name damaged files; exit 1 if there are any"),
         ),
         examples="""\
 one run, or all runs in a folder; once, or as a display that follows the workers:
@@ -192,11 +190,11 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ status runs/aime25
   $ status runs --watch
   $ status runs/aime25/_settle/best --watch
-      a race of `settle`: its leaderboard, what is open and what is left, above its runs
+      a race of `settle`: its leaderboard and open models, above its runs
   $ status runs --json
       for programs: a JSON object a run
   $ status runs --check
-      whether every file is as it was written: checksums of all columns, texts by their digests""",
+      check every file: checksums of all columns, digests of texts""",
     ),
     "prefetch": Verb(
         "pipeline.prepare.prefetch:prefetch",
@@ -208,7 +206,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     ),
     "submit": Verb(
         "pipeline.cli.runs:submit",
-        "queue all of it on a Slurm cluster: one array over models and data sets, then the rest",
+        "queue runs on a Slurm cluster: one array over models and data sets, then the other stages",
         keys="cluster",
         runs_too=True,
         load="builtins:list",
@@ -219,13 +217,13 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ submit model=qwen3-4b dataset=aime25 cluster.gpus=4 --dry-run
       show the scripts; nothing is written or submitted
   $ submit model=a,b,c dataset=aime25 until=best cluster=h200-8
-      tasks that sample what is open until that is decided, as `settle`; then the same jobs
+      sample until it is settled, as `settle`; then the same jobs
   $ submit runs/aime25
-      what these runs owe, with the settings they have; safe at any time""",
+      what these runs owe, with their own settings; safe at any time""",
     ),
     "compare": Verb(
         "pipeline.cohorts.compare:compare",
-        "models side by side: scores, ranks with honest ties, which orders are settled",
+        "compare models: scores, ranks with ties, which orders are settled",
         keys=_MANY,
         settings=_ANALYSIS,
         examples="""\
@@ -246,13 +244,13 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ report dataset=aime25 --open
       runs/_report/index.html in the browser; no server and no network needed
   $ report dataset=aime25 single=true
-      one file that can be mailed, report.html: of its texts as many as fit into 10 MB
+      one file to mail, report.html, with as many texts as fit into 10 MB
   $ report dataset=aime25 report.texts=false out=~/aime25
       numbers and plots only""",
     ),
     "import": Verb(
         "pipeline.imports.importing:import_records",
-        "make run folders of other people's records: scorio-trace, lm_eval, NPZ, JSON Lines, CSV",
+        "make run folders of other tools' records: scorio-trace, lm_eval, NPZ, JSON Lines, CSV",
         settings="pipeline.config.imports:RecordsConfig",
         folders=False,
         examples="""\
@@ -261,7 +259,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ import source=results/ kind=lm_eval
       sample logs of lm-evaluation-harness (--log_samples)
   $ import source=labels.csv dataset=summaries category_names=[bad,fair,good]
-      anybody's categories; then `compare`, `score`, `report`""",
+      labels in categories; then `compare`, `score`, `report`""",
     ),
     "study": Verb(
         "pipeline.research.studies.reproduce:study",
@@ -300,7 +298,7 @@ sources. Nothing is overwritten, and `out` appears whole or not at all.""",
     ),
     "trajectory": Verb(
         "pipeline.research.trajectory.verb:run",
-        "how steadily scores follow a training: every checkpoint, merged window and protocol",
+        "how steadily scores rise during training: every checkpoint, merged window and protocol",
         settings="pipeline.config.trajectory:TrajectoryConfig",
         runs_too=True,
         folders=False,
@@ -315,16 +313,16 @@ sources. Nothing is overwritten, and `out` appears whole or not at all.""",
       two trainings side by side: where their curves cross, and which one is ahead
   $ trajectory model=custom checkpoints=run merge=4 dataset=aime25 --dry-run
       which runs that takes; any setting of `run` may follow, such as sampling.trials=16
-merge=4,8      windows of so many checkpoints, each evaluated like a checkpoint; [] for none
+merge=4,8      windows of this many checkpoints, each evaluated like a checkpoint; [] for none
 merge.keep     false: delete merged weights when their runs are finished
-greedy         one greedy attempt of every question, too
-metrics        such as pass@8,maj@8; avg and bayes are always there
+greedy         also one greedy attempt of every question
+metrics        such as pass@8,maj@8; avg and bayes are always included
 replicates     of the bootstrap over trials; seed: its seed; confidence: of all intervals
 prices.*       per million tokens: a prompt the first time, the same prompt again, output""",
     ),
     "prr": Verb(
         "pipeline.research.prr.verb:run",
-        "how often the order of two models reverses from one set of runs to another, as by tuning",
+        "how often the order of two models reverses between two sets of runs, such as by tuning",
         settings="pipeline.config.prr:ReversalConfig",
         folders=False,
         examples="""\
@@ -332,38 +330,38 @@ prices.*       per million tokens: a prompt the first time, the same prompt agai
       runs are paired in the order of their names; the table of ranks shows the pairs
   $ prr before=runs/d/a,runs/d/b,runs/d/c after=runs/d/x,runs/d/y,runs/d/z out=sft
       or in the order given
-metrics        such as pass@8,maj@8; avg and bayes are always there
-draws, seed    posterior draws behind the intervals, of this confidence
-greedy scores come from runs named like each run with "-greedy", where all of them have one""",
+metrics        such as pass@8,maj@8; avg and bayes are always included
+draws, seed    posterior draws for the intervals
+greedy scores come from runs named like each run with "-greedy", if all of them have one""",
     ),
     "settle": Verb(
         "pipeline.settle.verb:run",
-        "sample until it is decided which model is best: no more attempts than that takes",
+        "sample until it is settled which model is best, and no longer",
         settings="pipeline.config.settle:SettleConfig",
         runs_too=True,
         load="pipeline.config.settle:load",
         flags=(_flag("--dry-run", "simulate what it decides and takes; write nothing"),),
         examples="""\
   $ settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
-      rounds of eight trials; a model that cannot be the best any more is sampled no further
+      rounds of eight trials; a model that can no longer be the best is not sampled further
   $ settle model=a,b dataset=aime25,hmmt25 until=order confidence=0.99
       the mean over all questions of both data sets
   $ settle model=a,b,c dataset=aime25 assume=[0.7,0.66,0.5] --dry-run
-      what to expect of models like these, or of what their runs hold already; nothing is written
+      what to expect of such models, or of their runs so far; nothing is written
   $ settle replay=runs/aime25 until=top:3 --json
       what complete runs would have taken, trial by trial; nothing is written
 until          best, top:K, order, above:MODEL, or width:W of each model's interval
 margin         points of accuracy that make no difference: models closer than that are tied
 method         anytime: the error holds however often one looks; looks: planned looks, asymptotic
 block          trials between two looks (8; of a replay 1); the most trials are sampling.trials
-permutations   of a replay: also so many random orders of the trials
+permutations   of a replay: number of random orders of the trials to try as well
 budget         of all runs: .tokens, .gpu_hours, .money or .until; no block beyond it is begun
 assume         of --dry-run: accuracies, or assume.folders=RUNS; also .tokens of an attempt, .speed
 out            a folder for looks and results (default _settle/UNTIL beside the runs)""",
     ),
     "plan": Verb(
         "pipeline.settle.preview:plan",
-        "what can be settled for a budget, before anything is spent: chances, tokens, GPU-hours",
+        "simulate what a budget can settle, and its tokens and GPU-hours, before anything is spent",
         settings="pipeline.config.settle:PlanConfig",
         examples="""\
   $ plan accuracies=[.74,.7,.66,.61] questions=60 tokens=15000 speed=2500 \\
@@ -372,23 +370,23 @@ out            a folder for looks and results (default _settle/UNTIL beside the 
   $ plan runs/aime25 until=best budget.tokens=5e7
       models as their graded runs show them
 tokens, speed  one value, or one a model; of runs they are measured, as is their price
-budget.*       one of gpu_hours, tokens and money; without, all of `trials` may be used""",
+budget.*       one of gpu_hours, tokens and money; without it, all of `trials` may be used""",
     ),
     "equivalence": Verb(
         "pipeline.cohorts.equivalence:run",
-        "whether two ways of sampling one model are the same: another engine, version, precision",
+        "test whether two ways of sampling a model are equivalent: engine, version, precision",
         settings="pipeline.config.equivalence:EquivalenceConfig",
         examples="""\
   $ equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
-      equivalent, different or undecided: is the difference in accuracy within a point, and what
-      does the second run's engine make of the first one's tokens
+      equivalent, different or undecided within a point of accuracy; the second run's engine
+      also gives the log-probs of the first one's tokens
   $ equivalence runs/demo/a runs/demo/b margin=2
-      within two points; where that is undecided it says how many trials would decide
+      within two points; if undecided, it says how many trials would decide
   $ equivalence runs/demo/a runs/demo/b replay=0
       without an engine: accuracy and stored tokens only
 A and B       two run folders of the same questions (by hash)
 margin        points of accuracy that make no difference to you; choose it before you look
-replay        attempts of A that B's engine, as in B's config.yaml, is given; it needs B's model
+replay        number of A's attempts given to B's engine (B's config.yaml); it needs B's model
 out           a folder for tables, JSON and picture (default _equivalence/A-B beside A)""",
     ),
 }
