@@ -94,9 +94,11 @@ def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(
     assert main(["run", str(run.path)]) == 0 and len(adder.asked) == 2
     assert "nothing owed" in capsys.readouterr().err
     mine = run.scores()
-    assert (run.path / "scores.json").read_text() == saved
-    assert mine == json.loads(saved) and mine["attempts"] == 32
+    assert json.loads(json.dumps(mine)) == json.loads(saved) and mine["attempts"] == 32
+    # Reading writes nothing, whatever is asked.
+    there = {file: file.stat().st_mtime_ns for file in run.path.rglob("*")}
     assert "pass@2" in run.scores(metrics=["pass@2"])["metrics"]
+    assert there == {file: file.stat().st_mtime_ns for file in run.path.rglob("*")}
     # What a matrix file holds, and everything in Arrow.
     stored = np.load(run.path / "matrix.npz")
     assert (run.matrix.filled(-1) == stored["R"]).all()
@@ -116,6 +118,8 @@ def test_attempts_are_arrow_and_only_what_is_asked_for(tmp_path: Path) -> None:
     assert whole.schema == run.attempts.schema() and whole.num_rows == table.num_rows
     with pytest.raises(UserError, match=r"txt.*no column.*text"):
         run.attempts.to_arrow(["txt"])
+    with pytest.raises(UserError, match=r"columns='text': give a list"):
+        run.attempts.to_pandas("text")
     with pytest.raises(UserError, match=r"holds no config\.yaml"):
         load_run(tmp_path)
 
@@ -174,11 +178,12 @@ def test_ctrl_c_is_heard_while_a_function_works() -> None:
         ([None] * 4, "text 1 is NoneType"),
         (["4", "4", "4", "\ud800"], "text 4 .*surrogate"),
         (iter("4444"), "returned str_.*iterator"),
+        (lambda: asyncio.sleep(0), "is async; .*asyncio.run"),
     ],
 )
 def test_what_is_no_list_of_texts_is_refused(returned: Any, told: str) -> None:
     def odd(prompts: list[str]) -> Any:
-        return returned
+        return returned() if callable(returned) else returned
 
     cfg = compose.load(given.settings(odd, "demo", "odd", {}))
     with known(odd):
@@ -203,6 +208,9 @@ def test_what_a_function_cannot_do_is_said_before_anything_is_made(tmp_path: Pat
         (one | {"verifier": {"id": "x/y", "engine": {"name": "callable"}}}, "verifier.engine.name"),
         (one | {"dataset": [{"problem": "1", "answer": {1}}]}, "question 1: set"),
         (one | {"dataset": ["1 + 1?"]}, "question 1 is str"),
+        (one | {"dataset": iter(SUMS)}, "list_iterator .*no list of dicts.*records"),
+        (one | {"dataset": Path("own.jsonl")}, "PosixPath .*'path': FILE"),
+        (one | {"model": 3}, "model: int is no name"),
         (one | {"dataset": []}, "no questions"),
         (one | {"sampling": {"trails": 8}}, "did you mean sampling.trials"),
         (one | {"tag": object()}, "tag: object"),
@@ -274,7 +282,7 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     other = run_of(tmp_path / "runs", "a", {"q3": "00", "q4": "10"}, dataset="more")
     both = compare([runs[0].path, other.path])
     assert both.cohort.question_ids == ["sums/q1", "sums/q2", "more/q3", "more/q4"]
-    for wrong in ([], [tmp_path]):
+    for wrong in ([], [tmp_path], runs[0].path, str(tmp_path), load_run(runs[0].path)):
         with pytest.raises(UserError):
             compare(wrong)
 

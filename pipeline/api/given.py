@@ -1,7 +1,7 @@
 """What the verbs are given from Python, as the settings that the command line has."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,19 @@ def _of_group(group: str, given: Any, own: str, choice: str) -> dict[str, Any]:
     """A choice by its name; or keys, of `choice` where `own` is one, else of the usual choice."""
     if isinstance(given, str):
         return {group: given}
+    if not isinstance(given, Mapping):
+        raise UserError(f"{group}: {type(given).__name__} is no name and no dict of settings")
     keys = {f"{group}.{key}": value for key, value in given.items()}
     return {group: choice, **keys} if own in given else keys
 
 
 def _lines(rows: Any) -> str:
-    """Questions as JSON Lines. Raises UserError: one is no mapping, or holds what JSON has not."""
+    """Questions as JSON Lines. Raises UserError: no list of mappings that JSON can hold."""
+    if not isinstance(rows, Sequence):
+        raise UserError(
+            f"dataset: {type(rows).__name__} is no name, no dict of settings ({{'path': FILE}}) and"
+            " no list of dicts; of a data frame give .to_dict('records')"
+        )
     lines = []
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):

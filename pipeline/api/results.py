@@ -18,8 +18,8 @@ from pipeline.config import compose
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.settings import RunConfig
 from pipeline.display.table import Table
-from pipeline.score.stage import score
-from pipeline.store import judged, outcomes, parquet, rowkeys, runfolder, shards
+from pipeline.score.stage import scored
+from pipeline.store import judged, outcomes, parquet, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from pipeline.store.runfolder import Run
 
@@ -65,14 +65,13 @@ class Evaluation:
         return Attempts(self.run)
 
     def scores(self, **settings: Any) -> dict[str, Any]:
-        """What `python -m pipeline score` finds and saves in `scores.json`, computed now.
+        """What `score` would save in `scores.json`, computed now; nothing is written.
 
         `settings`: of the command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing
-        is graded. OSError: the folder cannot be written.
+        is graded.
         """
         with inside():
-            score(Run(compose.load_folder(self.path, given.texts(settings))))
-        return runfolder.read_json(self.path / "scores.json")
+            return scored(Run(compose.load_folder(self.path, given.texts(settings))))[0]
 
     def __repr__(self) -> str:
         trials = self.run.cfg.sampling.trials
@@ -107,6 +106,8 @@ class Attempts:
     def schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
         """Names and types. Raises UserError: a name that is none."""
         fields = {f.name: f for f in [*ATTEMPTS, *(GRADES.field(name) for name in _GRADED)]}
+        if isinstance(columns, str):
+            raise UserError(f"columns={columns!r}: give a list, [{columns!r}]")
         for name in columns or ():
             if name not in fields:
                 raise UserError(f"{name}: no column of attempts; known: {', '.join(fields)}")

@@ -77,6 +77,8 @@ def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Compari
     Runs of several data sets are compared on all their questions together. `settings`: as on the
     command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing that can be compared.
     """
+    if isinstance(runs, str | Path | Evaluation):
+        raise UserError(f"compare: {runs} is no list; give a list of runs, or of their folders")
     cfg = analysis.load(given.texts(settings))
     cfg.folders = [str(run.path if isinstance(run, Evaluation) else run) for run in runs]
     if not cfg.folders:

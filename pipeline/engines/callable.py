@@ -3,7 +3,7 @@
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from pipeline.base.clock import steady
@@ -128,6 +128,9 @@ def _texts(answer: list[str] | Exception) -> list[str]:
 def _checked(returned: Any, prompts: int, name: str) -> list[str]:
     """What a function returned, a text for each prompt. Raises UserError: it is something else."""
     wanted = f"it gets a list of {prompts} prompts and must return a list of as many texts (str)"
+    if isinstance(returned, Coroutine):
+        returned.close()
+        raise UserError(f"{name} is async; give lambda prompts: asyncio.run(FUNCTION(prompts))")
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
         raise UserError(f"{name} returned {type(returned).__name__}; {wanted}")
     if len(returned) != prompts:

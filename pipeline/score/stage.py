@@ -27,10 +27,33 @@ Parts = dict[str, Any]
 def score(run: Run, rubrics: bool = False) -> None:
     """Score the run's graded attempts: a table, `scores.json` and `matrix.npz`.
 
+    Raises what `scored` does. OSError: a file cannot be written.
+    """
+    scores, graded, mapped, curve = scored(run, rubrics)
+    display.answer(scores)
+    if curve is not None:
+        _save_curve(run, curve)
+    runfolder.write_json(run.path / "scores.json", scores)
+    with atomic.replacing(run.path / "matrix.npz") as file:
+        np.savez(
+            file,
+            R=outcomes.correct(graded.codes).filled(-1),
+            outcomes=outcomes.words(graded.codes),
+            question_ids=np.array(graded.question_ids, dtype=str),
+        )
+    if pictures := categories.draw(run, mapped):
+        mention(f"drew {len(pictures)} pictures of category shares in {pictures[0].parent}")
+    mention(f"saved {run.path / 'scores.json'} and matrix.npz")
+
+
+def scored(
+    run: Run, rubrics: bool = False
+) -> tuple[Parts, Outcomes, Mapping[str, Recorded], Table | None]:
+    """What `scores.json` is to hold, printed, and what it is made from; nothing is written.
+
     `rubrics`: print every rubric's score and shares, instead of the metrics.
 
-    Raises UserError: when nothing is graded, or the prior run does not fit. OSError: a file cannot
-    be written.
+    Raises UserError: when nothing is graded, or the prior run does not fit.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)
@@ -62,7 +85,8 @@ def score(run: Run, rubrics: bool = False) -> None:
         for line in evidence.notes:
             warn(line)
     if curve is not None:
-        scores["caps"] = _by_cap(run, curve)
+        display.show(curve)
+        scores["caps"] = [dict(row) for row in curve.rows]
     if forecast is not None:
         scores["forecast"], line = forecast
         results.print(line)
@@ -81,23 +105,11 @@ def score(run: Run, rubrics: bool = False) -> None:
             f"{len(cut)} truncated attempts are to go on, as sampling.max_tokens was raised; until"
             " `run` has continued them they count as cut off"
         )
-    display.answer(scores)
-    runfolder.write_json(run.path / "scores.json", scores)
-    with atomic.replacing(run.path / "matrix.npz") as file:
-        np.savez(
-            file,
-            R=outcomes.correct(graded.codes).filled(-1),
-            outcomes=outcomes.words(graded.codes),
-            question_ids=np.array(graded.question_ids, dtype=str),
-        )
-    if pictures := categories.draw(run, mapped):
-        mention(f"drew {len(pictures)} pictures of category shares in {pictures[0].parent}")
-    mention(f"saved {run.path / 'scores.json'} and matrix.npz")
+    return scores, graded, mapped, curve
 
 
-def _by_cap(run: Run, table: Table) -> list[Any]:
-    """Show and save the score at smaller max_tokens; the rows of the table."""
-    display.show(table)
+def _save_curve(run: Run, table: Table) -> None:
+    """Save the score at smaller max_tokens."""
     pictures = {}
     if run.cfg.scoring.plots:
         from pipeline.plots import caps as plots  # matplotlib takes half a second
@@ -106,7 +118,6 @@ def _by_cap(run: Run, table: Table) -> list[Any]:
     written = files.write(run.path / "caps", "caps", {}, {"curve": table}, pictures)
     forms = ", ".join(sorted({path.suffix for path in written}))
     note(f"saved {written[0].parent}: the curve as {forms}")
-    return [dict(row) for row in table.rows]
 
 
 def _measurable(run: Run, graded: Outcomes) -> list[Metric]:
