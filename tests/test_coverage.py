@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -108,6 +109,26 @@ def test_one_question_agrees_with_the_exact_sum_over_outcomes() -> None:
     assert found.coverage_se == pytest.approx(math.sqrt(inside * (1 - inside) / 20_000), rel=0.05)
     assert found.bias == pytest.approx(0, abs=4 * found.bias_se)
     assert found.bias_se == pytest.approx(math.sqrt(p * (1 - p) / trials / 20_000), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("questions", "trials", "least"), [(1, 4, 0.853), (1, 8, 0.852), (2, 4, 0.930), (2, 8, 0.909)]
+)
+def test_the_least_that_is_covered_is_that_of_the_docs(
+    questions: int, trials: int, least: float
+) -> None:
+    """Exact sums over all outcomes, where the truth is one of a grid."""
+    right = np.array([*itertools.product(range(trials + 1), repeat=questions)])
+    _, _, low, high = scoring.covering_ci(
+        (np.arange(trials) < right[..., None]).astype(int), bounds=(0.0, 1.0)
+    )
+    grid = [0.1, 0.15, 0.225, 0.25, 0.415, 0.5] if questions > 1 else np.linspace(0, 1, 201)
+    covered = []
+    for p in itertools.combinations_with_replacement(grid, questions):
+        chance = stats.binom.pmf(right, trials, p).prod(axis=1)
+        truth = np.mean(p)
+        covered.append(chance[(low - 1e-12 <= truth) & (truth <= high + 1e-12)].sum())
+    assert min(covered) == pytest.approx(least, abs=6e-4)
 
 
 def test_the_pool_is_another_target_than_these_questions() -> None:

@@ -99,7 +99,7 @@ def covering_ci(R: Outcomes, confidence: float = 0.95, bounds: Bounds = None) ->
     The interval is that of :func:`empirical_bayes_ci` where its conditions hold, :func:`fits`, and
     else the wider one of :func:`scoring.avg_ci`; it always holds avg@N. In simulation of 325 kinds
     of truth, one question unlike all others among them, it held the true score in 90 % of runs or
-    more everywhere, but for a single question of four trials (85 %); the empirical Bayes interval
+    more everywhere, but for a single question, where it may be 85 %; the empirical Bayes interval
     alone did not in 26 (``docs/scoring.md``). R holds 0 and 1; all else: :func:`scoring.avg_ci`.
 
     Of five questions and four trials each none was correct. Bayes@4 is 0.1667, from 0.04 to 0.29:
