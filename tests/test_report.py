@@ -516,6 +516,15 @@ def test_themes_and_narrow_screens(page: Any) -> None:
 
 
 @pytest.mark.browser
+def test_paper_keeps_what_is_said_of_the_scores(page: Any) -> None:
+    page.click("role=tab[name='set']")
+    page.emulate_media(media="print")
+    expect(page.locator("#panel-1 .first .hint").last).to_be_visible()
+    expect(page.locator("#panel-1 .map-order")).to_be_hidden()
+    page.emulate_media(media="screen")
+
+
+@pytest.mark.browser
 def test_a_lost_side_file_is_named(browser: Any, index_html: Path, tmp_path: Path) -> None:
     shutil.copytree(index_html.parent, tmp_path / "out")
     [lost] = (tmp_path / "out").glob("attempts/*/1-i0.js")
@@ -810,6 +819,8 @@ def test_the_focus_follows_what_is_opened(page: Any) -> None:
     page.wait_for_selector("#panel-1:visible")
     expect(page.get_by_label(name, exact=True)).to_be_focused()
     expect(page).to_have_title(title)
+    page.go_back()
+    page.wait_for_selector("#attempt h3:has-text('plain · q2 · trial 3'):focus")
 
 
 @pytest.mark.browser

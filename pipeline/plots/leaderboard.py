@@ -30,11 +30,11 @@ def forest(
     high: npt.ArrayLike,
     ranks: Sequence[int] | None = None,
     title: str = "",
-    xlabel: str = "posterior mean μ with interval (share of trials correct)",
+    xlabel: str = "score (share of trials correct)",
 ) -> Figure:
     """Forest plot of a leaderboard: one row a model, best on top, value and interval in words too.
 
-    `mu`, `low` and `high` are posterior means of L models with the ends of their intervals, shape
+    `mu`, `low` and `high` are scores of L models with the ends of their intervals, shape
     (L,); masked or NaN ones come last, without points. `ranks` stand before the names, and models
     that share one share a grey or a white band. `xlabel` says what the axis is, with its unit and
     the interval's level.

@@ -82,7 +82,7 @@ function mapCell(data, m, q) {
   const cell = el(side ? "a" : "span", { "aria-label": label, "data-q": q, ...opens });
   if (side) {
     cell.addEventListener("click", () => {
-      Object.assign(reading, { cell, entering: true });
+      reading.cell = cell;
       rove(cell.closest(".map"), cell);
     });
   }

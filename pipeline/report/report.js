@@ -109,6 +109,7 @@ function route() {
   const number = tabs.findIndex((tab) => name !== undefined && tab.dataset.name === name);
   overview = number >= 0 ? number : overview;
   if (rest.length > 0 && page.readable) {
+    if (reading.cell && reading.cell === document.activeElement) reading.entering = true; // by a click, or back again
     show(tabs.length - 1);
     return openReader(new URLSearchParams(location.hash.split("?")[1] ?? ""), name, ...rest);
   }
