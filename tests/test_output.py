@@ -4,15 +4,17 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import BATCH, TRIALS, Command, Forker
-from helpers import make_run
+from helpers import arithmetic, make_run
 from rich.console import Console
 
+from pipeline.api.verbs import evaluate
 from pipeline.base import console
+from pipeline.cli import runs
 from pipeline.cli.main import main
 from pipeline.display.table import Column, Table, to_latex, to_markdown, to_rich
 from pipeline.store.runfolder import Run
@@ -131,33 +133,47 @@ def test_values_have_the_digits_of_their_sigma() -> None:
 
 
 def test_a_complete_run_has_nothing_to_do(
-    whole_run: tuple[Path, str], forker: Forker, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whatever has changed is done again, from the first stage that rests on it."""
+    begun: list[str] = []
+
+    def noted(run: Run, stages: Sequence[str], made: Any = runs._stages) -> bool:
+        begun.extend(stages)
+        return bool(made(run, stages))
+
+    monkeypatch.setattr(runs, "_stages", noted)
+    questions = {"rows": arithmetic(3), "name": "sums"}
+    cheap = {"verifier": "none", "rubric": "exact-match", "run_dir": str(tmp_path / "made")}
+    evaluate(
+        lambda prompts: [r"\boxed{2}"] * len(prompts),
+        questions,
+        "two",
+        sampling={"trials": 3},
+        **cheap,
+    )
     folder = tmp_path / "run"
-    shutil.copytree(whole_run[0], folder)
-    trials = f"sampling.trials={TRIALS}"
-    done = "import pipeline.cli.runs as r; s = r._stages\n"
-    done += "r._stages = lambda run, stages: print('stages', *stages) or s(run, stages)"
+    shutil.copytree(tmp_path / "made", folder)
 
     def stages(*settings: str) -> str:
-        said = Command(folder, forker, BATCH, *(settings or [trials]), before=done).finish()
+        begun.clear()
+        assert main(["run", str(folder), *settings]) == 0
+        said = "".join(capsys.readouterr())
         assert "Bayes@3" in said
-        done_now = next((line for line in said.splitlines() if line.startswith("stages")), "stages")
-        return said if done_now == "stages" else done_now
+        return " ".join(begun) or said
 
-    assert stages().startswith("stages prepare generate")  # the copy's files have other times
+    assert stages().startswith("prepare generate")  # the copy's files have other times
     said = stages()
     assert "nothing owed" in said and len(said.splitlines()) <= 5
-    assert stages(trials, "scoring.confidence=0.9") == "stages score"
-    assert stages(trials, "scoring.confidence=0.9") != "stages score"
+    assert stages("scoring.confidence=0.9") == "score"
+    assert stages("scoring.confidence=0.9") != "score"
     (folder / "scores.json").unlink()
-    assert stages(trials, "scoring.confidence=0.9") == "stages score"
-    assert stages(trials, "thresholds.include_invalid=false") == "stages categorize score"
+    assert stages("scoring.confidence=0.9") == "score"
+    assert stages("thresholds.include_invalid=false") == "categorize score"
     part = next((folder / "grades").glob("*.parquet"))
     os.utime(part, (1, 1))
-    assert stages().startswith("stages grade")
+    assert stages().startswith("grade")
     assert stages("sampling.trials=2") == stages("sampling.trials=2")
     scores = json.loads((folder / "scores.json").read_text())
-    assert scores["trials"] == TRIALS and "score" in stages("sampling.trials=2")
-    assert stages(trials, "engine.batch_size=31").startswith("stages prepare")
+    assert scores["trials"] == 3 and "score" in stages("sampling.trials=2")
+    assert stages("sampling.trials=3", "engine.batch_size=31").startswith("prepare")
