@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 from rich.console import Console
@@ -188,6 +188,27 @@ def percent(share: float) -> str:
     ('95 %', '97.5 %', '10 %')
     """
     return f"{100 * share:.10g} %"
+
+
+def counted(number: float, what: str) -> str:
+    """A number and a noun.
+
+    >>> counted(1, "GPU"), counted(2.5, "point"), counted(2400, "attempt")
+    ('1 GPU', '2.5 points', '2,400 attempts')
+    """
+    return f"{f'{number:,}'.removesuffix('.0')} {what}{'s' * (number != 1)}"
+
+
+def listed(names: Iterable[str], most: int | None = None) -> str:
+    """Names in a sentence, and how many more than the `most` there are.
+
+    >>> listed(["a"]), listed("abc"), listed("abcde", 3)
+    ('a', 'a, b and c', 'a, b, c and 2 more')
+    """
+    shown = [*names]
+    if most is not None and len(shown) > most:
+        shown[most:] = [f"{len(shown) - most} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 class Meter:

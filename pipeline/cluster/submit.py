@@ -12,12 +12,11 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.base import atomic, engines
-from pipeline.base.console import note, results
+from pipeline.base.console import counted, note, results
 from pipeline.base.environment import describe
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
@@ -71,7 +70,7 @@ def queue(
     submission = _planned(runs, race, open_)
     if not submission.kinds:
         more = "another until= goes on" if race else "sampling.trials=N adds trials"
-        note(f"nothing to submit: {_count(runs)} complete ({more})")
+        note(f"nothing to submit: {counted(len(runs), 'run')} complete ({more})")
         return
     _name_earlier(runs)
     if dry_run:
@@ -195,7 +194,8 @@ def _show_scripts(submission: Submission) -> None:
         results.print(f"# ---- {shlex.join(_command(submission, kind, ids))}")
         results.print(scripts.render(submission, kind))
         ids[kind] = f"ID_OF_{kind.upper()}"
-    note(f"{_count(submission.runs)}; nothing was written or submitted: {', '.join(ids)}")
+    runs = counted(len(submission.runs), "run")
+    note(f"{runs}; nothing was written or submitted: {', '.join(ids)}")
 
 
 def _command(submission: Submission, kind: str, ids: dict[str, str]) -> list[str]:
@@ -275,11 +275,7 @@ def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
         for kind, job in record["jobs"].items()
     ]
     answer({"jobs": rows, "folder": str(submission.folder)})
-    show(Table(f"submitted: {_count(submission.runs)}", columns, rows))
+    show(Table(f"submitted: {counted(len(submission.runs), 'run')}", columns, rows))
     note(f"scripts and output: {submission.folder}")
     note(f"report, at the end: {submission.out / 'index.html'}")
     note(f"where it stands: {PROGRAM} status RUN_FOLDER, or squeue --me")
-
-
-def _count(runs: Sequence[Run]) -> str:
-    return f"{len(runs)} run{'s' * (len(runs) != 1)}"

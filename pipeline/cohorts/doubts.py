@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import scipy
 
 from pipeline.cohorts.cohort import Cohort, Member
 from pipeline.cohorts.leaderboard import scores, title
@@ -74,7 +73,7 @@ def _slopes(cohort: Cohort, cfg: AnalysisConfig) -> Floats:
     scored = scores(cohort, cfg)
     avg, sigma = scored.avg.value[scored.order], scored.avg.sigma[scored.order]
     spread = np.maximum(np.hypot(sigma[1:], sigma[:-1]), 1e-12)
-    steep = scipy.stats.norm.pdf((avg[:-1] - avg[1:]) / spread) / spread
+    steep = np.exp(-(((avg[:-1] - avg[1:]) / spread) ** 2) / 2) / spread / np.sqrt(2 * np.pi)
     slopes = np.zeros(len(avg))
     slopes[scored.order] = np.append(steep, 0) + np.append(0, steep)
     return slopes

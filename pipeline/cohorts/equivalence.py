@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.base.console import note, results
+from pipeline.base.console import counted, note, results
 from pipeline.cohorts import differences, pair, replay
 from pipeline.cohorts.pair import Pair
 from pipeline.cohorts.replay import Replay
@@ -95,7 +95,7 @@ def decide(both: Pair, margin: float) -> tuple[Equivalence, str]:
 
 def words(both: Pair, e: Equivalence, margin: float, unit: str) -> str:
     """The verdict as a person says it; the margin is in points."""
-    points = f"{margin:g} point{'s' * (margin != 1)}"
+    points = counted(margin, "point")
     first, second = both.names
     found = f"accuracy of {first} minus {second} is {_points(e.difference)} points"
     inner = f"95 % interval {_points(e.lo)} to {_points(e.hi)}"

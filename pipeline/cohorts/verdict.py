@@ -6,7 +6,7 @@ import numpy as np
 import scipy
 
 import scoring
-from pipeline.base.console import percent
+from pipeline.base.console import listed, percent
 from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.leaderboard import scores
 from pipeline.cohorts.neighbours import groups
@@ -66,7 +66,7 @@ and the best is one of these 2 with probability above .99']
             claim = f"{self.models[0]} is the best of {len(self.models)} with probability {chance}"
             parts = [f"{claim} on {of}", self._elsewhere()]
         else:
-            apart = f"{_names(self.tied)} cannot be told apart on {of}"
+            apart = f"{listed(self.tied, _NAMED)} cannot be told apart on {of}"
             parts = [apart, f"{self.models[0]} is the best with probability {chance}"]
             if tied < len(self.models):
                 chance = _chance(self.probability_tied)
@@ -161,15 +161,3 @@ def _about(trials: float) -> str:
     ('780', '4', '61,000')
     """
     return f"{float(f'{trials:.2g}'):,.0f}"
-
-
-def _names(models: list[str]) -> str:
-    """A few names and how many more.
-
-    >>> _names(["a", "b", "c"]), _names([*"abcdefgh"])
-    ('a, b and c', 'a, b, c, d, e and 3 more')
-    """
-    shown, more = models[:_NAMED], len(models) - _NAMED
-    if more > 0:
-        return f"{', '.join(shown)} and {more} more"
-    return f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scipy.stats import binomtest
 
 from pipeline.display import style
 from pipeline.display.style import BLUE, GREY, RED
+from scoring import Counts, wilson_ci
 
 LEVEL = 0.95
 
@@ -35,9 +35,9 @@ def reliability(title: str, table: dict[str, Any]) -> Figure:
         diagram = table[side]["reliability"]["a"]
         bins = zip(diagram["predicted"], diagram["observed"], diagram["counts"], strict=True)
         x, y, n = np.array([row for row in bins if row[2]]).T
-        ends = [binomtest(round(p * k), int(k)).proportion_ci(LEVEL, "wilson")
-                for p, k in zip(y, n, strict=True)]  # fmt: skip
-        axes.vlines(x, *np.transpose(ends), color=colour, linewidth=0.9, alpha=0.8)
+        right = np.round(y * n).astype(int)
+        counts = Counts(np.stack([n.astype(int) - right, right], axis=-1)[:, None])
+        axes.vlines(x, *wilson_ci(counts, LEVEL)[2:], color=colour, linewidth=0.9, alpha=0.8)
         axes.plot(x, y, color=colour, linestyle=line, linewidth=1)
         axes.scatter(x, y, s=12 + 160 * n / n.sum(), marker=marker, facecolors=inside,
                      edgecolors=colour, zorder=3)  # fmt: skip

@@ -1,26 +1,20 @@
 """What is to be seen in a figure, in a line, computed from what is drawn: its title."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.base.console import listed
 from pipeline.display.style import one_line, plain
 
 EMPTY = "No value is known"
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
-    """Names in a sentence.
-
-    >>> listed(["a", "b", "c"]), listed(list("abcde")), listed(["a"])
-    ('a, b and c', 'a, b, c and 2 more', 'a')
-    """
-    shown = [one_line(name) for name in names]
-    if len(shown) > most:
-        shown = [*shown[:most], f"{len(shown) - most} more"]
-    return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), *shown[-1:]])
+def some(names: Iterable[str]) -> str:
+    """The first three of some names, in a sentence."""
+    return listed(map(one_line, names), 3)
 
 
 def extreme(
@@ -41,7 +35,7 @@ def extreme(
     value, others = form.format(known[order[0]]), order[len(first) :]
     if len(known) == 1:
         return f"{one_line(order[0])}: {what} {value}"
-    text = f"{listed(first)} {'have' if first[1:] else 'has'} the {'low' if least else 'high'}est"
+    text = f"{some(first)} {'have' if first[1:] else 'has'} the {'low' if least else 'high'}est"
     text += f" {what}, {value}"
     if others:
         text += f"; next is {one_line(others[0])}, {form.format(known[others[0]])}"

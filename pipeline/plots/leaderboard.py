@@ -47,7 +47,7 @@ def forest(
     finding = findings.extreme(values, "score")
     if ranks is not None:
         first = [names[i] for i in order if ranks[i] == min(ranks)]
-        finding = f"{findings.listed(first)} {'share' if first[1:] else 'is alone at'} rank 1"
+        finding = f"{findings.some(first)} {'share' if first[1:] else 'is alone at'} rank 1"
     figure, (axes,) = style.panels(PAGE, 1.0 + ROW * len(names), finding, about=title)
     labels = [one_line(names[i]) for i in order]
     if ranks is not None:
@@ -106,7 +106,7 @@ def score_by_cost(
         [i] = known
         finding = f"{one_line(names[i])}: score {y[i]:.3f}; {what}: {x[i]:.3g}"
     elif front:
-        finding = f"Nobody scores higher for less than {findings.listed([names[i] for i in front])}"
+        finding = f"Nobody scores higher for less than {findings.some([names[i] for i in front])}"
     height = 1.2 + ROW * max(len(names), 9)
     figure, (axes,) = style.panels(PAGE, height, finding, about=title)
     axes.step(x[front], y[front], where="post", color=style.GREY, linewidth=0.9)

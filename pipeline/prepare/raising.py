@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from pipeline.base.console import counted
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.store import heartbeat, parquet, runfolder, shards
@@ -68,5 +69,5 @@ def told(cfg: RunConfig, tokens: Collection[int]) -> str:
     if not tokens:
         return ""
     ends = "-".join(f"{n:,}" for n in sorted({min(tokens), max(tokens)}))
-    attempts = f"{len(tokens)} truncated attempt{'s' * (len(tokens) != 1)}"
+    attempts = counted(len(tokens), "truncated attempt")
     return f"continues {attempts} from {ends} to {cfg.sampling.max_tokens:,} tokens"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.console import note
+from pipeline.base.console import counted, note
 from pipeline.base.errors import UserError
 from pipeline.config.settings import ModelConfig, RunConfig
 from pipeline.prepare import models
@@ -193,12 +193,3 @@ def gib(size: int) -> str:
     """
     digits = 1 if size >= _GIB else 4
     return re.sub(r"\.0+$", "", f"{size / _GIB:,.{digits}f}") + " GiB"
-
-
-def counted(number: int, what: str) -> str:
-    """A number and a noun.
-
-    >>> counted(1, "GPU"), counted(8, "GPU")
-    ('1 GPU', '8 GPUs')
-    """
-    return f"{number} {what}{'s' * (number != 1)}"

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.base.console import note
+from pipeline.base.console import counted, note
 from pipeline.config.checks import AUTO
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import sizes
@@ -36,7 +36,7 @@ def settled(cfg: RunConfig, rows: Sequence[Mapping[str, Any]]) -> RunConfig:
         workers = numbers["replicas"] = 1 if named else max(1, len(gpus) // size)
         if gpus:
             each = f" of {size} GPUs each" if size > 1 else ""
-            note(f"{sizes.counted(len(gpus), 'GPU')}, {sizes.counted(workers, 'worker')}{each}")
+            note(f"{counted(len(gpus), 'GPU')}, {counted(workers, 'worker')}{each}")
     return dataclasses.replace(cfg, engine=dataclasses.replace(engine, **numbers))
 
 

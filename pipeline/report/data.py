@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.base.console import counted
 from pipeline.cohorts import caps, compare
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
@@ -66,7 +67,7 @@ def summary(cohorts: Sequence[Cohort]) -> str:
     parts |= {"graded attempt": graded}
     if len(cohorts) == 1:
         del parts["data set"]
-    return ", ".join(f"{n:,} {noun}{'s' * (n != 1)}" for noun, n in parts.items())
+    return ", ".join(counted(n, noun) for noun, n in parts.items())
 
 
 def table(source: Table, sorted_by: str | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.console import mention, note, results, warn
+from pipeline.base.console import listed, mention, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.display.table import answer
 from pipeline.rubrics import categories, signals_table, variables
@@ -171,8 +171,7 @@ def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, dict[str, An
             continue
         siblings[str(run.path.parent / folder.name)] = signals
     if others:
-        more = f" and {len(others) - 3} more" * (len(others) > 3)
-        note(f"thresholds: beside this run, and not counted: {', '.join(others[:3])}{more}")
+        note(f"thresholds: beside this run, and not counted: {listed(others, 3)}")
     return siblings
 
 

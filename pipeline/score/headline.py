@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from pipeline.base.console import listed
 from scoring import SHRINKAGE_LIMIT
 
 
@@ -16,10 +17,9 @@ def apart(shrinkage: Mapping[str, float]) -> list[str]:
     moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
     if not moved:
         return []
-    worst, more = max(moved, key=lambda name: abs(moved[name])), len(moved) - 5
-    names = ", ".join([*moved][:5]) + f" and {more} more" * (more > 0)
+    worst = max(moved, key=lambda name: abs(moved[name]))
     return [
-        f"Bayes@N of {names} lies more than {SHRINKAGE_LIMIT:g} σ from avg"
+        f"Bayes@N of {listed(moved, 5)} lies more than {SHRINKAGE_LIMIT:g} σ from avg"
         f" ({worst} {moved[worst]:+.2f}), drawn to the middle by its uniform prior: its interval"
         " covers less than it says; read avg and its interval"
     ]
@@ -34,6 +34,5 @@ def intervals(fitted: Mapping[str, bool]) -> str:
     plain = [name for name, fits in fitted.items() if not fits]
     if len(plain) == len(fitted):
         return "avg's the plain one"
-    more = f" and {len(plain) - 5} more" * (len(plain) > 5)
-    but = f", but the plain one of {', '.join(plain[:5])}{more}" if plain else ""
+    but = f", but the plain one of {listed(plain, 5)}" if plain else ""
     return f"avg's by empirical Bayes over questions{but}"

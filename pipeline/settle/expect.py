@@ -59,7 +59,7 @@ def assumed(cfg: Assumed, names: Sequence[str], questions: int) -> Basis:
     mean = np.array(of_models("accuracies", cfg.accuracies, names))[:, None]
     inner = np.clip(mean, 1e-6, 1 - 1e-6)
     places = (np.arange(questions) + 0.5) / questions
-    p = scipy.stats.beta.ppf(places, CONCENTRATION * inner, CONCENTRATION * (1 - inner))
+    p = scipy.special.betaincinv(CONCENTRATION * inner, CONCENTRATION * (1 - inner), places)
     found = np.clip(p.mean(axis=-1, keepdims=True), 1e-12, 1 - 1e-12)
     p = np.where(found > mean, p * mean / found, 1 - (1 - p) * (1 - mean) / (1 - found))
     unknown = np.full(len(names), np.nan)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.base.console import count, percent
+from pipeline.base.console import count, counted, listed, percent
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.settle.data import Outcomes
 from pipeline.settle.forecast import evidence, progress
@@ -102,7 +102,7 @@ def _standing(state: State, goal: Goal, model: int) -> str:
     if kind == "above" and model == goal.baseline:
         return "the baseline"
     spent = int(state.spent[model])
-    return f"{_fate(state, goal, model)} at {spent} trial{'s' * (spent != 1)}"
+    return f"{_fate(state, goal, model)} at {counted(spent, 'trial')}"
 
 
 def _fate(state: State, goal: Goal, model: int) -> str:
@@ -119,11 +119,11 @@ def verdict(state: State, goal: Goal) -> str:
     if not look.settled:
         used = ", all trials are used" if ended(state, goal) else ""
         left = [names[k] for k in np.flatnonzero(look.open)]
-        told = f"not settled{used}: {_listed(left, _NAMED)} {_are(left)} open"
+        told = f"not settled{used}: {listed(left, _NAMED)} {_are(left)} open"
         if asked.kind != "order" or len(look.groups) == 1:
             return told
         return f"{told}; so far {_ordered(look.groups, names)} (=: not told apart)"
-    apart = f"less than {goal.cfg.margin:g} point{'s' * (goal.cfg.margin != 1)} apart"
+    apart = f"less than {counted(goal.cfg.margin, 'point')} apart"
     if asked.kind == "width":
         which = "every interval is" if len(names) > 1 else "the interval is"
         return f"settled: {which} at most {asked.width:g} wide"
@@ -138,7 +138,7 @@ def verdict(state: State, goal: Goal) -> str:
     }
     if asked.kind == "above":
         parts = [
-            f"{_listed(of[fate])} {_are(of[fate])} {how}"
+            f"{listed(of[fate])} {_are(of[fate])} {how}"
             for fate, how in (
                 ("above", f"better than {asked.model}"),
                 ("below", f"worse than {asked.model}"),
@@ -149,32 +149,18 @@ def verdict(state: State, goal: Goal) -> str:
         return f"settled: {'; '.join(parts)}"
     if asked.kind == "best" or asked.k == 1:
         if of["tied"]:
-            return f"settled: {_listed(of['tied'])} are the best, {apart}"
+            return f"settled: {listed(of['tied'])} are the best, {apart}"
         return f"settled: {of['in'][0]} is the best"
     if not of["tied"]:
-        return f"settled: the top {asked.k} are {_listed(of['in'])} (their order was not asked)"
-    inside = f"{_listed(of['in'])} {_are(of['in'])} in the top {asked.k}; " if of["in"] else ""
+        return f"settled: the top {asked.k} are {listed(of['in'])} (their order was not asked)"
+    inside = f"{listed(of['in'])} {_are(of['in'])} in the top {asked.k}; " if of["in"] else ""
     free = asked.k - len(of["in"])
-    share = f"for {free} place{'s' * (free > 1)} of the top {asked.k}"
-    return f"settled: {inside}{_listed(of['tied'])} are tied {share}, {apart}"
+    share = f"for {counted(free, 'place')} of the top {asked.k}"
+    return f"settled: {inside}{listed(of['tied'])} are tied {share}, {apart}"
 
 
 def _ordered(groups: list[list[int]], names: list[str]) -> str:
     return " > ".join(" = ".join(names[model] for model in group) for group in groups)
-
-
-def _listed(names: list[str], most: int | None = None) -> str:
-    """Names in a sentence.
-
-    >>> _listed(["a"]), _listed(["a", "b", "c"]), _listed(["a", "b", "c"], 1)
-    ('a', 'a, b and c', 'a and 2 more')
-    """
-    shown = (
-        names
-        if most is None or len(names) <= most
-        else [*names[:most], f"{len(names) - most} more"]
-    )
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _are(names: list[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.base import foreign
-from pipeline.base.console import warn
+from pipeline.base.console import listed, warn
 from pipeline.base.errors import UserError
 from pipeline.base.places import ROOT
 from pipeline.base.program import PROGRAM
@@ -81,13 +81,13 @@ def problem(folder: Path) -> str | None:
         weights = sorted(name for name in names if _MODEL_FILES.fullmatch(name))
         return (
             f"must hold {WEIGHTS}, or else {INDEX} and what it names, but holds"
-            f" {_some(weights) or 'neither'}; save_pretrained() makes such a folder (merge an"
+            f" {listed(weights, 5) or 'neither'}; save_pretrained() makes such a folder (merge an"
             " adapter into its base model first)"
         )
     if "config.json" not in names:
         return "holds no config.json, so no model"
     if missing := sorted({*index(folder).values()} - names):
-        return f"{_some(missing)} is missing, which {INDEX} names; copy the checkpoint again"
+        return f"{listed(missing, 5)} is missing, which {INDEX} names; copy the checkpoint again"
     return None
 
 
@@ -165,15 +165,10 @@ def _glob(pattern: str) -> list[Path]:
     parent = find_local(str(own.parent))
     beside = sorted((path.name for path in _folders(parent)), key=natural) if parent else []
     raise UserError(
-        f"checkpoints: {pattern}: no such folder (there: {_some(beside) or 'none'}); of a hub id,"
-        f" `{PROGRAM} prefetch` prints the folder to name here"
+        f"checkpoints: {pattern}: no such folder (there: {listed(beside, 5) or 'none'}); of a"
+        f" hub id, `{PROGRAM} prefetch` prints the folder to name here"
     )
 
 
 def _folders(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
