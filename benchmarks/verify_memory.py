@@ -61,7 +61,7 @@ def main() -> None:
 class Numbers:
     """An engine that knows nothing and returns log-probs at once."""
 
-    def next_logprobs(self, prompts: Sequence[list[int]], _token_ids: list[int]) -> Any:
+    def next_logprobs(self, prompts: Sequence[list[int]], *_: Any) -> Any:
         shares = np.random.default_rng(len(prompts)).dirichlet([1.0, 1.0, 1.0], len(prompts))
         return np.log(0.99 * shares).astype(np.float32)
 

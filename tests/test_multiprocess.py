@@ -37,7 +37,7 @@ from pipeline import engines
 from pipeline.base import children
 from pipeline.config import compose
 engine = engines.load(compose.load(["engine.batch_size=4"]), 64)
-assert engine.next_logprobs([[5, 6, 7]], [1, 2]).shape == (1, 2)
+assert engine.next_logprobs([[5, 6, 7]], [1, 2], lambda: None).shape == (1, 2)
 family = engine.core.family
 assert len(family) > 1 and all(map(children.lives, family))
 engine.core.close()

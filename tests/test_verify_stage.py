@@ -512,7 +512,7 @@ from pipeline.config import compose
 from pipeline.engines import labels
 from pipeline.config.settings import verifier_as_model
 engine = labels.load(verifier_as_model(compose.load({overrides})), 512)
-np.save({file!r}, engine.next_logprobs({ids}, {label_ids}))
+np.save({file!r}, engine.next_logprobs({ids}, {label_ids}, lambda: None))
 assert engine.describe()["engine"] == "vllm"
 engine.close()
 """
@@ -550,7 +550,7 @@ def test_both_engines_give_the_same_log_probs(
             logprobs = np.load(file)
         else:
             engine = labels.load(verifier_as_model(compose.load([*overrides, *same])), 512)
-            logprobs = engine.next_logprobs(ids, prompts.label_ids)
+            logprobs = engine.next_logprobs(ids, prompts.label_ids, lambda: None)
             assert engine.describe()["engine"] == name
             engine.close()
         assert logprobs.dtype == np.float32 and logprobs.shape == (len(ids), 3)

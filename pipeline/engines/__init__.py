@@ -17,6 +17,8 @@ from pipeline.base.errors import TryAgain, UserError, one_line
 from pipeline.config.settings import RunConfig
 
 Rows = Sequence[Mapping[str, Any]]  # of the questions table
+Logprobs = npt.NDArray[np.float32]
+GotOn = Callable[[], None]  # called after every step
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Completion:
 
 
 class Engine(Protocol):
-    """What the stages need of an engine."""
+    """What the stages need of an engine; its classes inherit what they need not say."""
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         """Load the model; see `load`."""
@@ -78,6 +80,7 @@ class Engine(Protocol):
     @staticmethod
     def label_args(cfg: RunConfig) -> dict[str, Any]:
         """The `engine.args` that many long prompts, one prefill each, are best served with."""
+        return {}
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         """Yield completions as they finish, and None after every step, so that the caller can stop.
@@ -88,15 +91,12 @@ class Engine(Protocol):
         them means that there is none right now, and that it should ask again later.
         """
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
+    def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
         """Per prompt of n tokens, n log-probs given the tokens before; NaN at position 0."""
 
     def next_logprobs(
-        self,
-        prompts: Sequence[list[int]],
-        token_ids: list[int],
-        got_on: Callable[[], None] = lambda: None,
-    ) -> npt.NDArray[np.float32]:
+        self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
+    ) -> Logprobs:
         """Log-probs of some tokens as the next one of each prompt: float32 [prompts, tokens].
 
         Natural, under the full vocabulary, before any temperature; one prefill, nothing sampled.
@@ -109,6 +109,7 @@ class Engine(Protocol):
         `running` and `waiting` sequences; shares of the key-value `cache` in use, and at most
         (`cache_peak`); `preemptions`: sequences thrown out of the cache so far, computed again.
         """
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """Version, device and effective settings, for the record."""

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.base.clock import steady
 from pipeline.base.errors import TryAgain, UserError, one_line
 from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Request, Rows, pull
+from pipeline.engines import Completion, Engine, Request, Rows, pull
 from pipeline.engines.ending import cut
 
 Function = Callable[[list[str]], Sequence[str]]
@@ -52,7 +52,7 @@ def function_of(cfg: RunConfig) -> Function:
     )
 
 
-class CallableEngine:
+class CallableEngine(Engine):
     """A function that takes prompts and returns texts; see `pipeline.engines.Engine`.
 
     It is called with up to `engine.batch_size` prompts at a time, in a thread of its own: so it may
@@ -63,11 +63,6 @@ class CallableEngine:
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         self.cfg, self.function = cfg, function_of(cfg)
-
-    @staticmethod
-    def label_args(cfg: RunConfig) -> dict[str, Any]:
-        """None: it judges nothing."""
-        return {}
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more, now = iter(requests), True, steady()
@@ -109,14 +104,8 @@ class CallableEngine:
 
     next_logprobs: Any = prompt_logprobs
 
-    def usage(self) -> dict[str, Any]:
-        return {}
-
     def describe(self) -> dict[str, Any]:
         return {"engine": "callable", "function": self.cfg.model.id}
-
-    def close(self) -> None:
-        """Nothing: what was loaded for the function is its owner's."""
 
 
 def _texts(answer: list[str] | Exception) -> list[str]:

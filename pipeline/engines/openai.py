@@ -6,13 +6,12 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, S
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.base.clock import steady
 from pipeline.base.console import note, warn
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Request, Rows, pull, text_of
+from pipeline.engines import Completion, Engine, GotOn, Logprobs, Request, Rows, pull, text_of
 from pipeline.engines.doubt import Doubt
 from pipeline.engines.ending import cut, ending
 from pipeline.prepare import models, questions_table
@@ -25,7 +24,7 @@ _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is al
 Result = TypeVar("Result")
 
 
-class OpenAIEngine:
+class OpenAIEngine(Engine):
     """A model behind one server or several; see `pipeline.engines.Engine`.
 
     One thread, one event loop, at most `engine.in_flight` requests under way. An answer comes
@@ -48,11 +47,6 @@ class OpenAIEngine:
         except BaseException:
             self.close()
             raise
-
-    @staticmethod
-    def label_args(cfg: RunConfig) -> dict[str, Any]:
-        """None: how a server is run is not said here."""
-        return {}
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
@@ -152,17 +146,14 @@ class OpenAIEngine:
             return answer.reasoning
         return f"{answer.reasoning}{self.cfg.model.reasoning_end or '</think>'}{answer.text}"
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
+    def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
         asks = [Ask(p, 1, None, self.cfg.sampling, prompt_logprobs=True) for p in prompts]
         answers = self._run(self._all(asks))
         return [np.array(answer.prompt_logprobs, dtype=np.float32) for answer in answers]
 
     def next_logprobs(
-        self,
-        prompts: Sequence[list[int]],
-        token_ids: list[int],
-        got_on: Callable[[], None] = lambda: None,
-    ) -> npt.NDArray[np.float32]:
+        self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
+    ) -> Logprobs:
         asks = [Ask(p, 1, None, self.cfg.sampling, labels=token_ids) for p in prompts]
         assert self.tokenizer is not None
         names = {token: self.tokenizer.decode([token]) for token in token_ids}
@@ -205,9 +196,6 @@ class OpenAIEngine:
             joining.cancel()
             await _gather([joining])
         return [task.result() for task in tasks]
-
-    def usage(self) -> dict[str, Any]:
-        return {}
 
     def describe(self) -> dict[str, Any]:
         servers = [

@@ -10,12 +10,11 @@ import inspect
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import transformers
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
@@ -24,7 +23,7 @@ from transformers.utils import is_flash_attn_2_available
 from pipeline.base.clock import steady
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig, SamplingConfig
-from pipeline.engines import Completion, Request, Rows, load_errors, pull
+from pipeline.engines import Completion, Engine, GotOn, Logprobs, Request, Rows, load_errors, pull
 from pipeline.engines.ending import ending, stop_at
 from pipeline.prepare import models
 
@@ -34,7 +33,7 @@ _END = object()  # the last thing in a batch's queue
 _NOISE_STEP = 2.0**-25  # half a step of the coarsest generator, which can draw 0 exactly
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """A model loaded by transformers; see `pipeline.engines.Engine`.
 
     Requests run in batches of `engine.batch_size`, left-padded, in the order they come. A batch
@@ -120,11 +119,11 @@ class TransformersEngine:
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
+    def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
         """One prompt at a time: the longest one, not the batch, sets the memory."""
         return [self._prompt_logprobs(prompt) for prompt in prompts]
 
-    def _prompt_logprobs(self, prompt: list[int]) -> npt.NDArray[np.float32]:
+    def _prompt_logprobs(self, prompt: list[int]) -> Logprobs:
         values = np.full(len(prompt), np.nan, dtype=np.float32)
         ids = torch.tensor([prompt], device=self.device)
         with torch.inference_mode():
@@ -137,11 +136,8 @@ class TransformersEngine:
         return values
 
     def next_logprobs(
-        self,
-        prompts: Sequence[list[int]],
-        token_ids: list[int],
-        got_on: Callable[[], None] = lambda: None,
-    ) -> npt.NDArray[np.float32]:
+        self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
+    ) -> Logprobs:
         """In batches of similar length, left-padded: what comes next is at the last position."""
         # The logits of a whole prompt over a whole vocabulary would take most of the memory.
         last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
@@ -161,9 +157,6 @@ class TransformersEngine:
                 values[rows] = logprobs[:, token_ids].cpu().numpy()
             got_on()
         return values
-
-    def usage(self) -> dict[str, Any]:
-        return {}
 
     def describe(self) -> dict[str, Any]:
         return {

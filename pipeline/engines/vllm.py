@@ -11,13 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.base import environment
 from pipeline.base.children import tamed
 from pipeline.base.clock import steady
 from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Request, Rows, load_errors, pull
+from pipeline.engines import Completion, Engine, GotOn, Logprobs, Request, Rows, load_errors, pull
 from pipeline.engines.ending import ending
 from pipeline.engines.vllm_core import Core
 from pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, without
@@ -32,7 +31,7 @@ _FIRST_AND_REST = 1 << 30
 _ABORTED = SimpleNamespace(token_ids=(), finish_reason="abort")  # as vLLM's own CompletionOutput
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """The vLLM engine of one model; see `pipeline.engines.Engine`."""
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
@@ -165,20 +164,17 @@ class VllmEngine:
             finished=times[-1],
         )
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> list[npt.NDArray[np.float32]]:
+    def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
         logprobs = []
-        for output in self._prefill(prompts, prompt_logprobs=0):
+        for output in self._prefill(prompts, lambda: None, prompt_logprobs=0):
             entries = zip(output.prompt_token_ids, output.prompt_logprobs, strict=True)
             values = [np.nan if entry is None else entry[token].logprob for token, entry in entries]
             logprobs.append(np.array(values, dtype=np.float32))
         return logprobs
 
     def next_logprobs(
-        self,
-        prompts: Sequence[list[int]],
-        token_ids: list[int],
-        got_on: Callable[[], None] = lambda: None,
-    ) -> npt.NDArray[np.float32]:
+        self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
+    ) -> Logprobs:
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
         outputs = self._prefill(prompts, got_on, logprob_token_ids=token_ids, detokenize=False)
         for row, output in zip(values, outputs, strict=True):
@@ -186,12 +182,7 @@ class VllmEngine:
             row[:] = [logprobs[token].logprob for token in token_ids]
         return values
 
-    def _prefill(
-        self,
-        prompts: Sequence[list[int]],
-        got_on: Callable[[], None] = lambda: None,
-        **options: Any,
-    ) -> list[Any]:
+    def _prefill(self, prompts: Sequence[list[int]], got_on: GotOn, **options: Any) -> list[Any]:
         """One greedy token after each prompt, and the log-probs that the options ask for."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
