@@ -20,8 +20,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.score import stopped, votes
-from pipeline.score.headline import apart, intervals
-from pipeline.score.luck import shared_luck
+from pipeline.score.headline import apart, intervals, shared_luck
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
 from scoring import Inflation
 from scoring.metrics.table import Metric, Summary, parse, parse_all

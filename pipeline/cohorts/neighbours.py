@@ -15,7 +15,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.leaderboard import finished, inflation_columns, scores, title
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
-from pipeline.score.luck import shared_luck
+from pipeline.score.headline import shared_luck
 
 
 def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:

@@ -26,16 +26,15 @@ def category_shares(
     counts: npt.NDArray[np.int64],
     weights: Sequence[float],
     names: Sequence[str],
-    what: str = "question, from easy",
 ) -> Figure:
-    """Stacked bars of category shares: all attempts on top, then one bar a question (or model).
+    """Stacked bars of category shares: all attempts on top, then one bar a question.
 
     Questions are in the order of their mean weight, so that the picture reads from easy to hard;
     those without an attempt come last, without a bar. Where a page has no room for all names,
     every k-th stands; where a bar would be thinner than two points, neighbours share one.
 
     `counts` are attempts of each category at each question, shape (M, C + 1); `categories` and
-    `weights` go from 0 to C, `names` are those of the questions, and `what` says what a bar is.
+    `weights` go from 0 to C, and `names` are those of the questions.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     scores = np.where(counts.any(axis=1), shares @ np.asarray(weights, float), -np.inf)
@@ -62,7 +61,7 @@ def category_shares(
     axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6))
     axes.set_xlabel("share of attempts")
     some = "" if step == 1 else f" (one of {step * size} is named)"
-    axes.set_ylabel(f"{what}{f', {size} a bar' * (size > 1)}{some}")
+    axes.set_ylabel(f"question, from easy{f', {size} a bar' * (size > 1)}{some}")
     ticks = ["all", *(one_line(names[i], 24) for i in order[first[::step]])]
     axes.set_yticks(
         [(step - 1) / 2, *range(2 * step, len(rows), step)], ticks, fontsize=style.SMALL

@@ -89,7 +89,6 @@ def score_by_cost(
     low: npt.ArrayLike,
     high: npt.ArrayLike,
     what: str,
-    title: str = "",
 ) -> Figure:
     """Scores against what they cost; a line joins the models that none beats in both.
 
@@ -108,7 +107,7 @@ def score_by_cost(
     elif front:
         finding = f"Nobody scores higher for less than {findings.some([names[i] for i in front])}"
     height = 1.2 + ROW * max(len(names), 9)
-    figure, (axes,) = style.panels(PAGE, height, finding, about=title)
+    figure, (axes,) = style.panels(PAGE, height, finding)
     axes.step(x[front], y[front], where="post", color=style.GREY, linewidth=0.9)
     looks = style.palette(len(names))
     for i in known:

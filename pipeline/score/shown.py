@@ -9,8 +9,7 @@ from pipeline.base.program import PROGRAM
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.score import places, stopped
-from pipeline.score.headline import apart, intervals
-from pipeline.score.luck import shared_luck
+from pipeline.score.headline import apart, intervals, shared_luck
 from scoring.metrics.table import Metric, parse
 
 Parts = Mapping[str, Any]
