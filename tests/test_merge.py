@@ -26,7 +26,8 @@ from safetensors.torch import load_file, save_file
 from pipeline.base.errors import Interrupted, UserError
 from pipeline.base.places import ROOT
 from pipeline.cli.main import main
-from pipeline.config import merge as settings
+from pipeline.config import overrides
+from pipeline.config.merge import MergeConfig
 from pipeline.config.settings import ModelConfig
 from pipeline.prepare import models
 from pipeline.research.checkpoints import folders, mean, merging
@@ -845,8 +846,8 @@ def test_a_trainers_folder_holds_the_checkpoints(tmp_path: Path, three: list[Pat
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("{}/step-9", "(there: step-1, step-2, step-3)"),
-        ("{}/stp*", "(there: step-1, step-2, step-3)"),
+        ("{}/step-9", "(there: step-1, step-2 and step-3)"),
+        ("{}/stp*", "(there: step-1, step-2 and step-3)"),
         ("{}/step-1/config.json", "name the folder"),
         ("Qwen/Qwen3-4B", "of a hub id, `python -m pipeline prefetch"),
         ("{}/step-1/empty", "model.safetensors"),
@@ -873,7 +874,7 @@ def test_patterns_that_find_nothing(
 )
 def test_settings(arguments: list[str], words: str) -> None:
     with pytest.raises(UserError) as error:
-        settings.load(arguments)
+        overrides.load(MergeConfig, arguments)
     assert words in str(error.value)
 
 
