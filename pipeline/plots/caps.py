@@ -57,6 +57,6 @@ def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     if not needed:
         return findings.EMPTY
     if rising:
-        whose = "" if len(rising) == len(rows) else f" of {findings.listed(rising)}"
+        whose = "" if len(rising) == len(rows) else f" of {findings.some(rising)}"
         return f"Scores{whose} still rise at the largest max_tokens"
     return f"From max_tokens = {max(needed):,} on scores change within their intervals"
