@@ -131,7 +131,9 @@ _collecting: list[list[str]] = []
 
 
 def warn(text: str) -> None:
-    """One line that should not be missed."""
+    """One line that should not be missed; of one that steps of a verb repeat, the first."""
+    if _inside and _collecting and text in _collecting[-1]:
+        return
     console.print(f"warning: {text}", style="yellow")
     if _collecting:
         _collecting[-1].append(text)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.base.console import answering, asked, inside, note, results
+from pipeline.base.console import answering, asked, collected, inside, note, results
 from pipeline.base.errors import DamagedData, UserError
 from pipeline.base.program import PROGRAM
 from pipeline.cli.verbs import VERBS
@@ -41,13 +41,13 @@ def run_stages(run: Run) -> None:
     if owed and "prepare" not in owed:
         runfolder.save_config(run)
     try:
-        done = _stages(run, [stage for stage in run.cfg.stages if stage in owed])
+        with collected():
+            done = _stages(run, [stage for stage in run.cfg.stages if stage in owed])
     except DamagedData as error:
         note(f"{error} - doing so now")
         done = _stages(run, run.cfg.stages)
     if not done or "score" not in run.cfg.stages:
         return
-    _tell(run)
     if asked("several"):
         return
     if complete.first_owed(run) is None:
@@ -62,14 +62,15 @@ def _stages(run: Run, stages: Sequence[str]) -> bool:
     A verifier that cannot be had ends the command, but after what does without it.
     """
     began: dict[str, complete.State] = {}
+    told = ""
     failure: UserError | None = None
     judge = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
     for stage in stages:
         if stage == "verify" and judge and {"grade", "score"} <= {*stages}:
             with inside():  # a verifier may take hours, and this process with it
                 VERBS["score"].function(Run(run.cfg))
-            line = shown.line(runfolder.read_json(run.path / "scores.json"))
-            note(f"{line}; now the verifier")
+            told = shown.line(runfolder.read_json(run.path / "scores.json"))
+            results.print(told)
         began[stage] = complete.state(run)
         try:
             with inside():
@@ -83,9 +84,9 @@ def _stages(run: Run, stages: Sequence[str]) -> bool:
         if done is False:  # what comes after must wait for them
             note(f"the last of them does what follows {stage}; or give the same command later")
             return False
+    if "score" in run.cfg.stages:
+        _tell(run, told)
     if failure is not None:
-        if "score" in began:
-            _tell(run)
         again = "the same command asks it again, verifier=none leaves it out"
         raise type(failure)(f"verify: {failure}. Scored without it; {again}") from failure
     if "score" in began:
@@ -108,10 +109,11 @@ def _has_more(run: Run) -> bool:
     return True
 
 
-def _tell(run: Run) -> None:
-    """The score of a run in a line."""
+def _tell(run: Run, told: str = "") -> None:
+    """The score of a run in a line, if that is not what was told."""
     scores = runfolder.read_json(run.path / "scores.json")
-    results.print(shown.line(scores))
+    if (line := shown.line(scores)) != told:
+        results.print(line)
     answer(scores)
 
 

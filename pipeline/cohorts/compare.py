@@ -94,7 +94,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
         Column(other, parse(second).title(), sigma=its_sigma),
         Column("best", "P(best)", format="{:.2f}"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
-        Column("tokens_per_attempt", "tokens", format="{:,.0f}"),
+        Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens"),
         Column("price", "price", format="{:,.2f}"),
     ]
     known = [c for c in columns if any(row.get(c.key) is not None for row in rows)]

@@ -60,7 +60,8 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
             )
     unknown = [name for name, run in runs.items() if not _sampling_known(run)]
     if unknown:
-        unlike.append(f"sampling of {', '.join(unknown)} is not known")
+        of = ", ".join(unknown) if len(unknown) < len(runs) else "all"
+        unlike.append(f"sampling of {of} is not known")
     settings = {name: protocol(run) | _grading(run) for name, run in runs.items()}
     for key in dict.fromkeys(key for of_run in settings.values() for key in of_run):
         known = [name for name in runs if name not in unknown or not key.startswith("sampling.")]

@@ -81,10 +81,10 @@ and the best is one of these 2 with probability above .99']
         pair = f"{self.tied[0]} from {self.tied[1]}"
         if self.trials is None or self.fewest is None:
             return f"no number of trials is known to tell {pair}"
-        most = "never" if self.most is None else _about(self.most)
+        most = "; perhaps no number is enough" if self.most is None else f" to {_about(self.most)}"
         return (
             f"telling {pair} takes about {_about(self.trials)} trials a question"
-            f" ({_about(self.fewest)} to {most})"
+            f" ({'at least ' * (self.most is None)}{_about(self.fewest)}{most})"
         )
 
     def _elsewhere(self) -> str:

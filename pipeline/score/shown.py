@@ -54,9 +54,8 @@ def show(scores: Parts, metrics: Sequence[Metric]) -> None:
         results.print(places.told(by_place))
     rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
     paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
-    results.print(
-        f"{count(cost['completion_tokens'])} tokens sampled in {clock(cost['wall_s'])}{rate}{paid}"
-    )
+    if sampled := cost["completion_tokens"]:
+        results.print(f"{count(sampled)} tokens sampled in {clock(cost['wall_s'])}{rate}{paid}")
     if rubrics := scores.get("rubrics"):
         results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
 

@@ -16,11 +16,10 @@ from pipeline.status.tally import RunningScore
 from pipeline.store.spent import in_words
 from pipeline.store.workers import Worker
 
-_FIGURES, _FIGURES_WIDE = 62, 108  # columns beside a run's name, in two lines a run and in one
 _UNKNOWN = "–"
-# Two of them share a column of a narrow terminal, one under the other.
 _HEADINGS = ["done/total", "owed", "in flight", "workers", "tokens", "a second"]
 _HEADINGS += ["time left", "GPU h+left", "score"]
+_NOTHING = {"", "0", _UNKNOWN, "done"}  # a column of these is left out
 _REMARK, _FAULTS = 240, 3  # characters of a remark, faults that are told one by one
 
 
@@ -29,25 +28,38 @@ def table(
 ) -> RenderableType:
     """All runs, their total, Slurm's jobs; of a lone run its workers, too.
 
-    A terminal that is not wide gets two lines a run; of more runs than fit its `height` the rest is
-    counted, and those that move are shown first.
+    Columns that say nothing are left out; where the others do not fit, two share a column, one
+    under the other. Of more runs than fit the `height` the rest is counted, and those that move are
+    shown first.
     """
-    longest = max((len(s.name) for s in standings), default=0)
-    wide = width >= _FIGURES_WIDE + longest
-    per_run = 1 if wide else max(2, -(-longest // max(1, width - _FIGURES)))
+    rows = [*standings, *([added(standings)] if len(standings) > 1 else [])]
+    longest, columns = max((len(s.name) for s in rows), default=0), _columns(rows)
+    if not (wide := longest + _needed(columns) <= width):
+        columns[1:1] = [[""] * (len(rows) + 1)] * (len(columns) % 2)
+        pairs = zip(columns[::2], columns[1::2], strict=True)
+        columns = [["\n".join(cells) for cells in zip(*pair, strict=True)] for pair in pairs]
+    per_run = 1 if wide else max(2, -(-longest // max(1, width - _needed(columns))))
     told = [line for line in (_price(added(standings)), *_remarks(standings)) if line]
     told += [f"{s.name} {s.continues}" for s in standings if s.continues][:_FAULTS]
     remarks = [Text(line[:_REMARK], overflow="fold") for line in told]
     around = 6 + sum(-(-len(line) // width) for line in remarks)  # headings, total, what is hidden
     room = None if height is None else max(1, (height - around) // per_run)
     shown = _most_alive(standings, room)
-    parts: list[RenderableType] = [_runs(shown, standings, wide)]
+    grid = Table(box=None, pad_edge=False)
+    grid.add_column("run", overflow="fold")
+    for heading, *_ in columns:
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for i, s in enumerate(rows, 1):
+        if i > len(standings) or s in shown:
+            style = "bold" * (i > len(standings))
+            grid.add_row(Text(s.name), *(column[i] for column in columns), style=style)
+    parts: list[RenderableType] = [grid]
     if hidden := [s for s in standings if s not in shown]:
         states = Counter(_phase(s) for s in hidden)
         parts.append(Text("and " + ", ".join(f"{n} {state}" for state, n in states.items())))
     if len(standings) == 1 and standings[0].workers:
-        rows = None if height is None else max(1, height - around - per_run - 2)
-        parts.append(workers_table(standings[0].workers, wide, rows))
+        most = None if height is None else max(1, height - around - per_run - 2)
+        parts.append(workers_table(standings[0].workers, wide, most))
     return Group(*parts, *remarks)
 
 
@@ -66,7 +78,7 @@ def lines(standings: Sequence[RunStanding]) -> list[str]:
     block = [time.strftime("%Y-%m-%d %H:%M:%S")]
     sound = [s for s in standings if s.fault is None]
     for s in [*sound, *([added(standings)] if len(standings) > 1 else [])]:
-        scored = f", score {score(s.score)}" if s.score else ""
+        scored = f", {score(s.score, s.total)}" if s.score else ""
         block.append(f"{s.name}: {sentence(s)}{scored}")
     return block + _remarks(standings)
 
@@ -75,10 +87,13 @@ def sentence(s: RunStanding) -> str:
     """The figures of a run or of several in words, but for the score."""
     left = "" if s.gpu_h_left is None else f", about {s.gpu_h_left:.1f} left"
     words = [
-        f"{s.done}/{s.total} done, {s.owed} owed, {s.in_flight} in flight",
+        f"{s.done}/{s.total} done",
+        f"{s.owed} owed" * bool(s.owed),
+        f"{s.in_flight} in flight" * bool(s.in_flight),
         s.continues,
-        f"workers {len(s.alive)} alive {len(s.dead)} dead",
-        f"{count(s.tokens)} tokens, {count(s.tokens_per_s)} tokens/s",
+        f"workers {len(s.alive)} alive {len(s.dead)} dead" * bool(s.alive or s.dead),
+        f"{count(s.tokens)} tokens" * bool(s.tokens),
+        f"{count(s.tokens_per_s)} tokens/s" * bool(s.tokens_per_s),
         "" if s.left_s is None or not s.owed else f"about {clock(s.left_s)} left",
         f"{s.gpu_h:.1f} GPU-hours used{left}" if s.gpu_h else "",
         _price(s),
@@ -93,15 +108,16 @@ def _price(s: RunStanding) -> str:
     return f"price {s.price:,.2f}{total}"
 
 
-def score(running: RunningScore) -> str:
-    """A running score in words.
+def score(running: RunningScore, total: int) -> str:
+    """A running score in words, and of how many attempts it is where that is not the total.
 
-    >>> score(RunningScore(0, 0, 0.185, 0.167, 0.043, 0.29, 2.65, 0.95, 20))
-    'avg 0.000 (0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290), 95 % intervals, of 20 attempts'
+    >>> score(RunningScore(0, 0, 0.185, 0.167, 0.043, 0.29, 2.65, 0.95, 20), 20)
+    'avg 0.000 (95%: 0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290)'
     """
-    shown = [f"{name} {x:.3f} ({low:.3f} to {high:.3f})" for name, x, low, high in _both(running)]
-    level = f"{running.confidence * 100:g} % intervals"
-    return f"{', '.join(shown)}, {level}, of {running.attempts} attempts"
+    first, second = (f"{low:.3f} to {high:.3f})" for *_, low, high in _both(running))
+    (name, x, *_), (other, y, *_) = _both(running)
+    of = f", of {running.attempts} attempts" * (running.attempts != total)
+    return f"{name} {x:.3f} ({running.confidence:.0%}: {first}, {other} {y:.3f} ({second}{of}"
 
 
 def _both(running: RunningScore) -> list[tuple[str, float, float, float]]:
@@ -150,24 +166,18 @@ def _place(worker: Worker, wide: bool) -> str:
     return f"{text} pid {worker.pid}" if wide and worker.pid is not None else text
 
 
-def _runs(shown: Sequence[RunStanding], standings: Sequence[RunStanding], wide: bool) -> Table:
+def _columns(standings: Sequence[RunStanding]) -> list[list[str]]:
+    """Headings with the figures below them, where those say something."""
     levels = {s.score.confidence for s in standings if s.score is not None}
     interval = f"{min(levels) * 100:g} % interval" if len(levels) == 1 else "interval"
-    grid = Table(box=None, pad_edge=False)
-    grid.add_column("run", overflow="fold")
-    for heading in _cells([*_HEADINGS, interval], wide):
-        grid.add_column(heading, justify="right", no_wrap=True)
-    for s in shown:
-        grid.add_row(Text(s.name), *_cells(_figures(s), wide))
-    if len(standings) > 1:
-        total = added(standings)
-        grid.add_row(total.name, *_cells(_figures(total), wide), style="bold")
-    return grid
+    columns = map(list, zip([*_HEADINGS, interval], *map(_figures, standings), strict=True))
+    return [column for column in columns if set(column[1:]) - _NOTHING]
 
 
-def _cells(figures: list[str], wide: bool) -> list[str]:
-    pairs = zip(figures[::2], figures[1::2], strict=True)
-    return figures if wide else ["\n".join(pair) for pair in pairs]
+def _needed(columns: Sequence[Sequence[str]]) -> int:
+    """How wide columns are beside the names."""
+    lines = [[line for cell in column for line in cell.split("\n")] for column in columns]
+    return sum(2 + max(map(len, column)) for column in lines)
 
 
 def _figures(s: RunStanding) -> list[str]:

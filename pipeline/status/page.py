@@ -52,7 +52,7 @@ def status(run: Run) -> None:
     tally.read_texts(lambda: False)  # last, for it may take a while
     tally.judge(lambda: False)
     if (running := tally.score()) is not None:
-        results.print(f"score so far: {board.score(running)}", markup=False)
+        results.print(f"score so far: {board.score(running, standing.total)}", markup=False)
         for line in apart({run.cfg.model.name: running.shrinkage}):
             results.print(line, markup=False)
 
@@ -64,7 +64,7 @@ def _print_map(ids: list[str], marks: npt.NDArray[np.str_]) -> None:
         for text in _lines(question_id, longest, line, room):
             results.print(text, markup=False)
     counts = Counter(marks.ravel().tolist())
-    told = "  ".join(f"{mark} {name} {counts[mark]}" for name, mark in MARKS.items())
+    told = "  ".join(f"{m} {name} {counts[m]}" for name, m in MARKS.items() if counts[m])
     results.print(told, markup=False, soft_wrap=room is None)
 
 
