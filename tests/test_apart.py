@@ -29,7 +29,7 @@ def read(folder):
            for more in (False, True)]
     return [ids, tokenizer.decode(ids[1]), sorted(tokenizer.get_added_vocab()),
             sorted(tokenizer.all_special_tokens), models.context(cfg)]
-print(json.dumps([without_torch(lambda: read(folder)) for folder in sys.argv[1:]]))
+print(json.dumps(without_torch(lambda: [*map(read, sys.argv[1:])])))
 """
 # What may go wrong there: an error of a user's, a bug, something missing, a kill.
 FAILING = """
@@ -74,6 +74,7 @@ def folders(root: Path, demo: Path) -> list[Path]:
     return [demo, root / "front", root / "words"]
 
 
+@pytest.mark.soak
 def test_tokens_are_the_same_without_torch(tmp_path: Path, tiny_model: Path, capsys: Any) -> None:
     made = folders(tmp_path, tiny_model)
     apart = json.loads(python(READING, *made))
@@ -98,6 +99,8 @@ assert main(sys.argv[1:]) == 0 == main(["run", sys.argv[-1].split("=")[1], "--dr
 print({"torch", "transformers"} & {*sys.modules} or "neither")
 """
     assert python(code, *shared, f"run_dir={tmp_path / 'a'}").splitlines()[-1] == "neither"
+    import torch  # noqa: F401  # so that it is done here
+
     assert main.main([*shared, f"run_dir={tmp_path / 'b'}"]) == 0
     tables = [pq.read_table(tmp_path / name / "questions.parquet") for name in "ab"]
     assert tables[0].equals(tables[1]) and tables[0].num_rows == 3
