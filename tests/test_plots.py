@@ -42,7 +42,7 @@ def mu_of(models: int) -> Any:
 def a_forest(models: int, questions: int) -> Figure:
     mu = mu_of(models)
     ranks = list(1 + np.arange(models) // 2)
-    return leaderboard.forest(names_of(models), mu, mu - 0.05, mu + 0.02, ranks, "forest")
+    return leaderboard.forest(names_of(models), mu, mu - 0.05, mu + 0.02, ranks, "forest", "μ")
 
 
 def some_rank_lines(models: int, questions: int) -> Figure:
@@ -60,8 +60,7 @@ def some_trajectories(models: int, questions: int) -> Figure:
 
 
 def a_heat_map(models: int, questions: int) -> Figure:
-    success = np.ma.array(np.random.default_rng(0).random((models, questions)))
-    success[0, 1] = np.ma.masked
+    success = np.random.default_rng(0).random((models, questions))
     ids = [f"aime25-I-{j:03d}" for j in range(questions)]
     return leaderboard.heat_map(names_of(models), ids, success, "success")
 
@@ -231,16 +230,16 @@ def test_two_runs_are_drawn_beside_the_margin_with_every_token() -> None:
 
 
 def test_forest_draws_means_and_intervals_best_first() -> None:
-    mu = np.ma.array([0.2, 0.9, 0.5, 0.7], mask=[False, False, False, True])
-    figure = leaderboard.forest(list("abcd"), mu, mu - 0.1, mu + 0.05, [3, 1, 2, 4])
+    mu = np.array([0.9, 0.5, 0.2])
+    figure = leaderboard.forest(list("bca"), mu, mu - 0.1, mu + 0.05, [1, 2, 3], "title", "μ")
     axes = figure.axes[0]
     points, low, high = axes.containers[0].lines[0], *axes.containers[0].lines[1]
-    assert points.get_xdata()[:3].tolist() == [0.9, 0.5, 0.2]
-    np.testing.assert_allclose(low.get_xdata()[:3], [0.8, 0.4, 0.1])
-    np.testing.assert_allclose(high.get_xdata()[:3], [0.95, 0.55, 0.25])
+    assert points.get_xdata().tolist() == [0.9, 0.5, 0.2]
+    np.testing.assert_allclose(low.get_xdata(), [0.8, 0.4, 0.1])
+    np.testing.assert_allclose(high.get_xdata(), [0.95, 0.55, 0.25])
     labels = [text.get_text().split() for text in axes.get_yticklabels()]
-    assert labels == [["b", "1"], ["c", "2"], ["a", "3"], ["d", "4"]]
-    assert "0.900  [0.800, 0.950]" in texts(figure) and "no value" in texts(figure)
+    assert labels == [["b", "1"], ["c", "2"], ["a", "3"]]
+    assert "0.900  [0.800, 0.950]" in texts(figure)
 
 
 def test_ranks_are_drawn_as_given() -> None:
@@ -256,17 +255,14 @@ def test_ranks_are_drawn_as_given() -> None:
 
 
 def test_heat_map_keeps_each_cell_with_its_model_and_question() -> None:
-    success = np.ma.array([[0.1, 0.9, 0.3], [0.5, 1.0, 0.0]], mask=[[0, 0, 0], [0, 0, 1]])
+    success = np.array([[0.1, 0.9, 0.3], [0.5, 1.0, 0.2]])
     axes = leaderboard.heat_map(["a", "b"], ["p", "q", "r"], success).axes[0]
     [mesh] = [one for one in axes.collections if isinstance(one, QuadMesh)]
     rows = ["ab".index(text.get_text()) for text in axes.get_yticklabels()]
     columns = ["pqr".index(text.get_text()) for text in axes.get_xticklabels()]
-    drawn = np.ma.array(mesh.get_array()).reshape(2, 3)
+    drawn = np.asarray(mesh.get_array()).reshape(2, 3)
     assert rows == [1, 0] and columns == [1, 0, 2]
-    expected = success[np.ix_(rows, columns)]
-    np.testing.assert_array_equal(drawn.mask, expected.mask)
-    np.testing.assert_array_equal(drawn.compressed(), expected.compressed())
-    assert "hatched: no trial" in axes.get_xlabel()
+    np.testing.assert_array_equal(drawn, success[np.ix_(rows, columns)])
 
 
 def widths(axes: Axes) -> Any:

@@ -43,9 +43,8 @@ class Member:
     def lengths(self, trials: int) -> outcomes.Lengths:
         """How long the attempts that are compared were, padded or cut to so many trials."""
         own = outcomes.lengths(self.run, self.question_ids)
-        missing = ((0, 0), (0, max(0, trials - own.tokens.shape[1])))
-        tokens = np.pad(own.tokens[:, :trials], missing, constant_values=-1)
-        return own._replace(tokens=tokens, cut=np.pad(own.cut[:, :trials], missing))
+        cut = padded(own.cut, trials, False)
+        return own._replace(tokens=padded(own.tokens, trials, -1), cut=cut)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Cohort:
             votes.Evidence(
                 {
                     name: votes.masked(
-                        np.concatenate([_padded(of.arrays[name], trials) for of in ofs])
+                        np.concatenate([padded(of.arrays[name], trials) for of in ofs])
                     )
                     for name in set.intersection(*(set(of.arrays) for of in ofs))
                 },
@@ -88,6 +87,10 @@ class Cohort:
             )
             for ofs in found or [[votes.NOTHING]] * len(self.names)
         ]
+
+    def runs(self) -> list[Member]:
+        """The members, those of the parts where it is pooled."""
+        return [member for part in self.parts or [self] for member in part.members]
 
     def stopped(self, confidence: float) -> dict[str, dict[str, Any]]:
         """Of members whose outcomes decided how many trials there are, what may be read."""
@@ -170,7 +173,7 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
 
     def stacked(arrays: Iterable[Codes]) -> Codes:
         parts = zip(arrays, rows, strict=True)
-        return np.concatenate([_padded(array[at], trials) for array, at in parts], axis=1)
+        return np.concatenate([padded(array[at], trials) for array, at in parts], axis=1)
 
     return Cohort(
         "pooled",
@@ -216,8 +219,8 @@ def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
     # Trials that nobody has yet (a run of a million that has just begun) take no memory.
     used = [np.flatnonzero((graded[name].codes != OWED).any(axis=0)) for name in rows]
     trials = max(int(columns[-1]) + 1 for columns in used)
-    codes = np.stack([_padded(graded[name].codes[at], trials) for name, at in rows.items()])
-    cut = np.stack([_padded(graded[name].truncated[at], trials) for name, at in rows.items()])
+    codes = np.stack([padded(graded[name].codes[at], trials) for name, at in rows.items()])
+    cut = np.stack([padded(graded[name].truncated[at], trials) for name, at in rows.items()])
     members = [
         Member(
             name,
@@ -231,11 +234,11 @@ def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
     return Cohort(dataset, members[0].question_ids, [*rows], members, codes, cut, unlike)
 
 
-def _padded(codes: Codes, trials: int) -> Codes:
-    """(..., any) as (..., trials): cut, or filled with OWED, which for `truncated` is not known."""
+def padded(codes: Any, trials: int, fill: int = OWED) -> Any:
+    """(..., any) as (..., trials): cut, or filled; OWED of `truncated` is not known."""
     missing = max(0, trials - codes.shape[-1])
     width = [(0, 0)] * (codes.ndim - 1) + [(0, missing)]
-    return np.pad(codes[..., :trials], width, constant_values=OWED)
+    return np.pad(codes[..., :trials], width, constant_values=fill)
 
 
 def _shared(

@@ -27,6 +27,7 @@ from scoring.metrics.table import Metric, Summary, parse, parse_all
 from scoring.numerics.inputs import Floats, Ints
 from scoring.ranking.ranks import Rule
 
+_HEADS = {"avg": ("avg", "σ of avg", "avg low", "avg high"), "bayes": ("μ", "σ", "low", "high")}
 HEADLINE = {  # columns of a leaderboard: a score, its sigma and the ends of its interval
     "avg": ("avg", "avg_sigma", "avg_low", "avg_high"),
     "bayes": ("mu", "sigma", "low", "high"),
@@ -88,29 +89,10 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     scored, matrix, level = scores(cohort, cfg), cohort.matrix(), f"{cfg.scoring.confidence:.0%}"
     places = ranks(scored, cfg)
     trials = (cohort.outcomes != OWED).sum(axis=2)  # (L, M)
-    of_bayes, of_avg = _summary(scored.bayes), _summary(scored.avg)
-    both: list[dict[Column, npt.ArrayLike]] = [
-        {
-            Column("avg", "avg", None, _FOUR, sigma="avg_sigma"): of_avg[0],
-            Column(
-                "avg_sigma", "σ of avg", r"$\sigma$ of avg", _FOUR, sigma="avg_sigma", wide=True
-            ): of_avg[1],
-            Column(
-                "avg_low", f"avg low {level}", None, _FOUR, sigma="avg_sigma", short="avg low"
-            ): of_avg[2],
-            Column(
-                "avg_high", f"avg high {level}", None, _FOUR, sigma="avg_sigma", short="avg high"
-            ): of_avg[3],
-        },
-        {
-            Column("mu", "μ", r"$\mu$", _FOUR, sigma="sigma"): of_bayes[0],
-            Column("sigma", "σ", r"$\sigma$", _FOUR, sigma="sigma"): of_bayes[1],
-            Column("low", f"low {level}", None, _FOUR, sigma="sigma", short="low"): of_bayes[2],
-            Column("high", f"high {level}", None, _FOUR, sigma="sigma", short="high"): of_bayes[3],
-            Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink"): scored.shrinkage,
-        },
-    ]
-    first, second = both if cfg.scoring.headline == "avg" else both[::-1]
+    both = {name: _headline(name, getattr(scored, name), level) for name in HEADLINE}
+    shrink = Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink")
+    both["bayes"][shrink] = scored.shrinkage
+    first, second = sorted(both, key=lambda name: name != cfg.scoring.headline)
     several = matrix.shape[1] > 1
     columns: dict[Column, npt.ArrayLike] = {
         Column("model", "model", align="left"): cohort.names,
@@ -118,9 +100,9 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("rank_consecutive_z", "rank z"): places["consecutive_z"],
         Column("rank_overlap", "rank o"): places["overlap"],
         Column("attempts", "attempts", wide=True): trials.sum(axis=1),
-        **first,
+        **both[first],
         Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
-        **second,
+        **both[second],
         Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): (
             scoring.question_stderr(matrix) if several else np.full(len(matrix), np.nan)
         ),
@@ -138,6 +120,16 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     ordered = {column: np.asarray(values)[scored.order] for column, values in columns.items()}
     board = of_columns(title("leaderboard", cohort), ordered, _notes(cohort, cfg, scored))
     return replace(board, columns=[column for column in board.columns if column != _GENERATED])
+
+
+def _headline(name: str, found: Summary, level: str) -> dict[Column, npt.ArrayLike]:
+    keys, heads = HEADLINE[name], _HEADS[name]
+    titles = (*heads[:2], *(f"{head} {level}" for head in heads[2:]))
+    parts = zip(keys, titles, heads, _summary(found), strict=True)
+    return {
+        Column(key, title, None, _FOUR, keys[1], short=head, wide=key == "avg_sigma"): part
+        for key, title, head, part in parts
+    }
 
 
 def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
@@ -242,8 +234,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
             ]
             notes += [f"{name}: {line}" for line in lines + of.notes]
     notes += stopped.lines(cohort.stopped(s.confidence), s.confidence)
-    members = [member for part in cohort.parts or [cohort] for member in part.members]
-    notes += [f"{member.name}: {member.decided}" for member in members if member.decided]
+    notes += [f"{member.name}: {member.decided}" for member in cohort.runs() if member.decided]
     return notes + [f"not alike: {line}" for line in cohort.differences]
 
 
@@ -306,9 +297,8 @@ def _usage(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
         _PRICE,
     )
     cells: list[tuple[Any, ...]] = []
-    members = [member for part in cohort.parts or [cohort] for member in part.members]
     for name in cohort.names:
-        usages = [member.usage for member in members if member.name == name]
+        usages = [member.usage for member in cohort.runs() if member.name == name]
         known = sum(usage.completions_known for usage in usages)
         tokens = _sum([u.completion_tokens if u.completions_known else None for u in usages])
         gpu_s = _sum([usage.spent.gpu_s for usage in usages])

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
+from pipeline.cohorts.cohort import padded
 from pipeline.rubrics.signals import bits_per_token
 from pipeline.store import find, outcomes, parquet, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
@@ -90,9 +91,8 @@ def load(folders: list[str]) -> Pair:
     if len(first) * trials[0].size < 2:
         raise UserError(f"{paths[0]}: one attempt tells nothing; sample with sampling.trials=8")
     most = max(of_run.shape[1] for of_run in codes)
-    width = [((0, 0), (0, most - of_run.shape[1])) for of_run in codes]
-    padded = [np.pad(c, w, constant_values=OWED) for c, w in zip(codes, width, strict=True)]
-    return Pair(find.names(paths), runs, questions, np.stack(padded), attempts, trials, shared)
+    stack = np.stack([padded(of_run, most) for of_run in codes])
+    return Pair(find.names(paths), runs, questions, stack, attempts, trials, shared)
 
 
 def paired(first: Ints, second: Ints) -> tuple[Ints, Ints, int]:

@@ -120,7 +120,6 @@ def verdict(cohort: Cohort, cfg: AnalysisConfig) -> Verdict:
     if len(names) > 1 and matrix.shape[1] > 1:
         others = scoring.paired_questions(matrix[order[0]], matrix[order[1:]]).probability
         nearest, elsewhere = names[1 + int(np.argmin(others))], float(np.min(others))
-    members = [member for part in cohort.parts or [cohort] for member in part.members]
     return Verdict(
         models=names,
         questions=matrix.shape[1],
@@ -139,7 +138,7 @@ def verdict(cohort: Cohort, cfg: AnalysisConfig) -> Verdict:
         most=plan[2],
         other_questions=elsewhere,
         nearest=nearest,
-        stopped=any(stopped.of(member.run) for member in members),
+        stopped=any(stopped.of(member.run) for member in cohort.runs()),
     )
 
 

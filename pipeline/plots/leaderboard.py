@@ -28,50 +28,39 @@ def forest(
     mu: npt.ArrayLike,
     low: npt.ArrayLike,
     high: npt.ArrayLike,
-    ranks: Sequence[int] | None = None,
-    title: str = "",
-    xlabel: str = "score (share of trials correct)",
+    ranks: Sequence[int] | None,
+    title: str,
+    xlabel: str,
 ) -> Figure:
     """Forest plot of a leaderboard: one row a model, best on top, value and interval in words too.
 
-    `mu`, `low` and `high` are scores of L models with the ends of their intervals, shape
-    (L,); masked or NaN ones come last, without points. `ranks` stand before the names, and models
-    that share one share a grey or a white band. `xlabel` says what the axis is, with its unit and
-    the interval's level.
+    `mu`, `low` and `high` are scores of L models, the best first, with the ends of their intervals,
+    shape (L,). `ranks` stand behind the names, and models that share one share a grey or a white
+    band. `xlabel` says what the axis is, with its unit and the interval's level.
     """
     centre, left, right = plain(mu), plain(low), plain(high)
-    order = np.lexsort((np.arange(len(names)), -np.nan_to_num(centre, nan=-np.inf)))
-    centre, left, right = centre[order], left[order], right[order]
-    rows = np.arange(len(names))
-    values = dict(zip(names, plain(mu), strict=True))
-    finding = findings.extreme(values, "score")
+    finding = findings.extreme(dict(zip(names, centre, strict=True)), "score")
+    labels = [one_line(name) for name in names]
     if ranks is not None:
-        first = [names[i] for i in order if ranks[i] == min(ranks)]
+        first = [name for name, rank in zip(names, ranks, strict=True) if rank == min(ranks)]
         finding = f"{findings.some(first)} {'share' if first[1:] else 'is alone at'} rank 1"
-    figure, (axes,) = style.panels(PAGE, 1.0 + ROW * len(names), finding, about=title)
-    labels = [one_line(names[i]) for i in order]
-    if ranks is not None:
-        sorted_ranks = [ranks[i] for i in order]
         # A figure space is as wide as a digit: ranks stand in a column.
-        columns = [f"{rank}".rjust(4, FIGURE_SPACE) for rank in sorted_ranks]
+        columns = [f"{rank}".rjust(4, FIGURE_SPACE) for rank in ranks]
         labels = [*map("".join, zip(labels, columns, strict=True))]
-        _bands(axes, sorted_ranks)
+    figure, (axes,) = style.panels(PAGE, 1.0 + ROW * len(names), finding, about=title)
+    if ranks is not None:
+        _bands(axes, ranks)
     axes.errorbar(
-        centre, rows, xerr=np.vstack([centre - left, right - centre]).clip(min=0),
+        centre, np.arange(len(names)), xerr=np.vstack([centre - left, right - centre]).clip(min=0),
         fmt="o", color=BLUE, ecolor=INK, elinewidth=1.1, capsize=2.2, markersize=4.5,
     )  # fmt: skip
     axes.set_xlabel(textwrap.fill(xlabel, 62))
     axes.grid(axis="x")
-    words = [_words(*ends) for ends in zip(centre, left, right, strict=True)]
+    ends = zip(centre, left, right, strict=True)
+    words = [f"{value:.3f}  [{start:.3f}, {end:.3f}]" for value, start, end in ends]
     heads = ("model" if ranks is None else "model   rank", "score  [interval]")
     label_rows(axes, labels, words, heads)
     return figure
-
-
-def _words(mu: float, low: float, high: float) -> str:
-    if not np.isfinite(mu):
-        return "no value"
-    return f"{mu:.3f}" + (f"  [{low:.3f}, {high:.3f}]" if np.isfinite(low + high) else "")
 
 
 def _bands(axes: Axes, ranks: Sequence[int]) -> None:
@@ -241,35 +230,26 @@ def heat_map(
 
     Models are sorted from best to worst and questions from easy to hard, by their means.
 
-    `success` are shares from 0 to 1 of L models at M questions, shape (L, M), masked where no trial
-    was made (hatched). Where there is no room for all `question_ids` every k-th is named, and where
-    a column would be thinner than two of 200 dots an inch, neighbours share one: their mean.
+    `success` are shares from 0 to 1 of L models at M questions, shape (L, M). Where there is no
+    room for all `question_ids` every k-th is named, and where a column would be thinner than two of
+    200 dots an inch, neighbours share one: their mean.
     """
     shares = plain(success)
-    known: Any = np.ma.masked_invalid(shares)  # type: ignore[no-untyped-call]
-    rows, columns = (
-        np.argsort(-known.mean(axis=axis).filled(-1), kind="stable") for axis in (1, 0)
-    )
-    never, always = (known.max(axis=0) == 0).sum(), (known.min(axis=0) == 1).sum()
+    rows, columns = (np.argsort(-shares.mean(axis=axis), kind="stable") for axis in (1, 0))
+    never, always = (shares.max(axis=0) == 0).sum(), (shares.min(axis=0) == 1).sum()
     finding = (
         f"Of {len(columns)} questions {never} are never solved, {always} always by every model"
     )
     size, first = style.bins(len(columns), 450)  # 4.5 inches are left beside the names
-    shares, weights = (
-        np.add.reduceat(values[np.ix_(rows, columns)], first, axis=1)
-        for values in (known.filled(0), np.isfinite(shares).astype(float))
-    )
-    shares = np.divide(shares, weights, where=weights > 0, out=np.full_like(shares, np.nan))
+    sums = np.add.reduceat(shares[np.ix_(rows, columns)], first, axis=1)
+    shares = sums / np.diff([*first, len(columns)])
     columns, (models, questions) = columns[first], shares.shape
     figure, (axes,) = style.panels(PAGE, 1.9 + 0.17 * models, finding, about=title)
-    if np.isnan(shares).any():
-        axes.patch.set(facecolor="white", hatch="//////", edgecolor=style.GREY, linewidth=0)
     greens = LinearSegmentedColormap.from_list("correct", ["#f1f2f3", "#59b398", "#004735"])
-    colours = greens.with_extremes(bad=(0, 0, 0, 0))
     mesh = axes.pcolormesh(
         np.arange(questions + 1) - 0.5, np.arange(models + 1) - 0.5, shares,
         # Edges in the cells' own colours: without them viewers show seams.
-        cmap=colours, vmin=0, vmax=1, linewidth=0.7, edgecolors="face",
+        cmap=greens, vmin=0, vmax=1, linewidth=0.7, edgecolors="face",
     )  # fmt: skip
     axes.set(xlim=(-0.5, questions - 0.5), ylim=(models - 0.5, -0.5))
     axes.set_yticks(range(models), [one_line(names[i]) for i in rows])
@@ -280,8 +260,7 @@ def heat_map(
     axes.spines[:].set_visible(False)
     some = f", {size} a column" * (size > 1)
     some += "" if step == 1 else f"; one of {step * size} is named"
-    blank = "; hatched: no trial" if np.isnan(shares).any() else ""
-    axes.set_xlabel(f"question, from easy to hard{some}{blank}")
+    axes.set_xlabel(f"question, from easy to hard{some}")
     bar = figure.colorbar(mesh, ax=axes, fraction=0.03, pad=0.015, aspect=8 + models)
     bar.set_ticks([0, 0.25, 0.5, 0.75, 1] if models > 4 else [0, 0.5, 1])
     bar.set_label("share of correct trials")

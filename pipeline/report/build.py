@@ -26,9 +26,8 @@ from pipeline.base import atomic
 from pipeline.base.console import Meter, clock, note, results
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts_of
-from pipeline.cohorts import leaderboard
 from pipeline.cohorts.cohort import Cohort, Member
-from pipeline.cohorts.compare import rankings
+from pipeline.cohorts.compare import rankings, tables_of
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import answer
 from pipeline.report import attempts, categories, data, figures, overview, races, single, texts
@@ -84,30 +83,28 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
         with texts.processes() as mapped, Meter("report", count) as meter:
             panels = [_panel(c, cfg, side / str(i), mapped, meter) for i, c in enumerate(cohorts)]
         settled = [*races.panels(cohorts, panels[0]["notices"])]
-        page = _page(cohorts, cfg, panels, stamp, settled)
+        page, path = _page(cohorts, cfg, panels, stamp, settled), out / "index.html"
         if cfg.report.single:
             room = single.LIMIT - len(page.encode()) - single.SPARE
             sampled = max((cohort.outcomes.shape[2] for cohort in cohorts), default=0)
             held = single.pack(side, room, sampled)
             if held.left_out:
                 note(f"report: {held.left_out}")
-            page = _page(cohorts, cfg, panels, stamp, settled, held)
+            page, path = _page(cohorts, cfg, panels, stamp, settled, held), out / "report.html"
             shutil.rmtree(side, ignore_errors=True)
             with contextlib.suppress(OSError):  # another report has side files there
                 side.parent.rmdir()
-            atomic.write_text(out / "report.html", page)
-            selection.publish(out, links)
-            return out / "report.html"
-        if any(cohort.members for cohort in cohorts):
-            os.utime(side)  # it must be there, and count as young
-        _sweep(out)
-        atomic.write_text(out / "index.html", page)
+        else:
+            if any(cohort.members for cohort in cohorts):
+                os.utime(side)  # it must be there, and count as young
+            _sweep(out)
+        atomic.write_text(path, page)
         selection.publish(out, links)
     except BaseException:
         if stamp.encode() not in _there(out):
             shutil.rmtree(side, ignore_errors=True)
         raise
-    return out / "index.html"
+    return path
 
 
 def _sweep(out: Path) -> None:
@@ -245,14 +242,11 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
     panel |= {"first": None, "rubrics": {}}
     try:
         together = cohorts_of.pooled(cohorts)
-        board = leaderboard.leaderboard(together, cfg)
+        tables = tables_of(together, cfg)
         ranked = rankings(cohorts, cfg, together)
-        tables = [board, leaderboard.metrics(board, cfg), ranked, leaderboard.attempts(board)]
-        panel["first"] = overview.first(together, cfg, board)
-        panel["tables"] = [data.table(table) for table in tables if table is not None]
-        panel["figures"] = [
-            *figures.figures(together, {"leaderboard": board}, [], cfg.scoring.headline)
-        ]
+        panel["first"] = overview.first(together, cfg, tables["leaderboard"])
+        panel["tables"] = [data.table(table) for table in (*tables.values(), ranked)]
+        panel["figures"] = [*figures.figures(together, tables, [], cfg.scoring.headline)]
     except UserError as error:
         notices.append(str(error))
         panel |= {"tables": [], "figures": []}

@@ -70,7 +70,7 @@ def summary(cohorts: Sequence[Cohort]) -> str:
     return ", ".join(counted(n, noun) for noun, n in parts.items())
 
 
-def table(source: Table, sorted_by: str | None = None) -> dict[str, Any]:
+def table(source: Table) -> dict[str, Any]:
     """A table as the template takes it: cells with what is shown, and what sorts.
 
     By default it is sorted by the first of its scores, which is the headline.
@@ -82,7 +82,8 @@ def table(source: Table, sorted_by: str | None = None) -> dict[str, Any]:
     ]
     texts = {column.key for column in columns if _is_text(column, source.rows)}
     titles = {column.key: f"{column.group} {column.title}".strip() for column in columns}
-    sorted_by = sorted_by or next((c.key for c in columns if c.key in ("avg", "mu", "score")), "")
+    scores = ("avg", "mu", "score", "mean")
+    sorted_by = next((c.key for c in columns if c.key in scores), "")
     order = [float(row[sorted_by]) for row in source.rows if row.get(sorted_by) is not None]
     is_sorted = len(order) == len(source.rows) and order == sorted(order, reverse=True)
     return {

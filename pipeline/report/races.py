@@ -67,9 +67,6 @@ def _panel(seen: Course, title: str) -> dict[str, Any]:
         "name": f"={title}",
         "notices": [],
         "counts": None,
-        "tables": [
-            data.table(board, "mean") | {"title": board.title},
-            data.table(left),
-        ],
+        "tables": [data.table(board) | {"title": board.title}, data.table(left)],
         "figures": [drawn],
     }
