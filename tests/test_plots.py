@@ -342,11 +342,11 @@ def test_tokens_and_cost_draw_what_is_known() -> None:
     right, wrong = (line.get_xdata() for line in figure.axes[0].lines)
     np.testing.assert_allclose(right, [3e3, 11.5e3, 2e4])
     np.testing.assert_allclose(wrong, [4.5e3, np.nan, 3e4])
-    hours, millions = a_cost(3, 0).axes
+    hours, tokens = a_cost(3, 0).axes
     assert widths(hours).sum(axis=1).tolist() == [9 + 10 + 11 + 12, 2 + 3 + 4, 0]
     assert [text.get_text() for text in hours.texts] == ["42", "≥ 9", "not known"]
-    assert millions.get_xlabel() == "completion tokens (millions)"
-    assert [text.get_text() for text in millions.texts] == ["42", "10", "26"]
+    assert tokens.get_xlabel() == "completion tokens"
+    assert [text.get_text() for text in tokens.texts] == ["42M", "10M", "26M"]
 
 
 def test_separation_and_prior_gain_draw_curves_and_differences() -> None:

@@ -715,7 +715,7 @@ def test_the_headline_orders_the_first_screen() -> None:
     for headline, order in (("avg", ["brief", "long"]), ("bayes", ["long", "brief"])):
         cfg = analysis.load([f"headline={headline}"])
         tables = data.tables(made, cfg, None)
-        drawn = overview.first(made, cfg, tables["leaderboard"])
+        drawn = overview.first(made, cfg, tables)
         assert [row["model"] for row in drawn["rows"]] == order
         assert drawn["names"] == ["avg", "Bayes@N"][:: 1 if headline == "avg" else -1]
         [best, _], [best_row, _] = tables["leaderboard"].rows, drawn["rows"]

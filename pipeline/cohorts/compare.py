@@ -1,6 +1,6 @@
 """compare: the runs of one or several data sets side by side, in tables and in compare.json."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -77,13 +77,10 @@ def compare(cfg: AnalysisConfig) -> None:
 def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     """The leaderboard as it fits a terminal: score, interval, chance to be the best, length."""
     board, rank = tables["leaderboard"], f"rank_{cfg.scoring.rule}"
-    best = {row["model"]: row.get("best") for row in tables.get("posterior_ranks", board).rows}
     first, second = sorted(("avg", "bayes"), key=lambda name: name != cfg.scoring.headline)
     score, sigma, low, high = leaderboard.HEADLINE[first]
     other, its_sigma, *_ = leaderboard.HEADLINE[second]
-    rows = [
-        {**row, "interval": (row[low], row[high]), "best": best[row["model"]]} for row in board.rows
-    ]
+    rows = [{**row, "interval": (row[low], row[high])} for row in with_best(tables)]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
     columns = [
         Column("model", "model", align="left"),
@@ -101,6 +98,13 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     notes = [line for line in board.notes if line.startswith("not alike")]
     notes += tables["metrics"].notes[1:] if chosen else ()
     return Table(board.title, known, rows, notes)
+
+
+def with_best(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
+    """The rows of the leaderboard with the chance to be the best, None of one model."""
+    board = tables["leaderboard"]
+    best = {row["model"]: row.get("best") for row in tables.get("posterior_ranks", board).rows}
+    return [{**row, "best": best[row["model"]]} for row in board.rows]
 
 
 def figures_of(

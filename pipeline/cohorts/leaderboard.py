@@ -33,7 +33,6 @@ HEADLINE = {  # columns of a leaderboard: a score, its sigma and the ends of its
     "bayes": ("mu", "sigma", "low", "high"),
 }
 _FOUR = "{:.4f}"
-_GENERATED = Column("generated", "attempts that say their tokens")  # for sums; never shown
 _PRICE = Column("price", "price", None, "{:,.2f}", wide=True)  # where some run has one
 
 
@@ -118,8 +117,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             columns[Column(key, head, None, _FOUR, spread, group=group, wide=True)] = part
     columns |= _answers(cohort) | _usage(cohort)
     ordered = {column: np.asarray(values)[scored.order] for column, values in columns.items()}
-    board = of_columns(title("leaderboard", cohort), ordered, _notes(cohort, cfg, scored))
-    return replace(board, columns=[column for column in board.columns if column != _GENERATED])
+    return of_columns(title("leaderboard", cohort), ordered, _notes(cohort, cfg, scored))
 
 
 def _headline(name: str, found: Summary, level: str) -> dict[Column, npt.ArrayLike]:
@@ -292,7 +290,7 @@ def _usage(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
     columns = (
         Column("tokens_per_attempt", head, None, "{:,.0f}", short="per attempt", wide=True),
         Column("tokens", "tokens", None, "{:,.0f}", wide=True),
-        _GENERATED,
+        Column("generated", "attempts that say their tokens", wide=True),
         Column("gpu_hours", "GPU-hours", None, "{:.2f}", wide=True),
         _PRICE,
     )

@@ -1,6 +1,6 @@
 """Stacked bars: the categories that attempts fall into, and what whole runs cost."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from pipeline.base.console import count
 from pipeline.display import sides, style
 from pipeline.display.style import COLOURS, HATCHES, PAGE, TALLEST, Numbers, one_line, plain
 from pipeline.plots import findings
@@ -94,9 +95,9 @@ def cost(
     figure, (left, right) = style.panels(
         PAGE, 1.2 + ROW * len(names), finding, columns=2, about=title
     )
-    scale, unit = _unit(counts)
-    _sums(left, hours[order], "inference time (GPU-hours)")
-    handles = _sums(right, counts[order] / scale, f"completion tokens ({unit})")
+    _sums(left, hours[order], "inference time (GPU-hours)", _short)
+    handles = _sums(right, counts[order], "completion tokens", count)
+    right.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
     left.set_yticks(range(len(names)), [one_line(names[i]) for i in order])
     right.set_yticks([])
     labels = [one_line(name) for name in datasets]
@@ -104,19 +105,7 @@ def cost(
     return figure
 
 
-def _unit(counts: Numbers) -> tuple[float, str]:
-    """What to divide token counts by, and what the axis then calls them.
-
-    >>> _unit(np.array([2.5e6])), _unit(np.array([300.0]))
-    ((1000000.0, 'millions'), (1.0, 'number'))
-    """
-    most = np.nanmax(np.nansum(counts, axis=-1), initial=0)
-    if most >= 1e6:
-        return 1e6, "millions"
-    return (1e3, "thousands") if most >= 1e4 else (1.0, "number")
-
-
-def _sums(axes: Axes, values: Numbers, xlabel: str) -> list[Any]:
+def _sums(axes: Axes, values: Numbers, xlabel: str, words: Callable[[float], str]) -> list[Any]:
     """Bars of one part a data set with their sums, as far as these are known, beside them."""
     parts = range(values.shape[1])
     colours = [DATASET_COLOURS[k % 6] for k in parts]
@@ -124,7 +113,7 @@ def _sums(axes: Axes, values: Numbers, xlabel: str) -> list[Any]:
     handles = _stack(axes, np.nan_to_num(values), colours, hatches, height=0.75)
     totals = np.nansum(values, axis=1)
     for row, (total, known) in enumerate(zip(totals, np.isfinite(values), strict=True)):
-        value = f"{'' if known.all() else '≥ '}{_short(total)}" if known.any() else "not known"
+        value = f"{'' if known.all() else '≥ '}{words(total)}" if known.any() else "not known"
         axes.annotate(value, (total, row), (3, 0), textcoords="offset points", va="center",
                       fontsize=style.SMALL)  # fmt: skip
     axes.set(xlabel=xlabel, ylim=(len(values) - 0.5, -0.5))

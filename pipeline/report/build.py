@@ -49,8 +49,6 @@ def report(cfg: AnalysisConfig, open: bool = False) -> None:
 
     Raises UserError: no runs, nothing graded. OSError: a folder that cannot be written.
     """
-    if cfg.report.trials is not None and cfg.report.trials < 1:
-        raise UserError(f"report.trials={cfg.report.trials}: must be at least 1, or null for all")
     began = time.monotonic()
     path = write(cohorts_of.load(cfg), cfg)
     size = path.stat().st_size / 1e6
@@ -157,7 +155,7 @@ def _panel(
         "name": cohort.dataset,
         "notices": notices,
         "counts": counts,
-        "first": overview.first(cohort, cfg, tables["leaderboard"]),
+        "first": overview.first(cohort, cfg, tables),
         "rubrics": overview.rubrics(labelled.names, labels, tables["leaderboard"]),
         "tables": [data.table(table) for table in tables.values()],
         "figures": [*figures.figures(cohort, tables, lengths, cfg.scoring.headline)],
@@ -244,7 +242,7 @@ def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
         together = cohorts_of.pooled(cohorts)
         tables = tables_of(together, cfg)
         ranked = rankings(cohorts, cfg, together)
-        panel["first"] = overview.first(together, cfg, tables["leaderboard"])
+        panel["first"] = overview.first(together, cfg, tables)
         panel["tables"] = [data.table(table) for table in (*tables.values(), ranked)]
         panel["figures"] = [*figures.figures(together, tables, [], cfg.scoring.headline)]
     except UserError as error:

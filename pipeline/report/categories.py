@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from pipeline.base.console import collected
 from pipeline.base.errors import UserError
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.report.attempts import Categories
-from pipeline.rubrics import categories as rubrics
 from pipeline.rubrics import categorize
 
 
@@ -21,19 +21,18 @@ def labelled(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[C
     if not cohort.members:
         return part, {}
     try:
-        try:
-            labels = cohort_rubrics.categories(part, cfg)
-        except UserError:
-            part = _with_signals(cohort, notices)
-            if not 0 < len(part.members) < len(cohort.members):
-                raise
-            labels = cohort_rubrics.categories(part, cfg)
-        names = rubrics.load(replace(part.members[0].run.cfg, rubric=cfg.rubric))
+        with collected() as said:
+            try:
+                labels = cohort_rubrics.categories(part, cfg)
+            except UserError:
+                part = _with_signals(cohort, notices)
+                if not 0 < len(part.members) < len(cohort.members):
+                    raise
+                labels = cohort_rubrics.categories(part, cfg)
     except UserError as error:
         notices.append(f"No categories: {error}")
         return part, {}
-    if missing := [name for name in names if name not in labels]:
-        notices.append(f"Not all runs have the signals for {', '.join(missing)}: left out.")
+    notices += said
     return part, labels
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.compare import with_best
 from pipeline.cohorts.leaderboard import HEADLINE
-from pipeline.cohorts.neighbours import posterior_ranks
 from pipeline.cohorts.verdict import verdict
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import sides
@@ -21,12 +21,9 @@ from pipeline.score.headline import apart
 Row = Mapping[str, Any]
 
 
-def first(cohort: Cohort, cfg: AnalysisConfig, board: Table) -> dict[str, Any]:
+def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
     """What is best and what of it is settled, in a sentence, and the rows of the leaderboard."""
-    ranks = posterior_ranks(cohort, cfg).rows if len(cohort.names) > 1 else []
-    best = {row["model"]: row["best"] for row in ranks}
-    rows = [{**row, "best": best.get(row["model"])} for row in board.rows]
-    found = verdict(cohort, cfg)
+    rows, found = with_best(tables), verdict(cohort, cfg)
     drawn = forest(rows, f"rank_{cfg.scoring.rule}", cfg.scoring.headline)
     doubts = apart({row["model"]: row["shrinkage"] for row in rows})
     return {"sentence": found.sentence(), "apart": doubts, **drawn}

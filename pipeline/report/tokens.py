@@ -38,13 +38,9 @@ def decoder(model_id: str, revision: str | None) -> Decoder | None:
     from tokenizers import Tokenizer
 
     try:
-        if folder := find_local(model_id):
-            return of_tokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
-        return of_tokenizer(
-            Tokenizer.from_file(
-                try_to_load_from_cache(model_id, "tokenizer.json", revision=revision)
-            )
-        )
+        own, name = find_local(model_id), "tokenizer.json"
+        path = own / name if own else try_to_load_from_cache(model_id, name, revision=revision)
+        return of_tokenizer(Tokenizer.from_file(str(path)))
     except Exception:  # the libraries raise bare ones; without a tokenizer a strip chart is shown
         return None
 
