@@ -8,7 +8,6 @@ foreign files wrote goes through Jinja2's escaping, or as JSON, and is shown as 
 import base64
 import contextlib
 import hashlib
-import math
 import os
 import re
 import secrets
@@ -133,7 +132,7 @@ def _panel(
     notices = [*cohort.differences, *cohort.warnings]
     labelled, labels = categories.labelled(cohort, cfg, notices)
     models = [{"name": name, "side": bool(cohort.members), "note": None} for name in cohort.names]
-    lengths: list[data.Lengths] = [(math.nan, math.nan)] * len(models)
+    lengths: list[data.Lengths] = [(None, None)] * len(models)
     indexes = []
     for i, (model, member) in enumerate(zip(models, cohort.members, strict=False)):
         place = labelled.names.index(member.name) if member in labelled.members else None

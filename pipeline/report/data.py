@@ -1,6 +1,5 @@
 """What one data set's part of the page shows in numbers: tables, and counts for its map."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from pipeline.report.names import visible
 from pipeline.store.outcomes import CORRECT, OWED
 
 LONGEST = 300  # characters of a problem that the map shows
-Lengths = tuple[float, float]  # mean tokens of correct, of other attempts; NaN without any
+Lengths = tuple[float | None, float | None]  # mean tokens of correct, of other attempts
 
 
 def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
@@ -118,8 +117,8 @@ def mean_lengths(index: pa.Table) -> Lengths:
     `index`: the table that :func:`pipeline.report.attempts.index` returned.
     """
     correct = pc.equal(pc.cast(index["outcome"], pa.string()), "correct")  # null where not graded
-    sides = (pc.mean(index["tokens"].filter(side)) for side in (correct, pc.invert(correct)))
-    good, bad = (math.nan if side.as_py() is None else side.as_py() for side in sides)
+    sides = (correct, pc.invert(correct))
+    good, bad = (pc.mean(index["tokens"].filter(side)).as_py() for side in sides)
     return good, bad
 
 

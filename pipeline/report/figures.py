@@ -1,6 +1,5 @@
 """The figures of one data set, as inline SVG with their captions."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,14 +57,14 @@ def _costs(
     rows = tables["leaderboard"].rows
     value, _, *ends = HEADLINE[headline]
     names, score, low, high = ([row[key] for row in rows] for key in ("model", value, *ends))
-    tokens = [_number(row.get("tokens_per_attempt")) for row in rows]
-    prices = [_number(row.get("price")) / row["attempts"] for row in rows]
+    tokens = np.array([row["tokens_per_attempt"] for row in rows], float)
+    prices = np.array([row.get("price") for row in rows], float) / [row["attempts"] for row in rows]
     for cost, what in ((tokens, "completion tokens an attempt"), (prices, "price an attempt")):
         if np.isfinite(cost).any():
             drawn = leaderboard.score_by_cost(names, cost, score, low, high, what)
             shown = parse(headline).title()
             yield figure(drawn, f"{shown} with its interval by {what}.", "cost")
-    correct, wrong = np.array(lengths).reshape(-1, 2).T
+    correct, wrong = np.array(lengths, float).reshape(-1, 2).T
     if np.isfinite([*correct, *wrong]).any():
         share = cohort.matrix().mean(axis=(1, 2))
         drawn = leaderboard.tokens_against_correctness(cohort.names, correct, wrong, share)
@@ -75,10 +74,6 @@ def _costs(
         drawn = caps.by_cap(sorted(tables["caps"].rows, key=lambda row: names.index(row["model"])))
         caption = "The same attempts under smaller limits, and what they cost then."
         yield figure(drawn, caption, "cost")
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def settling(names: list[str], outcomes: npt.NDArray[np.int8], told: str = "") -> dict[str, Any]:
