@@ -57,7 +57,7 @@ def _costs(
     rows = tables["leaderboard"].rows
     value, _, *ends = HEADLINE[headline]
     names, score, low, high = ([row[key] for row in rows] for key in ("model", value, *ends))
-    tokens = np.array([row["tokens_per_attempt"] for row in rows], float)
+    tokens = np.array([row.get("tokens_per_attempt") for row in rows], float)
     prices = np.array([row.get("price") for row in rows], float) / [row["attempts"] for row in rows]
     for cost, what in ((tokens, "completion tokens an attempt"), (prices, "price an attempt")):
         if np.isfinite(cost).any():
