@@ -353,7 +353,9 @@ def test_filters_live_in_the_address_over_all_models(page: Any, index_html: Path
     expect(models).to_have_text(["all models (20)", "evil (10)", "plain (10)"])
     expect(page.locator("#by-outcome option:checked")).to_have_text("correct (20)")
     expect(page.locator("#attempt h3").first).to_have_text("No attempt is open")  # it was wrong
+    before = rows.first.text_content()
     page.select_option("#by-sort", "long")
+    expect(rows.first).not_to_have_text(before)
     page.keyboard.press("j")
     page.wait_for_selector("#attempt h3:has-text('trial')")
     address = page.url
