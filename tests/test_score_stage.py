@@ -312,7 +312,7 @@ def test_none_of_twenty_correct_misleads_nowhere(
     assert "the plain one" in shown.out and "+2.65), drawn to the middle" in shown.err
     status(run)
     lines = capsys.readouterr().out.splitlines()
-    said = "score so far: avg 0.000 (0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290)"
+    said = "score so far: avg 0.000 (95%: 0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290)"
     assert any(line.startswith(said) for line in lines)
     assert any("read avg and its interval" in line for line in lines)
 
