@@ -88,6 +88,9 @@ class Attempts:
 
     run: Run
 
+    def __repr__(self) -> str:
+        return f"Attempts({self.run.path})"
+
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Attempts in the order of files, some hundred at a time; `columns`: only these."""
         schema = self.schema(columns)
