@@ -182,7 +182,7 @@ def test_a_whole_run_in_two_processes_ends_with_one_score(
     questions = [pq.read_table(f / "questions.parquet") for f in (folder, reference[0])]
     assert str(questions[0].to_pylist()) == str(questions[1].to_pylist())  # of a NaN, too
     assert (folder / "scores.json").exists()
-    assert any("saved" in text for text in texts)
+    assert any("avg@" in text for text in texts)
 
 
 def test_kill_9_of_one_worker_leaves_its_attempts_to_the_other(
