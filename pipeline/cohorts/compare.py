@@ -17,7 +17,7 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.score import stopped, votes
-from pipeline.score.headline import apart
+from pipeline.score.headline import apart, ordered
 from pipeline.store import files, selection
 from scoring.metrics.table import DEFAULT, parse
 
@@ -77,7 +77,7 @@ def compare(cfg: AnalysisConfig) -> None:
 def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     """The leaderboard as it fits a terminal: score, interval, chance to be the best, length."""
     board, rank = tables["leaderboard"], f"rank_{cfg.scoring.rule}"
-    first, second = sorted(("avg", "bayes"), key=lambda name: name != cfg.scoring.headline)
+    first, second = ordered(cfg.scoring.headline)
     score, sigma, low, high = leaderboard.HEADLINE[first]
     other, its_sigma, *_ = leaderboard.HEADLINE[second]
     rows = [{**row, "interval": (row[low], row[high])} for row in with_best(tables)]

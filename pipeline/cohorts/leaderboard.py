@@ -20,7 +20,7 @@ from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.score import stopped, votes
-from pipeline.score.headline import apart, intervals, shared_luck
+from pipeline.score.headline import apart, intervals, ordered, shared_luck
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
 from scoring import Inflation
 from scoring.metrics.table import Metric, Summary, parse, parse_all
@@ -91,7 +91,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     both = {name: _headline(name, getattr(scored, name), level) for name in HEADLINE}
     shrink = Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink")
     both["bayes"][shrink] = scored.shrinkage
-    first, second = sorted(both, key=lambda name: name != cfg.scoring.headline)
+    first, second = ordered(cfg.scoring.headline)
     several = matrix.shape[1] > 1
     columns: dict[Column, npt.ArrayLike] = {
         Column("model", "model", align="left"): cohort.names,
@@ -116,8 +116,8 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             spread = f"{metric.key}_sigma"
             columns[Column(key, head, None, _FOUR, spread, group=group, wide=True)] = part
     columns |= _answers(cohort) | _usage(cohort)
-    ordered = {column: np.asarray(values)[scored.order] for column, values in columns.items()}
-    return of_columns(title("leaderboard", cohort), ordered, _notes(cohort, cfg, scored))
+    best_first = {column: np.asarray(values)[scored.order] for column, values in columns.items()}
+    return of_columns(title("leaderboard", cohort), best_first, _notes(cohort, cfg, scored))
 
 
 def _headline(name: str, found: Summary, level: str) -> dict[Column, npt.ArrayLike]:

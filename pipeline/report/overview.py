@@ -16,7 +16,7 @@ from pipeline.display import sides
 from pipeline.display.table import Table
 from pipeline.plots.findings import most_often
 from pipeline.report.attempts import Categories
-from pipeline.score.headline import apart
+from pipeline.score.headline import apart, ordered
 
 Row = Mapping[str, Any]
 
@@ -40,7 +40,7 @@ def forest(rows: Sequence[Row], rank: str, headline: str) -> dict[str, Any]:
     >>> drawn["ticks"][:2], drawn["rows"][0]["bar"]
     ([(0.0, '0.4'), (25.0, '0.45')], [0.0, 50.0, 100.0])
     """
-    first, second = sorted(("avg", "bayes"), key=lambda name: name != headline)
+    first, second = ordered(headline)
     score, _, *ends = HEADLINE[first]
     other = HEADLINE[second][0]
     low = min((row[ends[0]] for row in rows), default=0.0)

@@ -9,6 +9,15 @@ from pipeline.base.console import listed, percent
 from scoring import INFLATION_LEVEL, SHRINKAGE_LIMIT, Inflation
 
 
+def ordered(headline: str) -> list[str]:
+    """The two names, that of the headline first.
+
+    >>> ordered("avg"), ordered("bayes")
+    (['avg', 'bayes'], ['bayes', 'avg'])
+    """
+    return sorted(("avg", "bayes"), key=lambda name: name != headline)
+
+
 def apart(shrinkage: Mapping[str, float]) -> list[str]:
     """A line where the two differ by more than half a sigma of Bayes@N; nothing where none do.
 

@@ -9,7 +9,7 @@ from pipeline.base.program import PROGRAM
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
 from pipeline.score import places, stopped
-from pipeline.score.headline import apart, intervals, shared_luck
+from pipeline.score.headline import apart, intervals, ordered, shared_luck
 from scoring.metrics.table import Metric, parse
 
 Parts = Mapping[str, Any]
@@ -25,9 +25,8 @@ def line(scores: Parts) -> str:
     'a on d: avg@8 0.510 (95%: 0.496 to 0.524), Bayes@8 0.510 (0.497 to 0.523)'
     """
     uniform, level = scores["uniform_prior"], f"{scores['confidence']:.0%}: "
-    order = sorted(("avg", "bayes"), key=lambda name: name != scores.get("headline", "avg"))
     told: list[str] = []
-    for name in (name for name in order if name in uniform):
+    for name in (n for n in ordered(scores.get("headline", "avg")) if n in uniform):
         value, sigma, low, high = [*uniform[name].values()][:4]
         form, title = f".{display.decimals([sigma])}f", parse(name).title(scores["trials"])
         ends = f"{level * (not told)}{low:{form}} to {high:{form}}"
