@@ -127,6 +127,12 @@ def index_html(runs: Path) -> Path:
     return runs.parent / "out" / "index.html"
 
 
+@pytest.fixture
+def copied(index_html: Path, tmp_path: Path) -> Path:
+    """The page in a folder of its own, for tests that change its files."""
+    return shutil.copytree(index_html.parent, tmp_path / "out") / "index.html"
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
@@ -258,10 +264,9 @@ def test_an_attempt_shows_answer_mathematics_verdicts_and_categories(page: Any) 
 
 @pytest.mark.browser
 def test_long_reasoning_is_folded_drawn_when_seen_and_left_for_the_answer(
-    browser: Any, index_html: Path, tmp_path: Path
+    browser: Any, copied: Path
 ) -> None:
-    shutil.copytree(index_html.parent, tmp_path / "out")
-    [path] = (tmp_path / "out").glob("attempts/*/0-0-0.js")
+    [path] = copied.parent.glob("attempts/*/0-0-0.js")
     of_texts, lines = value(path), "so $x_1 = 2$, as it was\n\n" * 5_000
     for row, end in zip(
         ("1/0", "1/1", "1/2"), ("</think>", "<|channel|>final<|message|>", ""), strict=True
@@ -270,7 +275,7 @@ def test_long_reasoning_is_folded_drawn_when_seen_and_left_for_the_answer(
         of_texts["rows"][row] |= {"text": text, "lengths": None}
     path.write_text(f'bayesReport("0-0-0",{json.dumps(of_texts)});\n')
     page = browser.new_page()
-    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
+    page.goto(f"{copied.as_uri()}#set/evil/q2/0")
     fold, mark = page.locator("details.reasoning"), page.locator("[aria-label=Response] mark")
     expect(fold).not_to_have_attribute("open", "")
     expect(fold.locator("summary")).to_contain_text("Reasoning: 125,015 of 125,045 characters")
@@ -527,12 +532,11 @@ def test_paper_keeps_what_is_said_of_the_scores(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_lost_side_file_is_named(browser: Any, index_html: Path, tmp_path: Path) -> None:
-    shutil.copytree(index_html.parent, tmp_path / "out")
-    [lost] = (tmp_path / "out").glob("attempts/*/1-i0.js")
+def test_a_lost_side_file_is_named(browser: Any, copied: Path) -> None:
+    [lost] = copied.parent.glob("attempts/*/1-i0.js")
     lost.unlink()
     page = browser.new_page()  # the browser itself reports the missing file
-    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#other/evil/z/0")
+    page.goto(f"{copied.as_uri()}#other/evil/z/0")
     page.wait_for_selector("#attempt [role=alert]:has-text('1-i0.js is missing')")
     page.close()
 
@@ -876,20 +880,17 @@ def test_after_a_broken_address_everything_still_works(page: Any, index_html: Pa
 
 
 @pytest.mark.browser
-def test_a_damaged_side_file_leaves_nothing_of_another(
-    browser: Any, index_html: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(index_html.parent, tmp_path / "out")
+def test_a_damaged_side_file_leaves_nothing_of_another(browser: Any, copied: Path) -> None:
     page = browser.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     for value in ("{}", "null", "[]", '{"q":[0],"t":[0]}', None):
         for ending, shown in (("0-0-0", "0-0-0"), ("0-d0", "0-d0"), ("0-i0", "0-i0")):
-            [path] = (tmp_path / "out").glob(f"attempts/*/{ending}.js")
+            [path] = copied.parent.glob(f"attempts/*/{ending}.js")
             sound = path.read_text()
             path.write_text("" if value is None else f'bayesReport("{ending}",{value});\n')
             page.goto("about:blank")
-            page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
+            page.goto(f"{copied.as_uri()}#set/evil/q2/0")
             page.wait_for_selector(f"#attempt [role=alert]:has-text('{shown}.js is damaged')")
             expect(page.locator("#list a")).to_have_count(0 if ending == "0-i0" else 6)
             page.click("#filters button[type=reset]")
@@ -902,10 +903,9 @@ def test_a_damaged_side_file_leaves_nothing_of_another(
 
 @pytest.mark.browser
 def test_the_answer_is_marked_by_the_letter_that_the_attempt_saw(
-    browser: Any, index_html: Path, tmp_path: Path
+    browser: Any, copied: Path
 ) -> None:
-    shutil.copytree(index_html.parent, tmp_path / "out")
-    [path] = (tmp_path / "out").glob("attempts/*/0-0-0.js")
+    [path] = copied.parent.glob("attempts/*/0-0-0.js")
     of_texts, numbers = value(path), path.with_name("0-i0.js")
     of_texts["rows"]["0/0"] |= {"order": "B A", "text": "\\boxed{A}, no: \\boxed{B}; \\boxed{A}"}
     of_index = value(numbers)
@@ -914,20 +914,17 @@ def test_the_answer_is_marked_by_the_letter_that_the_attempt_saw(
         script = f'bayesReport("{name}",{json.dumps(side_file)});\n'
         path.with_name(f"{name}.js").write_text(script)
     page = browser.new_page()
-    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q%3Cb%3E1/0")
+    page.goto(f"{copied.as_uri()}#set/evil/q%3Cb%3E1/0")
     expect(page.locator("[aria-label=Response] mark")).to_have_text("B")
     page.close()
 
 
 @pytest.mark.browser
-def test_a_late_fault_does_not_replace_a_newer_attempt(
-    browser: Any, index_html: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(index_html.parent, tmp_path / "out")
-    [lost] = (tmp_path / "out").glob("attempts/*/1-i0.js")
+def test_a_late_fault_does_not_replace_a_newer_attempt(browser: Any, copied: Path) -> None:
+    [lost] = copied.parent.glob("attempts/*/1-i0.js")
     lost.unlink()
     page = browser.new_page()
-    page.goto(f"{(tmp_path / 'out' / 'index.html').as_uri()}#set/evil/q2/0")
+    page.goto(f"{copied.as_uri()}#set/evil/q2/0")
     page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
     with page.expect_event("requestfailed", lambda request: request.url.endswith(lost.name)):
         page.evaluate(
