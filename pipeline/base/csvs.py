@@ -10,6 +10,8 @@ from pipeline.base import jsonl
 
 Lines = Iterator[tuple[str, bytes]]  # place and bytes
 MOST_FIELD = 16 << 20  # characters
+FORMULA = r"\s*[=+\-@]|[\t\r]"  # how a text begins that a spreadsheet would run
+_GUARDED = re.compile(f"'+({FORMULA})")
 # Place, cells by the names of their columns, and what is wrong with them.
 Rows = Iterator[tuple[str, dict[str, str] | None, str]]
 
@@ -88,6 +90,15 @@ def _parsed(lines: Lines, delimiter: str) -> Iterator[tuple[str, list[str], str]
             return
         if cells or damage:
             yield held[0][0], cells, damage
+
+
+def unguarded(cell: str) -> str:
+    """A cell without the apostrophe that keeps spreadsheets from running it.
+
+    >>> unguarded("'=1+1"), unguarded("''=1+1"), unguarded("'tis"), unguarded("-1")
+    ('=1+1', "'=1+1", "'tis", '-1')
+    """
+    return cell[1:] if cell[:1] == "'" and _GUARDED.match(cell) else cell
 
 
 def decoded(line: bytes) -> tuple[str, str]:

@@ -261,6 +261,17 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ import source=labels.csv dataset=summaries category_names=[bad,fair,good]
       labels in categories; then `compare`, `score`, `report`""",
     ),
+    "export": Verb(
+        "pipeline.exports.verb:export",
+        "write runs in formats that others read: to=csv, parquet",
+        keys="to texts logprobs dataset model folders runs out",
+        settings="pipeline.config.exports:ExportConfig",
+        examples="""\
+  $ export runs/aime25/qwen3-30b to=csv
+      one row an attempt; `import` takes it back
+  $ export dataset=aime25 to=parquet logprobs=true out=FOLDER
+      all runs in runs/aime25, with token ids and log-probs""",
+    ),
     "study": Verb(
         "pipeline.research.studies.reproduce:study",
         "one or several of the paper's experiments, from your runs or from simulation",

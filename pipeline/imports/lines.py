@@ -32,4 +32,4 @@ def read_csv(files: Source, first: bool, troubles: Troubles) -> Records:
     for place, record, damage in records:
         if damage:
             troubles.add("damaged rows skipped", f"{place} ({damage})")
-        yield place, record
+        yield place, record and {name: csvs.unguarded(cell) for name, cell in record.items()}

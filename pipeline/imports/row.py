@@ -175,9 +175,9 @@ COLUMNS = _FIRST | {
                              "no signal completion_bpt, unless there are lists"),
     "completion_sum": Column("completion_sum_logprob", _number),
     "completion_ppl": Column("completion_ppl", _number),
-    "a": Column("cv3b_ctx_A", _number, "no verdicts"),
-    "b": Column("cv3b_ctx_B", _number),
-    "c": Column("cv3b_ctx_C", _number),
+    "a": Column("cv3b_ctx_A verdict_a", _number, "no verdicts"),
+    "b": Column("cv3b_ctx_B verdict_b", _number),
+    "c": Column("cv3b_ctx_C verdict_c", _number),
 }  # fmt: skip
 _NAMES = {name: column.names.split() for name, column in COLUMNS.items()}
 NAMES = [name for names in _NAMES.values() for name in names]

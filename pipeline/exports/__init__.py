@@ -1,0 +1,1 @@
+"""What runs hold in formats that others read."""

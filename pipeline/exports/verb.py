@@ -1,0 +1,104 @@
+"""The verb `export`: what settings name, written beside its place, and renamed when it is whole."""
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from pipeline.base import foreign, journal
+from pipeline.base.console import Meter, note, results
+from pipeline.base.errors import UserError
+from pipeline.config.exports import ExportConfig
+from pipeline.display.table import answer
+from pipeline.exports import reading
+from pipeline.exports.formats import FORMATS
+from pipeline.exports.reading import Export, Source
+from pipeline.score import complete
+from pipeline.store import lease, parquet, runfolder, selection
+
+_RECORD = "export.json"  # in the folder: what it was made of, and its files as they were made
+
+
+def export(cfg: ExportConfig) -> None:
+    """Write runs in the format `to` into a folder, which appears whole or not at all.
+
+    The same again does nothing while neither runs nor files have changed. Raises UserError: no
+    sound run, no attempt, or a folder that holds something else. OSError: a file cannot be written.
+    """
+    sources = reading.sources(cfg)
+    first = {source.dataset: source.run.path for source in sources}
+    out, links = selection.folder(cfg, f"export-{cfg.to}", [*first.values()])
+    out = out if out.name.strip(".") else out.resolve()  # . and ..
+    _found(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
+        made_of = _made_of(cfg, sources)
+        if _found(out) == made_of:
+            note(f"export: nothing has changed, {out} is left as it is")
+        else:
+            _write(cfg, sources, out, made_of)
+    selection.publish(out, links)
+    results.print(str(out))
+    answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)]})
+
+
+def _made_of(cfg: ExportConfig, sources: list[Source]) -> str:
+    """A hash of the settings and of what the runs hold."""
+    settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model"))
+    states = [[s.dataset, s.name, complete.state(s.run)] for s in sources]
+    return runfolder.short_hash(json.dumps([settings, states]))
+
+
+def _found(out: Path) -> str | None:
+    """What the export in a folder was made of; None: there is none.
+
+    Raises UserError: the folder holds what no export left there.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    remedy = "name another folder with out=, or move it"
+    try:
+        record = foreign.read_json(out / _RECORD, {"made_of": str, "files": {...: str}})
+        files = dict(record["files"])
+        made_of = str(record["made_of"])
+    except (OSError, ValueError, KeyError):
+        raise UserError(f"{out}: is there, and no export made it; {remedy}") from None
+    there = _files(out)
+    if changed := [name for name in there if there[name] != files.get(name)]:
+        raise UserError(f"{out / changed[0]}: was changed since it was exported; {remedy}")
+    return made_of if there == files else None
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Size and time of change of every file but the record."""
+    paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    return {
+        str(path.relative_to(folder)): parquet.fingerprint(path)
+        for path in paths
+        if path != folder / _RECORD
+    }
+
+
+def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) -> None:
+    """Make the folder anew; what is there is one that an export left."""
+    stage, old = drafts = [out.with_name(f".{out.name}.{what}") for what in ("draft", "old")]
+    for left in drafts:  # by a command that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        stage.mkdir()
+        if not (rows := sum(source.table.num_rows for source in sources)):
+            raise UserError(f"{sources[0].run.path}: no attempt yet; run something first")
+        with Meter("export", rows, keep=True) as meter:
+            FORMATS[cfg.to](Export(cfg, sources, meter), stage)
+        for path in filter(Path.is_file, stage.rglob("*")):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        runfolder.write_json(stage / _RECORD, {"made_of": made_of, "files": _files(stage)})
+        if out.exists():
+            out.rename(old)
+        stage.rename(out)
+        journal.sync_folder(out.parent)
+    finally:
+        for left in drafts:
+            shutil.rmtree(left, ignore_errors=True)
