@@ -250,7 +250,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     ),
     "import": Verb(
         "pipeline.imports.importing:import_records",
-        "make run folders of other tools' records: scorio-trace, lm_eval, NPZ, JSON Lines, CSV",
+        "make run folders of other tools' records: scorio-trace, lm_eval, inspect, NPZ, CSV, ...",
         settings="pipeline.config.imports:RecordsConfig",
         folders=False,
         examples="""\
@@ -258,6 +258,8 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       the authors' 192,000 records, one run folder a model and task
   $ import source=results/ kind=lm_eval
       sample logs of lm-evaluation-harness (--log_samples)
+  $ import source=logs/ metric=match
+      logs of inspect_ai, .eval and JSON: an epoch is a trial
   $ import source=labels.csv dataset=summaries category_names=[bad,fair,good]
       labels in categories; then `compare`, `score`, `report`""",
     ),

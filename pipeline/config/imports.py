@@ -8,6 +8,7 @@ from pipeline.config.settings import bad_folder_name
 
 KINDS = {
     "trace": "scorio-trace",  # Parquet, one row an attempt
+    "inspect": "inspect_ai",  # .eval and JSON
     "npz": "NPZ",
     "lm_eval": "lm-evaluation-harness",
     "jsonl": "JSON Lines",
@@ -25,7 +26,7 @@ class ImportConfig:
     kind: str = limited("auto", one_of=("auto", *KINDS))
     revision: str | None = None  # of a hub id: a commit, tag or branch
     questions: str | None = None  # .jsonl of id, problem, answer; or a folder of DATASET.jsonl
-    metric: str | None = None  # lm_eval: which value of a sample is its outcome
+    metric: str | None = None  # which value of a sample is its outcome, in other harnesses' logs
     filter: str | None = None  # lm_eval: which filter's samples count
     rubric: str = "labels"  # what the categories are called
     category_names: list[str] = field(default_factory=list)  # of categories 0..C

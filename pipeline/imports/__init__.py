@@ -1,12 +1,13 @@
 """Records that others made, as ordinary run folders: see docs/import.md.
 
 importing   the verb: leads through all that follows
-formats     how each kind of records is read: by `parquet`, `npz`, `lm_eval` or `lines`
+formats     how each kind of records is read: by `parquet`, `npz`, `lines`, `lm_eval`, `inspect_log`
 row         what a record can say, under which names, and every check of a value
 plan        between the passes: which record is which run, question and trial
 names       what this project calls data sets, models and questions
 questions   the user's own questions, matched with the records'
 staging     rows of all runs on their way to the disk
 runs        what makes a folder of rows a run
+logs        what readers of other harnesses' logs share
 source      what readers share: files, lines, and what was wrong with them, counted and named
 """

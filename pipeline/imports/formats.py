@@ -11,15 +11,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
-from pipeline.imports import lines, lm_eval, npz, parquet
-from pipeline.imports.source import Records, Source, Troubles
+from pipeline.imports import inspect_log, lines, lm_eval, npz, parquet
+from pipeline.imports.source import Records, Source, Troubles, shown
 from pipeline.prepare.hub import from_hub
 from pipeline.prepare.questions import find_local
 
 _GZIP = b"\x1f\x8b"
-_HEAD = 1 << 20  # bytes that a file is recognised by
+_HEAD = 1 << 18  # bytes that a file is recognised by
 
 
 class Format(NamedTuple):
@@ -29,7 +30,7 @@ class Format(NamedTuple):
     read: Callable[[Source, bool, Troubles], Records]
     what: str
     looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
-    pattern: str = ""  # of the files of a folder, where it may be one
+    pattern: str = ""  # of the files of a folder, where it may be one; several, apart by spaces
     chooses: bool = False  # `dataset=` and `model=` choose among what the records name
     positions: bool = False  # trials are positions from 0, not numbers that somebody gave
 
@@ -42,15 +43,20 @@ FORMATS = {  # a file is of the first kind that it looks like
         pattern="*.parquet",
         chooses=True,
     ),
+    "inspect": Format(
+        inspect_log.read,
+        "a log of inspect_ai",
+        inspect_log.looks,
+        pattern="*.eval *.json",
+        positions=True,
+    ),
     "npz": Format(
         npz.read, "a zip of arrays", lambda _, head: head[:4] == b"PK\x03\x04", positions=True
     ),
     "lm_eval": Format(
         lm_eval.read,
         "objects with doc_id and resps, or in a file samples_*",
-        lambda path, head: (
-            b'"doc_id"' in head and (b'"resps"' in head or path.name.startswith("samples_"))
-        ),
+        lm_eval.looks,
         pattern="samples_*.jsonl",
         positions=True,
     ),
@@ -101,24 +107,42 @@ def _download(path: str, revision: str | None) -> Path:
 
 
 def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
+    """The kind of the files of a folder: the first of FORMATS that one is of; others are named."""
     patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
     if kind not in ("auto", *patterns):
         raise UserError(f"{where}: kind={kind} reads one file; name it")
-    for name, pattern in patterns.items():
-        files = sorted(path for path in where.rglob(pattern) if path.is_file())
-        if files and kind in ("auto", name):
-            return name, f"{len(files)} files {pattern}", files
+    found: dict[str, list[Path]] = {}
+    for path in sorted(path for path in where.rglob("*") if path.is_file()):
+        head = None
+        for name, pattern in patterns.items():
+            if any(map(path.match, pattern.split())):
+                head = _head(path) if head is None else head
+                if FORMATS[name].looks(path, head):
+                    found.setdefault(name, []).append(path)
+                    break
+    for name in patterns:
+        if kind in ("auto", name) and (files := found.pop(name, [])):
+            for other, others in found.items():
+                warn(
+                    f"import: {where} also holds {len(others)} files of {other}, such as"
+                    f" {shown(others[0].name)}, not read: kind={other} imports them"
+                )
+            return name, f"{len(files)} files {FORMATS[name].pattern}", files
     if packed := next(where.rglob("*.gz"), None):
         raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
-    none = " nor ".join(patterns.values())
+    none = " nor ".join(" ".join(patterns.values()).split())
     raise UserError(f"{where}: holds neither {none}; name a single file for other kinds")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD)
 
 
 def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
     if not path.is_file():
         raise UserError(f"{path}: is no ordinary file")
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    head = _head(path)
     if head.startswith(_GZIP):
         raise UserError(f"{path}: is packed with gzip; unpack it first: gunzip {path.name}")
     if not head.strip():

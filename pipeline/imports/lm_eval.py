@@ -14,6 +14,7 @@ from pipeline.base import jsonl
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import ImportConfig
+from pipeline.imports import logs
 from pipeline.imports.row import named, text, truth
 from pipeline.imports.source import Records, Source, Troubles, json_lines, shown
 
@@ -24,30 +25,27 @@ _MOST_RESULTS = 64 << 20  # bytes of a results_*.json
 _MOST_REPEATS = 10_000
 
 
+def looks(path: Path, head: bytes) -> bool:
+    """Whether a file is one, by its name or its keys."""
+    named = path.name.startswith("samples_") or b'"resps"' in head
+    return bool(_NAME.fullmatch(path.name)) or (named and b'"doc_id"' in head)
+
+
 def read(source: Source, first: bool, troubles: Troubles) -> Records:
     """The attempts of all sample files; of several files of one folder and task the latest counts.
 
     Raises UserError: dataset= or model= is to name several; no sample has the metric or filter.
     """
-    cfg, latest = source.cfg, dict[tuple[Path, str], Path]()
-    for path in sorted(source.files):  # dates sort as texts
+
+    def about(path: Path) -> tuple[Path, str]:
         parts = _NAME.fullmatch(path.name)
-        task = parts["task"] if parts else path.stem.removeprefix("samples_")
-        if first and (older := latest.get((path.parent, task))):
-            note(f"import: {older.name} is older than {path.name} and left out")
-        latest[path.parent, task] = path
-    runs = {path: {"task": task, "model": _model(path)} for (_, task), path in latest.items()}
-    for key, given, what in (("dataset", cfg.dataset, "task"), ("model", cfg.model, "model")):
-        names = sorted({run[what] for run in runs.values()})
-        if given and len(names) > 1:
-            raise UserError(
-                f"{key}={shown(given[0])}: is one name, and {source.path} holds"
-                f" {', '.join(map(shown, names[:10]))}; leave it out, or import one of them"
-            )
-        for run in runs.values():
-            run[what] = [*given, run[what]][0]
+        return path.parent, parts["task"] if parts else path.stem.removeprefix("samples_")
+
+    paths = logs.latest(sorted(source.files), about, first)  # dates sort as texts
+    runs = {path: {"task": about(path)[1], "model": _model(path)} for path in paths}
+    logs.rename(source, runs.values())
     for path, run in runs.items():
-        for place, attempt in _samples(path, cfg.source, first, troubles):
+        for place, attempt in _samples(path, source.cfg.source, first, troubles):
             yield place, attempt | run
 
 
@@ -81,8 +79,7 @@ def _samples(
             continue
         metric = metric or _metric(sample)
         if cfg.metric is not None and metric not in sample:
-            there = ", ".join(map(shown, _metrics(sample))) or "none"
-            raise UserError(f"metric={shown(cfg.metric)}: {place} has no such value, but {there}")
+            logs.check_metric(cfg.metric, dict.fromkeys(_metrics(sample)), place)
         for attempt in _attempts(sample, place, metric, troubles):
             yield place, attempt
     if filters and chosen is not None and not filters.pop(chosen, 0):

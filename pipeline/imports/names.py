@@ -95,6 +95,18 @@ def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
 
 
 @functools.cache
+def reasoning_end(model: str, level: str | None = None) -> str:
+    """What an imported run of a model has between reasoning and answer.
+
+    >>> reasoning_end("openai/gpt-oss-20b", "high"), reasoning_end("somebody/their-model")
+    ('<|channel|>final<|message|>', '</think>')
+    """
+    name = model_name(model, level=level)
+    known = _composed(f"model={name}").model if name in _aliases().values() else None
+    return (known and known.reasoning_end) or "</think>"
+
+
+@functools.cache
 def _composed(*choices: str) -> RunConfig:
     return compose.load(list(choices))
 
