@@ -13,6 +13,7 @@ KINDS = {
     "lm_eval": "lm-evaluation-harness",
     "jsonl": "JSON Lines",
     "csv": "CSV",
+    "runs": "this program",  # run folders of another machine
 }
 """The kinds of records, as the command line calls them; `pipeline.imports.formats` reads them."""
 MOST_CATEGORIES = 100

@@ -6,6 +6,7 @@ row         what a record can say, under which names, and every check of a value
 plan        between the passes: which record is which run, question and trial
 names       what this project calls data sets, models and questions
 questions   the user's own questions, matched with the records'
+copies      run folders of this program from another machine
 staging     rows of all runs on their way to the disk
 runs        what makes a folder of rows a run
 logs        what readers of other harnesses' logs share

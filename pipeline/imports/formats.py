@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
-from pipeline.imports import inspect_log, lines, lm_eval, npz, parquet
+from pipeline.imports import copies, inspect_log, lines, lm_eval, npz, parquet
 from pipeline.imports.source import Records, Source, Troubles, shown
 from pipeline.prepare.hub import from_hub
 from pipeline.prepare.questions import find_local
@@ -88,7 +88,7 @@ def locate(cfg: RecordsConfig) -> Source:
         revision = where.name  # a snapshot is called by its commit
     elif revision is not None:
         raise UserError(f"revision={revision}: is for a hub id; {path} is on this machine")
-    kind, why, files = (_folder if where.is_dir() else _file)(where, kind)
+    kind, why, files = (_folder if where.is_dir() or kind == "runs" else _file)(where, kind)
     return Source(cfg, kind, why, files, revision, _fingerprint(files, kind, cfg))
 
 
@@ -108,9 +108,12 @@ def _download(path: str, revision: str | None) -> Path:
 
 def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     """The kind of the files of a folder: the first of FORMATS that one is of; others are named."""
+    if kind in ("auto", "runs") and (runs := copies.within(where)):
+        return "runs", f"{len(runs)} run folders of this program", runs
     patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
     if kind not in ("auto", *patterns):
-        raise UserError(f"{where}: kind={kind} reads one file; name it")
+        what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
+        raise UserError(f"{where}: {what}")
     found: dict[str, list[Path]] = {}
     for path in sorted(path for path in where.rglob("*") if path.is_file()):
         head = None
@@ -160,6 +163,10 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
     settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
     settings |= dict.fromkeys(("path", "revision", "questions"))
     covered = list(files)
+    if kind == "runs":
+        inside = sorted(path for run in files for path in run.rglob("*"))
+        settings["files"] = [[str(p), p.lstat().st_size, p.lstat().st_mtime_ns] for p in inside]
+        covered = []
     if kind == "lm_eval":  # files and their folders name the task and the model
         settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
         for folder in sorted({path.parent for path in files}):

@@ -8,7 +8,7 @@ from pipeline.base.console import Meter, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.display.table import answer
-from pipeline.imports import questions, runs, staging
+from pipeline.imports import copies, questions, runs, staging
 from pipeline.imports.formats import FORMATS, locate
 from pipeline.imports.plan import Plan
 from pipeline.imports.row import Row, derive, parse
@@ -30,12 +30,15 @@ def import_records(cfg: RecordsConfig) -> None:
     note(f"import: {source.path} taken for {source.kind} ({source.why})")
     record = root / _DONE / f"{source.fingerprint}.json"
     done = [root / str(name) for name in runfolder.read_json(record).get("folders", [])]
-    if done and all(_made_by(folder) == source.fingerprint for folder in done):
+    ours = source.kind == "runs"  # which say nothing of where they were copied from
+    if done and all(
+        folder.is_dir() if ours else _made_by(folder) == source.fingerprint for folder in done
+    ):
         note(f"import: nothing owed, all {len(done)} runs of this source are there")
         answer({"runs": list(map(str, done))})
         return
     with staging.opened(root, source.fingerprint) as stage:
-        targets = _import(source, root, stage)
+        targets = copies.copy(source, root, stage.folder) if ours else _import(source, root, stage)
     names = [str(folder.relative_to(root)) for folder in targets]
     record.parent.mkdir(exist_ok=True)
     runfolder.write_json(record, {"source": source.path, "kind": source.kind, "folders": names})

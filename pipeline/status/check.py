@@ -1,30 +1,14 @@
-"""status --check: everything in run folders is read, and what is not as it was written is named.
+"""status --check: everything in run folders is read, and what is not as it was written is named."""
 
-Tables are read by all their columns, each page under its checksum, and of every attempt the digest
-is made again; journals and archives have checksums, too. Of JSON and YAML only the form is known.
-"""
-
-import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-import pyarrow as pa
-
 from pipeline.base import foreign
 from pipeline.base.console import Meter, results
-from pipeline.base.errors import DamagedData, UserError, one_line
-from pipeline.config import compose
+from pipeline.base.errors import DamagedData, UserError
 from pipeline.display.table import answer
-from pipeline.store import find, heartbeat, origin, parquet, rowkeys, runfolder
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
-
-_ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
-_ERRORS += (RecursionError, UserError, zipfile.BadZipFile, zlib.error)
-_MOST = 1 << 28  # bytes of a line, or of a file of JSON
+from pipeline.store import find, sound
 
 
 def check(folders: Iterable[Path]) -> None:
@@ -42,7 +26,7 @@ def check(folders: Iterable[Path]) -> None:
             faults[foreign.printable(folder)] = [str(error)]
         with Meter("check", len(paths)) as meter:
             for path in paths:
-                if lines := found(path):
+                if lines := sound.found(path):
                     faults[foreign.printable(path)] = lines
                 meter.advance(1)
         bad += len(faults)
@@ -64,60 +48,6 @@ def _files(folder: Path) -> list[Path]:
         os.path.realpath(path): path
         for root in (folder, *find.within(folder))
         for path in sorted(root.rglob("*"))
-        if path.suffix in _READERS and path.name[0] != "."
+        if path.suffix in sound.READERS and path.name[0] != "."
     }
     return [path for path in places.values() if not path.is_dir()]
-
-
-def found(path: Path) -> list[str]:
-    """What is wrong with a file; nothing where it is sound, or gone by now."""
-    try:
-        foreign.check(path)
-        return _READERS[path.suffix](path)
-    except _ERRORS as error:
-        gone = isinstance(error, FileNotFoundError) and not path.is_symlink()
-        return [] if gone else [one_line(error)]
-
-
-def _table(path: Path) -> list[str]:
-    """A part or journal of a table of attempts, or another Parquet file."""
-    folder, damage = path.parent.parent, parquet.Damage()
-    if path.parent.name in rowkeys.TABLES and find.is_run(folder):
-        columns, _ = rowkeys.TABLES[path.parent.name]
-        if columns is ATTEMPTS and (why := origin.foreign(path)):
-            return [why]
-        for _ in parquet.read(path, columns, columns.names, damage):
-            pass
-        lines = damage.lines.get(path, [])
-        growing = path.suffix == ".journal" and bool(heartbeat.alive(folder))
-        return [line for line in lines if not (growing and "unfinished last frame" in line)]
-    with parquet.opened(path) as file:
-        for group in range(file.num_row_groups):
-            file.read_row_group(group)
-    return []
-
-
-def _json(path: Path) -> list[str]:
-    with path.open("rb") as file:
-        part = file.readline if path.suffix == ".jsonl" else file.read
-        for text in iter(lambda: part(_MOST), b""):
-            if len(text) == _MOST:
-                return [f"more than {_MOST >> 20} MiB of JSON"]
-            json.loads(text)
-    return []
-
-
-def _archive(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as file:
-        name = file.testzip()
-    return [f"{name}: its checksum is another"] if name else []
-
-
-def _settings(path: Path) -> list[str]:
-    if path.name == "config.yaml":
-        runfolder.read_manifest(Run(compose.load_folder(path.parent, [])))
-    return []
-
-
-_READERS = {".parquet": _table, ".journal": _table, ".json": _json, ".jsonl": _json}
-_READERS |= {".npz": _archive, ".yaml": _settings}

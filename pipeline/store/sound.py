@@ -1,0 +1,80 @@
+"""Whether the files of a run folder hold what was written.
+
+Tables are read by all their columns, each page under its checksum, and of every attempt the digest
+is made again; journals and archives have checksums, too. Of JSON and YAML only the form is known.
+"""
+
+import json
+import zipfile
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.base import foreign, limits
+from pipeline.base.errors import UserError, one_line
+from pipeline.config import compose
+from pipeline.store import find, heartbeat, origin, parquet, rowkeys, runfolder
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
+
+TORN = "unfinished last frame"  # of a journal: what a killed worker was about to write
+_ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
+_ERRORS += (RecursionError, UserError, MemoryError, zipfile.BadZipFile, zlib.error)
+_MOST = 1 << 28  # bytes of a line, or of a file of JSON
+
+
+def found(path: Path) -> list[str]:
+    """What is wrong with a file; nothing where it is sound, or gone by now."""
+    try:
+        foreign.check(path)
+        with limits.room(path.stat().st_size):
+            return READERS[path.suffix](path)
+    except _ERRORS as error:
+        gone = isinstance(error, FileNotFoundError) and not path.is_symlink()
+        return [] if gone else [one_line(error)]
+
+
+def _table(path: Path) -> list[str]:
+    """A part or journal of a table of attempts, or another Parquet file."""
+    folder, damage = path.parent.parent, parquet.Damage()
+    if path.parent.name in rowkeys.TABLES and find.is_run(folder):
+        columns, _ = rowkeys.TABLES[path.parent.name]
+        if columns is ATTEMPTS and (why := origin.foreign(path)):
+            return [why]
+        for _ in parquet.read(path, columns, columns.names, damage):
+            pass
+        lines = damage.lines.get(path, [])
+        growing = path.suffix == ".journal" and bool(heartbeat.alive(folder))
+        return [line for line in lines if not (growing and TORN in line)]
+    with parquet.opened(path) as file:
+        for group in range(file.num_row_groups):
+            file.read_row_group(group)
+    return []
+
+
+def _json(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        part = file.readline if path.suffix == ".jsonl" else file.read
+        for text in iter(lambda: part(_MOST), b""):
+            if len(text) == _MOST:
+                return [f"more than {_MOST >> 20} MiB of JSON"]
+            json.loads(text)
+    return []
+
+
+def _archive(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as file:
+        name = file.testzip()
+    return [f"{name}: its checksum is another"] if name else []
+
+
+def _settings(path: Path) -> list[str]:
+    if path.name == "config.yaml":
+        runfolder.read_manifest(Run(compose.load_folder(path.parent, [])))
+    return []
+
+
+READERS = {".parquet": _table, ".journal": _table, ".json": _json, ".jsonl": _json}
+READERS |= {".npz": _archive, ".yaml": _settings}
+"""How a file is read, by its ending; others are not ours, or nothing tells of them."""

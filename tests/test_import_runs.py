@@ -1,0 +1,218 @@
+"""import of run folders from another machine: copied whole, checked, merged by trials."""
+
+import json
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import digests, outcome_words, run_of
+from test_import import bring, opened
+
+from pipeline.base.errors import UserError
+from pipeline.base.journal import Journal
+from pipeline.store import lease, runfolder, shards
+from pipeline.store.columns import ATTEMPTS, digest
+from pipeline.store.runfolder import Run
+
+HALF = {"a": "1100", "b": "10~-"}
+OTHER = {"a": "....0110", "b": "....1111"}
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The folder `runs` of another machine, with one run."""
+    run_of(tmp_path / "there", "m", HALF)
+    return tmp_path / "there"
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def add_journal(run: Path, trial: int, torn: bool = True) -> Path:
+    """What a killed worker leaves: an attempt, and half of the next."""
+    path = run / "attempts" / "_0000000000000001-n-1-00000.journal"
+    journal = Journal(path, ATTEMPTS)
+    row = {"question_id": "a", "trial": trial, "text": "t", "finish_reason": "stop"}
+    row |= {"prompt_tokens": 3, "completion_tokens": 1}
+    journal.append([row | {"digest": digest(row)}])
+    journal.append([row | {"digest": digest(row), "trial": trial + 1}])
+    journal.close()
+    if torn:
+        os.truncate(path, path.stat().st_size - 7)
+    return path
+
+
+def test_runs_are_copied_whole_and_again_does_nothing(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(there, "n", HALF)
+    run_of(there / "_old", "x", HALF)  # made from runs, or put away
+    add_journal(there / "sums" / "m", 4)
+    runs = bring(tmp_path, there)
+    assert sorted(p.name for p in (runs / "sums").iterdir()) == ["m", "n"]
+    assert [p.name for p in runs.iterdir() if p.name != "_imports"] == ["sums"]
+    for name in ("m", "n"):
+        assert tree(runs / "sums" / name) == tree(there / "sums" / name)
+    assert (opened(runs / "sums" / "m").cfg.run_dir) == str(runs / "sums" / "m")
+    assert "as a kill leaves it" in capsys.readouterr().err
+    before = tree(runs)
+    bring(tmp_path, there)
+    assert "nothing owed" in capsys.readouterr().err
+    (runs / "_imports").rename(tmp_path / "lost")  # then attempts are compared
+    bring(tmp_path, there / "sums" / "m")
+    assert "nothing owed; 9 attempts" in capsys.readouterr().err
+    assert {k: v for k, v in tree(runs).items() if k[0] != "_"} == {
+        k: v for k, v in before.items() if k[0] != "_"
+    }
+
+
+def test_trials_of_two_machines_become_one_run(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = run_of(tmp_path / "other", "m", OTHER, "sampling.trials=8")
+    (other.path / "sessions").mkdir()
+    record = {"ended": 1.0, "attempts": 8, "completion_tokens": 40, "gpu_s": 36.0, "state": "done"}
+    runfolder.write_json(other.path / "sessions" / "w.json", record)
+    runs = bring(tmp_path, there)
+    before = digests(opened(runs / "sums" / "m"))
+    capsys.readouterr()
+    bring(tmp_path, tmp_path / "other")
+    assert "8 attempts added, which `run` grades; 0 attempts" in capsys.readouterr().err
+    run = opened(runs / "sums" / "m")
+    assert run.cfg.sampling.trials == 8
+    assert digests(run) == before | digests(other)
+    assert outcome_words(run)[0].tolist()[:5] == ["correct", "correct", "wrong", "wrong", "owed"]
+    assert runfolder.read_manifest(run)["generated"]["gpu_hours"] == 0.01
+    bring(tmp_path, tmp_path / "other")
+    (runs / "_imports").rename(tmp_path / "lost")
+    bring(tmp_path, tmp_path / "other")
+    assert digests(run) == before | digests(other)
+    assert len(shards.files(run.attempts)) == 2
+
+
+def test_of_one_trial_with_two_texts_ours_stays(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = bring(tmp_path, there)
+    again = run_of(tmp_path / "other", "m", {"a": "11001", "b": "10~-"}, "sampling.trials=5")
+    [part] = shards.files(again.attempts)
+    part.unlink()
+    add_journal(again.path, 3, torn=False)
+    before = digests(opened(runs / "sums" / "m"))
+    bring(tmp_path, tmp_path / "other")
+    err = capsys.readouterr().err
+    assert "1 attempts added" in err and "1 attempts have another text" in err
+    assert digests(again) | before == digests(opened(runs / "sums" / "m"))
+
+
+def test_another_run_of_the_name_is_refused(there: Path, tmp_path: Path) -> None:
+    runs = bring(tmp_path, there)
+    before = tree(runs)
+    run_of(tmp_path / "other", "m", HALF, "sampling.temperature=0.1")
+    with pytest.raises(UserError, match=r"sampling.temperature is 0.6 there .*tag=NAME"):
+        bring(tmp_path, tmp_path / "other")
+    run_of(tmp_path / "third", "m", {"b": "11", "a": "11"})
+    with pytest.raises(UserError, match="of other records"):
+        bring(tmp_path, tmp_path / "third")
+    assert tree(runs) == before
+    bring(tmp_path, tmp_path / "other", "tag=cold")
+    assert sorted(p.name for p in (runs / "sums").iterdir()) == ["m", "m-cold"]
+
+
+def test_who_is_at_work_there_or_here_is_waited_for(there: Path, tmp_path: Path) -> None:
+    folder = there / "sums" / "m"
+    with lease.held(folder / "grade.lease", "grading"), pytest.raises(UserError, match="written"):
+        bring(tmp_path, there)
+    assert not (tmp_path / "runs" / "sums").exists()
+    (folder / "claims").mkdir()
+    claim = folder / "claims" / "w.lease"
+    claim.write_text(json.dumps({"host": "elsewhere", "pid": 1}))
+    with pytest.raises(UserError, match=r"still being written \(w.lease\).* two minutes"):
+        bring(tmp_path, there)
+    os.utime(claim, (0, 0))  # long dead
+    runs = bring(tmp_path, there)
+    assert not (runs / "sums" / "m" / "claims").exists()
+    run_of(tmp_path / "other", "m", OTHER, "sampling.trials=8")
+    with (
+        lease.held(runs / "sums" / "m" / "verify.lease", "verifying"),
+        pytest.raises(UserError, match="runs/sums/m: is still being written"),
+    ):
+        bring(tmp_path, tmp_path / "other")
+
+
+def test_links_and_odd_files_stay_there(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, secret = there / "sums" / "m", tmp_path / "secret.json"
+    wanted = tree(folder)
+    secret.write_text("{}")
+    (folder / "logs").mkdir()
+    (folder / "logs" / "a.jsonl").symlink_to(secret)
+    (folder / "caps").symlink_to(tmp_path)
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "x.json").write_text("{}")
+    (folder / "run.sh").write_text("rm -rf /")
+    os.mkfifo(folder / "pipe.json")
+    runs = bring(tmp_path, there)
+    assert "5 links and files of other kinds are left there" in capsys.readouterr().err
+    assert tree(runs / "sums" / "m") == wanted
+    (there / "sums" / "linked").symlink_to(folder)
+    with pytest.raises(UserError, match=r"1 of 2 runs are not imported.*linked: a link"):
+        bring(tmp_path, there)
+
+
+def test_what_is_not_sound_is_refused_and_the_rest_comes(there: Path, tmp_path: Path) -> None:
+    broken = ("attempts/00000.parquet", "questions.parquet", "manifest.json", "config.yaml")
+    for number, name in enumerate((*broken, "x.json")):
+        folder = shutil.copytree(there / "sums" / "m", there / "sums" / f"m{number}")
+        (folder / "x.json").write_text("{}")
+        os.truncate(folder / name, (folder / name).stat().st_size // 2)
+    with pytest.raises(UserError) as caught:
+        bring(tmp_path, there)
+    assert "5 of 6 runs are not imported" in str(caught.value)
+    assert all(f"{name} (" in str(caught.value) for name in (*broken[:2], "x.json"))
+    assert all(f"/{name}: " in str(caught.value) for name in broken[2:])
+    runs = tmp_path / "runs"
+    assert [p.name for p in (runs / "sums").iterdir()] == ["m"]
+    assert not list(runs.glob("_import-*"))
+
+
+def test_a_text_that_is_not_the_one_written_is_seen(there: Path, tmp_path: Path) -> None:
+    run = Run(opened(there / "sums" / "m").cfg)
+    [part] = shards.files(run.attempts)
+    table = pq.read_table(part)
+    forged = table.set_column(3, "text", pa.array([r"\boxed{3}"] * len(table)))
+    pq.write_table(forged.cast(ATTEMPTS), part)
+    with pytest.raises(UserError, match="8 rows hold another text than was written"):
+        bring(tmp_path, there)
+
+
+def test_names_choose_and_cannot_leave_the_folder(there: Path, tmp_path: Path) -> None:
+    run_of(there, "n", HALF)
+    runs = bring(tmp_path, there, "model=n")
+    assert [p.name for p in (runs / "sums").iterdir()] == ["n"]
+    with pytest.raises(UserError, match="none has the names"):
+        bring(tmp_path, there, "dataset=aime25")
+    config = there / "sums" / "m" / "config.yaml"
+    config.write_text(config.read_text().replace("name: sums", "name: ../../x"))
+    with pytest.raises(UserError, match=r"\.\./\.\./x"):
+        bring(tmp_path, there, "model=m", "tag=x")
+    assert not (tmp_path.parent / "x").exists()
+
+
+def test_a_disk_too_small_is_said_before(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = namedtuple("free", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free(1000))
+    with pytest.raises(UserError, match=r"has [\d,]+ bytes, and the disk of runs= 1,000 free"):
+        bring(tmp_path, there)
+    shutil.rmtree(there / "sums" / "m")
+    (there / "sums" / "m").mkdir()
+    with pytest.raises(UserError, match="no run folder"):
+        bring(tmp_path, there, "kind=runs")
