@@ -2,25 +2,21 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.base import csvs
-from pipeline.exports.reading import LISTS, Export, Source
-from pipeline.store import parquet
+from pipeline.exports.reading import Export, Source
+from pipeline.store import parquet, rowkeys
 
-# Our columns in order, and what the file calls them: `imports.row.COLUMNS` has these names.
-_NAMES = {name: name for name in ("dataset", "model", "question_id", "trial", "seed", "outcome")}
-_NAMES |= {name: name for name in ("answer", "gold", "problem", "prompt")}
-_NAMES |= {name: name for name in ("finish_reason", "has_box")}
-_NAMES |= {f"{part}_tokens": f"num_{part}_tokens" for part in ("prompt", "completion")}
-_NAMES |= {f"{part}_mean_logprob": f"{part}_avg_logprob" for part in ("prompt", "completion")}
-_NAMES |= {label: f"verdict_{label}" for label in "abc"}
-_LONG = {"text": "text"}
-_LONG |= {"token_ids": "completion_token_list", "logprobs": "completion_logprob_list"}
+# Our columns in order; `_CALLED` are those that `imports.row.COLUMNS` calls otherwise.
+_NAMES = "dataset model question_id trial seed outcome answer gold problem prompt finish_reason"
+_NAMES += " has_box prompt_tokens completion_tokens a b c"
+_ASKED = ("dataset", "model", "gold", "problem", "prompt")
+_CALLED = {label: f"verdict_{label}" for label in "abc"}
+_CALLED |= {f"{part}_tokens": f"num_{part}_tokens" for part in ("prompt", "completion")}
+_CALLED |= {"token_ids": "completion_token_list", "logprobs": "completion_logprob_list"}
 
 
 def write_csv(export: Export, folder: Path) -> None:
@@ -42,60 +38,40 @@ def write_csv(export: Export, folder: Path) -> None:
 
 def write_parquet(export: Export, folder: Path) -> None:
     """Write `attempts.parquet` of all runs."""
-    write_rows(export, export.sources, folder / "attempts.parquet")
+    write_rows(tables(export, export.sources), folder / "attempts.parquet")
 
 
-def write_rows(export: Export, sources: list[Source], path: Path) -> None:
-    """Write the attempts of some runs, which have any, as one Parquet file."""
-    with path.open("wb") as file:
-        batches = tables(export, sources)
-        first = next(batches)
-        with parquet.writer(file, first.schema) as groups:
-            groups.write_table(first)
-            for batch in batches:
-                groups.write_table(batch)
+def write_rows(batches: Iterator[pa.Table], path: Path) -> pa.Schema:
+    """Write tables, of which there is one at least, as a Parquet file; returns its columns."""
+    first = next(batches)
+    with path.open("wb") as file, parquet.writer(file, first.schema) as groups:
+        groups.write_table(first)
+        for batch in batches:
+            groups.write_table(batch)
+    return first.schema
 
 
 def tables(export: Export, sources: list[Source]) -> Iterator[pa.Table]:
     """The attempts of some runs, some rows at a time, with the same columns of all of them."""
-    cfg = export.cfg
-    long = ["text"] * cfg.texts + [*LISTS] * cfg.logprobs
+    long = ["text"] * export.cfg.texts + ["token_ids", "logprobs"] * export.cfg.logprobs
     rubrics = {name: of.record for s in export.sources for name, of in s.rubrics.items()}
     labels = [name for name, record in rubrics.items() if record.get("imported")]
     heads = {name: f"category_{name}" for name in sorted(rubrics)}
     if len(labels) == 1:  # the one that an import made, and makes again
         heads[labels[0]] = "category"
-    names = _NAMES | {name: _LONG[name] for name in long} | {head: head for head in heads.values()}
+    names = [*_NAMES.split(), *heads.values(), *long]
     for source in sources:
-        rows = _with_questions(source)
+        called = {"dataset": source.dataset, "model": source.name}
+        asked = [row | called for row in source.run.questions]
+        rows, ids = source.table, rowkeys.question_ids(source.run)
         for name, head in heads.items():
             rows = rows.append_column(head, source.categories(name))
-        short = rows.select([name for name in names if name not in long])
-        for batch in export.batches(source, *long, table=short):
-            plain = [_plain(batch[name]) for name in names]
-            yield pa.table(plain, names=[*names.values()])
-
-
-def _with_questions(source: Source) -> pa.Table:
-    """The rows of a run with what it is called, and what its questions say."""
-    asked, question = source.run.questions, pa.array(source.keys >> 32, pa.int32())
-    same = pa.array(np.zeros(source.keys.size, np.int32))
-    columns = {
-        "dataset": (same, [source.dataset]),
-        "model": (same, [source.name]),
-        "problem": (question, [row["problem"] for row in asked]),
-        "prompt": (question, [row["prompt"] for row in asked]),
-        "gold": (question, [row["gold"] for row in asked]),
-    }
-    rows = source.table
-    for name, (places, texts) in columns.items():
-        of_texts = pa.DictionaryArray.from_arrays(places, pa.array(texts, pa.string()))
-        rows = rows.append_column(name, of_texts)
-    return rows
-
-
-def _plain(column: Any) -> Any:
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+        said = {name: pa.array([row[name] for row in asked], pa.string()) for name in _ASKED}
+        for batch in export.batches(source, *long, table=rows):
+            question = pa.array(rowkeys.encode(batch, ids) >> 32)
+            for name, texts in said.items():
+                batch = batch.append_column(name, texts.take(question))
+            yield batch.select(names).rename_columns([_CALLED.get(name, name) for name in names])
 
 
 def _guarded(table: pa.Table) -> pa.Table:

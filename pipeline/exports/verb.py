@@ -32,22 +32,16 @@ def export(cfg: ExportConfig) -> None:
     out = out if out.name.strip(".") else out.resolve()  # . and ..
     _found(out)
     out.parent.mkdir(parents=True, exist_ok=True)
+    settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model"))
     with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
-        made_of = _made_of(cfg, sources)
-        if _found(out) == made_of:
+        states = [[s.dataset, s.name, complete.state(s.run)] for s in sources]
+        if _found(out) == (made_of := runfolder.short_hash(json.dumps([settings, states]))):
             note(f"export: nothing has changed, {out} is left as it is")
         else:
             _write(cfg, sources, out, made_of)
     selection.publish(out, links)
     results.print(str(out))
     answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)]})
-
-
-def _made_of(cfg: ExportConfig, sources: list[Source]) -> str:
-    """A hash of the settings and of what the runs hold."""
-    settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model"))
-    states = [[s.dataset, s.name, complete.state(s.run)] for s in sources]
-    return runfolder.short_hash(json.dumps([settings, states]))
 
 
 def _found(out: Path) -> str | None:
@@ -60,8 +54,7 @@ def _found(out: Path) -> str | None:
     remedy = "name another folder with out=, or move it"
     try:
         record = foreign.read_json(out / _RECORD, {"made_of": str, "files": {...: str}})
-        files = dict(record["files"])
-        made_of = str(record["made_of"])
+        files, made_of = record["files"], str(record["made_of"])
     except (OSError, ValueError, KeyError):
         raise UserError(f"{out}: is there, and no export made it; {remedy}") from None
     there = _files(out)
@@ -72,12 +65,9 @@ def _found(out: Path) -> str | None:
 
 def _files(folder: Path) -> dict[str, str]:
     """Size and time of change of every file but the record."""
-    paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
-    return {
-        str(path.relative_to(folder)): parquet.fingerprint(path)
-        for path in paths
-        if path != folder / _RECORD
-    }
+    paths = sorted({*folder.rglob("*")} - {folder / _RECORD})
+    files = filter(lambda path: not path.is_dir(), paths)
+    return {str(path.relative_to(folder)): parquet.fingerprint(path) for path in files}
 
 
 def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) -> None:
