@@ -224,7 +224,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     "compare": Verb(
         "pipeline.cohorts.compare:compare",
         "compare models: scores, ranks with ties, which orders are settled",
-        keys=_MANY,
+        keys=f"{_MANY} ranking",
         settings=_ANALYSIS,
         examples="""\
   $ compare dataset=aime25
@@ -232,7 +232,9 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ compare dataset=aime25,aime24,hmmt25,brumo25
       the form of the paper's Table 2, and a pooled column
   $ compare runs/aime25/qwen3-30b runs/aime25/limo-v2 rule=overlap
-      two runs; ranks are shared where intervals overlap""",
+      two runs; ranks are shared where intervals overlap
+  $ compare dataset=aime25 ranking=bradley_terry,rasch,borda ranking.replicates=200
+      ranks by methods of the library scorio, too, with how often trials drawn again change them""",
     ),
     "report": Verb(
         "pipeline.report.build:report",

@@ -12,6 +12,7 @@ from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.doubts import doubts
+from pipeline.cohorts.rankings import by_method
 from pipeline.cohorts.verdict import verdict
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.display import table as display
@@ -64,7 +65,8 @@ def compare(cfg: AnalysisConfig) -> None:
     if asked("verbose"):
         display.show(*(table for stem, table in tables.items() if not stem.endswith("doubts")))
     else:
-        display.show(tables["rankings"] if several else brief(tables, cfg))
+        asked_for = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
+        display.show(tables["rankings"] if several else brief(tables, cfg), *asked_for)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
     display.answer(record)
@@ -186,6 +188,8 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     if len(cohort.names) > 1:
         tables["neighbours"] = neighbours.order_of_neighbours(cohort, cfg)
         tables["posterior_ranks"] = neighbours.posterior_ranks(cohort, cfg)
+        if cfg.ranking.methods:
+            tables["ranking_methods"] = by_method(cohort, cfg, tables)
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 
 
@@ -224,7 +228,8 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     """All that was computed of a data set, as docs/compare.md describes it."""
     # The other tables are columns of the leaderboard.
     keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
-    keys |= {stem: stem for stem in ("neighbours", "rubrics", "caps", "swaps", "votes", "doubts")}
+    others = ("neighbours", "ranking_methods", "rubrics", "caps", "swaps", "votes", "doubts")
+    keys |= {stem: stem for stem in others}
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,

@@ -6,6 +6,7 @@ from functools import partial
 
 from pipeline.config import overrides
 from pipeline.config.checks import limited
+from pipeline.config.rankings import RankingConfig
 from pipeline.config.scoring import ComparisonConfig, PriorConfig, RubricConfig, ThresholdsConfig
 from pipeline.config.studies import StudyConfig
 
@@ -33,6 +34,7 @@ class AnalysisConfig:
     prior: PriorConfig = field(default_factory=PriorConfig)
     rubric: RubricConfig = field(default_factory=RubricConfig)
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
+    ranking: RankingConfig = field(default_factory=RankingConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
 

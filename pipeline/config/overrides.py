@@ -30,6 +30,7 @@ _HEADS = {
     "labels": "file",
     "merge": "windows",
     "prior": "run",
+    "ranking": "methods",
     "rubric": "names",
     "source": "path",
     "study": "name",

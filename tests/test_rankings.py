@@ -1,0 +1,218 @@
+"""Rankings by scorio's methods beside our own: the same as theirs, in bounds, and what is said."""
+
+import csv
+import inspect
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import run_of
+from scorio import rank
+
+from pipeline.base.errors import UserError
+from pipeline.cohorts.compare import compare
+from pipeline.cohorts.rankings import Unranked, complete, fits, ranked, replicates
+from pipeline.config import analysis
+from pipeline.config.rankings import METHODS, OWN
+
+MARKS = {
+    "good": {"a": "111101", "b": "110110", "c": "0111~1"},
+    "near": {"a": "110011", "b": "110111", "c": "010101"},
+    "poor": {"a": "1000", "b": "0~~0", "c": "0100"},
+}
+TENSOR = (np.random.default_rng(3).random((3, 6, 5)) < [[[0.4]], [[0.5]], [[0.7]]]).astype(np.int8)
+DEAR = {"rasch_mml", "rasch_mml_credible", "thompson", "bayesian_mcmc"}
+
+
+def test_every_function_is_listed() -> None:
+    functions = {name for name in rank.__all__ if inspect.isfunction(getattr(rank, name))}
+    assert functions == {*METHODS, *OWN}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.soak] * (n in DEAR)) for n in METHODS]
+)
+def test_ranks_are_theirs(name: str) -> None:
+    seed = {"seed": 0} if METHODS[name].seeded else {}
+    try:
+        theirs, scores = getattr(rank, name)(TENSOR, return_scores=True, method="dense", **seed)
+    except Exception as error:
+        with pytest.raises(Unranked, match=type(error).__name__):
+            ranked(name, TENSOR)
+        return
+    ours = ranked(name, TENSOR)
+    np.testing.assert_array_equal(ours[0], theirs)
+    np.testing.assert_array_equal(ours[1], scores)
+
+
+def test_only_complete_trials_count() -> None:
+    """Of each question and model the first graded trials, as many as all have."""
+    rng = np.random.default_rng(0)
+    data, missing = rng.integers(2, size=(3, 4, 7)), rng.random((3, 4, 7)) < 0.4
+    missing[1, 2, 2:] = True
+    missing[1, 2, :2] = False
+    kept = complete(np.ma.masked_array(data, missing))
+    assert kept.shape == (3, 4, 2)
+    for place in np.ndindex(3, 4):
+        graded = [x for x, gone in zip(data[place], missing[place], strict=True) if not gone]
+        assert kept[place].tolist() == graded[:2]
+    missing[0, 0] = True
+    for none in (np.ma.masked_array(data, missing), data[:1], data[..., :0]):
+        with pytest.raises(Unranked, match="two models"):
+            complete(none)
+
+
+def test_questions_that_say_nothing_are_not_asked() -> None:
+    flat = np.repeat(np.array([0, 1], np.int8)[None, :, None], 5, axis=2).repeat(3, axis=0)
+    both = np.concatenate([TENSOR, flat], axis=1)
+    with pytest.raises(ValueError, match="all-correct or all-wrong question"):
+        rank.rasch(both)
+    np.testing.assert_array_equal(ranked("rasch", both)[1], ranked("rasch", TENSOR)[1])
+    with pytest.raises(Unranked, match="every question"):
+        ranked("rasch", flat)
+
+
+def forever(*_: Any, **__: Any) -> Any:
+    while True:
+        pass
+
+
+def killed(*_: Any, **__: Any) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def nothing(tensor: Any, **_: Any) -> Any:
+    return None, np.full(len(tensor), np.nan)
+
+
+def huge(*_: Any, **__: Any) -> Any:
+    return None, np.ones(1 << 40)
+
+
+def slow(tensor: Any, **_: Any) -> Any:
+    sum(range(300_000))
+    return None, tensor.mean(axis=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (forever, "no ranks: more than 0.2 s of processor time; its time grows as L M N;"),
+        (killed, "no ranks: its process ended with status -9"),
+        (nothing, "no ranks: its scores are not finite"),
+        (huge, "no ranks: MemoryError|no ranks: _ArrayMemoryError"),
+        (slow, "too slow for 99,999 replicates: about .*; ranking.seconds="),
+    ],
+)
+def test_what_cannot_be_done_is_said(what: Any, said: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(rank, "borda", what)
+    made, lacking = fits("borda", lambda: replicates(TENSOR, 99_999), 100_000, 0.2)
+    assert len(made) == (what is slow)
+    assert re.match(said, lacking), lacking
+
+
+def test_a_bootstrap_that_is_cut_off_shows_no_interval(monkeypatch: Any) -> None:
+    def late(tensor: Any, **_: Any) -> Any:
+        return slow(tensor) if (tensor == TENSOR).all() else calls.pop()(tensor)
+
+    calls = [forever, slow, slow]
+    monkeypatch.setattr(rank, "borda", late)
+    made, lacking = fits("borda", lambda: replicates(TENSOR, 4), 5, 0.3)
+    assert len(made) == 1 and "no intervals, 2 of 4 replicates" in lacking
+
+
+def test_failed_replicates_are_counted(monkeypatch: Any) -> None:
+    def odd(tensor: Any, **_: Any) -> Any:
+        if tensor.sum() % 2 != TENSOR.sum() % 2:
+            raise RuntimeError("no\nconvergence")
+        return None, tensor.mean(axis=(1, 2))
+
+    monkeypatch.setattr(rank, "borda", odd)
+    made, lacking = fits("borda", lambda: replicates(TENSOR, 20), 21, 9)
+    failed = sum(int(t.sum()) % 2 != TENSOR.sum() % 2 for t in replicates(TENSOR, 20))
+    assert len(made) == 21 - failed
+    assert lacking == f"{failed} of 20 replicates have none: RuntimeError: no convergence"
+
+
+def compared(root: Path, *arguments: str) -> dict[str, Any]:
+    settings = [f"runs={root}", f"out={root / 'out'}", "dataset=sums", *arguments]
+    compare(analysis.load(settings))
+    found: dict[str, Any] = json.loads((root / "out" / "compare.json").read_text())
+    return found["datasets"][0]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("rankings")
+    for name, marks in MARKS.items():
+        run_of(root, name, marks)
+    return root
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_compare_shows_them_beside_the_default(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(
+        root, "ranking=copeland,bradley_terry", "ranking.replicates=40", "metrics=bayes,avg"
+    )
+    shown = " ".join(capsys.readouterr().out.split())
+    rows = found["ranking_methods"]
+    assert [row["model"] for row in rows] == ["good", "near", "poor"]
+    tensor = np.array([[[int(m == "1") for m in line[:4]] for line in marks.values()]
+                       for marks in MARKS.values()])  # fmt: skip
+    for name in ("copeland", "bradley_terry"):
+        try:
+            theirs, scores = getattr(rank, name)(tensor, return_scores=True, method="dense")
+        except ValueError as error:
+            assert f"{name}: no ranks: ValueError: {error}" in shown
+            assert f"{name}_score" not in rows[0]
+            continue
+        assert [row[name] for row in rows] == theirs.tolist()
+        assert [row[f"{name}_score"] for row in rows] == scores.tolist()
+        drawn = [getattr(rank, name)(t, method="dense") for t in replicates(complete(tensor), 40)]
+        for i, row in enumerate(rows):
+            of_model = sorted(int(ranks[i]) for ranks in drawn[1:])
+            assert (row[f"{name}_from"], row[f"{name}_to"]) == (of_model[0], of_model[38])
+            first = sum((ranks[i] == 1) / (ranks == 1).sum() for ranks in drawn[1:]) / 40
+            assert row[f"{name}_first"] == pytest.approx(first)
+    assert "the first 4 graded ones" in shown and "12 of 48 graded attempts" in shown
+    assert {row["rank"] for row in rows} <= {1, 2, 3}
+    lines = csv.DictReader((root / "out" / "ranking_methods.csv").open())
+    assert [line["copeland"] for line in lines] == [str(row["copeland"]) for row in rows]
+    again = compared(root, "ranking=copeland,bradley_terry", "replicates=40", "metrics=bayes,avg")
+    assert again["ranking_methods"] == rows
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_nothing_of_scorio_without_ranking(root: Path, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "scorio", None)
+    assert "ranking_methods" not in compared(root)
+    with pytest.raises(UserError, match=r"pip install 'bayes-at-n\[rank\]'"):
+        compared(root, "ranking=borda")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("ranking=bradly_terry", "ranking.methods=bradly_terry: no such .*mean bradley_terry"),
+        ("ranking=borda,bayes", "is a score here: scoring.headline=bayes"),
+        ("ranking.replicates=20", "of no method; write ranking="),
+        ("ranking.seconds=0", "must be above 0"),
+    ],
+)
+def test_wrong_settings(setting: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        analysis.load([setting])
+
+
+def test_all_is_every_method_once() -> None:
+    chosen = analysis.load(["ranking=borda,all"]).ranking.chosen()
+    assert chosen == [*METHODS]
+    assert analysis.load(["ranking=borda,rasch,borda"]).ranking.chosen() == ["borda", "rasch"]
