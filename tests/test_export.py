@@ -182,3 +182,63 @@ def test_wrong_words_and_empty_runs_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=line):
             out(tmp_path, *settings)
     assert not any(tmp_path.rglob("*.draft"))
+
+
+def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
+) -> None:
+    import datasets
+
+    runs = [run_of(tmp_path, "x"), run_of(tmp_path, "y", UNEQUAL | {"c": "+1"})]
+    runs += [run_of(tmp_path, "x <b>", {"d": "0-1"}, dataset="terms")]
+    out(tmp_path, "to=hub", "logprobs=true")
+    folder = tmp_path / "_export-hub-all"
+    rows = 0
+    for name in ("sums", "terms"):
+        data = datasets.load_dataset(
+            str(folder), name, split="test", cache_dir=str(tmp_path / "hf")
+        )
+        written = pq.read_schema(next((folder / "data" / name).iterdir()))
+        assert data.features.arrow_schema.types == written.types
+        rows += data.num_rows
+        first = data[0]
+        assert (first["trial"], len(first["completion_token_list"])) == (0, 5)
+    assert rows == sum(len(rowkeys.contents(run).keys) for run in runs)
+    card = (folder / "README.md").read_text()
+    for line in ("| y ", "95% interval", "images/sums.png", '"sampling.temperature": 0.6'):
+        assert line in card
+    assert "<b>" not in card.partition("\n---\n")[2] and "nowhere" not in card
+    assert (folder / "images" / "terms.png").exists()
+    back(tmp_path, folder / "data" / "sums")
+    assert (outcome_words(opened(tmp_path / "back" / "sums" / "x")) == outcome_words(runs[0])).all()
+
+
+def test_a_push_uploads_the_folder_and_says_what_keeps_it_from_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
+) -> None:
+    import huggingface_hub
+
+    run_of(tmp_path, "x")
+    sent = []  # a hub is not to be had here: what it would get is recorded
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
+    with pytest.raises(UserError, match=r"push=me/mine: no token of the hub; .*HF_TOKEN"):
+        out(tmp_path, "to=hub", "push=me/mine")
+    assert (tmp_path / "sums" / "_export-hub" / "README.md").exists()
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_none")
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", lambda _, **said: sent.append(said))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            huggingface_hub.HfApi, "create_repo", lambda _, repo, **said: sent.append(said) or repo
+        )
+        out(tmp_path, "to=hub", "push=me/mine")
+    made, uploaded = sent
+    assert made["private"] and made["exist_ok"] and made["repo_type"] == "dataset"
+    assert uploaded["repo_id"] == "me/mine" and uploaded["ignore_patterns"] == ["export.json"]
+    assert (uploaded["folder_path"] / "data" / "sums" / "000-x.parquet").exists()
+    api = huggingface_hub.HfApi("http://127.0.0.1:9")  # nobody is there
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
+    with pytest.raises(UserError, match=r"push=me/mine: could not be uploaded: .*same command"):
+        out(tmp_path, "to=hub", "push=me/mine")
+    for setting in ("push=mine", "push=a/b/c"):
+        with pytest.raises(UserError, match="takes OWNER/NAME"):
+            out(tmp_path, "to=hub", setting)

@@ -269,14 +269,16 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     ),
     "export": Verb(
         "pipeline.exports.verb:export",
-        "write runs in formats that others read: to=csv, parquet",
-        keys="to texts logprobs dataset model folders runs out",
+        "write runs in formats that others read: to=csv, parquet, hub",
+        keys="to texts logprobs push dataset model folders runs out scoring",
         settings="pipeline.config.exports:ExportConfig",
         examples="""\
   $ export runs/aime25/qwen3-30b to=csv
       one row an attempt; `import` takes it back
   $ export dataset=aime25 to=parquet logprobs=true out=FOLDER
-      all runs in runs/aime25, with token ids and log-probs""",
+      all runs in runs/aime25, with token ids and log-probs
+  $ export dataset=aime25,hmmt25 to=hub push=OWNER/NAME
+      a data set with a card: texts, grades, leaderboard; without push= only the folder""",
     ),
     "study": Verb(
         "pipeline.research.studies.reproduce:study",

@@ -1,5 +1,6 @@
 """The settings of `export`."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,10 +8,11 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.checks import limited
 
 FORMATS = {
-    "csv": "CSV, one row an attempt",
-    "parquet": "Parquet, one row an attempt",
+    "csv": "pipeline.exports.flat:write_csv",
+    "parquet": "pipeline.exports.flat:write_parquet",
+    "hub": "pipeline.exports.hub:write",
 }
-"""The formats, as the command line calls them; `pipeline.exports.formats` writes them."""
+"""By the names of formats MODULE:FUNCTION, which writes an `Export` into an empty folder."""
 
 
 @dataclass
@@ -21,8 +23,12 @@ class ExportConfig(AnalysisConfig):
     texts: bool = True  # the responses
     logprobs: bool = False  # token ids and log-probs of the responses
 
+    push: str | None = limited(None, named=True)  # to=hub: OWNER/NAME on the hub, made private
+
     def problems(self) -> Iterator[str]:
-        """Lists where a format has no room for them."""
+        """Lists where a format has no room for them, a place where nothing goes."""
         yield from super().problems()
         if self.logprobs and self.to == "csv":
             yield "logprobs=true: CSV has no lists; use to=parquet"
+        if self.push and (self.to != "hub" or not re.fullmatch(r"[\w.-]+/[\w.-]+", self.push)):
+            yield f"push={self.push}: takes OWNER/NAME of a data set on the hub, with to=hub"

@@ -242,9 +242,9 @@ def to_latex(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """A pipe table under its title in bold, with the notes below."""
-    titles = [_markdown(_titled(column)) for column in _narrow(table)]
-    body = _tabulated(table, titles, "pipe", _markdown)
-    parts = [f"**{_markdown(table.title)}**", body, *(_markdown(note) for note in table.notes)]
+    titles = [markdown(_titled(column)) for column in _narrow(table)]
+    body = _tabulated(table, titles, "pipe", markdown)
+    parts = [f"**{markdown(table.title)}**", body, *(markdown(note) for note in table.notes)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -295,5 +295,6 @@ def _csv_line(cells: Sequence[Any]) -> str:
     return line.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _markdown(text: str) -> str:
+def markdown(text: str) -> str:
+    """A text in which nothing is Markdown, in one line."""
     return _MARKDOWN.sub(r"\\\1", clean_line(text))

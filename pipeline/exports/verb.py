@@ -2,6 +2,7 @@
 
 import json
 import os
+import pkgutil
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -9,10 +10,9 @@ from pathlib import Path
 from pipeline.base import foreign, journal
 from pipeline.base.console import Meter, note, results
 from pipeline.base.errors import UserError
-from pipeline.config.exports import ExportConfig
+from pipeline.config.exports import FORMATS, ExportConfig
 from pipeline.display.table import answer
 from pipeline.exports import reading
-from pipeline.exports.formats import FORMATS
 from pipeline.exports.reading import Export, Source
 from pipeline.score import complete
 from pipeline.store import lease, parquet, runfolder, selection
@@ -32,7 +32,7 @@ def export(cfg: ExportConfig) -> None:
     out = out if out.name.strip(".") else out.resolve()  # . and ..
     _found(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model"))
+    settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model", "push"))
     with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
         states = [[s.dataset, s.name, complete.state(s.run)] for s in sources]
         if _found(out) == (made_of := runfolder.short_hash(json.dumps([settings, states]))):
@@ -41,7 +41,12 @@ def export(cfg: ExportConfig) -> None:
             _write(cfg, sources, out, made_of)
     selection.publish(out, links)
     results.print(str(out))
-    answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)]})
+    pushed = None
+    if cfg.push:
+        from pipeline.exports.hub import push  # two seconds
+
+        pushed = push(cfg.push, out)
+    answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
 
 
 def _found(out: Path) -> str | None:
@@ -80,7 +85,7 @@ def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) ->
         if not (rows := sum(source.table.num_rows for source in sources)):
             raise UserError(f"{sources[0].run.path}: no attempt yet; run something first")
         with Meter("export", rows, keep=True) as meter:
-            FORMATS[cfg.to](Export(cfg, sources, meter), stage)
+            pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, sources, meter), stage)
         for path in filter(Path.is_file, stage.rglob("*")):
             with path.open("rb") as file:
                 os.fsync(file.fileno())

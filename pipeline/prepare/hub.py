@@ -13,7 +13,7 @@ OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that 
 
 
 @contextlib.contextmanager
-def from_hub(what: str, remedy: str, asked: bool = True) -> Iterator[None]:
+def from_hub(what: str, remedy: str, asked: bool = True, done: str = "loaded") -> Iterator[None]:
     """What libraries raise about hub, network and files becomes one line; they raise many kinds.
 
     `asked`: whether the hub is. Where it does not answer the first time, it is not asked again.
@@ -31,7 +31,7 @@ def from_hub(what: str, remedy: str, asked: bool = True) -> Iterator[None]:
                 "Ask for access on its page at huggingface.co, then `hf auth login`, or HF_TOKEN in"
                 " the environment"
             )
-        raise UserError(f"{what}: could not be loaded: {said}. {remedy}") from error
+        raise UserError(f"{what}: could not be {done}: {said}. {remedy}") from error
     if why:
         _note_once(f"{why}, HF_HUB_OFFLINE=1 spares the attempt")
 
