@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from helpers import THREE, make_run, outcome_words, run_of
+from helpers import make_run, outcome_words, run_of
 
 from pipeline.base.errors import UserError
 from pipeline.config import exports, imports, overrides
@@ -19,122 +18,112 @@ from pipeline.rubrics import categories
 from pipeline.store import outcomes, rowkeys, shards
 from pipeline.store.runfolder import Run
 
-UNEQUAL = {"a": "11.01", "b": "~-", "c": ".(+u"}  # owed at both ends, cut off, not graded
+SAID = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
+MARKED = ["'=1+1", "' @a", "-5", "''=1", SAID[4], "a�b", "'\t"]
 
 
-def out(tmp_path: Path, *settings: str) -> None:
-    export(overrides.load(exports.ExportConfig, [f"runs={tmp_path}", *settings]))
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one data set, one of them with trials owed, cut off and not graded; a third."""
+    root = tmp_path_factory.mktemp("runs")
+    run_of(root, "x")
+    unequal = {"a": "1101011", "b": ".~-.1", "c": ".(+u"}
+    names = ("dataset.name=sums", "model.name=y", "model.id=/nowhere/y")
+    make_run(root / "sums" / "y", unequal, *names, texts={"a": SAID})
+    run_of(root, "x <b>", {"d": "0-1"}, dataset="terms")
+    return root
 
 
-def back(tmp_path: Path, source: Path, *settings: str) -> Path:
-    runs = tmp_path / "back"
-    import_records(
-        overrides.load(imports.RecordsConfig, [f"source={source}", f"runs={runs}", *settings])
-    )
-    return runs
+def out(runs: Path, *settings: str) -> None:
+    export(overrides.load(exports.ExportConfig, [f"runs={runs}", *settings]))
+
+
+def back(source: Path, runs: Path, *settings: str) -> None:
+    given = [f"source={source}", f"runs={runs}", *settings]
+    import_records(overrides.load(imports.RecordsConfig, given))
 
 
 def opened(folder: Path) -> Run:
     return Run(load_folder(folder, []))
 
 
+def texts(run: Run) -> dict[tuple[str, int], str]:
+    keys, damage = rowkeys.contents(run).keys, shards.parquet.Damage()
+    ids = rowkeys.question_ids(run).to_pylist()
+    found = rowkeys.responses(run, keys, damage)
+    assert not damage.lines
+    return {(ids[keys[i] >> 32], int(keys[i] & 0xFFFFFFFF)): text for i, text in found}
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_what_is_exported_is_imported_again_with_equal_matrices(tmp_path: Path, form: str) -> None:
-    runs = [
-        run_of(tmp_path, "x"),
-        run_of(tmp_path, "y", UNEQUAL),
-        run_of(tmp_path, "x", {"d": "0-1"}, dataset="terms"),
-    ]
-    out(tmp_path, f"to={form}")
-    made = back(tmp_path, tmp_path / f"_export-{form}" / f"attempts.{form}")
-    for run in runs:
-        again = opened(made / run.path.relative_to(tmp_path))
-        found, first = outcomes.read(again), outcomes.read(run)
+def test_what_is_exported_is_imported_again_with_equal_matrices(
+    root: Path, tmp_path: Path, form: str
+) -> None:
+    chosen = "dataset=sums" if form == "parquet" else "texts=true"
+    out(root, f"to={form}", f"out={tmp_path / 'out'}", chosen)
+    back(tmp_path / "out" / f"attempts.{form}", tmp_path / "back")
+    made = sorted((tmp_path / "back").glob("[!_]*/[!_]*"))
+    assert [f.name for f in made] == ["x", "y"] + [made[2].name for _ in "t" if form == "csv"]
+    for folder in made:
+        name = folder.name if folder.parent.name == "sums" else "x <b>"
+        run, again = opened(root / folder.parent.name / name), opened(folder)
+        first, found = outcomes.read(run), outcomes.read(again)
         order = [found.question_ids.index(name) for name in first.question_ids]
         assert (found.codes[order] == first.codes).all() and found.codes.shape == first.codes.shape
         assert (found.truncated[order] == first.truncated).all()
-        texts, damage = [], shards.parquet.Damage()
-        for each in (run, again):
-            keys = rowkeys.contents(each).keys
-            ids = np.array(rowkeys.question_ids(each).to_pylist())[keys >> 32]
-            at = dict(rowkeys.responses(each, keys, damage))
-            texts.append({(ids[i], keys[i] & 0xFFFFFFFF): text for i, text in at.items()})
-        assert texts[0] == texts[1] and not damage.lines
-        gold = {q["question_id"]: (q["gold"], q["problem"]) for q in run.questions}
-        assert gold == {q["question_id"]: (q["gold"], q["problem"]) for q in again.questions}
+        wanted = texts(run)
+        if form == "csv" and name == "y":
+            wanted["a", 5] = "a�b"
+        assert texts(again) == wanted
+        asked = [
+            {q["question_id"]: (q["gold"], q["problem"]) for q in r.questions} for r in (run, again)
+        ]
+        assert asked[0] == asked[1]
+
+
+def test_csv_runs_nothing_in_a_spreadsheet(root: Path, tmp_path: Path) -> None:
+    out(root, str(root / "sums" / "y"), "to=csv", f"out={tmp_path / 'out'}")
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    table = pyarrow.csv.read_csv(tmp_path / "out" / "attempts.csv", parse_options=options)
+    assert table["text"].to_pylist()[:7] == MARKED
 
 
 def test_labels_come_back_as_the_same_categories(tmp_path: Path) -> None:
+    rows = (f"q{i},{i % 2},{i % 3}\n" for i in range(8))
     source = tmp_path / "labels.csv"
-    source.write_text(
-        "question,trial,label\n" + "".join(f"q{i},{i % 2},{i % 3}\n" for i in range(8))
-    )
-    runs = back(tmp_path, source, "dataset=essays", "model=mine", "rubric=quality")
-    out(runs, "to=csv", f"out={tmp_path / 'out'}")
-    again = tmp_path / "again"
-    import_records(
-        overrides.load(
-            imports.RecordsConfig,
-            [f"source={tmp_path / 'out' / 'attempts.csv'}", f"runs={again}", "rubric=quality"],
-        )
-    )
-    tables = [
-        categories.imported(opened(root / "essays" / "mine"))["quality"] for root in (runs, again)
-    ]
-    assert tables[0].record == tables[1].record
-    assert tables[0].table.sort_by("question_id") == tables[1].table.sort_by("question_id")
+    source.write_text("question,trial,label\n" + "".join(rows))
+    back(source, tmp_path / "one", "dataset=essays", "model=mine", "rubric=quality")
+    out(tmp_path / "one", "to=csv", f"out={tmp_path / 'out'}")
+    back(tmp_path / "out" / "attempts.csv", tmp_path / "two", "rubric=quality")
+    runs = [opened(tmp_path / name / "essays" / "mine") for name in ("one", "two")]
+    one, two = (categories.imported(run)["quality"] for run in runs)
+    assert one.record == two.record
+    assert one.table.sort_by("question_id") == two.table.sort_by("question_id")
 
 
-def test_csv_runs_nothing_in_a_spreadsheet_and_import_takes_the_mark_off(tmp_path: Path) -> None:
-    said = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
-    names = ("dataset.name=sums", "model.name=x", "model.id=/nowhere/x")
-    marks, folder = {"a": "1" * len(said)}, tmp_path / "sums" / "x"
-    run = make_run(folder, marks, *names, texts={"a": said})
-    out(tmp_path, "to=csv")
-    path = tmp_path / "sums" / "_export-csv" / "attempts.csv"
-    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    cells = pyarrow.csv.read_csv(path, parse_options=options)["text"].to_pylist()
-    marked = ["'=1+1", "' @a", "-5", "''=1", said[4], "a�b", "'\t"]
-    assert cells == marked
-    again = opened(back(tmp_path, path) / "sums" / "x")
-    damage = shards.parquet.Damage()
-    keys = rowkeys.contents(again).keys
-    assert [text for _, text in sorted(rowkeys.responses(again, keys, damage))] == [
-        *said[:5], "a�b", said[6],
-    ]  # fmt: skip
-    assert (outcome_words(again) == outcome_words(run)).all()
-
-
-def test_columns_are_those_that_import_knows_in_the_order_of_keys(tmp_path: Path) -> None:
-    run_of(tmp_path, "x")
-    out(tmp_path, "to=parquet", "logprobs=true")
-    table = pq.read_table(tmp_path / "sums" / "_export-parquet" / "attempts.parquet")
+def test_columns_are_those_that_import_knows_in_the_order_of_keys(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out(root, "to=parquet", "logprobs=true", f"out={tmp_path / 'one'}")
+    table = pq.read_table(tmp_path / "one" / "attempts.parquet")
     assert {*table.column_names} <= {*row.NAMES}
     assert not [name for name in row.lacking({*table.column_names}) if "avg_logprob" not in name]
-    keys = list(zip(table["question_id"].to_pylist(), table["trial"].to_pylist(), strict=True))
-    assert keys == sorted(keys) and len(keys) == 12
-    lists = table["completion_token_list"].to_pylist()
-    assert len(lists[0]) == len(table["completion_logprob_list"][0])
-    out(tmp_path, "to=parquet", "texts=false")
-    path = tmp_path / "sums" / "_export-parquet" / "attempts.parquet"
-    assert "text" not in pq.read_schema(path).names
-
-
-def test_slabs_give_what_one_reading_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_of(tmp_path, "x", {q: "1" * 40 for q in "abc"})
-    out(tmp_path, "to=parquet", f"out={tmp_path / 'one'}")
-    monkeypatch.setattr("pipeline.exports.reading.SLAB", 300)
-    monkeypatch.setattr("pipeline.exports.reading._ROWS", 7)
-    out(tmp_path, "to=parquet", f"out={tmp_path / 'many'}")
-    one, many = (pq.read_table(tmp_path / name / "attempts.parquet") for name in ("one", "many"))
-    assert one == many and one.num_rows == 120
+    names = ("dataset", "model", "question_id", "trial")
+    keys = list(zip(*(table[name].to_pylist() for name in names), strict=True))
+    assert keys == sorted(keys) and len(keys) == 12 + 13 + 3
+    lists = [len(values) for values in table["completion_logprob_list"].to_pylist()]
+    assert {*lists} == {5} and table["completion_token_list"][0].as_py() == [1, 2, 3, 4, 5]
+    monkeypatch.setattr("pipeline.exports.reading.SLAB", 130)  # two attempts
+    monkeypatch.setattr("pipeline.exports.reading._ROWS", 2)
+    out(root, "to=parquet", "logprobs=true", f"out={tmp_path / 'slabs'}")
+    assert pq.read_table(tmp_path / "slabs" / "attempts.parquet") == table
 
 
 def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BAYES_AT_N_SAYS", "json")
-    run_of(tmp_path, "x")
+    run_of(tmp_path, "x", {"a": "10"})
     folder, seen = tmp_path / "sums" / "_export-csv-all", []
 
     def again(*settings: str) -> int:
@@ -144,101 +133,92 @@ def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
         seen.append((folder / "attempts.csv").stat().st_mtime_ns)
         return len({*seen})
 
-    assert [again(), again(), again("texts=false"), again("texts=false")] == [1, 1, 2, 2]
+    assert [again(), again(), again("texts=false")] == [1, 1, 2]
+    assert '"text"' not in (folder / "attempts.csv").read_text()
     (tmp_path / "sums" / "._export-csv-all.draft").mkdir()  # of a command that was killed
-    run_of(tmp_path, "y", THREE | {"c": "1111"})
-    assert [again("texts=false"), again()] == [3, 4]
+    run_of(tmp_path, "y", {"a": "11"})
+    assert again("texts=false") == 3
     (folder / "attempts.csv").unlink()
-    assert again() == 5
+    assert again("texts=false") == 4
     assert {p.name for p in folder.parent.glob(".*")} == set()
-
-
-def test_what_is_no_export_is_refused_and_left(tmp_path: Path) -> None:
-    run_of(tmp_path, "x")
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"mine: is there, and no export made it; .*out="):
-        out(tmp_path, "to=csv", f"out={mine}")
-    out(tmp_path, "to=csv")
-    folder = tmp_path / "sums" / "_export-csv-all"
     for name, text in (("more.txt", "added"), ("attempts.csv", "edited")):
         (folder / name).write_text(text)
         with pytest.raises(UserError, match=rf"{name}: was changed since .*out="):
             out(tmp_path, "to=csv")
         assert (folder / name).read_text() == text
         (folder / name).unlink()
-    assert (mine / "notes.txt").read_text() == "mine"
 
 
-def test_wrong_words_and_empty_runs_are_one_line(tmp_path: Path) -> None:
+def test_wrong_words_and_places_are_one_line(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
     run_of(tmp_path, "x", {"a": ".."})
     for settings, line in (
         (["to=cvs"], "to=cvs: must be .*did you mean csv"),
         (["to=csv", "logprobs=true"], "CSV has no lists; use to=parquet"),
+        (["to=hub", "push=mine"], "push=mine: takes OWNER/NAME"),
+        (["to=csv", "push=me/mine"], "with to=hub"),
         (["to=csv"], "no attempt yet"),
         (["to=csv", "dataset=none"], "dataset=none: no such folder"),
+        (["to=csv", f"out={tmp_path}"], "is there, and no export made it; .*out="),
     ):
         with pytest.raises(UserError, match=line):
             out(tmp_path, *settings)
     assert not any(tmp_path.rglob("*.draft"))
 
 
+@pytest.fixture(scope="module")
+def data_set(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export for the hub."""
+    return tmp_path_factory.mktemp("hub") / "out"
+
+
 def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
+    root: Path, data_set: Path, tmp_path: Path, undrawn: None
 ) -> None:
     import datasets
 
-    runs = [run_of(tmp_path, "x"), run_of(tmp_path, "y", UNEQUAL | {"c": "+1"})]
-    runs += [run_of(tmp_path, "x <b>", {"d": "0-1"}, dataset="terms")]
-    out(tmp_path, "to=hub", "logprobs=true")
-    folder = tmp_path / "_export-hub-all"
-    rows = 0
+    out(root, "to=hub", "logprobs=true", f"out={data_set}")
+    rows = []
     for name in ("sums", "terms"):
-        data = datasets.load_dataset(
-            str(folder), name, split="test", cache_dir=str(tmp_path / "hf")
-        )
-        written = pq.read_schema(next((folder / "data" / name).iterdir()))
+        cache = str(tmp_path / "cache")
+        data = datasets.load_dataset(str(data_set), name, split="test", cache_dir=cache)
+        written = pq.read_schema(next((data_set / "data" / name).iterdir()))
         assert data.features.arrow_schema.types == written.types
-        rows += data.num_rows
+        rows.append(data.num_rows)
         first = data[0]
         assert (first["trial"], len(first["completion_token_list"])) == (0, 5)
-    assert rows == sum(len(rowkeys.contents(run).keys) for run in runs)
-    card = (folder / "README.md").read_text()
+    assert rows == [12 + 13, 3]
+    card = (data_set / "README.md").read_text()
     for line in ("| y ", "95% interval", "images/sums.png", '"sampling.temperature": 0.6'):
         assert line in card
-    assert "<b>" not in card.partition("\n---\n")[2] and "nowhere" not in card
-    assert (folder / "images" / "terms.png").exists()
-    back(tmp_path, folder / "data" / "sums")
-    assert (outcome_words(opened(tmp_path / "back" / "sums" / "x")) == outcome_words(runs[0])).all()
+    assert "<b>" not in card and "nowhere" not in card
+    assert (data_set / "images" / "terms.png").exists()
+    back(data_set / "data" / "sums", tmp_path / "back")
+    again, run = (outcome_words(opened(f / "sums" / "x")) for f in (tmp_path / "back", root))
+    assert (again == run).all()
 
 
 def test_a_push_uploads_the_folder_and_says_what_keeps_it_from_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
+    root: Path, data_set: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
 ) -> None:
     import huggingface_hub
 
-    run_of(tmp_path, "x")
+    def push() -> None:
+        out(root, "to=hub", "logprobs=true", f"out={data_set}", "push=me/mine")
+
     sent = []  # a hub is not to be had here: what it would get is recorded
+    api = huggingface_hub.HfApi("http://127.0.0.1:9")  # nobody is there
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     with pytest.raises(UserError, match=r"push=me/mine: no token of the hub; .*HF_TOKEN"):
-        out(tmp_path, "to=hub", "push=me/mine")
-    assert (tmp_path / "sums" / "_export-hub" / "README.md").exists()
+        push()
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_none")
-    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", lambda _, **said: sent.append(said))
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            huggingface_hub.HfApi, "create_repo", lambda _, repo, **said: sent.append(said) or repo
-        )
-        out(tmp_path, "to=hub", "push=me/mine")
+    with pytest.raises(UserError, match=r"push=me/mine: could not be uploaded: .*same command"):
+        push()
+    monkeypatch.setattr(api, "create_repo", lambda repo, **said: sent.append(said) or repo)
+    monkeypatch.setattr(api, "upload_folder", lambda **said: sent.append(said))
+    push()
     made, uploaded = sent
     assert made["private"] and made["exist_ok"] and made["repo_type"] == "dataset"
     assert uploaded["repo_id"] == "me/mine" and uploaded["ignore_patterns"] == ["export.json"]
     assert (uploaded["folder_path"] / "data" / "sums" / "000-x.parquet").exists()
-    api = huggingface_hub.HfApi("http://127.0.0.1:9")  # nobody is there
-    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
-    with pytest.raises(UserError, match=r"push=me/mine: could not be uploaded: .*same command"):
-        out(tmp_path, "to=hub", "push=me/mine")
-    for setting in ("push=mine", "push=a/b/c"):
-        with pytest.raises(UserError, match="takes OWNER/NAME"):
-            out(tmp_path, "to=hub", setting)
