@@ -154,7 +154,7 @@ def test_wrong_words_and_places_are_one_line(root: Path, tmp_path: Path) -> None
     run_of(tmp_path, "x", {"a": ".."})
     for settings, line in (
         (["to=cvs"], "to=cvs: must be .*did you mean csv"),
-        (["to=csv", "logprobs=true"], "CSV has no lists; use to=parquet"),
+        (["to=csv", "logprobs=true"], "no room for lists; use to=parquet"),
         (["to=hub", "push=mine"], "push=mine: takes OWNER/NAME"),
         (["to=csv", "push=me/mine"], "with to=hub"),
         (["to=csv"], "no attempt yet"),

@@ -11,6 +11,8 @@ FORMATS = {
     "csv": "pipeline.exports.flat:write_csv",
     "parquet": "pipeline.exports.flat:write_parquet",
     "hub": "pipeline.exports.hub:write",
+    "eee": "pipeline.exports.eee:write",
+    "lm_eval": "pipeline.exports.lm_eval:write",
 }
 """By the names of formats MODULE:FUNCTION, which writes an `Export` into an empty folder."""
 
@@ -28,7 +30,7 @@ class ExportConfig(AnalysisConfig):
     def problems(self) -> Iterator[str]:
         """Lists where a format has no room for them, a place where nothing goes."""
         yield from super().problems()
-        if self.logprobs and self.to == "csv":
-            yield "logprobs=true: CSV has no lists; use to=parquet"
+        if self.logprobs and self.to in ("csv", "eee", "lm_eval"):
+            yield f"logprobs=true: to={self.to} has no room for lists; use to=parquet"
         if self.push and (self.to != "hub" or not re.fullmatch(r"[\w.-]+/[\w.-]+", self.push)):
             yield f"push={self.push}: takes OWNER/NAME of a data set on the hub, with to=hub"

@@ -11,6 +11,7 @@ KINDS = {
     "inspect": "inspect_ai",  # .eval and JSON
     "npz": "NPZ",
     "lm_eval": "lm-evaluation-harness",
+    "eee": "Every Eval Ever",
     "jsonl": "JSON Lines",
     "csv": "CSV",
     "runs": "this program",  # run folders of another machine

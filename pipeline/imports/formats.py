@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
-from pipeline.imports import copies, inspect_log, lines, lm_eval, npz, parquet
+from pipeline.imports import copies, eee, inspect_log, lines, lm_eval, npz, parquet
 from pipeline.imports.source import Records, Source, Troubles, shown
 from pipeline.prepare.hub import from_hub
 from pipeline.prepare.questions import find_local
@@ -58,6 +58,14 @@ FORMATS = {  # a file is of the first kind that it looks like
         "objects with doc_id and resps, or in a file samples_*",
         lm_eval.looks,
         pattern="samples_*.jsonl",
+        positions=True,
+    ),
+    "eee": Format(
+        eee.read,
+        "attempts of Every Eval Ever",
+        lambda _, head: b'"evaluation_id"' in head and b'"interaction_type"' in head,
+        pattern="*_samples.jsonl",
+        chooses=True,
         positions=True,
     ),
     "jsonl": Format(

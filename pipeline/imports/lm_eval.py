@@ -127,13 +127,15 @@ def _attempts(
         prompt = request.get("arg_0") if isinstance(request, dict) else None
     else:
         prompt = _first(_first(arguments))  # as older versions wrote them
+    said, trials = sample.get("trials"), list(range(len(outcomes)))
+    trials = said if isinstance(said, list) and len(said) == len(trials) else trials  # of our logs
     for trial, outcome in enumerate(outcomes):
         if outcome is not None and truth(outcome) is None:
             troubles.add("values that are neither 0 nor 1: not graded", place)
         listed = isinstance(answers, list) and trial < len(answers)
         yield {
             "question": sample["doc_id"],
-            "trial": trial,
+            "trial": trials[trial],
             "outcome": truth(outcome),
             "answer": text(answers[trial] if listed else answers),
             "text": texts[trial] if texts else None,

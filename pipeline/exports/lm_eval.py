@@ -1,0 +1,100 @@
+"""lm-evaluation-harness: results_DATE.json and samples_TASK_DATE.jsonl, one line a question.
+
+After lm_eval 0.4.13: its tracker, `result_schema.py` and what reads them. The trials of a question
+are the repeats of its one request; `exact_match` has a number for each, `acc` their mean.
+"""
+
+import hashlib
+import json
+import re
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from pipeline.exports.about import LIBRARY, VERSION, About, graded
+from pipeline.exports.reading import Export, Source
+from pipeline.imports.names import safe_name
+from pipeline.store import runfolder
+
+_METRICS = ("acc", "exact_match")
+
+
+def write(export: Export, folder: Path) -> None:
+    """Write MODEL/results_DATE.json and MODEL/samples_TASK_DATE.jsonl of every run.
+
+    Raises UserError: nothing of a run is graded.
+    """
+    for source in export.sources:
+        of, task = About(source), safe_name(source.dataset)
+        place = folder / re.sub(r'["<>:/|\\?*\[\]]+', "__", of.called)  # as they make it
+        place.mkdir(exist_ok=True)
+        # Two runs may have ended in one second: the rest of it is of the run's id.
+        date = f"{of.ended:%Y-%m-%dT%H-%M-%S}.{of.uid.int % 10**6:06d}"
+        called = {"max_tokens": "max_gen_toks"}
+        arguments = {called.get(name, name): x for name, x in of.arguments.items()}
+        questions = {row["question_id"]: (i, row) for i, row in enumerate(source.run.questions)}
+        hashes = hashlib.sha256()
+        with (place / f"samples_{task}_{date}.jsonl").open("wb") as file:
+            for name, rows in groupby(graded(export, source), itemgetter("question_id")):
+                sample = _sample(*questions[name], [*rows], arguments)
+                file.write(json.dumps(sample).encode() + b"\n")
+                for key in ("doc_hash", "prompt_hash", "target_hash"):
+                    hashes.update(sample[key].encode())
+        header = _header(source, of, task, arguments) | {"task_hashes": {task: hashes.hexdigest()}}
+        runfolder.write_json(place / f"results_{date}.json", header)
+
+
+def _sample(
+    number: int, question: dict[str, Any], rows: list[dict[str, Any]], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """One question with its attempts; `trials` is our own, where one of them is not there."""
+    doc = {key: question[key] for key in ("question_id", "problem", "gold", "choices")}
+    said = {"doc": json.dumps(doc), "prompt": question["prompt"], "target": question["gold"]}
+    right, trials = [float(row["right"]) for row in rows], [row["trial"] for row in rows]
+    return {
+        "doc_id": number,
+        "doc": doc,
+        "target": question["gold"],
+        "arguments": {"gen_args_0": {"arg_0": question["prompt"], "arg_1": arguments}},
+        "resps": [[row["text"] for row in rows]],
+        "filtered_resps": [[row["answer"] or "" for row in rows]],
+        "filter": "none",
+        "metrics": _METRICS,
+        **{f"{key}_hash": hashlib.sha256(x.encode()).hexdigest() for key, x in said.items()},
+        "acc": sum(right) / len(right),
+        "exact_match": right,
+        **({} if trials == [*range(len(rows))] else {"trials": trials}),
+    }
+
+
+def _header(source: Source, of: About, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The aggregate; intervals, for which it has no room, stand under our own name."""
+    cfg, number = source.run.cfg, len(source.run.questions)
+    scores: dict[str, Any] = {"alias": task, "sample_len": number}
+    intervals = {metric.name: score._asdict() for metric, score in of.scores}
+    for name in _METRICS if "avg" in intervals else ():
+        scores[f"{name},none"] = intervals["avg"]["value"]
+        scores[f"{name}_stderr,none"] = "N/A" if of.stderr is None else of.stderr
+    config: dict[str, Any] = {
+        "task": task,
+        "dataset_path": of.dataset_id,
+        "output_type": "generate_until",
+    }
+    config |= {"doc_to_text": of.sampling.get("prompt.template"), "repeats": of.trials}
+    config |= {"metric_list": [{"metric": name, "higher_is_better": True} for name in _METRICS]}
+    model = {"pretrained": of.hub_id or of.called, "dtype": cfg.model.dtype}
+    return {
+        "results": {task: scores},
+        "group_subtasks": {task: []},
+        "configs": {task: config | {"generation_kwargs": arguments}},
+        "versions": {task: None},
+        "n-shot": {task: cfg.prompt.shots},
+        "higher_is_better": {task: dict.fromkeys(_METRICS, True)},
+        "n-samples": {task: {"original": number, "effective": number}},
+        "config": {"model": of.engine.get("name"), "model_args": model},
+        "date": of.began.timestamp(),
+        "model_source": of.engine.get("name"),
+        "model_name": of.called,
+        LIBRARY: {"version": VERSION, "confidence": cfg.scoring.confidence, "scores": intervals},
+    }
