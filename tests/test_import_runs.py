@@ -106,7 +106,7 @@ def test_of_one_trial_with_two_texts_ours_stays(
     before = digests(opened(runs / "sums" / "m"))
     bring(tmp_path, tmp_path / "other")
     err = capsys.readouterr().err
-    assert "1 attempts added" in err and "1 attempts have another text" in err
+    assert "1 attempts added" in err and "; 1 attempts of" in err
     assert digests(again) | before == digests(opened(runs / "sums" / "m"))
 
 
@@ -117,7 +117,7 @@ def test_another_run_of_the_name_is_refused(there: Path, tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"sampling.temperature is 0.6 there .*tag=NAME"):
         bring(tmp_path, tmp_path / "other")
     run_of(tmp_path / "third", "m", {"b": "11", "a": "11"})
-    with pytest.raises(UserError, match="of other records"):
+    with pytest.raises(UserError, match="was not made as"):
         bring(tmp_path, tmp_path / "third")
     assert tree(runs) == before
     bring(tmp_path, tmp_path / "other", "tag=cold")

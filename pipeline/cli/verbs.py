@@ -262,6 +262,10 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       sample logs of lm-evaluation-harness (--log_samples)
   $ import source=logs/ metric=match
       logs of inspect_ai, .eval and JSON: an epoch is a trial
+  $ import source=eval-results/ model=mine
+      output-rs*.jsonl of NeMo-Skills: a random seed is a trial
+  $ import source=batch/ dataset=aime25 questions=aime25.jsonl
+      requests and answers of OpenAI's interface, as of `vllm run-batch`: a choice is a trial
   $ import source=/mnt/other/runs
       run folders of this program from another machine, checked; trials that are new are added
   $ import source=labels.csv dataset=summaries category_names=[bad,fair,good]

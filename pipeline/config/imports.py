@@ -12,6 +12,8 @@ KINDS = {
     "npz": "NPZ",
     "lm_eval": "lm-evaluation-harness",
     "eee": "Every Eval Ever",
+    "nemo_skills": "NeMo-Skills",
+    "openai": "OpenAI's interface",  # chats, and batches of them
     "jsonl": "JSON Lines",
     "csv": "CSV",
     "runs": "this program",  # run folders of another machine

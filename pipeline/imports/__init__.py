@@ -1,7 +1,8 @@
 """Records that others made, as ordinary run folders: see docs/import.md.
 
 importing   the verb: leads through all that follows
-formats     how each kind of records is read: by `parquet`, `npz`, `lines`, `lm_eval`, `inspect_log`
+formats     how each kind of records is recognised, and read: by `parquet`, `npz`, `lm_eval`, ...
+completions chats of OpenAI's interface, and outputs of NeMo-Skills
 row         what a record can say, under which names, and every check of a value
 plan        between the passes: which record is which run, question and trial
 names       what this project calls data sets, models and questions

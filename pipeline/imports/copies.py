@@ -9,19 +9,15 @@ import shutil
 import stat
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from pipeline.base import atomic, foreign, journal
 from pipeline.base.console import Meter, note, warn
 from pipeline.base.errors import UserError
 from pipeline.imports import names
 from pipeline.imports.source import Source, shown
-from pipeline.store import find, heartbeat, lease, origin, parquet, rowkeys, runfolder, shards
+from pipeline.store import find, heartbeat, lease, origin, rowkeys, runfolder, shards
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 from pipeline.store.sound import READERS, TORN, found
-from pipeline.store.workernames import worker_id
 from pipeline.store.workers import write_summary
 
 _OURS = (*READERS, ".csv", ".md", ".tex", ".png", ".pdf")
@@ -51,9 +47,8 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
                 dataset, name = runfolder.opened(folder).cfg.dataset.name, folder.resolve().name
                 if dataset in (cfg.dataset or [dataset]) and name in (cfg.model or [name]):
                     name += f"-{cfg.source.tag}" if cfg.source.tag else ""
-                    target = root / names.safe_name(dataset) / names.safe_name(name)
-                    _bring(folder, staged / str(number), target)
-                    targets.append(target)
+                    targets.append(root / names.safe_name(dataset) / names.safe_name(name))
+                    _bring(folder, staged / str(number), targets[-1])
             except UserError as error:
                 faults.append(str(error))
             meter.advance(1)
@@ -68,15 +63,13 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
     if folder.is_symlink() or folder.parent.is_symlink():
         raise UserError(f"{folder}: a link, which is not followed; name the folder itself")
     _check_still(folder)
+    faults, flags = [], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     for inside in _files(folder, staged.parents[1]):
-        (staged / inside).parent.mkdir(parents=True, exist_ok=True)
-        with (
-            open(folder / inside, "rb", opener=_unfollowed) as there,
-            atomic.replacing(staged / inside) as here,
-        ):
+        path = staged / inside
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(folder / inside, flags), "rb") as there, atomic.replacing(path) as here:
             shutil.copyfileobj(there, here)
     _check_still(folder)
-    faults = []
     for path in sorted(path for path in staged.rglob("*") if path.suffix in READERS):
         lines = found(path)
         if lines and path.suffix == ".journal" and all(TORN in line for line in lines):
@@ -93,78 +86,59 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
     journal.sync_folder(target.parent)
 
 
-def _unfollowed(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
 def _check_still(folder: Path) -> None:
     """Raises UserError: a process generates, grades, verifies or cleans up in a run folder."""
     for path in (*folder.glob("*.lease"), *folder.glob(f"{heartbeat.FOLDER}/*.lease")):
         linked = path.is_symlink() or path.parent.is_symlink()
         if not linked and not heartbeat.is_dead(path, lease.now_of(path.parent)):
-            raise UserError(
-                f"{folder}: is still being written ({path.name}); import when that process has"
-                " ended, or two minutes after it was killed"
-            )
+            what = f"is still being written ({path.name}); import when that process has ended"
+            raise UserError(f"{folder}: {what}, or two minutes after it was killed")
 
 
 def _files(folder: Path, into: Path) -> list[Path]:
     """The files of a run, as paths in its folder; links, and files of other kinds, are named."""
-    files, odd, size = list[Path](), list[Path](), 0
+    files, odd, size = list[Path](), list[str](), 0
     for path in sorted(folder.rglob("*")):  # which enters no links
         inside, status = path.relative_to(folder), path.lstat()
         if stat.S_ISDIR(status.st_mode) or path.suffix in _PASSING or inside.parts[0] in _THEIRS:
             continue
         size += status.st_size
-        ours = stat.S_ISREG(status.st_mode) and path.suffix in _OURS and len(inside.parts) < 3
-        (files if ours else odd).append(inside)
+        if stat.S_ISREG(status.st_mode) and path.suffix in _OURS and len(inside.parts) < 3:
+            files.append(inside)
+        else:
+            odd.append(shown(foreign.printable(inside)))
     if odd:
-        told = ", ".join(shown(foreign.printable(path)) for path in odd[:3])
-        warn(f"import: {folder}: {len(odd)} links and files of other kinds are left there: {told}")
+        what = f"{len(odd)} links and files of other kinds are left there: {', '.join(odd[:3])}"
+        warn(f"import: {folder}: {what}")
     if size > (free := shutil.disk_usage(into).free):
         raise UserError(f"{folder}: has {size:,} bytes, and the disk of runs= {free:,} free")
     return files
 
 
 def _merge(folder: Path, there: Run, run: Run) -> None:
-    """Add to a run the attempts of a checked copy of the same identity that it lacks.
+    """Add the files of attempts of a checked copy to a run of the same identity that lacks some.
 
-    Raises UserError: another identity or other questions; the run is being written.
+    They are read after its own, so that its own stay. Raises UserError: another identity, other
+    questions, or the run is being written.
     """
     _check_still(run.path)
     mine, its = runfolder.read_manifest(run), runfolder.read_manifest(there)
-    ids, imported = rowkeys.question_ids(run), mine.get("imported")
-    if imported != its.get("imported") or not ids.equals(rowkeys.question_ids(there)):
-        raise UserError(f"{folder}: is of other records than {run.path}, its name; use tag=NAME")
-    try:
-        runfolder.check_same(run, its[origin.IDENTITY])
-    except UserError as error:
-        raise UserError(f"{folder} has the name of another run: {error}") from error
-    held, theirs = rowkeys.contents(run), rowkeys.contents(there)
-    at = rowkeys.rows_of(theirs.keys, held.keys)
-    new, both = theirs.keys[at < 0], at >= 0
-    if new.size and not imported:
-        columns = ATTEMPTS.with_metadata(origin.about(mine))
-        _add(run, there, lambda rows: pa.array(np.isin(rowkeys.encode(rows, ids), new)), columns)
-    told = f"{new.size} attempts added, which `run` grades" if new.size else "nothing owed"
-    note(f"import: {run.path}: {told}; {both.sum()} attempts of {folder} were there")
-    if others := int((held.states[at[both]] != theirs.states[both]).sum()):
-        warn(f"import: {run.path}: {others} attempts have another text in {folder}; ours stay")
-
-
-def _add(run: Run, there: Run, keep: parquet.Keep, columns: pa.Schema) -> None:
-    """Write a part of some attempts of another run, and what its workers said of themselves."""
-    for file in there.path.glob("sessions/*.json"):
-        if not (copied := run.path / "sessions" / file.name).exists():
-            copied.parent.mkdir(exist_ok=True)
-            atomic.write_text(copied, file.read_text())
-    path = run.attempts / f"{worker_id()}-00000.parquet"
-    path.parent.mkdir(exist_ok=True)
-    with atomic.replacing(path) as part, parquet.writer(part, columns) as groups:
-        for rows in shards.batches(
-            there.attempts, ATTEMPTS, ATTEMPTS.names, parquet.Damage(), keep=keep
-        ):
-            groups.write_table(pa.Table.from_batches([rows]).cast(columns))
+    runfolder.check_same(run, its[origin.IDENTITY])
+    same = all(mine.get(key) == its.get(key) for key in (origin.HASH, "imported"))
+    if not same or not rowkeys.question_ids(run).equals(rowkeys.question_ids(there)):
+        raise UserError(f"{folder}: was not made as {run.path}, its name, was; use tag=NAME")
+    held, theirs = rowkeys.contents(run).keys, rowkeys.contents(there).keys
+    new = int((rowkeys.rows_of(theirs, held) < 0).sum())
+    told = f"{new} attempts added, which `run` grades" if new else "nothing owed"
+    note(f"import: {run.path}: {told}; {theirs.size - new} attempts of {folder} were there")
+    if not new:
+        return
+    shards.seal_leftovers(there.attempts, ATTEMPTS)
+    for file in [*there.path.glob("attempts/*.parquet"), *there.path.glob("sessions/*.json")]:
+        own = run.path / file.relative_to(there.path)
+        if not own.exists() or own.stat().st_size != file.stat().st_size:
+            own.parent.mkdir(exist_ok=True)
+            file.rename(own.with_name(f"z-{own.name}") if file.suffix == ".parquet" else own)
     run.cfg.sampling.trials = max(run.cfg.sampling.trials, there.cfg.sampling.trials)
     runfolder.save_trials(run)
     write_summary(run)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
-from pipeline.imports import copies, eee, inspect_log, lines, lm_eval, npz, parquet
+from pipeline.imports import completions, copies, eee, inspect_log, lines, lm_eval, npz, parquet
 from pipeline.imports.source import Records, Source, Troubles, shown
 from pipeline.prepare.hub import from_hub
 from pipeline.prepare.questions import find_local
@@ -67,6 +67,16 @@ FORMATS = {  # a file is of the first kind that it looks like
         pattern="*_samples.jsonl",
         chooses=True,
         positions=True,
+    ),
+    "nemo_skills": Format(
+        completions.nemo,
+        "outputs of NeMo-Skills",
+        completions.is_nemo,
+        pattern="output*.jsonl",
+        positions=True,
+    ),
+    "openai": Format(
+        completions.chats, "chats of OpenAI's interface", completions.is_chat, "*.jsonl"
     ),
     "jsonl": Format(
         lines.read_json,
@@ -175,7 +185,7 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         inside = sorted(path for run in files for path in run.rglob("*"))
         settings["files"] = [[str(p), p.lstat().st_size, p.lstat().st_mtime_ns] for p in inside]
         covered = []
-    if kind == "lm_eval":  # files and their folders name the task and the model
+    if kind in ("lm_eval", "nemo_skills"):  # files and their folders name the task and the model
         settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
         for folder in sorted({path.parent for path in files}):
             covered += sorted(folder.glob("results_*.json"))
