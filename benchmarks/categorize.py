@@ -107,8 +107,11 @@ def report(record: dict[str, Any], args: argparse.Namespace) -> None:
     )
 
 
-def make(folder: Path, questions: int, tokens: int) -> Run:
-    """A run folder as generate, grade and verify would leave it."""
+def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
+    """A run folder as generate, grade and verify would leave it.
+
+    Attempts have log-probs and no texts; with `characters` texts of so many, and no log-probs.
+    """
     settings = ["model=demo", "dataset=demo", f"sampling.trials={TRIALS}", f"run_dir={folder}"]
     run = Run(compose.load(settings))
     folder.mkdir(parents=True)
@@ -126,13 +129,19 @@ def make(folder: Path, questions: int, tokens: int) -> Run:
         for qid in ids
     ]
     parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
-    keys = [(qid, trial) for qid in ids for trial in range(TRIALS)]
+    keys = [(qid, trial) for trial in range(TRIALS) for qid in ids]
     for start in range(0, len(keys), PART):
-        table = synthetic.attempts(rng, keys[start : start + PART], tokens)
-        for name in ("text", "token_ids"):
-            at = table.schema.get_field_index(name)
-            field = table.schema.field(name)
-            table = table.set_column(at, field, pa.nulls(table.num_rows, field.type))
+        part = keys[start : start + PART]
+        table = synthetic.attempts(rng, part, 1 if characters else tokens)
+        columns: dict[str, Any] = dict.fromkeys(("text", "token_ids"))
+        if characters:
+            columns = {"text": synthetic.texts(rng, len(part), characters)}
+            columns |= {"completion_tokens": [tokens] * len(part)}
+            columns |= dict.fromkeys(("token_ids", "logprobs"))
+        for name, values in columns.items():
+            at, field = table.schema.get_field_index(name), table.schema.field(name)
+            column = pa.array(values or [None] * len(part), field.type)
+            table = table.set_column(at, field, column)
         parquet.write_part(run.attempts / f"part-{start:08d}.parquet", table)
     n = len(keys)
     key = {"question_id": [qid for qid, _ in keys], "trial": [trial for _, trial in keys]}

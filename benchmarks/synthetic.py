@@ -39,3 +39,9 @@ def attempt(rng: np.random.Generator, question_id: str, trial: int, tokens: int)
     """One such attempt as the row of Python lists that the stage hands to its writer."""
     [row] = attempts(rng, [(question_id, trial)], tokens).to_pylist()
     return dict(row)
+
+
+def texts(rng: np.random.Generator, count: int, size: int) -> list[str]:
+    """Texts of about `size` characters of random words, which compress as reasoning does."""
+    pool = np.array([rng.bytes(3).hex() for _ in range(4000)])
+    return [" ".join(pool[rng.integers(0, pool.size, size // 7)]) for _ in range(count)]
