@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from helpers import make_run, outcome_words, run_of
 
 from pipeline.base.errors import UserError
@@ -17,6 +18,7 @@ from pipeline.imports.importing import import_records
 from pipeline.rubrics import categories
 from pipeline.store import outcomes, rowkeys, shards
 from pipeline.store.runfolder import Run
+from scoring.metrics.table import parse
 
 SAID = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
 MARKED = ["'=1+1", "' @a", "-5", "''=1", SAID[4], "a�b", "'\t"]
@@ -222,3 +224,33 @@ def test_a_push_uploads_the_folder_and_says_what_keeps_it_from_that(
     assert made["private"] and made["exist_ok"] and made["repo_type"] == "dataset"
     assert uploaded["repo_id"] == "me/mine" and uploaded["ignore_patterns"] == ["export.json"]
     assert (uploaded["folder_path"] / "data" / "sums" / "000-x.parquet").exists()
+
+
+def test_scores_for_a_models_page_are_what_the_hubs_library_reads(tmp_path: Path) -> None:
+    from huggingface_hub import ModelCard, parse_eval_result_entries
+
+    revision = "633f5ee89ab8ad4522a9f850766b73f62147ffdd"
+    of_hub = ("dataset.path=Idavidrein/gpqa", f"dataset.revision={revision}")
+    marks = {"a": "1110", "b": "10~-", "c": "00"}
+    run = run_of(tmp_path, "x", marks, *of_hub, dataset="gpqa")
+    run_of(tmp_path, "x", {"a": "10"})
+    out(tmp_path, "to=hf")
+    folder = tmp_path / "_export-hf" / "x"
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml"))
+    assert files == [".eval_results/gpqa.yaml", "model-index.yaml"]  # sums is a file of mine
+    [entry] = parse_eval_result_entries(yaml.safe_load((folder / files[0]).read_text()))
+    assert (entry.dataset_id, entry.task_id) == ("Idavidrein/gpqa", "gpqa_diamond")
+    assert entry.dataset_revision == revision and entry.date and "/nowhere" not in entry.notes
+    assert entry.value == pytest.approx(100 * (3 / 4 + 1 / 4 + 0) / 3, abs=1e-4)
+    for words in ("avg@4 in %", "95% interval", "over trials", "10 attempts", "temperature 0.6"):
+        assert words in entry.notes
+    results = ModelCard(f"---\n{(folder / files[1]).read_text()}---\n").data.eval_results
+    assert {result.dataset_type for result in results} == {"Idavidrein/gpqa", "sums"}
+    metric, score = (
+        parse("avg"),
+        parse("avg").summary(outcomes.correct(outcomes.read(run).codes), 0.95),
+    )
+    first = next(of for of in results if of.metric_name == f"{metric.title(4)}, %")
+    assert first.metric_value == entry.value and first.metric_args["trials"] == 4
+    ends = [first.metric_args[key] for key in ("stderr", "low", "high")]
+    assert ends == pytest.approx([100 * float(part) for part in score[1:]], abs=1e-4)

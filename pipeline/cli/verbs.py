@@ -273,7 +273,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     ),
     "export": Verb(
         "pipeline.exports.verb:export",
-        "write runs in formats that others read: to=csv, parquet, hub, eee, lm_eval",
+        "write runs in formats that others read: to=csv, parquet, hf, hub, eee, lm_eval",
         keys="to texts logprobs push dataset model folders runs out scoring",
         settings="pipeline.config.exports:ExportConfig",
         examples="""\
@@ -283,6 +283,8 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       all runs in runs/aime25, with token ids and log-probs
   $ export dataset=aime25,hmmt25 to=hub push=OWNER/NAME
       a data set with a card: texts, grades, leaderboard; without push= only the folder
+  $ export runs/gpqa/qwen3-30b to=hf
+      scores with intervals for the model's page on the hub
   $ export dataset=aime25 to=eee
       Every Eval Ever: scores with intervals, and attempts; so, too, to=lm_eval""",
     ),

@@ -10,6 +10,7 @@ from pipeline.config.checks import limited
 FORMATS = {
     "csv": "pipeline.exports.flat:write_csv",
     "parquet": "pipeline.exports.flat:write_parquet",
+    "hf": "pipeline.exports.hf:write",
     "hub": "pipeline.exports.hub:write",
     "eee": "pipeline.exports.eee:write",
     "lm_eval": "pipeline.exports.lm_eval:write",
@@ -24,13 +25,12 @@ class ExportConfig(AnalysisConfig):
     to: str = limited("", one_of=(*FORMATS,))
     texts: bool = True  # the responses
     logprobs: bool = False  # token ids and log-probs of the responses
-
     push: str | None = limited(None, named=True)  # to=hub: OWNER/NAME on the hub, made private
 
     def problems(self) -> Iterator[str]:
         """Lists where a format has no room for them, a place where nothing goes."""
         yield from super().problems()
-        if self.logprobs and self.to in ("csv", "eee", "lm_eval"):
+        if self.logprobs and self.to not in ("parquet", "hub"):
             yield f"logprobs=true: to={self.to} has no room for lists; use to=parquet"
         if self.push and (self.to != "hub" or not re.fullmatch(r"[\w.-]+/[\w.-]+", self.push)):
             yield f"push={self.push}: takes OWNER/NAME of a data set on the hub, with to=hub"

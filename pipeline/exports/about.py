@@ -70,7 +70,7 @@ class About:
         self.arguments = {name: x for name, x in given.items() if x is not None}
 
         # On the hub. The model is called so where that says which run it is, else as the run is.
-        self.hub_id, self.dataset_id = _hub_id(cfg.model.id), _hub_id(cfg.dataset.path)
+        self.hub_id, self.dataset_id = hub_id(cfg.model.id), hub_id(cfg.dataset.path)
         enough = self.hub_id and model_name(self.hub_id) == source.name
         names = (self.hub_id if enough else source.name), source.dataset
         self.called, self.dataset = (str(x).encode(errors="replace").decode() for x in names)
@@ -117,7 +117,7 @@ def texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {k: v if isinstance(v, str) else json.dumps(v) for k, v in there.items()}
 
 
-def _hub_id(path: str) -> str | None:
+def hub_id(path: str) -> str | None:
     """A path that is a hub id OWNER/NAME, and no file or folder here; else None."""
     return path if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", path) and not find_local(path) else None
 

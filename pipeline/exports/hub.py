@@ -1,7 +1,6 @@
 """A data set for the Hugging Face hub: attempts as Parquet, a card with the results, the upload."""
 
 import json
-import re
 from pathlib import Path
 
 from pipeline.base.console import counted, note
@@ -14,11 +13,11 @@ from pipeline.config.exports import ExportConfig
 from pipeline.display import style
 from pipeline.display.table import markdown, to_markdown
 from pipeline.exports import flat
+from pipeline.exports.about import hub_id
 from pipeline.exports.reading import Export
 from pipeline.prepare.hub import from_hub
 from pipeline.store.files import file_stem
 
-_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 _SIZES = {1e3: "n<1K", 1e4: "1K<n<10K", 1e5: "10K<n<100K", 1e6: "100K<n<1M", 1e7: "1M<n<10M"}
 _CARD = """\
 # {title}
@@ -95,7 +94,7 @@ def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
     )
     style.save(compare.figures_of(cohort, cfg, tables)["forest"], images / stem)
     models = {member.name: member.run.cfg.model for member in cohort.members}
-    ids = {name: [of.id, of.revision] for name, of in models.items() if _HUB_ID.fullmatch(of.id)}
+    ids = {name: [of.id, of.revision] for name, of in models.items() if hub_id(of.id)}
     protocol = json.dumps({"models": ids} | differences.protocol(first.run), indent=2)
     parts = (
         f"## {markdown(cohort.dataset)}",
