@@ -99,7 +99,7 @@ def report(found: dict[str, list[dict[str, float]]], megabytes: float) -> None:
     for name, rounds in found.items():
         cpu, clock = (min(one[key] for one in rounds) for key in ("cpu_s", "clock_s"))
         peak, size = (max(one[key] for one in rounds) for key in ("mib", "mb"))
-        peer = found["pyarrow" if name in ("parquet", "hub") else "json"]
+        peer = found["pyarrow" if name in ("pyarrow", "parquet", "hub") else "json"]
         share = min(one["cpu_s"] for one in peer) / cpu
         rows.append([name, megabytes / cpu, megabytes / clock, share, f"{peak:.0f}", f"{size:.0f}"])
         least = LEAST.get(name, LEAST_OTHER)

@@ -183,7 +183,7 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     rows = []
     for name in ("sums", "terms"):
         cache = str(tmp_path / "cache")
-        data = datasets.load_dataset(str(data_set), name, split="test", cache_dir=cache)
+        data = datasets.load_dataset(str(data_set), name, split="train", cache_dir=cache)
         written = pq.read_schema(next((data_set / "data" / name).iterdir()))
         assert data.features.arrow_schema.types == written.types
         rows.append(data.num_rows)
@@ -242,7 +242,7 @@ def test_scores_for_a_models_page_are_what_the_hubs_library_reads(tmp_path: Path
     assert (entry.dataset_id, entry.task_id) == ("Idavidrein/gpqa", "gpqa_diamond")
     assert entry.dataset_revision == revision and entry.date and "/nowhere" not in entry.notes
     assert entry.value == pytest.approx(100 * (3 / 4 + 1 / 4 + 0) / 3, abs=1e-4)
-    for words in ("avg@4 in %", "95% interval", "over trials", "10 attempts", "temperature 0.6"):
+    for words in ("avg@4, %", "95% interval", "over trials", "10 attempts", "temperature 0.6"):
         assert words in entry.notes
     results = ModelCard(f"---\n{(folder / files[1]).read_text()}---\n").data.eval_results
     assert {result.dataset_type for result in results} == {"Idavidrein/gpqa", "sums"}

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -19,7 +20,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from pipeline.base import journal, jsonl
+from pipeline.base import journal
 
 GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
 OLD_S = 86400.0  # a draft of another machine, whose process nobody here can ask about
@@ -119,4 +120,6 @@ def write_text(path: Path, text: str, sync: bool = True) -> None:
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file atomically by one JSON value a line."""
     with replacing(path) as file:
-        file.writelines(map(jsonl.line, rows))
+        for row in rows:
+            line = json.dumps(row, ensure_ascii=False)  # half a surrogate pair becomes an escape
+            file.write(line.encode(errors="backslashreplace") + b"\n")

@@ -16,15 +16,6 @@ _INK = re.compile(r"[^ \t\n\r]")
 _DECODER = json.JSONDecoder()
 
 
-def line(value: Any) -> bytes:
-    r"""A JSON value as a line; half a surrogate pair becomes an escape.
-
-    >>> line({"text": "é\ud800"}).decode()
-    '{"text": "é\\ud800"}\n'
-    """
-    return f"{json.dumps(value, ensure_ascii=False)}\n".encode(errors="backslashreplace")
-
-
 def lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
     """Number and bytes of every line of a file; None for one of over MOST_LINE bytes."""
     with path.open("rb") as file:

@@ -1,7 +1,9 @@
 """One row an attempt, as CSV or Parquet, with names of columns that `import` takes back."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,15 +27,10 @@ def write_csv(export: Export, folder: Path) -> None:
     A text that a spreadsheet would take for a formula has an apostrophe in front, which `import`
     takes away again.
     """
-    from pyarrow import csv
+    from pyarrow.csv import CSVWriter
 
-    with (folder / "attempts.csv").open("wb") as file:
-        batches = tables(export, export.sources)
-        first = _guarded(next(batches))
-        with csv.CSVWriter(file, first.schema) as lines:
-            lines.write(first)
-            for batch in batches:
-                lines.write(_guarded(batch))
+    batches = map(_guarded, tables(export, export.sources))
+    write_rows(batches, folder / "attempts.csv", CSVWriter)
 
 
 def write_parquet(export: Export, folder: Path) -> None:
@@ -41,13 +38,12 @@ def write_parquet(export: Export, folder: Path) -> None:
     write_rows(tables(export, export.sources), folder / "attempts.parquet")
 
 
-def write_rows(batches: Iterator[pa.Table], path: Path) -> pa.Schema:
-    """Write tables, of which there is one at least, as a Parquet file; returns its columns."""
+def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = parquet.writer) -> pa.Schema:
+    """Write tables, of which there is one at least, as one file; returns its columns."""
     first = next(batches)
-    with path.open("wb") as file, parquet.writer(file, first.schema) as groups:
-        groups.write_table(first)
-        for batch in batches:
-            groups.write_table(batch)
+    with path.open("wb") as file, writer(file, first.schema) as written:
+        for batch in itertools.chain([first], batches):
+            written.write(batch)
     return first.schema
 
 
@@ -83,9 +79,8 @@ def _guarded(table: pa.Table) -> pa.Table:
     columns = []
     for column in table.columns:
         if pa.types.is_string(column.type):
-            start = pc.utf8_slice_codeunits(column, 0, 80)
-            formula = pc.match_substring_regex(start, f"^'*({csvs.FORMULA})")
-            number = pc.match_substring_regex(start, r"^[+-]?[0-9.]+$")
+            formula = pc.match_substring_regex(column, f"^'*({csvs.FORMULA})")
+            number = pc.match_substring_regex(column, r"^[+-]?[0-9.]+$")
             marked = pc.binary_join_element_wise("'", column, "")
             column = pc.if_else(pc.and_not(formula, number), marked, column)
             column = pc.replace_substring(column, "\0", "\ufffd")  # no CSV has it

@@ -29,54 +29,55 @@ def write(export: Export, folder: Path) -> None:
 
     found: dict[str, list[EvalResult]] = defaultdict(list)
     for source in export.sources:
-        of, cfg = About(source), source.run.cfg.dataset
-        place = folder / file_stem(source.name)
-        (place / ".eval_results").mkdir(parents=True, exist_ok=True)
-        data: dict[str, Any] = {"dataset_type": of.dataset, "dataset_name": of.dataset}
+        of, cfg, stem = About(source), source.run.cfg.dataset, file_stem(source.name)
+        data = {"dataset_config": cfg.subset, "dataset_split": cfg.split}
+        data |= {"dataset_revision": cfg.revision}
+        results = []
+        for metric, score in of.scores:
+            value, *rest = (round(100 * float(part), 4) for part in score)
+            arguments = dict(zip(("stderr", "low", "high"), rest, strict=True))
+            arguments |= {"confidence": of.confidence, "trials": of.trials}
+            kind = "accuracy" if metric.name == "avg" else metric.name
+            title = {"metric_name": f"{metric.title(of.trials)}, %", "metric_args": arguments}
+            data_set = of.dataset_id or of.dataset, of.dataset
+            results.append(
+                EvalResult(
+                    "text-generation",
+                    *data_set,
+                    kind,
+                    value,
+                    **title,
+                    **(data if of.dataset_id else {}),
+                )
+            )
+        (folder / stem / ".eval_results").mkdir(parents=True, exist_ok=True)
         if of.dataset_id is None:
             note(f"export: {of.dataset} is on no hub, so its scores are in model-index.yaml alone")
-        elif of.scores:
-            text = yaml.safe_dump([_entry(of, cfg.revision)], sort_keys=False, allow_unicode=True)
-            path = place / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
+        elif results:
+            path = folder / stem / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
+            text = yaml.safe_dump([_entry(of, results[0])], sort_keys=False, allow_unicode=True)
             path.write_text(text, encoding="utf-8")
-            data |= {"dataset_type": of.dataset_id, "dataset_revision": cfg.revision}
-            data |= {"dataset_config": cfg.subset, "dataset_split": cfg.split}
-        for metric, score in of.scores:
-            ends = {"stderr": score.sigma, "low": score.low, "high": score.high}
-            arguments = {key: round(100 * float(value), 4) for key, value in ends.items()}
-            result = EvalResult(
-                task_type="text-generation",
-                metric_type="accuracy" if metric.name == "avg" else metric.name,
-                metric_name=f"{metric.title(of.trials)}, %",
-                metric_value=round(100 * float(score.value), 4),
-                metric_args=arguments | {"confidence": of.confidence, "trials": of.trials},
-                **data,
-            )
-            found[place.name].append(result)
-        card = ModelCardData(model_name=of.called, eval_results=found[place.name])
-        (place / "model-index.yaml").write_text(f"{card}\n", encoding="utf-8")
+        found[stem] += results
+        card = ModelCardData(model_name=of.called, eval_results=found[stem])
+        (folder / stem / "model-index.yaml").write_text(f"{card}\n", encoding="utf-8")
         export.meter.advance(source.table.num_rows)
 
 
-def _entry(of: About, revision: str | None) -> dict[str, Any]:
+def _entry(of: About, avg: Any) -> dict[str, Any]:
     """avg@N of a run as its data set's leaderboard takes it."""
-    metric, score = of.scores[0]
-    value, sigma, low, high = (100 * float(part) for part in score)
-    task = _TASKS.get(str(of.dataset_id), "default")
-    if str(of.dataset_id) not in _TASKS:
-        note(f"export: task_id of {of.dataset_id} is not known here: see the eval.yaml there")
-    said = [
-        f"{metric.title(of.trials)} in %, {of.confidence:.0%} interval {low:.2f} to {high:.2f}",
-        f"standard error {sigma:.2f} over trials",
-        *([] if of.stderr is None else [f"{100 * of.stderr:.2f} over questions"]),
-        f"{of.graded} attempts",
-        *(f"{key} {value}" for key, value in of.arguments.items() if key != "seed"),
-        LIBRARY,
-    ]
+    if avg.dataset_type not in _TASKS:
+        note(f"export: task_id of {avg.dataset_type} is not known here: see the eval.yaml there")
+    data = {"id": avg.dataset_type, "task_id": _TASKS.get(avg.dataset_type, "default")}
+    data["revision"] = avg.dataset_revision
+    notes = (
+        "{confidence:.0%} interval {low:.2f} to {high:.2f}, standard error {stderr:.2f} over trials"
+    )
+    notes = f"{avg.metric_name}, {notes.format(**avg.metric_args)}"
+    notes += "" if of.stderr is None else f", {100 * of.stderr:.2f} over questions"
+    said = [f"{key} {value}" for key, value in of.arguments.items() if key != "seed"]
     return {
-        "dataset": {"id": of.dataset_id, "task_id": task}
-        | ({"revision": revision} if revision else {}),
-        "value": round(value, 4),
+        "dataset": {k: v for k, v in data.items() if v},
+        "value": avg.metric_value,
         "date": of.ended.date().isoformat(),
-        "notes": ", ".join(said),
+        "notes": ", ".join([notes, f"{of.graded} attempts", *said, LIBRARY]),
     }

@@ -18,7 +18,6 @@ from pipeline.exports.reading import Export
 from pipeline.prepare.hub import from_hub
 from pipeline.store.files import file_stem
 
-_SIZES = {1e3: "n<1K", 1e4: "1K<n<10K", 1e5: "10K<n<100K", 1e6: "100K<n<1M", 1e7: "1M<n<10M"}
 _CARD = """\
 # {title}
 
@@ -28,7 +27,7 @@ _CARD = """\
 ```python
 from datasets import load_dataset
 
-attempts = load_dataset("FOLDER_OR_ID", "{config}", split="test")
+attempts = load_dataset("FOLDER_OR_ID", "{config}", split="train")
 ```
 
 {parts}
@@ -59,51 +58,35 @@ def write(export: Export, folder: Path) -> None:
         schema = flat.write_rows(flat.tables(export, [source]), path)
         infos[name] = DatasetInfo(features=Features.from_arrow_schema(schema))
     (folder / "images").mkdir()
-    rows = sum(source.table.num_rows for source in export.sources)
     title = f"Attempts of reasoning models: {', '.join(cohort.dataset for cohort in cohorts)}"
     card = huggingface_hub.DatasetCardData(
         pretty_name=title,
         task_categories=["text-generation"],
         tags=["evaluation", "reasoning", "bayes-at-n"],
-        size_categories=[next((text for n, text in _SIZES.items() if rows < n), "n>10M")],
-        configs=[
-            {
-                "config_name": name,
-                "data_files": [{"split": "test", "path": f"data/{name}/*.parquet"}],
-            }
-            for name in infos
-        ],
+        configs=[{"config_name": name, "data_files": f"data/{name}/*.parquet"} for name in infos],
     )
     infos.to_dataset_card_data(card)
     parts = "\n\n".join(_part(cohort, export.cfg, folder / "images") for cohort in cohorts)
-    text = _CARD.format(
-        title=markdown(title),
-        attempts=counted(rows, "attempt"),
-        config=next(iter(infos)),
-        parts=parts,
-    )
+    rows = counted(sum(source.table.num_rows for source in export.sources), "attempt")
+    text = _CARD.format(title=markdown(title), attempts=rows, config=next(iter(infos)), parts=parts)
     (folder / "README.md").write_text(f"---\n{card}\n---\n\n{text}", encoding="utf-8")
 
 
 def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
     """The results of a data set, and how its runs were sampled, without paths of this machine."""
-    tables, stem, first = (
-        compare.tables_of(cohort, cfg),
-        file_stem(cohort.dataset),
-        cohort.members[0],
-    )
+    tables, stem = compare.tables_of(cohort, cfg), file_stem(cohort.dataset)
     style.save(compare.figures_of(cohort, cfg, tables)["forest"], images / stem)
     models = {member.name: member.run.cfg.model for member in cohort.members}
     ids = {name: [of.id, of.revision] for name, of in models.items() if hub_id(of.id)}
-    protocol = json.dumps({"models": ids} | differences.protocol(first.run), indent=2)
+    protocol = {"models": ids} | differences.protocol(cohort.members[0].run)
     parts = (
         f"## {markdown(cohort.dataset)}",
         markdown(verdict(cohort, cfg).sentence()),
         to_markdown(compare.brief(tables, cfg)),
         f"![Scores with intervals](images/{stem}.png)",
         *map(markdown, cohort.warnings),
-        f"How {markdown(first.name)} was sampled; of others the table says what is not alike:",
-        "    " + protocol.replace("\n", "\n    "),
+        f"How {markdown(cohort.names[0])} was sampled; below the table is what is not alike:",
+        json.dumps(protocol, indent=6).replace("{", "    {", 1).replace("\n}", "\n    }"),
     )
     return "\n\n".join(parts)
 

@@ -26,7 +26,7 @@ from pipeline.store.runfolder import Run, opened
 SLAB = 256 << 20
 LONG = {"text": 4, "token_ids": 4, "logprobs": 4}  # columns, and bytes of a token
 _ROWS, _MANY = 512, 1 << 16  # of a batch with and without them
-_UNKNOWN = 1 << 15  # tokens of an attempt that does not say them
+_UNKNOWN = 1 << 13  # tokens of an attempt that does not say them
 _SAMPLED = [name for name in ATTEMPTS.names if name not in (*KEY, *LONG)]
 _GRADED = ["outcome", "has_box", "box", "answer", "layer", "reason", "ruled", "judged"]
 _LABELS = ["a", "b", "c", "label"]
@@ -75,9 +75,8 @@ class Source:
 
     def categories(self, name: str) -> pa.Array:
         """Under a rubric the category of each of the K rows, null without one: int8."""
-        if name not in self.rubrics:
-            return pa.nulls(self.keys.size, pa.int8())
-        rows = self.rubrics[name].table
+        empty = categories.CATEGORIES.empty_table()
+        rows = self.rubrics[name].table if name in self.rubrics else empty
         known = rowkeys.encode(rows, rowkeys.question_ids(self.run))
         return rowkeys.in_order(rows, known, ["category"], self.keys)["category"]
 

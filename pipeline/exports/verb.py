@@ -41,11 +41,7 @@ def export(cfg: ExportConfig) -> None:
             _write(cfg, sources, out, made_of)
     selection.publish(out, links)
     results.print(str(out))
-    pushed = None
-    if cfg.push:
-        from pipeline.exports.hub import push  # two seconds
-
-        pushed = push(cfg.push, out)
+    pushed = cfg.push and pkgutil.resolve_name("pipeline.exports.hub:push")(cfg.push, out)
     answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
 
 
@@ -82,10 +78,10 @@ def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) ->
         shutil.rmtree(left, ignore_errors=True)
     try:
         stage.mkdir()
-        if not (rows := sum(source.table.num_rows for source in sources)):
+        if not (begun := [source for source in sources if source.table.num_rows]):
             raise UserError(f"{sources[0].run.path}: no attempt yet; run something first")
-        with Meter("export", rows, keep=True) as meter:
-            pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, sources, meter), stage)
+        with Meter("export", sum(len(source.table) for source in begun), keep=True) as meter:
+            pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter), stage)
         for path in filter(Path.is_file, stage.rglob("*")):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
