@@ -116,6 +116,12 @@ from scoring.ranking.compare import paired_questions as paired_questions
 from scoring.ranking.compare import pairwise_z as pairwise_z
 from scoring.ranking.equivalence import Equivalence as Equivalence
 from scoring.ranking.equivalence import equivalence as equivalence
+from scoring.ranking.orders import compare_rankings as compare_rankings
+from scoring.ranking.orders import lehmer_hash as lehmer_hash
+from scoring.ranking.orders import lehmer_unhash as lehmer_unhash
+from scoring.ranking.orders import rank_scores as rank_scores
+from scoring.ranking.orders import ranking_hash as ranking_hash
+from scoring.ranking.orders import unhash_ranking as unhash_ranking
 from scoring.ranking.planning import TrialPlan as TrialPlan
 from scoring.ranking.planning import trials_for_width as trials_for_width
 from scoring.ranking.planning import trials_to_separate as trials_to_separate

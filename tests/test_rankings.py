@@ -15,11 +15,12 @@ import pytest
 from helpers import run_of
 from scorio import rank
 
+from pipeline.base.console import Meter
 from pipeline.base.errors import UserError
 from pipeline.cohorts.compare import compare
-from pipeline.cohorts.rankings import Unranked, complete, fits, ranked, replicates
+from pipeline.cohorts.rankings import Unranked, bootstrap, complete, replicates, scores
 from pipeline.config import analysis
-from pipeline.config.rankings import METHODS, OWN
+from pipeline.config.rankings import METHODS, RankingConfig
 
 MARKS = {
     "good": {"a": "111101", "b": "110110", "c": "0111~1"},
@@ -30,25 +31,26 @@ TENSOR = (np.random.default_rng(3).random((3, 6, 5)) < [[[0.4]], [[0.5]], [[0.7]
 DEAR = {"rasch_mml", "rasch_mml_credible", "thompson", "bayesian_mcmc"}
 
 
+OURS = {"avg", "bayes", "pass_at_k", "pass_hat_k", "g_pass_at_k_tau", "mg_pass_at_k"}
+
+
 def test_every_function_is_listed() -> None:
     functions = {name for name in rank.__all__ if inspect.isfunction(getattr(rank, name))}
-    assert functions == {*METHODS, *OWN}
+    assert functions == {*METHODS, *OURS}
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.soak] * (n in DEAR)) for n in METHODS]
 )
-def test_ranks_are_theirs(name: str) -> None:
-    seed = {"seed": 0} if METHODS[name].seeded else {}
+def test_scores_are_theirs(name: str) -> None:
+    given = METHODS[name].parameters
     try:
-        theirs, scores = getattr(rank, name)(TENSOR, return_scores=True, method="dense", **seed)
+        theirs = getattr(rank, name)(TENSOR, return_scores=True, **given)[1]
     except Exception as error:
         with pytest.raises(Unranked, match=type(error).__name__):
-            ranked(name, TENSOR)
-        return
-    ours = ranked(name, TENSOR)
-    np.testing.assert_array_equal(ours[0], theirs)
-    np.testing.assert_array_equal(ours[1], scores)
+            scores(name, TENSOR)
+    else:
+        np.testing.assert_array_equal(scores(name, TENSOR), theirs)
 
 
 def test_only_complete_trials_count() -> None:
@@ -73,9 +75,14 @@ def test_questions_that_say_nothing_are_not_asked() -> None:
     both = np.concatenate([TENSOR, flat], axis=1)
     with pytest.raises(ValueError, match="all-correct or all-wrong question"):
         rank.rasch(both)
-    np.testing.assert_array_equal(ranked("rasch", both)[1], ranked("rasch", TENSOR)[1])
+    np.testing.assert_array_equal(scores("rasch", both), scores("rasch", TENSOR))
     with pytest.raises(Unranked, match="every question"):
-        ranked("rasch", flat)
+        scores("rasch", flat)
+
+
+def drawn(count: int, seconds: float) -> tuple[list[Any], str]:
+    cfg = RankingConfig(["borda"], count, seconds)
+    return bootstrap("borda", TENSOR, cfg, Meter("rankings", count))
 
 
 def forever(*_: Any, **__: Any) -> Any:
@@ -105,14 +112,14 @@ def slow(tensor: Any, **_: Any) -> Any:
     [
         (forever, "no ranks: more than 0.2 s of processor time; its time grows as L M N;"),
         (killed, "no ranks: its process ended with status -9"),
-        (nothing, "no ranks: its scores are not finite"),
+        (nothing, "no ranks: ValueError: the result holds nan"),
         (huge, "no ranks: MemoryError|no ranks: _ArrayMemoryError"),
         (slow, "too slow for 99,999 replicates: about .*; ranking.seconds="),
     ],
 )
 def test_what_cannot_be_done_is_said(what: Any, said: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(rank, "borda", what)
-    made, lacking = fits("borda", lambda: replicates(TENSOR, 99_999), 100_000, 0.2)
+    made, lacking = drawn(99_999, 0.2)
     assert len(made) == (what is slow)
     assert re.match(said, lacking), lacking
 
@@ -123,7 +130,7 @@ def test_a_bootstrap_that_is_cut_off_shows_no_interval(monkeypatch: Any) -> None
 
     calls = [forever, slow, slow]
     monkeypatch.setattr(rank, "borda", late)
-    made, lacking = fits("borda", lambda: replicates(TENSOR, 4), 5, 0.3)
+    made, lacking = drawn(4, 0.3)
     assert len(made) == 1 and "no intervals, 2 of 4 replicates" in lacking
 
 
@@ -134,7 +141,7 @@ def test_failed_replicates_are_counted(monkeypatch: Any) -> None:
         return None, tensor.mean(axis=(1, 2))
 
     monkeypatch.setattr(rank, "borda", odd)
-    made, lacking = fits("borda", lambda: replicates(TENSOR, 20), 21, 9)
+    made, lacking = drawn(20, 9)
     failed = sum(int(t.sum()) % 2 != TENSOR.sum() % 2 for t in replicates(TENSOR, 20))
     assert len(made) == 21 - failed
     assert lacking == f"{failed} of 20 replicates have none: RuntimeError: no convergence"
@@ -174,18 +181,18 @@ def test_compare_shows_them_beside_the_default(
             assert f"{name}: no ranks: ValueError: {error}" in shown
             assert f"{name}_score" not in rows[0]
             continue
-        assert [row[name] for row in rows] == theirs.tolist()
+        assert [row[f"{name}_rank"] for row in rows] == theirs.tolist()
         assert [row[f"{name}_score"] for row in rows] == scores.tolist()
-        drawn = [getattr(rank, name)(t, method="dense") for t in replicates(complete(tensor), 40)]
+        others = [getattr(rank, name)(t, method="dense") for t in replicates(complete(tensor), 40)]
         for i, row in enumerate(rows):
-            of_model = sorted(int(ranks[i]) for ranks in drawn[1:])
+            of_model = sorted(int(ranks[i]) for ranks in others)
             assert (row[f"{name}_from"], row[f"{name}_to"]) == (of_model[0], of_model[38])
-            first = sum((ranks[i] == 1) / (ranks == 1).sum() for ranks in drawn[1:]) / 40
+            first = sum((ranks[i] == 1) / (ranks == 1).sum() for ranks in others) / 40
             assert row[f"{name}_first"] == pytest.approx(first)
-    assert "the first 4 graded ones" in shown and "12 of 48 graded attempts" in shown
+    assert "the first 4 graded trials" in shown and "12 of 48 graded attempts" in shown
     assert {row["rank"] for row in rows} <= {1, 2, 3}
     lines = csv.DictReader((root / "out" / "ranking_methods.csv").open())
-    assert [line["copeland"] for line in lines] == [str(row["copeland"]) for row in rows]
+    assert [line["copeland_rank"] for line in lines] == [str(row["copeland_rank"]) for row in rows]
     again = compared(root, "ranking=copeland,bradley_terry", "replicates=40", "metrics=bayes,avg")
     assert again["ranking_methods"] == rows
 
@@ -194,7 +201,7 @@ def test_compare_shows_them_beside_the_default(
 def test_nothing_of_scorio_without_ranking(root: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "scorio", None)
     assert "ranking_methods" not in compared(root)
-    with pytest.raises(UserError, match=r"pip install 'bayes-at-n\[rank\]'"):
+    with pytest.raises(UserError, match=r'pip install "bayes-at-n\[rank\]"'):
         compared(root, "ranking=borda")
 
 
@@ -202,7 +209,7 @@ def test_nothing_of_scorio_without_ranking(root: Path, monkeypatch: Any) -> None
     ("setting", "said"),
     [
         ("ranking=bradly_terry", "ranking.methods=bradly_terry: no such .*mean bradley_terry"),
-        ("ranking=borda,bayes", "is a score here: scoring.headline=bayes"),
+        ("ranking=borda,xyz", "ranking.methods=xyz: no such method .*majority_judgment"),
         ("ranking.replicates=20", "of no method; write ranking="),
         ("ranking.seconds=0", "must be above 0"),
     ],

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from pipeline.base.children import die_with
 from pipeline.base.errors import UserError
@@ -28,48 +28,37 @@ def without_torch(work: Callable[[], Result]) -> Result:
     it is done here at once where torch is there already, or threads that a fork would cut off.
     Raises UserError: as `work`.
     """
+
+    def hidden() -> Iterator[tuple[bool, Any]]:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # so looks what is not installed
+        os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # of models that are not available
+        try:
+            yield True, work()
+        except UserError as error:
+            if not isinstance(error.__cause__, ImportError):
+                yield False, error
+
     if "torch" in sys.modules or threading.active_count() > 1:
         return work()
-    with _forked(lambda pipe: _tell(pipe, work)) as (source, _):
-        try:
-            told: tuple[bool, Any] = pickle.load(source)
-        except EOFError:
-            return work()
-    done, result = told
+    try:
+        done, result = next(forked(hidden))
+    except (StopIteration, ChildProcessError):
+        return work()
     if not done:
         raise result
     made: Result = result
     return made
 
 
-def bounded(work: Callable[[], Iterator[Result]], seconds: float, size: int) -> Iterator[Result]:
-    """What `work` yields, as it comes, from a forked process with so much processor time.
+def forked(
+    work: Callable[[], Iterator[Result]], seconds: float = 0, size: int = 1 << 40
+) -> Iterator[Result]:
+    """What `work` yields, as it comes, from a forked process that is killed if no more is asked.
 
-    The kernel ends it then, whatever it does; its memory is `limits.room` of `size` bytes. Raises
-    TimeoutError: the time was up. ChildProcessError: it ended in another way.
+    It has so many seconds of processor time, after which the kernel ends it whatever it does (0:
+    without a limit), and memory as `limits.room` gives for `size` bytes. Raises TimeoutError: the
+    time was up. ChildProcessError: it ended in another way.
     """
-
-    def tell(pipe: BinaryIO) -> None:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # whose signal kills a process
-        with room(size):
-            for item in work():
-                pickle.dump((item,), pipe)
-                pipe.flush()
-        pickle.dump((), pipe)
-
-    with _forked(tell) as (source, child):
-        try:
-            while item := pickle.load(source):
-                yield item[0]
-        except (EOFError, pickle.UnpicklingError) as error:  # the end, perhaps amid an item
-            if (status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) == -signal.SIGPROF:
-                raise TimeoutError(f"more than {seconds:g} s of processor time") from error
-            raise ChildProcessError(f"its process ended with status {status}") from error
-
-
-@contextlib.contextmanager
-def _forked(tell: Callable[[BinaryIO], None]) -> Iterator[tuple[BinaryIO, int]]:
-    """What a process, forked and killed at the end, writes with `tell`; and its number."""
     ours, theirs = os.pipe()
     for printed in (sys.stdout, sys.stderr):
         printed.flush()
@@ -80,31 +69,27 @@ def _forked(tell: Callable[[BinaryIO], None]) -> Iterator[tuple[BinaryIO, int]]:
             die_with(parent)
             for number in SIGNALS:  # the parent's business, which then kills this process
                 signal.signal(number, signal.SIG_IGN)
-            with os.fdopen(theirs, "wb") as pipe:
-                tell(pipe)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            with os.fdopen(theirs, "wb") as pipe, room(size):
+                for item in work():
+                    for printed in (sys.stdout, sys.stderr):
+                        printed.flush()
+                    pickle.dump((item,), pipe)
+                    pipe.flush()
+                pickle.dump((), pipe)
         finally:
             os._exit(0)
     os.close(theirs)
     try:
         with os.fdopen(ours, "rb") as pipe:
-            yield pipe, pid
+            while item := pickle.load(pipe):
+                yield item[0]
+    except (EOFError, pickle.UnpicklingError) as error:  # the end, perhaps amid an item
+        if (status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) == -signal.SIGPROF:
+            raise TimeoutError(f"more than {seconds:g} s of processor time") from error
+        raise ChildProcessError(f"its process ended with status {status}") from error
     finally:
-        with contextlib.suppress(ChildProcessError):  # whoever was told of its end has waited
+        with contextlib.suppress(ChildProcessError):  # if its end was waited for
             if not os.waitpid(pid, os.WNOHANG)[0]:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-
-
-def _tell(pipe: BinaryIO, work: Callable[[], object]) -> None:
-    """Write whether it was done, and what came of it; nothing where it is to be done again."""
-    sys.modules["torch"] = None  # type: ignore[assignment]  # so looks what is not installed
-    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # of models that are not available
-    try:
-        told: tuple[bool, object] = True, work()
-    except UserError as error:
-        if isinstance(error.__cause__, ImportError):
-            return
-        told = False, error
-    for printed in (sys.stdout, sys.stderr):
-        printed.flush()
-    pickle.dump(told, pipe)

@@ -5,45 +5,33 @@ None of them knows how sure its ranks are: bootstrap replicates of the trials sa
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import scoring
-from pipeline.base.apart import bounded
+from pipeline.base.apart import forked
 from pipeline.base.console import Meter, clock, counted
 from pipeline.base.environment import version
-from pipeline.base.errors import UserError, one_line
+from pipeline.base.errors import one_line
 from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.leaderboard import title
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.rankings import METHODS
+from pipeline.config.rankings import METHODS, SEED, RankingConfig
 from pipeline.display.table import Column, Table, of_columns
 from scoring.metrics.table import parse
-from scoring.numerics.inputs import Floats, Ints
-from scoring.ranking.ranks import Method as Numbering
+from scoring.numerics.arrays import finite_array
+from scoring.numerics.inputs import Floats
 from scoring.studies.bootstrap import chunk_size, draw
 
 Tensor = npt.NDArray[np.int8]
-SEED = 0  # of methods that draw, and of replicates
-_MEMORY = 1 << 28  # bytes; `limits.room` gives a method more than four times as many
 
 
 class Unranked(Exception):
     """A method cannot rank these outcomes; the message says why."""
-
-
-def library() -> Any:
-    """The module scorio.rank. Raises UserError: it is not installed."""
-    try:
-        from scorio import rank  # a second, with half of scipy
-    except ImportError as error:
-        remedy = "pip install 'bayes-at-n[rank]'"
-        raise UserError(f"ranking: scorio cannot be imported ({error}); {remedy}") from error
-    return rank
 
 
 def complete(outcomes: Any) -> Tensor:
@@ -63,171 +51,135 @@ def complete(outcomes: Any) -> Tensor:
     return np.take_along_axis(data.data, places, axis=2)
 
 
-def telling(tensor: Tensor) -> npt.NDArray[np.bool_]:
-    """Which questions some attempt got right and some other wrong: (M,) of (L, M, N)."""
-    differs: npt.NDArray[np.bool_] = tensor.min(axis=(0, 2)) < tensor.max(axis=(0, 2))
-    return differs
+def scores(name: str, outcomes: Any) -> Floats:
+    """Scores by a method of METHODS, shape (L,); :func:`scoring.ranks` makes ranks of them.
 
-
-def ranked(name: str, outcomes: Any, numbering: Numbering = "dense") -> tuple[Ints, Floats]:
-    """Ranks and scores by a method of METHODS, (L,) each; higher scores first, equal ones tie.
-
-    `outcomes` are 1 and 0, masked where owed, (L, M, N); :func:`complete` says what counts. It
-    takes as long as it takes; :func:`fits` has a limit. Raises Unranked: the method fails, or a
-    score is not finite. UserError: no scorio.
+    `outcomes` are 1 and 0, masked where owed, (L, M, N); :func:`complete` says what counts. The
+    same outcomes give the same scores. Raises Unranked: the method fails, or one is not finite.
     """
-    call, method, tensor = getattr(library(), name), METHODS[name], complete(outcomes)
-    if method.telling and not (tensor := tensor[:, telling(tensor)]).size:
+    from scorio import rank  # a second, with half of scipy
+
+    method, tensor = METHODS[name], complete(outcomes)
+    if method.telling and not (tensor := tensor[:, np.ptp(tensor, axis=(0, 2)) > 0]).size:
         raise Unranked("all attempts got every question right, or all wrong")
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            seed = {"seed": SEED} if method.seeded else {}
-            scores = np.asarray(call(tensor, return_scores=True, **seed)[1], dtype=np.float64)
+            found = getattr(rank, name)(tensor, return_scores=True, **method.parameters)[1]
+        return finite_array(found, "the result")
     except Exception as error:  # whatever the library raises
         raise Unranked(f"{type(error).__name__}: {one_line(error)}") from error
-    if not np.isfinite(scores).all():
-        raise Unranked("its scores are not finite")
-    return scoring.ranks(scores, numbering), scores
 
 
-def replicates(tensor: Tensor, count: int) -> Iterator[Tensor]:
-    """The outcomes (L, M, N), then bootstrap replicates: whole columns, the same for all models."""
-    yield tensor
-    trials, size = tensor.shape[2], chunk_size(tensor.shape[2], 1)
-    for chunk, start in enumerate(range(0, count, size)):
-        for columns in draw(SEED, chunk, min(size, count - start), trials, 1)[..., 0]:
-            yield tensor[:, :, columns]
+def fits(name: str, draws: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
+    """:func:`scores` of each of `draws()`, or why there are none, and the seconds that it took.
 
-
-Fit = tuple[Ints, Floats]  # of :func:`ranked`
-
-
-def fits(
-    name: str,
-    draws: Callable[[], Iterable[Any]],
-    count: int,
-    seconds: float = 60,
-    numbering: Numbering = "dense",
-    done: Callable[[], object] = bool,
-) -> tuple[list[Fit], str]:
-    """:func:`ranked` for each of `draws()`, `count` of them; and what prevented some, or all.
-
-    Another process makes them, which has so much processor time in all. Where the first has no
-    ranks, or the second says that all would take too long, there are no more. UserError: no scorio.
+    In another process, with so much processor time in all. Raises as :func:`forked`.
     """
-    library()
+    import scorio.rank  # noqa: F401  # once, and not in every process
 
-    def work() -> Iterator[tuple[Fit | str, float]]:
+    def work() -> Iterator[tuple[Floats | str, float]]:
         for outcomes in draws():
             started = time.process_time()
             try:
-                fit: Fit | str = ranked(name, outcomes, numbering)
+                found: Floats | str = scores(name, outcomes)
             except Unranked as error:
-                fit = str(error)
-            yield fit, time.process_time() - started
+                found = str(error)
+            yield found, time.process_time() - started
 
-    made: list[Fit] = []
-    failed: list[str] = []
+    return forked(work, seconds, 1 << 28)
+
+
+def replicates(tensor: Tensor, count: int, seed: int = SEED) -> Iterator[Tensor]:
+    """Bootstrap replicates of outcomes (L, M, N): whole columns, the same for all models."""
+    trials, size = tensor.shape[2], chunk_size(tensor.shape[2], 1)
+    for chunk, start in enumerate(range(0, count, size)):
+        for columns in draw(seed, chunk, min(size, count - start), trials, 1)[..., 0]:
+            yield tensor[:, :, columns]
+
+
+def bootstrap(name: str, tensor: Tensor, cfg: RankingConfig, meter: Meter) -> tuple[Any, str]:
+    """Scores of the outcomes, then of replicates; and what prevented some of them, or all."""
+    made, failed, count = list[Floats](), list[str](), cfg.replicates or 0
+    fitted = fits(name, lambda: chain([tensor], replicates(tensor, count)), cfg.seconds)
     try:
-        for number, (fit, took) in enumerate(bounded(work, seconds, _MEMORY)):
-            failed.append(fit) if isinstance(fit, str) else made.append(fit)
+        for number, (found, took) in enumerate(fitted):
+            failed.append(found) if isinstance(found, str) else made.append(found)
             if not made:
-                return [], f"no ranks: {fit}"
-            # The first fit also pays for what is imported late.
-            if number == 1 and (all_s := took * count) > seconds:
-                return (
-                    made[:1],
-                    f"too slow for {count - 1:,} replicates: about {clock(all_s)} of"
-                    f" processor time; ranking.seconds={2 * all_s:.0f} allows that",
-                )
-            done()
+                return [], f"no ranks: {found}"
+            if number == 1 and took * count > cfg.seconds:  # the first fit also pays for imports
+                much = f"about {clock(took * count)} of processor time"
+                more = f"ranking.seconds={2 * took * count:.0f} allows that"
+                return made[:1], f"too slow for {count:,} replicates: {much}; {more}"
+            meter.advance(1, lambda: name)
     except (TimeoutError, ChildProcessError) as error:
-        lacks = f"no intervals, {len(made) - 1} of {count - 1} replicates" if made else "no ranks"
-        grows = f"its time grows as {METHODS[name].grows}"
-        return made[:1], f"{lacks}: {error}; {grows}; ranking.seconds={10 * seconds:g} allows more"
-    return made, f"{len(failed)} of {count - 1} replicates have none: {failed[0]}" if failed else ""
+        lacks = f"no intervals, {len(made) - 1} of {count} replicates" if made else "no ranks"
+        more = (
+            f"its time grows as {METHODS[name].grows}; ranking.seconds={10 * cfg.seconds:g} is more"
+        )
+        return made[:1], f"{lacks}: {error}; {more}"
+    return made, f"{len(failed)} of {count} replicates have none: {failed[0]}" if failed else ""
 
 
 def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> Table:
-    """Ranks by each method of `cfg.ranking`, beside those of leaderboard and posterior in `tables`.
-
-    Raises UserError: no scorio.
-    """
+    """Ranks by each method of `cfg.ranking`, beside those of leaderboard and posterior."""
+    matrix, head, names = cohort.matrix(), parse(cfg.scoring.headline).title(), cfg.ranking.chosen()
+    tensor, each = complete(matrix), 1 + (cfg.ranking.replicates or 0)
     board, posterior = tables["leaderboard"].rows, tables["posterior_ranks"].rows
-    names, each = cfg.ranking.chosen(), 1 + (cfg.ranking.replicates or 0)
-    head, tensor = parse(cfg.scoring.headline).title(), complete(cohort.matrix())
-    numbering: Any = cfg.scoring.method
-    plain = np.array([row["rank"] for row in board])
-    columns: dict[Column, Any] = {
-        Column("model", "model", align="left"): [row["model"] for row in board],
-        Column("rank", "rank", group=head): [row[f"rank_{cfg.scoring.rule}"] for row in board],
-        Column("rank_by_score", "by score", group=head, wide=True): plain,
-        Column("from", "from", group=head): [row["from"] for row in posterior],
-        Column("to", "to", group=head): [row["to"] for row in posterior],
-        Column("first", "first", None, "{:.2f}", group=head): [row["best"] for row in posterior],
-    }
-    order = [cohort.names.index(row["model"]) for row in board]
-    taus, said = [], []
+    models, plain = ([row[key] for row in board] for key in ("model", "rank"))
+    values = {"rank": [row[f"rank_{cfg.scoring.rule}"] for row in board], "rank_by_score": plain}
+    for key, its in {"from": "from", "to": "to", "first": "best"}.items():
+        values[key] = [row[its] for row in posterior]
+    columns: dict[Column, Any] = {Column("model", "model", align="left"): models}
+    columns |= _group(head, "", values)
+    taus, lacks = [], []
     with Meter("rankings", len(names) * each) as meter:
         for number, name in enumerate(names, 1):
-            draws = partial(replicates, tensor, each - 1)
-            seconds = cfg.ranking.seconds
-            made, lacking = fits(name, draws, each, seconds, numbering, lambda: meter.advance(1))
-            said += [f"{name}: {lacking}"] * bool(lacking)
+            made, lacking = bootstrap(name, tensor, cfg.ranking, meter)
             meter.reach(number * each)
+            lacks += [f"{name}: {lacking}"] * bool(lacking)
             if made:
-                ranks, scores = (np.stack(parts)[:, order] for parts in zip(*made, strict=True))
-                tau = scoring.kendall_tau_b(ranks[0], plain)
-                taus.append(f"{name} {'none, all tied' if np.ma.is_masked(tau) else f'{tau:.3f}'}")
-                columns |= _columns(name, ranks, scores[0], np.ma.filled(tau, np.nan), cfg)
-    notes = _notes(cohort.matrix(), tensor, cfg)
-    if taus:
-        notes.insert(1, f"τ_b with the order by {head}: {', '.join(taus)}")
-    return of_columns(title("rankings by method", cohort), columns, [*notes, *said])
+                in_order = np.stack(made)[:, [cohort.names.index(model) for model in models]]
+                columns |= _group(name, f"{name}_", of := _values(in_order, plain, cfg))
+                taus.append(f"{name} {of['tau_b'][0]:.3f}".replace("nan", "none, all tied"))
+    notes = [f"τ_b with the order by {head}: {', '.join(taus)}"] * bool(taus)
+    notes += [*_notes(matrix, tensor, cfg), *lacks]
+    return of_columns(title("rankings by method", cohort), columns, notes)
 
 
-def _columns(
-    name: str, ranks: Ints, scores: Floats, tau: Any, cfg: AnalysisConfig
-) -> dict[Column, Any]:
-    """What is shown of a method: `ranks` (1 + replicates, L), those of the outcomes first."""
-    columns: dict[Column, Any] = {
-        Column(name, "rank", group=name): ranks[0],
-        Column(f"{name}_score", "score", None, "{:.6g}", group=name, wide=True): scores,
-        Column(f"{name}_tau_b", "τ_b", None, "{:.3f}", group=name, wide=True): (
-            np.full(len(scores), tau)
-        ),
+def _group(group: str, prefix: str, values: Mapping[str, Any]) -> dict[Column, Any]:
+    """Columns under one head; only files have those that are not named here."""
+    shown = {"rank": "{}", "from": "{}", "to": "{}", "first": "{:.2f}"}
+    return {
+        Column(prefix + key, key, None, shown.get(key, ""), group=group, wide=key not in shown): of
+        for key, of in values.items()
     }
-    if len(ranks) > 1:
-        tail, best = (1 - cfg.scoring.confidence) / 2, ranks[1:] == 1
-        ends = np.quantile(ranks[1:], [tail, 1 - tail], axis=0, method="inverted_cdf")
+
+
+def _values(made: Floats, plain: Sequence[int], cfg: AnalysisConfig) -> dict[str, Any]:
+    """What is shown of a method, from its scores (1 + replicates, L)."""
+    numbering: Any = cfg.scoring.method
+    ranks, *drawn = scoring.ranks(made, numbering)
+    tau = np.ma.filled(scoring.kendall_tau_b(ranks, plain), np.nan)
+    values = {"rank": ranks, "score": made[0], "tau_b": np.full(len(plain), tau)}
+    if drawn:
+        tail, best = (1 - cfg.scoring.confidence) / 2, np.array(drawn) == 1
+        ends = np.quantile(drawn, [tail, 1 - tail], axis=0, method="inverted_cdf")
         first = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
-        columns[Column(f"{name}_from", "from", group=name)] = ends[0]
-        columns[Column(f"{name}_to", "to", group=name)] = ends[1]
-        columns[Column(f"{name}_first", "first", None, "{:.2f}", group=name)] = first
-    return columns
+        values |= {"from": ends[0], "to": ends[1], "first": first}
+    return values
 
 
 def _notes(matrix: Any, tensor: Tensor, cfg: AnalysisConfig) -> list[str]:
     """How the ranks were made, and of which attempts."""
-    had, trials, count = int(np.ma.count(matrix)), tensor.shape[2], cfg.ranking.replicates
-    head = parse(cfg.scoring.headline).title()
-    notes = [
-        f"{head}: ranks of the leaderboard and their posterior; the others: scorio"
-        f" {version('scorio')}, {cfg.scoring.method} ranks, equal scores share one"
-    ]
-    if count:
-        notes.append(
-            f"from, to: the central {cfg.scoring.confidence:.0%} of a method's ranks in {count:,}"
-            " bootstrap replicates of whole trials; first: in what share of them, divided by ties"
-        )
-    if unused := had - tensor.size:
-        notes.append(
-            f"methods take equally many trials: the first {trials} graded ones of each question by"
-            f" each model; {unused:,} of {had:,} graded attempts are not in them"
-        )
-    those = [name for name in cfg.ranking.chosen() if METHODS[name].telling]
-    if those and (same := int((~telling(tensor)).sum())):
-        what = f"{counted(same, 'question')} that all attempts got right, or all wrong"
-        notes.append(f"without {what}: {', '.join(those)}")
+    had, same = int(np.ma.count(matrix)), int((np.ptp(tensor, axis=(0, 2)) == 0).sum())
+    notes, unused = [f"methods of scorio {version('scorio')}; equal scores tie"], had - tensor.size
+    if count := cfg.ranking.replicates:
+        level = f"the central {cfg.scoring.confidence:.0%} of ranks"
+        notes[0] += f"; from, to: {level} in {count:,} bootstrap replicates of whole trials"
+    if unused:
+        used = f"the first {tensor.shape[2]} graded trials of each question by each model"
+        notes.append(f"methods take {used}; {unused:,} of {had:,} graded attempts are not in them")
+    if same and (those := [name for name in cfg.ranking.chosen() if METHODS[name].telling]):
+        notes.append(f"without {counted(same, 'question')} that say nothing: {', '.join(those)}")
     return notes

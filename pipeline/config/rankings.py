@@ -1,41 +1,39 @@
 """The methods of the library scorio that rank models, and what of them `compare` shows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 from pipeline.base.errors import did_you_mean
 from pipeline.config.checks import limited
 
+SEED = 0  # of methods that draw, and of replicates
+
 
 class Method(NamedTuple):
-    """A function of `scorio.rank`. All take complete outcomes, 0 or 1, of two models or more.
+    """A function of `scorio.rank`. All take complete outcomes, 0 or 1, of two models or more."""
 
-    `grows` is how its time does with L models, M questions, N trials of each, and `needs` what else
-    it asks. Where `telling` it refuses questions that all attempts got right, or all wrong: they
-    say nothing of a difference and are left out.
-    """
-
-    grows: str
-    needs: str = ""
-    telling: bool = False
-    seeded: bool = False  # draws random numbers
+    grows: str  # its time, with L models, M questions, N trials of each
+    needs: str = ""  # what else it asks of outcomes
+    parameters: Mapping[str, Any] = {}  # that are not its defaults
+    telling: bool = False  # refuses questions that all attempts got right, or all wrong
 
 
 _BEATEN = "every model beats some other and is beaten, itself or by a chain of others"
 _MIXED = "no model that is always right, or always wrong"
+_LONGER = {"max_iter": 5000}  # steps until a fit that has not converged fails
 _GROUPS = {
-    "inverse_difficulty borda majority_judgment": Method("L M N"),
-    "thompson": Method("L M N + 10,000 L", seeded=True),
+    "inverse_difficulty borda majority_judgment rasch_mml rasch_mml_credible": Method("L M N"),
+    "thompson": Method("L M N + 10,000 L", "", {"seed": SEED}),
     "elo glicko trueskill": Method("L² M N"),
     "copeland win_rate minimax schulze ranked_pairs nanson baldwin": Method("L M N + L⁴"),
     "kemeny_young": Method("2^L at worst"),
     "bradley_terry bradley_terry_davidson rao_kupper": Method("L² M N + L³", _BEATEN),
     "bradley_terry_map bradley_terry_davidson_map rao_kupper_map": Method("L² M N + L³"),
-    "bayesian_mcmc": Method("L² M N + 6,000 L²", seeded=True),
-    "rasch rasch_2pl rasch_3pl dynamic_irt": Method("L M N", _MIXED, telling=True),
-    "rasch_map rasch_2pl_map rasch_3pl_map mirt": Method("L M N", telling=True),
-    "rasch_mml rasch_mml_credible": Method("L M N"),
+    "bayesian_mcmc": Method("L² M N + 6,000 L²", "", {"seed": SEED}),
+    "rasch rasch_2pl rasch_3pl dynamic_irt": Method("L M N", _MIXED, _LONGER, telling=True),
+    "rasch_map rasch_2pl_map rasch_3pl_map mirt": Method("L M N", "", _LONGER, telling=True),
     "pagerank spectral rank_centrality alpharank nash": Method("L² M N + L³"),
     "serial_rank hodge_rank": Method("L² M N + L³"),
     "plackett_luce bradley_terry_luce": Method("L² M N", _BEATEN),
@@ -44,8 +42,7 @@ _GROUPS = {
     "davidson_luce_map": Method("L⁴ M N"),
 }
 METHODS = {name: method for names, method in _GROUPS.items() for name in names.split()}
-"""All public functions of scorio.rank 0.2.3, with their defaults, but for those of OWN."""
-OWN = ("avg", "bayes", "pass_at_k", "pass_hat_k", "g_pass_at_k_tau", "mg_pass_at_k")
+"""All of scorio.rank 0.2.3 but avg, bayes, pass_at_k and its kin, which are scores here."""
 
 
 @dataclass
@@ -58,14 +55,12 @@ class RankingConfig:
 
     def problems(self) -> Iterator[str]:
         for name in self.methods:
-            if name in OWN:
-                yield f"methods={name}: is a score here: scoring.headline=bayes, metrics=pass@8"
-            elif name not in (*METHODS, "all"):
-                hint = did_you_mean(name, METHODS, most=3)
-                yield f"methods={name}: no such method ({hint})"
+            if name not in (*METHODS, "all"):
+                yield f"methods={name}: no such method ({did_you_mean(name, METHODS, most=3)})"
+        if self.methods and find_spec("scorio") is None:
+            yield 'methods: scorio is not installed: pip install "bayes-at-n[rank]"'
         if self.replicates and not self.methods:
             yield f"replicates={self.replicates}: of no method; write ranking=bradley_terry,rasch"
 
     def chosen(self) -> list[str]:
-        """The methods, each once."""
         return [*METHODS] if "all" in self.methods else [*dict.fromkeys(self.methods)]
