@@ -208,7 +208,7 @@ def test_conversations_and_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[s
         {"custom_id": 3, "prompt": "2+3?", "choices": [{"text": "5", "finish_reason": "length"}]},
         {"metadata": {"question_id": "q9", "gold": "9"}, "messages": [*ask, says]},
         {"choices": [None], "messages": ask},
-        {"messages": [*ask, {"role": "assistant", "content": {"deep": []}}]},
+        {"messages": [*ask, {"role": "assistant", "content": {"deep": []}}], "id": [1]},
     ]
     source = write_lines(tmp_path / "chats.jsonl", rows)
     with pytest.raises(UserError, match=r"model=x: is one name, and .* holds"):

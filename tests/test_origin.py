@@ -20,7 +20,7 @@ from pipeline.base.journal import Journal
 from pipeline.generate import tidy
 from pipeline.grade import stage as grading
 from pipeline.prepare import stage
-from pipeline.store import lease, origin, parquet, runfolder, shards, sound, workers
+from pipeline.store import check, lease, origin, parquet, runfolder, shards, workers
 from pipeline.store.columns import ATTEMPTS, digest
 from pipeline.store.runfolder import Run
 
@@ -151,7 +151,7 @@ def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
     assert trials_of(run, damage) == {1: "seed 1234", 2: "seed 1234"}
     assert "made under another identity" in str(damage) and part.name in str(damage)
     assert ("sums-01", 0) in runfolder.owed(run)
-    assert "made under another identity" in sound.found(part)[0]
+    assert "made under another identity" in check.found(part)[0]
     with pytest.raises(DamagedData, match=f"{part.name}: made under another identity.*`generate`"):
         grading.grade(run)
     assert not part.exists() and part.with_name(f"_{part.name}.damaged").exists()
@@ -261,7 +261,7 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     parquet.write_part(part, pq.read_table(part).replace_schema_metadata(None))
     for message in (setup.refused(), setup.refused("sampling.seed=5")):
         assert f"{run.manifest}: missing" in message and "restore it from a copy" in message
-    assert "manifest.json: missing" in sound.found(run.path / "config.yaml")[0]
+    assert "manifest.json: missing" in check.found(run.path / "config.yaml")[0]
     part.unlink()
     assert prepared(setup, "sampling.seed=5").questions  # nothing is mixed
     run.manifest.unlink()

@@ -183,7 +183,7 @@ def status(settings: list[str], watch: bool, every: float | None, check: bool) -
         sources = [configured(combination) for combination in sweep.expand(settings)]
     first = sources[0]
     if check:
-        from pipeline.status.check import check as read_all
+        from pipeline.store.check import check as read_all
 
         read_all([s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources])
     elif watch:

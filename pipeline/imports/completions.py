@@ -80,7 +80,7 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
     """
     asked: dict[str, Any] = {}  # of requests apart from their answers, by custom_id
     questions: dict[str, Any] = {}  # what they are called, by their prompts
-    models, seen = dict[str, dict[str, str]](), set[int]()
+    models, seen = set[str](), set[int]()
     files = sorted(source.files, key=lambda path: b'"response":' in path.open("rb").read(1 << 18))
     for place, line in (pair for path in files for pair in json_lines(path, troubles)):
         custom, response = str(line.get("custom_id", "")), _object(line.get("response"))
@@ -101,15 +101,16 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
         name = questions.setdefault(prompt or custom, custom or len(questions))
         extra = {"question_id": name, **_object(line.get("metadata")), **line}
         called = str(answer.get("model") or request.get("model") or "")
-        models[called] = {"task": "", "model": called}
-        logs.rename(source, [dict(run) for run in models.values()])
+        if called not in models:
+            models.add(called)
+            logs.rename(source, [{"task": "", "model": name} for name in models])
         told = {name: extra[name] for name in _OF_CHAT.split() if name in extra} | {
             "model": [*source.cfg.model, called][0],
             "reasoning_level": request.get("reasoning_effort"),
             "prompt": prompt,
         }
         for number, choice in enumerate(choices):
-            key = hash((answer.get("id"), number))
+            key = hash((str(answer.get("id")), number))
             if answer.get("id") and key in seen:
                 troubles.add("duplicates left out", place)
                 continue
@@ -128,7 +129,9 @@ def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> di
     if not message and "text" not in choice:
         raise Later("a choice without a message")
     choice = {**choice, "message": {**message, "content": _words(message)}}
-    read = DIALECTS["chat" if message else "completions"].read({**answer, "choices": [choice]})
+    read = DIALECTS["chat" if message else "completions"].read(
+        {"usage": answer.get("usage"), "choices": [choice]}
+    )
     listed = read.token_ids or read.logprobs or ()  # what was used is of all choices together
     return {
         "text": logs.joined(read.reasoning, read.text or "", model),

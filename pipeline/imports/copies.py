@@ -15,9 +15,9 @@ from pipeline.base.errors import UserError
 from pipeline.imports import names
 from pipeline.imports.source import Source, shown
 from pipeline.store import find, heartbeat, lease, origin, rowkeys, runfolder, shards
+from pipeline.store.check import READERS, TORN, found
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
-from pipeline.store.sound import READERS, TORN, found
 from pipeline.store.workers import write_summary
 
 _OURS = (*READERS, ".csv", ".md", ".tex", ".png", ".pdf")
@@ -135,10 +135,11 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
         return
     shards.seal_leftovers(there.attempts, ATTEMPTS)
     for file in [*there.path.glob("attempts/*.parquet"), *there.path.glob("sessions/*.json")]:
-        own = run.path / file.relative_to(there.path)
-        if not own.exists() or own.stat().st_size != file.stat().st_size:
+        own, size = run.path / file.relative_to(there.path), file.stat().st_size
+        if not own.exists() or (file.suffix == ".parquet" and own.stat().st_size != size):
             own.parent.mkdir(exist_ok=True)
-            file.rename(own.with_name(f"z-{own.name}") if file.suffix == ".parquet" else own)
+            last = f"z-{size}-{own.name}"  # one that grew there meanwhile replaces no other
+            file.rename(own.with_name(last) if file.suffix == ".parquet" else own)
     run.cfg.sampling.trials = max(run.cfg.sampling.trials, there.cfg.sampling.trials)
     runfolder.save_trials(run)
     write_summary(run)

@@ -1,19 +1,23 @@
-"""Whether the files of a run folder hold what was written.
+"""status --check: everything in run folders is read, and what is not as it was written is named.
 
 Tables are read by all their columns, each page under its checksum, and of every attempt the digest
 is made again; journals and archives have checksums, too. Of JSON and YAML only the form is known.
 """
 
 import json
+import os
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipeline.base import foreign, limits
-from pipeline.base.errors import UserError, one_line
+from pipeline.base.console import Meter, results
+from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.config import compose
+from pipeline.display.table import answer
 from pipeline.store import find, heartbeat, origin, parquet, rowkeys, runfolder
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
@@ -22,6 +26,48 @@ TORN = "unfinished last frame"  # of a journal: what a killed worker was about t
 _ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
 _ERRORS += (RecursionError, UserError, MemoryError, zipfile.BadZipFile, zlib.error)
 _MOST = 1 << 28  # bytes of a line, or of a file of JSON
+
+
+def check(folders: Iterable[Path]) -> None:
+    """Read what is in run folders, or in folders of them, and print which files are not sound.
+
+    A part of attempts that is damaged is not known to be sound any more, so that the next
+    `generate` owes its rows. Raises DamagedData: something is not sound, or a folder holds no run.
+    """
+    bad = 0
+    for folder in folders:
+        paths, faults = [], {}
+        try:
+            paths = _files(folder)
+        except UserError as error:
+            faults[foreign.printable(folder)] = [str(error)]
+        with Meter("check", len(paths)) as meter:
+            for path in paths:
+                if lines := found(path):
+                    faults[foreign.printable(path)] = lines
+                meter.advance(1)
+        bad += len(faults)
+        told = {"folder": str(folder), "files": len(paths), "sound": not faults}
+        answer(told | {"faults": faults})
+        for name, lines in faults.items():
+            results.print(f"{name}: {'; '.join(lines)}")
+        results.print(f"{folder}: {len(paths)} files, {len(faults)} not sound")
+    if bad:
+        raise DamagedData(
+            f"{bad} files are not sound; `run` makes rows of attempts, grades and signals again,"
+            " `verify` verdicts; restore other files from a copy"
+        )
+
+
+def _files(folder: Path) -> list[Path]:
+    """What can be told of: each file once, also of run folders that are links."""
+    places = {
+        os.path.realpath(path): path
+        for root in (folder, *find.within(folder))
+        for path in sorted(root.rglob("*"))
+        if path.suffix in READERS and path.name[0] != "."
+    }
+    return [path for path in places.values() if not path.is_dir()]
 
 
 def found(path: Path) -> list[str]:
