@@ -4,6 +4,7 @@ importing   the verb: leads through all that follows
 formats     how each kind of records is recognised, and read: by `parquet`, `npz`, `lm_eval`, ...
 completions chats of OpenAI's interface, and outputs of NeMo-Skills
 row         what a record can say, under which names, and every check of a value
+batches     records as columns, however they came
 plan        between the passes: which record is which run, question and trial
 names       what this project calls data sets, models and questions
 questions   the user's own questions, matched with the records'

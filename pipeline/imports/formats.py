@@ -6,7 +6,7 @@ A new kind of records is a module that yields them, a line in `KINDS` and an ent
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.imports import completions, copies, eee, inspect_log, lines, lm_eval, npz, parquet
+from pipeline.imports.batches import Batch
 from pipeline.imports.source import Records, Source, Troubles, shown
 from pipeline.prepare.hub import from_hub
 from pipeline.prepare.questions import find_local
@@ -27,7 +28,7 @@ class Format(NamedTuple):
     """How one kind of records is read, and how a file or a folder of it is recognised."""
 
     # The records of a source, in the first pass or the second; damage goes to the troubles.
-    read: Callable[[Source, bool, Troubles], Records]
+    read: Callable[[Source, bool, Troubles], Records | Iterator[Batch]]
     what: str
     looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
     pattern: str = ""  # of the files of a folder, where it may be one; several, apart by spaces

@@ -1,17 +1,19 @@
 """The verb `import`: source, first pass, plan, second pass, and run folders renamed into place."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pipeline.base import journal
 from pipeline.base.console import Meter, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
 from pipeline.display.table import answer
-from pipeline.imports import copies, questions, runs, staging
+from pipeline.imports import copies, parquet, questions, runs, staging
+from pipeline.imports.batches import Batch, of_records
 from pipeline.imports.formats import FORMATS, locate
 from pipeline.imports.plan import Plan
-from pipeline.imports.row import Row, derive, parse
 from pipeline.imports.source import Source, Troubles, shown
 from pipeline.imports.staging import Staging
 from pipeline.store import runfolder
@@ -76,8 +78,8 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
     kind, cfg = FORMATS[source.kind], source.cfg
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
     troubles, damage = Troubles(), Troubles()  # the second pass meets all damage again
-    for row in _rows(source, True, damage):
-        plan.note(row, troubles)
+    for batch in _batches(source, True, damage):
+        plan.note(batch, troubles)
     # What is not there cannot be chosen: a mistake.
     for key, chosen in plan.chosen.items():
         if absent := [name for name in chosen if name not in plan.seen[key]]:
@@ -92,32 +94,25 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
 
 def _stage(source: Source, plan: Plan, stage: Staging, troubles: Troubles) -> None:
     """Second pass: the rows of every run, on their way to the disk."""
-    weights = {
-        dataset: runs.rubric(plan, dataset, source.cfg.source)[1] for dataset in plan.categories
-    }
+    for dataset in plan.categories:
+        _, weights = runs.rubric(plan, dataset, source.cfg.source)
+        plan.best[dataset] = [i for i, weight in enumerate(weights) if weight == max(weights)]
+    at = 0
     with Meter("import", plan.run.size) as meter:
-        rows = _rows(source, False, troubles)
-        for row, number, question, trial in zip(
-            rows, plan.run, plan.question, plan.trial, strict=True
-        ):
-            meter.advance(1)
-            if row is None or number < 0:
-                continue
-            run = plan.runs[number]
-            row["question_id"] = plan.questions[run.dataset][question].id
-            row["trial"] = int(trial)
-            if (category := row["category"]) is not None:
-                run.labels.append((row["question_id"], row["trial"], category))
-                if not run.has_outcomes:  # the best category is correct
-                    best = weights[run.dataset][category] == max(weights[run.dataset])
-                    row["outcome"] = "correct" if best else "wrong"
-                    row["reason"] = f"category {category}"
-            derive(row, troubles)
-            stage.add(run.folder, row)
-    stage.flush()
+        for batch in _batches(source, False, troubles):
+            stage.add(batch, plan, at, troubles)
+            at += batch.sound.size
+            meter.reach(at, lambda: _rate(meter))
+        stage.flush(plan)
+        stage.wait()
 
 
-def _rows(source: Source, first: bool, troubles: Troubles) -> Iterator[Row | None]:
+def _rate(meter: Meter) -> str:
+    seconds = time.monotonic() - meter.started
+    return f"{(meter.done - meter.first) / max(seconds, 1e-9):,.0f} a second"
+
+
+def _batches(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
     kind, cfg = FORMATS[source.kind], source.cfg
     for key, given in (("dataset", cfg.dataset), ("model", cfg.model)):
         if len(given) > 1 and not kind.chooses and (key, source.kind) != ("model", "npz"):
@@ -126,8 +121,9 @@ def _rows(source: Source, first: bool, troubles: Troubles) -> Iterator[Row | Non
                 " not name itself; give one name"
             )
     names = [*cfg.dataset, ""][0], [*cfg.model, ""][0]
-    for place, record in kind.read(source, first, troubles):
-        yield None if record is None else parse(record, place, cfg.source, names, troubles)
+    found: Any = kind.read(source, first, troubles)
+    columns = kind.read is parquet.read
+    return found if columns else of_records(found, cfg.source, names, troubles)
 
 
 def _is_owed(target: Path, fingerprint: str) -> bool:

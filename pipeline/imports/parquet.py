@@ -1,19 +1,21 @@
 """Parquet with a row an attempt, as in `harimo/scorio-trace`; what is damaged in it is named."""
 
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.base import limits
-from pipeline.base.console import warn
+from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError, one_line
 from pipeline.imports import row as rows
+from pipeline.imports.batches import Batch, of_arrays
 from pipeline.imports.plan import MOST_RECORDS
-from pipeline.imports.source import Records, Source, Troubles
+from pipeline.imports.source import Source, Troubles, shown
 
 _NEAR = 32 << 20  # bytes of rows that are read together
 _MOST_ROWS = 2048
@@ -21,33 +23,88 @@ _TEXTS = (pa.string(), pa.large_string(), pa.string_view(),
           pa.binary(), pa.large_binary(), pa.binary_view())  # fmt: skip
 
 
-def read(source: Source, first: bool, troubles: Troubles) -> Records:
-    """The records of all files, damaged ones as None; in the first pass with the keys only.
+def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
+    """The rows of all files, a batch after the other; in the first pass with the keys only.
 
     Raises UserError: columns that are indispensable are lacking, or no file can be read.
     """
+    cfg = source.cfg
+    run = [*cfg.dataset, ""][0], [*cfg.model, ""][0]
     files = _sound_files(source, troubles)
-    for path, schema, _ in files:
-        rows.check_names(str(path), schema.names)
-    lacking = rows.lacking(set.intersection(*(set(schema.names) for _, schema, _ in files)))
-    if first and lacking:
-        warn(f"import: {source.path} has no column {', '.join(lacking)}")
+    paths = [_paths(schema) for _, schema, _ in files]
+    for (path, schema, _), inside in zip(files, paths, strict=True):
+        rows.check_names(str(path), [*schema.names, *(inside.keys() - set(schema.names))])
+    if first:
+        _note_left_out(source, files, paths)
     columns = rows.FIRST_NAMES if first else rows.NAMES
-    for path, schema, count in files:
-        names = [name for name in schema.names if name in columns]
-        for name in [name for name in names if not _readable(schema.field(name).type)]:
-            troubles.add("columns left out, neither values nor lists of numbers", f"{path}: {name}")
-            names.remove(name)
+    for (path, schema, count), inside in zip(files, paths, strict=True):
+        names = {name: where for name, where in inside.items() if name in columns}
+        for name, (where, kind) in list(names.items()):
+            if not _readable(kind, "." in where):
+                troubles.add(
+                    "columns left out, neither values nor lists of numbers", f"{path}: {name}"
+                )
+                del names[name]
         seen = 0
-        for number, batch in _batches(path, names, schema, troubles):
-            number = min(number, count - seen)  # a hostile file may hold more than it says
-            for i, record in enumerate(_records(batch, number)):
-                yield f"{path.name}, row {seen + i}", record
+        for number, batch in _gathered(_batches(path, names, schema, troubles), count):
+
+            def place(i: int, start: int = seen, name: str = path.name) -> str:
+                return f"{name}, row {start + i}"
+
+            if batch is None:
+                yield Batch({}, np.zeros(number, bool), place)
+            else:
+                arrays = {name: batch[where].chunk(0) for name, (where, _) in names.items()}
+                yield of_arrays(arrays, place, cfg.source, run, troubles)
             seen += number
         if seen < count:
-            place = f"{path.name}, rows {seen} to {count}"
-            troubles.add("damaged rows skipped", place, count - seen)
-            yield from repeat((path.name, None), count - seen)
+            what = f"{path.name}, rows {seen} to {count}"
+            troubles.add("damaged rows skipped", what, count - seen)
+            yield Batch({}, np.zeros(count - seen, bool), place)
+
+
+def _gathered(
+    batches: Iterator[tuple[int, pa.RecordBatch | None]], count: int
+) -> Iterator[tuple[int, pa.Table | None]]:
+    """Small batches as larger ones, for each call has its price; no more than `count` rows."""
+    waiting: list[pa.RecordBatch] = []
+    for number, batch in chain(batches, [(0, None)]):
+        number = min(number, count)  # a hostile file may hold more than it says
+        count -= number
+        rows_ = sum(each.num_rows for each in waiting)
+        size = sum(each.nbytes for each in waiting)
+        if waiting and (batch is None or rows_ + number > _MOST_ROWS or size > _NEAR // 2):
+            table = pa.Table.from_batches(waiting).flatten()
+            yield rows_, table.unify_dictionaries().combine_chunks() if waiting[1:] else table
+            waiting = []
+        if batch is not None:
+            waiting.append(batch.slice(0, number))
+        elif number:
+            yield number, None
+
+
+def _paths(schema: pa.Schema) -> dict[str, tuple[str, pa.DataType]]:
+    """By name where each column is in a file, and of which type; columns of structs have theirs."""
+    paths: dict[str, tuple[str, pa.DataType]] = {}
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            paths |= {
+                child.name: (f"{field.name}.{child.name}", child.type) for child in field.type
+            }
+    return paths | {field.name: (field.name, field.type) for field in schema}
+
+
+def _note_left_out(source: Source, files: list[Any], paths: list[dict[str, Any]]) -> None:
+    """Say which columns are lacking, with what that costs, and which there is no place for."""
+    lacking = rows.lacking(set.intersection(*(set(inside) for inside in paths)))
+    if lacking:
+        warn(f"import: {source.path} has no column {', '.join(lacking)}")
+    every = {name: where for inside in paths for name, (where, kind) in inside.items()
+             if not pa.types.is_struct(kind)}  # fmt: skip
+    others = [shown(where) for name, where in every.items() if name not in rows.NAMES]
+    if others:
+        more = f" and {len(others) - 60} more" if len(others) > 60 else ""
+        note(f"import: has no place for the columns {', '.join(others[:60])}{more}")
 
 
 def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, pa.Schema, int]]:
@@ -68,32 +125,36 @@ def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, pa.Sche
     return sound
 
 
-def _readable(kind: pa.DataType) -> bool:
+def _readable(kind: pa.DataType, nested: bool) -> bool:
     """Whether a column may be read: not lists of texts, such as of tokens, nor texts of one length.
 
-    Both could fill the memory: 2 MB of them can say that each of 20,000 rows holds 2 MB.
+    Both could fill the memory: 2 MB of them can say that each of 20,000 rows holds 2 MB. So could
+    texts in a struct, which do not stay folded.
     """
     inside = getattr(kind, "value_type", pa.null())
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if nested and not lists:
+        return bool(pa.types.is_primitive(kind))
     unfolded = pa.types.is_nested(kind) or pa.types.is_fixed_size_binary(kind)
     return bool(pa.types.is_primitive(inside) if lists else not unfolded)
 
 
 def _batches(
-    path: Path, names: list[str], schema: pa.Schema, troubles: Troubles
+    path: Path, names: dict[str, tuple[str, pa.DataType]], schema: pa.Schema, troubles: Troubles
 ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
     """Rows in their order: how many, and the batch or None where they are damaged.
 
     Texts stay folded (dictionary-encoded): a small file can say that one long text stands in
     every row.
     """
-    folded = [name for name in names if schema.field(name).type in _TEXTS]
+    wanted = [where for where, _ in names.values()]
+    folded = [name for name, (_, kind) in names.items() if kind in _TEXTS]
     with pq.ParquetFile(path, read_dictionary=folded) as file:
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
             near = _NEAR * about.num_rows // max(about.total_byte_size, 1)
             together, left = max(1, min(_MOST_ROWS, near)), about.num_rows
-            batches = file.iter_batches(together, [group], names)
+            batches = file.iter_batches(together, [group], wanted, use_threads=False)
             try:
                 while left:
                     with limits.room(path.stat().st_size):  # whatever the file says of itself
@@ -108,34 +169,3 @@ def _batches(
                 place = f"{path.name}, {left} rows of group {group} ({why})"
                 troubles.add("damaged rows skipped", place, left)
                 yield left, None
-
-
-def _records(batch: pa.RecordBatch | None, number: int) -> Iterator[dict[str, Any] | None]:
-    if batch is None or not batch.num_columns:
-        yield from repeat(None if batch is None else {}, number)
-        return
-    columns = [_values(column) for column in batch.slice(0, number).columns]
-    for values in zip(*columns, strict=True):
-        yield dict(zip(batch.schema.names, values, strict=True))
-
-
-def _values(column: Any) -> list[Any]:
-    """The values of a column; texts are decoded once however many rows share them."""
-    if pa.types.is_dictionary(column.type):
-        places = column.indices.to_pylist()
-        texts = {at: _text(column.dictionary[at]) for at in set(places) - {None}}
-        return [texts.get(at) for at in places]
-    if pa.types.is_nested(column.type):
-        return [row.values for row in column]
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-def _text(value: Any) -> Any:
-    size = value.as_buffer().size
-    if size > 4 * rows.MOST_TEXT:  # in UTF-8; what nobody will read is not made
-        return rows.Unread(f"{size} bytes long")
-    try:
-        return value.as_py()
-    except ValueError:
-        return rows.Unread("not UTF-8")

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pipeline.base.console import note
 from pipeline.base.errors import UserError
 from pipeline.imports import names
-from pipeline.imports.row import Row
+from pipeline.imports.batches import Batch
+from pipeline.imports.row import named
 from pipeline.imports.source import Troubles, shown
 from pipeline.prepare.questions import Question as OwnQuestion
 
@@ -21,6 +23,9 @@ MOST_RUNS = 5000
 MOST_RECORDS = 50_000_000  # about 2 GB of keys
 MOST_CELLS = 50_000_000  # questions x trials of one run
 _NONE = -1  # of a seed or trial: the record does not say; of a run: left out
+_KEYS = 6  # numbers that are kept of a record
+# What tells runs and questions apart, and what is kept of them.
+SAID = ("task", "model", "model_key", "level", "question", "gold", "problem", "prompt")
 
 Ints = npt.NDArray[np.int64]
 
@@ -47,7 +52,6 @@ class RunPlan:
     trials: int = 0
     by_seed: bool = False  # trial i has seed `1234 + i`
     has_outcomes: bool = False
-    labels: list[tuple[str, int, int]] = field(default_factory=list)  # question, trial, category
 
     @property
     def folder(self) -> str:
@@ -67,28 +71,53 @@ class Plan:
         self.runs: list[RunPlan] = []
         self.questions: dict[str, list[Question]] = {}  # by data set
         self.categories: dict[str, int] = {}  # by data set, how many
-        self.run = self.question = self.trial = np.empty(0, np.int64)
-        self._keys = array("q")  # run, question, trial, seed and hash of the answer, a record each
+        self.best: dict[str, list[int]] = {}  # of them: those that count as correct
+        self.run = self.question = self.trial = self.category = np.empty(0, np.int64)
+        self._keys = array("q")  # run, question, trial, category, seed, hash of the answer
         self._runs: dict[tuple[str, ...], int] = {}
         self._questions: dict[tuple[str, int | str], int] = {}
         self._ids: set[tuple[str, str]] = set()  # of questions
 
-    def note(self, row: Row | None, troubles: Troubles) -> None:
-        """Note the next record: its keys, and what it says of its question.
+    def note(self, batch: Batch, troubles: Troubles) -> None:
+        """Note the next records: their keys, and what they say of their questions.
 
         Raises UserError: more runs or records than anybody has.
         """
-        keys = (_NONE,) * 5
-        if row is not None and (run := self._run_of(row)) != _NONE:
-            question = self._question_of(run, row, troubles)
-            trial, seed = (_NONE if row[key] is None else row[key] for key in ("trial", "seed"))
-            answer = hash((row["outcome"], row["category"], row["answer"])) >> 1
-            keys = (run, question, trial, seed, answer)
-        self._keys.extend(keys)
-        if len(self._keys) > 5 * MOST_RECORDS:
+        keys = np.full((batch.sound.size, _KEYS), _NONE)
+        for at, name in enumerate(("trial", "category", "seed"), 2):
+            if name in batch.columns:
+                keys[:, at] = batch.columns[name].fill_null(_NONE).to_numpy()
+        coded = {name: batch.coded(name) for name in SAID}
+        rows = np.flatnonzero(batch.sound)
+        said = np.stack([codes[rows] for codes, _ in coded.values()], axis=1)
+        _, firsts, which = np.unique(said, axis=0, return_index=True, return_inverse=True)
+        for kind in np.argsort(firsts).tolist():  # in the order of the records
+            codes = dict(zip(SAID, said[firsts[kind]].tolist(), strict=True))
+            row = {
+                name: coded[name][1][code].as_py() if code >= 0 else None
+                for name, code in codes.items()
+            }
+            if (run := self._run_of(row)) != _NONE:
+                these = rows[which.ravel() == kind] if len(firsts) > 1 else rows
+                question = self._question_of(run, row, these.size, troubles)
+                keys[these, :2] = run, question
+        for run in np.unique(keys[rows, 0]).tolist():
+            if run != _NONE:
+                plan, of = self.runs[run], keys[:, 0] == run
+                plan.has_outcomes |= bool(batch.has("outcome")[of].any())
+                if (most := int(keys[of, 3].max())) != _NONE:
+                    most = max(self.categories.get(plan.dataset, 2), most + 1)
+                    self.categories[plan.dataset] = most
+        keys[:, 5] = keys[:, 3]
+        for name in ("outcome", "answer"):
+            codes, texts = batch.coded(name)
+            hashes = np.array([*map(hash, texts.to_pylist()), 0])
+            keys[:, 5] = keys[:, 5] * 1_000_003 + hashes[codes]
+        self._keys.frombytes(keys.tobytes())
+        if len(self._keys) > _KEYS * MOST_RECORDS:
             raise UserError(f"over {MOST_RECORDS} records; split the source")
 
-    def _run_of(self, row: Row) -> int:
+    def _run_of(self, row: dict[str, Any]) -> int:
         """The number of a row's run; _NONE for one that was not chosen."""
         key = task, model, model_key, level = tuple(
             row[name] or "" for name in ("task", "model", "model_key", "level")
@@ -110,18 +139,19 @@ class Plan:
         self.questions.setdefault(dataset, [])
         return self._runs.setdefault(key, len(self.runs) - 1)
 
-    def _question_of(self, run: int, row: Row, troubles: Troubles) -> int:
-        """The number of a row's question within its data set; what the row says of it is kept."""
+    def _question_of(self, run: int, row: dict[str, Any], number: int, troubles: Troubles) -> int:
+        """The number of a question within its data set; what so many rows say of it is kept."""
+        row["question"] = named(row["question"])
         plan = self.runs[run]
         dataset, questions = plan.dataset, self.questions[plan.dataset]
-        number = self._questions.setdefault((dataset, row["question"]), len(questions))
-        if number == len(questions):
+        known = self._questions.setdefault((dataset, row["question"]), len(questions))
+        if known == len(questions):
             name = names.question_id(dataset, row["question"])
             while (dataset, name) in self._ids:  # number 7 and a question called aime25-07
                 name = names.safe_name(f"{name} {row['question']!r}")
             self._ids.add((dataset, name))
             questions.append(Question(name, row["question"]))
-        question, gold = questions[number], row["gold"] and row["gold"].strip()
+        question, gold = questions[known], row["gold"] and row["gold"].strip()
         if row["prompt"]:
             question.prompts.setdefault(run, row["prompt"])
         question.problem = question.problem or row["problem"]
@@ -129,11 +159,21 @@ class Plan:
             question.gold = gold
         elif gold and question.gold != gold:
             place = f"{question.id}: {shown(gold)[:40]}"
-            troubles.add("other gold answers, the first counts", place)
-        plan.has_outcomes |= row["outcome"] is not None
-        if row["category"] is not None:
-            self.categories[dataset] = max(self.categories.get(dataset, 2), row["category"] + 1)
-        return number
+            troubles.add("other gold answers, the first counts", place, number)
+        return known
+
+    def judged(self, run: RunPlan, category: int | None) -> str | None:
+        """The outcome of a category in a run whose records say none."""
+        if run.has_outcomes or category is None:
+            return None
+        return "correct" if category in self.best[run.dataset] else "wrong"
+
+    def labels(self, run: int) -> list[pa.Array]:
+        """The question, trial and category of every record of a run that has a category."""
+        rows = np.flatnonzero((self.run == run) & (self.category != _NONE))
+        ids = [question.id for question in self.questions[self.runs[run].dataset]]
+        questions = pa.array(ids, pa.string()).take(pa.array(self.question[rows]))
+        return [questions, pa.array(self.trial[rows]), pa.array(self.category[rows])]
 
     def settle(self, troubles: Troubles, positions: bool) -> None:
         """Give every record its trial; call it once, when all are noted.
@@ -142,8 +182,8 @@ class Plan:
         `positions` says that trials count from 0; else they may count from 1. Raises UserError: a
         matrix beyond all measure, such as one trial of number 10^5.
         """
-        keys = np.array(self._keys, np.int64).reshape(-1, 5)
-        run, question, trial, seed, answer = keys.T.copy()
+        keys = np.array(self._keys, np.int64).reshape(-1, _KEYS)
+        run, question, trial, self.category, seed, answer = keys.T.copy()
         del keys, self._keys
         if not positions and (trial >= 0).any() and trial[trial >= 0].min() == 1:
             note("import: trials are counted from 1 there, from 0 here: 1 becomes 0")

@@ -1,10 +1,12 @@
 """One attempt as a record tells it: which names of columns mean what, and every value checked.
 
-Readers of a format yield records as mappings from names to foreign values; `parse` makes rows of
-them. A value that cannot be used costs its row where it says which attempt this is or what came of
-it, and else only itself; either way it is counted and named.
+Readers of a format yield records as mappings from names to foreign values, or Arrow arrays by name;
+`batches` makes columns of ours of both. A value that cannot be used costs its row where it says
+which attempt this is or what came of it, and else only itself; either way it is counted and named.
 """
 
+import ast
+import contextlib
 import math
 import re
 import reprlib
@@ -18,7 +20,6 @@ import pyarrow as pa
 from pipeline.base.errors import UserError
 from pipeline.config.imports import MOST_CATEGORIES, ImportConfig
 from pipeline.imports.source import Troubles, shown
-from pipeline.store.columns import CUT
 
 MOST_TEXT = 16 << 20  # characters of one completion
 MOST_PROMPT = 1 << 20
@@ -27,22 +28,15 @@ MOST_NUMBER = 1 << 31
 MOST_SEED = 1 << 63
 MOST_TRIAL = 100_000
 _WHOLE = re.compile(r"([0-9]{1,20})(?:\.0{1,20})?")
-_NO_BOX = "NotFound"  # an extracted answer where there is no box
 _UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes beside correct and wrong
 _TRUTH = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
 _TRUTH |= dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
-_SUM = 0.02  # how far three probabilities may be from 1 in sum
 
 
 class Unread(NamedTuple):
     """A value that no reader has decoded."""
 
     why: str
-
-
-# An attempt: a value for each of COLUMNS, None for what the record does not say, and `place`. Keys
-# are those of our tables where there is one.
-Row = dict[str, Any]
 
 
 def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
@@ -104,6 +98,22 @@ def text(value: Any, most: int = MOST_ANSWER) -> str | None:
     return line if len(line) <= most and storable else None
 
 
+def _gold(value: Any) -> str | None:
+    r"""A gold answer; scorio-trace has it as Python writes it, perhaps a list of its spellings.
+
+    >>> _gold("204"), _gold(r"'\\frac{1}{2}'"), _gold("['7', '7']"), _gold("[1, 2]"), _gold("['")
+    ('204', '\\frac{1}{2}', '7', '[1, 2]', "['")
+    """
+    gold = text(value)
+    if gold and gold[0] in "'\"[" and len(gold) < 1000:
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            read = ast.literal_eval(gold)
+            same = read if isinstance(read, list) else [read]
+            if same and all(text(item) is not None and item == same[0] for item in same):
+                return text(same[0])
+    return gold
+
+
 def _outcome(value: Any) -> str | None:
     if isinstance(value, str) and value.strip().lower() in _UNDECIDED:
         return value.strip().lower()
@@ -111,6 +121,7 @@ def _outcome(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
+    """A number of any size, NaN and the infinite too; None for what is none."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -130,6 +141,11 @@ def _list(kind: pa.DataType, value: Any) -> Any:
     return np.array(numbers.to_numpy(zero_copy_only=False), kind.to_pandas_dtype())
 
 
+# An attempt: a value for each of COLUMNS, None for what the record does not say. Keys are those of
+# our tables where there is one.
+Row = dict[str, Any]
+
+
 class Column(NamedTuple):
     """What records call one thing, and how it is read."""
 
@@ -146,14 +162,16 @@ _FIRST = {
     "model": Column("model model_name run"),
     "model_key": Column("model_key"),
     "level": Column("reasoning_level"),
-    "question": Column("question_id question data_id doc_id", named),
+    "question": Column("question_id question full_data_id data_id doc_id", named),
     "trial": Column("trial sample repeat", partial(whole, most=MOST_TRIAL)),
     "seed": Column("seed", partial(whole, most=MOST_SEED),
                    "trials are counted in the order of the rows"),
-    "outcome": Column("outcome is_correct correct exact_match symbolic_correct", _outcome),
+    "outcome": Column("outcome is_correct correct exact_match symbolic_correct"
+                      " evalscope_is_correct", _outcome),
     "category": Column("category label", lambda value: value),
-    "answer": Column("answer extracted_answer predicted_answer", cost="no answers"),
-    "gold": Column("gold ground_truth target expected_answer gold_answer", cost="no regrading"),
+    "answer": Column("answer extracted_answer predicted_answer evalscope_extracted_answer",
+                     cost="no answers"),
+    "gold": Column("gold ground_truth target expected_answer gold_answer", _gold, "no regrading"),
     "problem": Column("problem", partial(text, most=MOST_PROMPT)),
     "prompt": Column("prompt", partial(text, most=MOST_PROMPT), "no prompts to read"),
 }  # fmt: skip
@@ -178,7 +196,19 @@ COLUMNS = _FIRST | {
     "a": Column("cv3b_ctx_A verdict_a", _number, "no verdicts"),
     "b": Column("cv3b_ctx_B verdict_b", _number),
     "c": Column("cv3b_ctx_C verdict_c", _number),
+    "direct_a": Column("cv3b_abc_A", _number),
+    "direct_b": Column("cv3b_abc_B", _number),
+    "direct_c": Column("cv3b_abc_C", _number),
+    # Scores of a verifier that saw no gold answer, 1 to 20.
+    "understanding": Column("llmv_problem_understanding_expected", _number),
+    "reasoning": Column("llmv_reasoning_validity_expected", _number),
+    "conclusion": Column("llmv_conclusion_support_expected", _number),
 }  # fmt: skip
+_STORED: dict[Any, Any] = {whole: pa.int64(), _number: pa.float64(), truth: pa.bool_()}
+TYPES = {  # of the values of each, in Arrow
+    key: _STORED.get(getattr(column.read, "func", column.read), pa.string())
+    for key, column in COLUMNS.items()
+} | {"category": pa.int64(), "token_ids": pa.list_(pa.int32()), "logprobs": pa.list_(pa.float32())}
 _NAMES = {name: column.names.split() for name, column in COLUMNS.items()}
 NAMES = [name for names in _NAMES.values() for name in names]
 FIRST_NAMES = [name for column in _FIRST for name in _NAMES[column]]
@@ -211,6 +241,26 @@ def lacking(names: set[str]) -> list[str]:
     ]
 
 
+def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
+    """A foreign value as what the column `key` holds, else None and why it is none.
+
+    In a record None, "" and NaN are missing.
+    """
+    if value is None or (isinstance(value, str) and not value):
+        return None, ""
+    if isinstance(value, float) and math.isnan(value):
+        return None, ""
+    if isinstance(value, Unread):
+        return None, value.why
+    if key == "category":
+        why = f"no category {reprlib.repr(value)}: texts need category_names=[...]"
+        return (found := _category(value, cfg)), why * (found is None)
+    found = COLUMNS[key].read(value)
+    if found is None:
+        return None, f"not {reprlib.repr(value)}"
+    return (str(found) if key == "question" else found), ""
+
+
 def parse(
     record: Mapping[str, Any],
     place: str,
@@ -224,76 +274,34 @@ def parse(
     `cfg` has the names and the number of the categories.
     """
     row: Row = dict.fromkeys(COLUMNS)
-    row["place"] = place
     why = ""
-    for column, name, read in _present(_KNOWN.intersection(record)):
-        value = record[name]
-        if value is None or (isinstance(value, str) and not value):
-            continue
-        if isinstance(value, float) and math.isnan(value):
-            continue
-        row[column] = read(value)
-        if column == "outcome":
+    for column, name in present(_KNOWN.intersection(record)).items():
+        value, problem = value_of(column, record[name], cfg)
+        row[column] = value if value is not None else row[column]
+        if column == "outcome" and value is not None:
             row["reason"] = name
-        if row[column] is None:
-            unread = isinstance(value, Unread)
-            problem = value.why if unread else f"not {reprlib.repr(value)}"
-            if column in _NEEDED:
-                why = why or f"{column}: {problem}"
-            else:
-                troubles.add(f"values of {name} left out", f"{place} ({problem})")
+        if problem and column in _NEEDED:
+            why = why or f"{column}: {problem}"
+        elif problem:
+            troubles.add(f"values of {name} left out", f"{place} ({problem})")
     row["task"], row["model"] = row["task"] or run[0], row["model"] or run[1]
     if row["question"] is None:
         why = why or "no question"
     if not row["task"] or not (row["model"] or row["model_key"]):
         why = why or "no data set or no model: name it with dataset= or model="
-    if row["category"] is not None:
-        label, row["category"] = row["category"], _category(row["category"], cfg)
-        if row["category"] is None:
-            why = why or f"no category {reprlib.repr(label)}: texts need category_names=[...]"
     if why:
         troubles.add("damaged rows skipped", f"{place} ({why})")
     return None if why else row
 
 
 @lru_cache
-def _present(names: frozenset[str]) -> list[tuple[str, str, Callable[[Any], Any]]]:
-    """Of records that have these names: every column there, its name and how it is read."""
+def present(names: frozenset[str]) -> dict[str, str]:
+    """Of records that have these names: every column that is there, and which name counts."""
     of = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}
-    return [(key, name, COLUMNS[key].read) for key, name in of.items() if name is not None]
+    return {key: name for key, name in of.items() if name is not None}
 
 
 def _category(value: Any, cfg: ImportConfig) -> int | None:
     if isinstance(value, str) and value.strip() in cfg.category_names:
         return cfg.category_names.index(value.strip())
     return whole(value, len(cfg.category_names or cfg.category_weights) or MOST_CATEGORIES)
-
-
-def derive(row: Row, troubles: Troubles) -> None:
-    """Add the columns of our tables that follow from what the record says."""
-    row["layer"] = row["grader"] = "imported"
-    has_box = row["has_box"]
-    if has_box is not None:
-        cut = "truncated" if row["finish_reason"] in CUT else "no_box"
-        row["box"] = "boxed" if has_box else cut
-    if has_box is False or row["answer"] == _NO_BOX:
-        row["answer"] = None
-    if has_box is False and row["outcome"] == "wrong":
-        row["outcome"] = "no_answer"
-    abc = [row[name] for name in "abc" if row[name] is not None]
-    if len(abc) == 3 and min(abc) >= 0 and abs(sum(abc) - 1) <= _SUM:
-        row["label"] = "ABC"[abc.index(max(abc))]
-    elif abc:
-        troubles.add("verdicts left out, no three probabilities", row["place"])
-    for what, unscored in (("prompt", 1), ("completion", 0)):  # the first token has no log-prob
-        mean, total, perplexity = (row[f"{what}_{end}"] for end in ("avg", "sum", "ppl"))
-        if mean is not None and math.isinf(mean):
-            troubles.add("means of log-probs that are infinite", row["place"])
-        tokens = (row[f"{what}_tokens"] or 0) - unscored
-        ways = (
-            mean,
-            total / tokens if total is not None and tokens > 0 else None,
-            -math.log(perplexity) if perplexity is not None and perplexity > 0 else None,
-        )
-        mean = next((way for way in ways if way is not None and math.isfinite(way)), None)
-        row[f"{what}_mean_logprob"] = mean if mean is not None and mean <= 1e-6 else None

@@ -65,8 +65,8 @@ def write(
         runfolder.write_json(folder / "verdicts" / "_verifier.json", {"settings": by})
     if run.grades.is_dir() and not run.attempts.is_dir():
         _outcomes_as_signals(run)
-    if planned.labels:
-        _save_labels(run, planned, *rubric(plan, planned.dataset, cfg), cfg.rubric)
+    if len((labelled := plan.labels(number))[0]):
+        _save_labels(run, labelled, *rubric(plan, planned.dataset, cfg), cfg.rubric)
     atomic.write_text(folder / "config.yaml", compose.dump(replace(run.cfg, run_dir=str(target))))
     runfolder.write_json(
         run.manifest,
@@ -132,7 +132,7 @@ def _outcomes_as_signals(run: Run) -> None:
 
 
 def _save_labels(
-    run: Run, planned: RunPlan, labels: list[str], weights: list[float], name: str
+    run: Run, labelled: list[pa.Array], labels: list[str], weights: list[float], name: str
 ) -> None:
     """Keep the categories as a rubric of the run."""
     record = {
@@ -148,6 +148,5 @@ def _save_labels(
         "signals": "",
         "labels": [],
     }
-    columns = [pa.array(column) for column in zip(*planned.labels, strict=True)]
-    table = pa.table(columns, names=categories.CATEGORIES.names)
+    table = pa.table(labelled, names=categories.CATEGORIES.names)
     categories.save(run, names.safe_name(name), Recorded(table, record))

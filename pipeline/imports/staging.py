@@ -7,18 +7,28 @@ begins again.
 
 import contextlib
 import shutil
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial, reduce
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.imports.row import Row
+from pipeline.imports.batches import Batch, derive
+from pipeline.imports.plan import SAID, Plan
+from pipeline.imports.row import TYPES
+from pipeline.imports.source import Troubles
 from pipeline.store import lease, parquet
-from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digest
+from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digests
 
 MOST_BYTES = 96 << 20  # of rows that wait to be written, about
-_ROW_BYTES = 4000  # of a row without its texts and lists
+_PIECE = 16 << 20  # of texts that are unfolded together
+_ROW_BYTES = 400  # of a row without its texts and lists
 
 # Per table its columns, and those of which a row that belongs there has one.
 _TABLES = {
@@ -34,40 +44,99 @@ class Staging:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._waiting: dict[str, list[Row]] = defaultdict(list)  # by run, as in what follows
-        self._bytes: Counter[str] = Counter()
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
         self._parts: Counter[str] = Counter()
+        self._writers = ThreadPoolExecutor(2)
+        self._written: list[tuple[Future[None], Callable[[], None]]] = []
 
-    def add(self, run: str, row: Row) -> None:
-        """Take a row of a run (DATASET/MODEL) under its question's id; much is written at once."""
-        row["prompt"] = row["problem"] = row["gold"] = None  # the plan has them
-        size = sum(len(row[name]) for name in ("text", "answer", "reason") if row[name])
-        size += sum(row[name].nbytes for name in ("token_ids", "logprobs") if row[name] is not None)
-        self._waiting[run].append(row)
-        self._bytes[run] += _ROW_BYTES + size
-        if self._bytes.total() > MOST_BYTES:
-            self.flush(MOST_BYTES // 2)
+    def add(self, batch: Batch, plan: Plan, at: int, troubles: Troubles) -> None:
+        """Take the records of a batch, of which the plan holds those from `at` on."""
+        rows = np.flatnonzero((plan.run[at : at + batch.sound.size] >= 0) & batch.sound)
+        sizes = _sizes(batch)[rows]
+        for these in np.split(rows, np.flatnonzero(np.diff(sizes.cumsum() // _PIECE)) + 1):
+            columns = {
+                name: column.take(pa.array(these)).cast(TYPES[name])
+                for name, column in batch.columns.items()
+                if name not in SAID
+            }
+            runs = [plan.runs[number] for number in plan.run[at + these]]
+            asked = zip(runs, plan.question[at + these].tolist(), strict=True)
+            ids = [plan.questions[run.dataset][question].id for run, question in asked]
+            columns |= {"question_id": pa.array(ids), "trial": pa.array(plan.trial[at + these])}
+            if "category" in columns:
+                given = zip(runs, columns["category"].to_pylist(), strict=True)
+                judged = pa.array([plan.judged(run, label) for run, label in given], pa.string())
+                columns["outcome"] = pc.coalesce(columns.get("outcome", judged), judged)
+            derive(columns, [batch.place(i) for i in these.tolist()].__getitem__, troubles)
+            self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + these])}))
+        self._bytes += int(sizes.sum())
+        if self._bytes > MOST_BYTES:
+            self.flush(plan)
 
-    def flush(self, most: int = 0) -> None:
-        """Write until at most so many bytes wait.
-
-        The largest runs come first: few and large parts, whatever the records' order.
-        """
-        for run, _ in self._bytes.most_common():
-            if self._bytes.total() <= most:
-                return
-            rows = self._waiting.pop(run)
-            for name, (schema, marks) in _TABLES.items():
-                of_table = [row for row in rows if any(row.get(mark) is not None for mark in marks)]
-                if name == "attempts":  # the first: what else is told of them is of these
-                    for row in of_table:
-                        row[DIGEST.name] = digest(row)
-                if of_table:
-                    path = self.folder / run / name / f"import-{self._parts[run]:05d}.parquet"
-                    path.parent.parent.mkdir(parents=True, exist_ok=True)
-                    parquet.write_part(path, pa.Table.from_pylist(of_table, schema=schema))
+    def flush(self, plan: Plan) -> None:
+        """Write what waits; the writers may be at it when this returns."""
+        self.wait()
+        if not self._waiting:
+            return
+        rows = pa.concat_tables(self._waiting, promote_options="default")
+        self._waiting, self._bytes = [], 0
+        runs = rows["run"].to_numpy()
+        if (np.diff(runs) < 0).any():
+            order = np.argsort(runs, kind="stable")
+            rows, runs = rows.take(pa.array(order)), runs[order]
+        ends = {0, len(runs) // 2, len(runs), *(np.flatnonzero(np.diff(runs)) + 1).tolist()}
+        for start, end in pairwise(sorted(ends)):
+            run = plan.runs[runs[start]].folder
+            path = self.folder / run, f"import-{self._parts[run]:05d}.parquet"
+            job = partial(_write, *path, rows.slice(start, end - start))
             self._parts[run] += 1
-            del self._bytes[run]
+            self._written.append((self._writers.submit(job), job))
+
+    def wait(self) -> None:
+        """Return when all that was flushed is on the disk."""
+        for future, job in self._written:
+            try:
+                future.result()
+            except Exception:  # memory was short while a foreign file was read: again
+                job()
+        self._written = []
+
+
+def _sizes(batch: Batch) -> Any:
+    """About how many bytes each record takes."""
+    sizes = np.full(batch.sound.size, _ROW_BYTES)
+    for name in ("text", "answer", "reason"):
+        codes, texts = batch.coded(name)
+        sizes += np.append(pc.binary_length(texts).fill_null(0).to_numpy(), 0)[codes]
+    for name in {"token_ids", "logprobs"} & batch.columns.keys():
+        sizes += 4 * pc.list_value_length(batch.columns[name]).fill_null(0).to_numpy()
+    return sizes
+
+
+def _write(folder: Path, name: str, rows: pa.Table) -> None:
+    """Rows of one run as a file of each table that some of them belong to."""
+    for table, (schema, marks) in _TABLES.items():
+        there = [rows[mark].is_valid() for mark in marks if mark in rows.column_names]
+        if not there or not pc.any(belongs := reduce(pc.or_, there)).as_py():
+            continue
+        part = rows if pc.all(belongs).as_py() else rows.filter(belongs)
+        columns = [
+            part[column.name].cast(column.type)
+            if column.name in part.column_names
+            else pa.nulls(part.num_rows, column.type)
+            for column in schema
+        ]
+        made = pa.table(columns, schema=schema)
+        if table == "attempts":  # the first: what else is told of them is of these
+            told = np.zeros(rows.num_rows, np.int64)
+            told[belongs.to_numpy()] = digests(made)
+            rows = rows.append_column(DIGEST, pa.array(told, mask=~belongs.to_numpy()))
+            made = made.set_column(
+                schema.get_field_index(DIGEST.name), DIGEST, rows[DIGEST.name].drop_null()
+            )
+        (folder / table).parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_part(folder / table / name, made)
 
 
 @contextlib.contextmanager

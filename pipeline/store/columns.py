@@ -84,6 +84,23 @@ def digest(row: Mapping[str, Any]) -> int:
     return int.from_bytes(found.digest(), "little", signed=True)
 
 
+def digests(attempts: pa.Table) -> list[int]:
+    """The `digest` of every row of a table with all columns that it is made of.
+
+    >>> made = {"text": "4", "finish_reason": None, "completion_tokens": 1, "token_ids": [3]}
+    >>> table = pa.Table.from_pylist([made, {**made, "text": "5"}], schema=ATTEMPTS)
+    >>> digests(table) == [digest(made), digest({**made, "text": "5"})]
+    True
+    """
+    found = []
+    for batch in attempts.to_batches(max_chunksize=64):  # a little memory, again and again
+        lists = {name: batch[name] for name in ("token_ids", "logprobs")}
+        words = batch.select(["text", "finish_reason", "completion_tokens"]).to_pylist()
+        for i, row in enumerate(words):
+            found.append(digest(row | {name: column[i].values for name, column in lists.items()}))
+    return found
+
+
 def cut_off(finish_reasons: Any) -> Any:
     """Which attempts did not end by themselves: bool of the same length, null where not known.
 
