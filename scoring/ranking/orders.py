@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy
 
 from scoring.numerics.arrays import finite_array, nonnegative_array
 
@@ -40,12 +40,12 @@ def rank_scores(
     for i in range(1, len(mu)):
         tied[i] = mu[head] - mu[i] <= tol
         head = head if tied[i] else i
-    z = stats.norm.ppf((1 + confidence) / 2 if overlap else confidence)
+    z = scipy.special.ndtri((1 + confidence) / 2 if overlap else confidence)
     spread = z * (sigma[:-1] + sigma[1:] if overlap else np.hypot(sigma[:-1], sigma[1:]))
     close = np.append(tied[:1], -np.diff(mu) <= spread if overlap else -np.diff(mu) < spread)
     kinds = {"": tied} | ({} if sigmas_in_id_order is None else {"_ci": tied | close})
     return {
-        f"{name}{kind}": stats.rankdata(np.cumsum(~same)[np.argsort(order)], how)
+        f"{name}{kind}": scipy.stats.rankdata(np.cumsum(~same)[np.argsort(order)], how)
         for kind, same in kinds.items()
         for name, how in _NUMBERINGS.items()
     }
@@ -63,7 +63,7 @@ def compare_rankings(ranked_list_a: Any, ranked_list_b: Any, method: str = "all"
     a, b = (finite_array(ranks, "ranked list") for ranks in (ranked_list_a, ranked_list_b))
     if a.ndim != 1 or a.shape != b.shape or not len(a) or method not in ("all", *_TAUS):
         raise ValueError(f"{a.shape}, {b.shape}: pass (K,) twice, and all or one of {[*_TAUS]}")
-    of = {name: tuple(map(float, getattr(stats, call)(a, b))) for name, call in _TAUS.items()}
+    of = {name: tuple(map(float, getattr(scipy.stats, call)(a, b))) for name, call in _TAUS.items()}
     names = ("kendalltau", "spearmanr", "weighted_kendalltau")
     found: dict[str, Any] = dict(zip(names, of.values(), strict=True))
     found["fraction_mismatched"] = float((a != b).mean())
