@@ -1,11 +1,11 @@
-"""import of NeMo-Skills' outputs and of chats as OpenAI's interface has them."""
+"""import of NeMo-Skills' outputs, of chats as OpenAI's interface has them, and of MathArena."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import outcome_words
-from test_import import bring, opened, rows_of, write_lines
+from test_import import bring, opened, rows_of, write, write_lines
 
 from pipeline.base.errors import UserError
 from pipeline.grade.stage import grade
@@ -239,3 +239,68 @@ def test_text_that_is_no_chat_is_not_taken_for_one(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "plain.jsonl", [row])
     run = opened(bring(tmp_path, source, "dataset=d", "model=m") / "d" / "m")
     assert outcome_words(run).tolist() == [["correct"]]
+
+
+def arena(question: int, trial: int, right: Any, **more: Any) -> dict[str, Any]:
+    """A row of a data set MathArena/*_outputs, in the order of its card."""
+    said = str(question) if right else "None"
+    messages = [{"role": "user", "content": "q", "type": None}]
+    return {
+        "problem_idx": str(question),
+        "problem": f"Problem {question}?",
+        "model_name": "o4-mini (high)",
+        "model_config": "openai/o4-mini--high",
+        "idx_answer": trial,
+        "all_messages": messages,
+        "user_message": f"Box it.\n\nProblem {question}?",
+        "answer": rf"So it is \boxed{{{said}}}.",
+        "input_tokens": 100,
+        "output_tokens": 2000,
+        "cost": 0.01,
+        "input_cost_per_tokens": 1.1,
+        "source": "x",
+        "gold_answer": str(question),
+        "parsed_answer": said,
+        "correct": right,
+    } | more
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_outputs_of_matharena(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [arena(q, t, (q + t) % 2 == 0) for q in (1, 2, 3) for t in (0, 1)]
+    rows += [arena(1, t, False, model_name="other", model_config="x/other") for t in (0, 1)]
+    if kind == "parquet":
+        source = write(tmp_path / "hmmt_feb_2025_outputs" / "train-00000-of-00001.parquet", rows)
+        made = bring(tmp_path, source, "dataset=hmmt25")
+    else:
+        source = write_lines(tmp_path / "outputs.jsonl", rows)
+        made = bring(tmp_path, source, "dataset=hmmt25")
+    said = capsys.readouterr().err
+    assert "no column" not in said or ("text" not in said and "seed" not in said)
+    assert sorted(p.name for p in (made / "hmmt25").iterdir()) == ["o4-mini-high-b0c15b", "other"]
+    run = opened(made / "hmmt25" / "o4-mini-high-b0c15b")
+    assert [q["question_id"] for q in run.questions] == ["hmmt25-01", "hmmt25-02", "hmmt25-03"]
+    first = run.questions[0]
+    assert (first["problem"], first["gold"]) == ("Problem 1?", "1")
+    assert first["prompt"] == "Box it.\n\nProblem 1?"
+    assert (outcome_words(run) == "correct").tolist() == [[0, 1], [1, 0], [0, 1]]
+    attempt = rows_of(run, "attempts", ATTEMPTS)[0]
+    assert attempt["text"] == r"So it is \boxed{None}."
+    assert (attempt["prompt_tokens"], attempt["completion_tokens"]) == (100, 2000)
+    answers = {(g["question_id"], g["trial"]): g["answer"] for g in rows_of(run, "grades", GRADES)}
+    assert (answers["hmmt25-01", 0], answers["hmmt25-01", 1]) == (None, "1")
+    bring(tmp_path, source, "dataset=hmmt25")
+    assert "nothing owed" in capsys.readouterr().err
+
+
+def test_proofs_of_matharena_have_points_and_no_outcome(tmp_path: Path) -> None:
+    rows = [arena(1, t, points) for t, points in enumerate((0.5, 1.0, None))]
+    source = write(tmp_path / "usamo_2026.parquet", rows)
+    run = opened(
+        bring(tmp_path, source, "dataset=usamo", "model=o4-mini-high-b0c15b")
+        / "usamo"
+        / "o4-mini-high-b0c15b"
+    )
+    assert outcome_words(run).tolist() == [["owed", "correct", "owed"]]

@@ -19,7 +19,7 @@ from pipeline.imports.source import Records, Troubles
 from pipeline.store.columns import CUT
 
 _ROWS, _BYTES = 1000, 16 << 20  # of records that are made one batch, at most and about
-_NO_BOX = "NotFound"  # an extracted answer where there is no box
+_NO_BOX = pa.array(["NotFound", "None"])  # an extracted answer where there is no box
 _SUM = 0.02  # how far three probabilities may be from 1 in sum
 _SCORES = ("understanding", "reasoning", "conclusion")
 
@@ -76,6 +76,8 @@ def of_arrays(
     for key, name in names.items():
         columns[key], wrong = _read(key, arrays[name], cfg)
         odd |= wrong
+    if "number" in columns:
+        columns.setdefault("question", columns["number"])
     for key, text in (("task", run[0]), ("model", run[1]), ("reason", names.get("outcome"))):
         own = columns.get(key, pa.nulls(number)).cast(pa.string())
         columns[key] = pc.coalesce(own, text or pa.scalar(None, pa.string()))
@@ -172,7 +174,7 @@ def derive(columns: dict[str, Any], place: Callable[[int], str], troubles: Troub
     no_box = pc.equal(known("has_box"), False)
     cut = pc.is_in(known("finish_reason"), value_set=pa.array(CUT))
     columns["box"] = pc.if_else(no_box, pc.if_else(cut, "truncated", "no_box"), "boxed")
-    none = pc.or_kleene(no_box, pc.equal(known("answer"), _NO_BOX)).fill_null(False)
+    none = pc.or_kleene(no_box, pc.is_in(known("answer"), _NO_BOX)).fill_null(False)
     columns["answer"] = pc.if_else(none, pa.scalar(None, pa.string()), known("answer"))
     silent = pc.and_kleene(no_box, pc.equal(known("outcome"), "wrong")).fill_null(False)
     columns["outcome"] = pc.if_else(silent, "no_answer", known("outcome"))

@@ -67,6 +67,12 @@ def named(value: Any) -> int | str | None:
     return line if line and len(line) <= 100 and line.isprintable() else None
 
 
+def _from_one(value: Any) -> int | str | None:
+    """What MathArena calls a question: numbers count from 1 there, records count rows from 0."""
+    number = named(value)
+    return number - 1 if isinstance(number, int) and number else number
+
+
 def truth(value: Any) -> bool | None:
     """Whether an outcome says correct; None where it says nothing of the kind.
 
@@ -155,25 +161,26 @@ class Column(NamedTuple):
 
 
 # A value that cannot be read damages its record where it is one of these.
-_NEEDED = ("task", "question", "trial", "outcome", "category")
+_NEEDED = ("task", "question", "number", "trial", "outcome", "category")
 # The first pass, which says which record is which attempt, asks for these.
 _FIRST = {
     "task": Column("dataset task"),
     "model": Column("model model_name run"),
-    "model_key": Column("model_key"),
+    "model_key": Column("model_key model_config"),
     "level": Column("reasoning_level"),
     "question": Column("question_id question full_data_id data_id doc_id", named),
-    "trial": Column("trial sample repeat", partial(whole, most=MOST_TRIAL)),
+    "number": Column("problem_idx", _from_one),  # of the question, where it has no name
+    "trial": Column("trial sample repeat idx_answer", partial(whole, most=MOST_TRIAL)),
     "seed": Column("seed", partial(whole, most=MOST_SEED),
                    "trials are counted in the order of the rows"),
     "outcome": Column("outcome is_correct correct exact_match symbolic_correct"
                       " evalscope_is_correct", _outcome),
     "category": Column("category label", lambda value: value),
-    "answer": Column("answer extracted_answer predicted_answer evalscope_extracted_answer",
-                     cost="no answers"),
+    "answer": Column("answer extracted_answer predicted_answer parsed_answer"
+                     " evalscope_extracted_answer", cost="no answers"),
     "gold": Column("gold ground_truth target expected_answer gold_answer", _gold, "no regrading"),
     "problem": Column("problem", partial(text, most=MOST_PROMPT)),
-    "prompt": Column("prompt", partial(text, most=MOST_PROMPT), "no prompts to read"),
+    "prompt": Column("prompt user_message", partial(text, most=MOST_PROMPT), "no prompts to read"),
 }  # fmt: skip
 COLUMNS = _FIRST | {
     "text": Column("text completion response", partial(text, most=MOST_TEXT),
@@ -182,8 +189,9 @@ COLUMNS = _FIRST | {
                             "no signal repeated_pattern"),
     "has_box": Column("has_box", truth, "no signal has_box"),
     "reason": Column("reason"),
-    "prompt_tokens": Column("num_prompt_tokens num_input_tokens", whole),
-    "completion_tokens": Column("num_completion_tokens", whole, "no signal token_ratio"),
+    "prompt_tokens": Column("num_prompt_tokens num_input_tokens input_tokens", whole),
+    "completion_tokens": Column("num_completion_tokens output_tokens", whole,
+                                "no signal token_ratio"),
     "token_ids": Column("completion_token_list", partial(_list, pa.int32())),
     "logprobs": Column("completion_logprob_list", partial(_list, pa.float32())),
     "prompt_avg": Column("prompt_avg_logprob", _number, "no signal prompt_bpt"),
@@ -224,7 +232,8 @@ def check_names(path: str, names: list[str]) -> None:
         if name in _KNOWN and names.count(name) > 1:
             raise UserError(f"{path}: column {name} is there twice; drop one")
     outcomes = _NAMES["outcome"] + _NAMES["category"]
-    for what, needed in (("a question", _NAMES["question"]), ("an outcome", outcomes)):
+    questions = _NAMES["question"] + _NAMES["number"]
+    for what, needed in (("a question", questions), ("an outcome", outcomes)):
         if not set(names) & set(needed):
             raise UserError(
                 f"{path}: no column for {what} ({', '.join(needed)}); it has"
@@ -234,10 +243,11 @@ def check_names(path: str, names: list[str]) -> None:
 
 def lacking(names: set[str]) -> list[str]:
     """The columns that are not among `names`, each with what cannot be had without it."""
+    there = present(frozenset(names))
     return [
         f"{_NAMES[key][0]} ({column.cost})"
         for key, column in COLUMNS.items()
-        if column.cost and not names & set(_NAMES[key])
+        if column.cost and key not in there and (key != "seed" or "trial" not in there)
     ]
 
 
@@ -258,7 +268,7 @@ def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
     found = COLUMNS[key].read(value)
     if found is None:
         return None, f"not {reprlib.repr(value)}"
-    return (str(found) if key == "question" else found), ""
+    return (str(found) if key in ("question", "number") else found), ""
 
 
 def parse(
@@ -285,6 +295,7 @@ def parse(
         elif problem:
             troubles.add(f"values of {name} left out", f"{place} ({problem})")
     row["task"], row["model"] = row["task"] or run[0], row["model"] or run[1]
+    row["question"] = row["question"] or row["number"]
     if row["question"] is None:
         why = why or "no question"
     if not row["task"] or not (row["model"] or row["model_key"]):
@@ -298,6 +309,8 @@ def parse(
 def present(names: frozenset[str]) -> dict[str, str]:
     """Of records that have these names: every column that is there, and which name counts."""
     of = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}
+    if {"answer", "parsed_answer"} <= names:  # of MathArena, whose answer is all of the text
+        of |= {"answer": "parsed_answer", "text": "answer"}
     return {key: name for key, name in of.items() if name is not None}
 
 
