@@ -43,5 +43,6 @@ def attempt(rng: np.random.Generator, question_id: str, trial: int, tokens: int)
 
 def texts(rng: np.random.Generator, count: int, size: int) -> list[str]:
     """Texts of about `size` characters of random words, which compress as reasoning does."""
-    pool = np.array([rng.bytes(3).hex() for _ in range(4000)])
+    words = np.random.default_rng(0)  # the same in every call
+    pool = np.array([words.bytes(3).hex() for _ in range(4000)])
     return [" ".join(pool[rng.integers(0, pool.size, size // 7)]) for _ in range(count)]

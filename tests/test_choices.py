@@ -279,7 +279,7 @@ def test_the_report_says_in_which_order_an_attempt_saw_its_options(
     ids = [row["question_id"] for row in run.questions]
     keys, index, _ = attempts.index(run, ids, True)
     answers = index["answer"].to_pylist()
-    texts.write_responses(run, keys, run.path, None, map)
+    texts.write_responses(run, ids, keys, run.path, None, map)
     assert len(pages) == COUNT * TRIALS and answers == ["A"] * len(pages)
     for key, page in pages.items():
         place, trial = map(int, key.split("/"))

@@ -10,8 +10,8 @@ from pipeline.base import jsonl
 
 Lines = Iterator[tuple[str, bytes]]  # place and bytes
 MOST_FIELD = 16 << 20  # characters
-FORMULA = r"\s*[=+\-@]|[\t\r]"  # how a text begins that a spreadsheet would run
-_GUARDED = re.compile(f"'+({FORMULA})")
+# How a text begins that a spreadsheet would run, but for numbers; apostrophes may be in front.
+FORMULA = r"'*(?:[\t-\r ]*(?:[=@]|[+\-][0-9.]*[^0-9.])|[\t\r])"
 # Place, cells by the names of their columns, and what is wrong with them.
 Rows = Iterator[tuple[str, dict[str, str] | None, str]]
 
@@ -95,10 +95,10 @@ def _parsed(lines: Lines, delimiter: str) -> Iterator[tuple[str, list[str], str]
 def unguarded(cell: str) -> str:
     """A cell without the apostrophe that keeps spreadsheets from running it.
 
-    >>> unguarded("'=1+1"), unguarded("''=1+1"), unguarded("'tis"), unguarded("-1")
-    ('=1+1', "'=1+1", "'tis", '-1')
+    >>> unguarded("'=1+1"), unguarded("''-x"), unguarded("'tis"), unguarded("=1")
+    ('=1+1', "'-x", "'tis", '=1')
     """
-    return cell[1:] if cell[:1] == "'" and _GUARDED.match(cell) else cell
+    return cell[1:] if cell[:1] == "'" and re.match(FORMULA, cell) else cell
 
 
 def decoded(line: bytes) -> tuple[str, str]:

@@ -21,13 +21,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from tabulate import tabulate
 
-from pipeline.base import csvs
 from pipeline.base.console import answering, clean, clean_line, results
 from pipeline.display import latex
 
 Align = Literal["left", "right", "center"]
 # What a spreadsheet would take for a formula.
-_FORMULA = re.compile(csvs.FORMULA)
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 
 

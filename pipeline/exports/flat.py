@@ -71,18 +71,15 @@ def tables(export: Export, sources: list[Source]) -> Iterator[pa.Table]:
 
 
 def _guarded(table: pa.Table) -> pa.Table:
-    r"""A table with an apostrophe before texts that a spreadsheet would take for formulas.
+    r"""A table as CSV can have it, with an apostrophe before texts that a spreadsheet would run.
 
     >>> _guarded(pa.table({"answer": ["-1", "-x", "'=1", "a\0"]}))["answer"].to_pylist()
     ['-1', "'-x", "''=1", 'a�']
     """
-    columns = []
-    for column in table.columns:
+    for at, column in enumerate(table.columns):
         if pa.types.is_string(column.type):
-            formula = pc.match_substring_regex(column, f"^'*({csvs.FORMULA})")
-            number = pc.match_substring_regex(column, r"^[+-]?[0-9.]+$")
-            marked = pc.binary_join_element_wise("'", column, "")
-            column = pc.if_else(pc.and_not(formula, number), marked, column)
-            column = pc.replace_substring(column, "\0", "\ufffd")  # no CSV has it
-        columns.append(column)
-    return pa.table(columns, names=table.column_names)
+            said = pc.replace_substring_regex(column, f"^({csvs.FORMULA})", r"'\1")
+            table = table.set_column(
+                at, table.field(at), pc.replace_substring(said, "\0", "\ufffd")
+            )
+    return table

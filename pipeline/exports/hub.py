@@ -84,7 +84,6 @@ def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
         markdown(verdict(cohort, cfg).sentence()),
         to_markdown(compare.brief(tables, cfg)),
         f"![Scores with intervals](images/{stem}.png)",
-        *map(markdown, cohort.warnings),
         f"How {markdown(cohort.names[0])} was sampled; below the table is what is not alike:",
         json.dumps(protocol, indent=6).replace("{", "    {", 1).replace("\n}", "\n    }"),
     )

@@ -93,7 +93,7 @@ class Source:
         schema = pa.schema([ATTEMPTS.field(name) for name in names])
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
             wanted = self.keys[start:end]
-            keep = partial(_within, ids, wanted)
+            keep = partial(_within, ids, wanted) if len(ends) > 1 else None
             parts = shards.batches(self.run.attempts, ATTEMPTS, names, damage, keep=keep)
             slab = pa.Table.from_batches(parts if long else [], schema).combine_chunks()
             known = rowkeys.encode(slab, ids)

@@ -52,7 +52,7 @@ def _found(out: Path) -> str | None:
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
-    remedy = "name another folder with out=, or move it"
+    remedy = "name another folder with out=, or move it away"
     try:
         record = foreign.read_json(out / _RECORD, {"made_of": str, "files": {...: str}})
         files, made_of = record["files"], str(record["made_of"])

@@ -38,43 +38,21 @@ _LISTED = ["m", "q", "t", "outcome", "answer", "cut", "tokens", "bits", "a", "b"
 _MORE = ["box", "layer", "reason", "seconds", "prompt_bits", "ratio", *_LOGS]
 
 
-class Keys(NamedTuple):
-    """The attempts of a run that the report shows, in the order of the questions."""
-
-    ids: pa.Array  # the M question ids
-    known: Ints  # one number per attempt: question << 32 | trial, ascending
-
-    @property
-    def cells(self) -> tuple[Ints, Ints]:
-        """The number of the question and the trial of each attempt."""
-        return self.known >> 32, self.known & 0xFFFFFFFF
-
-    def columns(self, table: pa.Table) -> dict[str, pa.Array]:
-        """The columns of a table of the run, one value an attempt; null where it has no row."""
-        rows = rowkeys.rows_of(self.known, rowkeys.encode(table, self.ids))
-        places = pa.array(rows, mask=rows < 0)
-        return {name: table[name].take(places).combine_chunks() for name in table.column_names}
-
-    def places(self, table: pa.RecordBatch) -> Ints:
-        """For each row of a table its attempt, or -1."""
-        return rowkeys.rows_of(rowkeys.encode(table, self.ids), self.known)
-
-
 class Indexed(NamedTuple):
     """The attempts of one run, as :func:`index` returned them, and what goes with them."""
 
-    keys: Keys
+    keys: Ints  # see `rowkeys.encode`, of the M questions that are compared; ascending
     table: pa.Table
     files: Ints | int  # of each attempt the number of the file with its text, or -1
     place: int | None  # which model of the categories the run is; None: it has none
 
 
-def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, pa.Table, list[str]]:
+def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Table, list[str]]:
     """What the reader lists and filters by, and all numbers of a run's attempts.
 
     `question_ids` are the M of the comparison, and `texts` says whether answers, which are written
-    by the model, may be in it. Returns the K attempts, their columns, null where unknown, and notes
-    for the page.
+    by the model, may be in it. Returns the keys of the K attempts, ascending (`rowkeys.encode`),
+    their columns, null where unknown, and notes for the page.
     """
     ids = pa.array(question_ids, pa.string())
     graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
@@ -83,10 +61,20 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, pa.Tabl
     attempts = rowkeys.streamed(run, "attempts", sampled)
     verdicts = rowkeys.streamed(run, "verdicts", list(_LOGS.values()))
     known = np.union1d(rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids))
-    keys = Keys(ids, known[rowkeys.cells(known, run.cfg.sampling.trials)[0]])
-    questions, trials = keys.cells
-    grade, attempt, verdict = (keys.columns(table) for table in (grades, attempts, verdicts))
-    signals, notes = _signals(run, keys)
+    kept, (questions, trials) = rowkeys.cells(known, run.cfg.sampling.trials)
+    keys = known[kept]
+
+    def of(table: pa.Table) -> dict[str, pa.Array]:
+        return rowkeys.in_order(table, rowkeys.encode(table, ids), table.column_names, keys)
+
+    grade, attempt, verdict = map(of, (grades, attempts, verdicts))
+    notes = []
+    try:
+        signal = of(signals_table.current(run))
+    except UserError as error:
+        reason = f"{error}".partition(";")[0]
+        notes.append(f"{reason}; run `{PROGRAM} signals {run.path}`")
+        signal = dict.fromkeys(_SIGNALS.values(), pa.nulls(keys.size, pa.float64()))
     columns: dict[str, Any] = {
         "q": pa.array(questions, pa.int32()),
         "t": pa.array(trials, pa.int32()),
@@ -96,7 +84,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Keys, pa.Tabl
         "tokens": attempt["completion_tokens"],
         "seconds": pc.round(pc.subtract(attempt["finished"], attempt["started"]), 2),
         **{name: verdict[source] for name, source in _LOGS.items()},
-        **signals,
+        **{name: signal[source] for name, source in _SIGNALS.items()},
     }
     return keys, pa.table({name: _small(column) for name, column in columns.items()}), notes
 
@@ -112,7 +100,7 @@ def write_index(stem: Path, members: list[Indexed], labels: Categories, golds: l
     for m, (keys, table, files, place) in enumerate(members):
         own: dict[str, Any] = {"m": m, "file": files}
         for number, (_, codes) in enumerate(labels.values()):
-            own[f"{number}"] = -1 if place is None else codes[place][keys.cells]
+            own[f"{number}"] = -1 if place is None else codes[place][keys >> 32, keys & 0xFFFFFFFF]
         for name, values in own.items():
             column = pa.array(np.full(table.num_rows, values, np.int32))
             table = table.append_column(name, column)
@@ -155,17 +143,6 @@ def write(stem: Path, ending: str, value: Any) -> None:
     name = f"{stem.name}{ending}"
     script = f"bayesReport({json.dumps(name)},{text});\n"
     atomic.write_text(stem.with_name(f"{name}.js"), script, sync=False)
-
-
-def _signals(run: Run, keys: Keys) -> tuple[dict[str, pa.Array], list[str]]:
-    """Columns of signals, without values and with a note where the run has no current ones."""
-    try:
-        signals = keys.columns(signals_table.current(run))
-    except UserError as error:
-        reason = f"{error}".partition(";")[0]
-        note = f"{reason}; run `{PROGRAM} signals {run.path}`"
-        return dict.fromkeys(_SIGNALS, pa.nulls(keys.known.size, pa.float64())), [note]
-    return {name: signals[source] for name, source in _SIGNALS.items()}, []
 
 
 def _small(column: pa.Array) -> pa.Array:

@@ -178,7 +178,7 @@ def _member(
         reason = "This run holds outcomes only: no texts were imported."
     else:
         texts.write_prompts(run, ids, stem)
-        files = texts.write_responses(run, keys, stem, cfg.report.trials, mapped)
+        files = texts.write_responses(run, ids, keys, stem, cfg.report.trials, mapped)
         atomic.write_text(stem.with_name("katex.js"), _library(), sync=False)
     return attempts.Indexed(keys, index, files, place), reason, notes
 

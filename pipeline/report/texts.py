@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline.base import children, environment
 from pipeline.base.console import warn
@@ -21,8 +22,7 @@ from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import models
 from pipeline.report import attempts, tokens
-from pipeline.report.attempts import Keys
-from pipeline.store import options, parquet, shards
+from pipeline.store import options, parquet, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS
 from pipeline.store.runfolder import Run
 from scoring.numerics.inputs import Ints
@@ -77,8 +77,10 @@ def write_prompts(run: Run, question_ids: list[str], stem: Path) -> None:
     attempts.write(stem, "-p", {"rows": rows})
 
 
-def write_responses(run: Run, keys: Keys, stem: Path, trials: int | None, mapped: Mapped) -> Ints:
-    """Write the responses of a run.
+def write_responses(
+    run: Run, ids: list[str], keys: Ints, stem: Path, trials: int | None, mapped: Mapped
+) -> Ints:
+    """Write the responses of a run, of the attempts with these keys among questions of these ids.
 
     `stem` is the path of the side files, without their number and ending; of each question only the
     first so many `trials` are written, None for all; `mapped` comes from :func:`processes`.
@@ -87,8 +89,8 @@ def write_responses(run: Run, keys: Keys, stem: Path, trials: int | None, mapped
     full, or may not be written.
     """
     shares = _shares(run)
-    write = partial(_write, run.cfg, keys, stem, trials, len(shares))
-    files, damage = np.full(keys.known.size, -1), parquet.Damage()
+    write = partial(_write, run.cfg, (ids, keys), stem, trials, len(shares))
+    files, damage = np.full(keys.size, -1), parquet.Damage()
     for written, unreadable in mapped(write, list(enumerate(shares))):
         places, numbers = np.array(written, np.int64).reshape(-1, 2).T
         new = files[places] < 0  # of an attempt that is there twice the first counts
@@ -114,7 +116,7 @@ def _shares(run: Run) -> list[set[str]]:
 
 def _write(
     cfg: RunConfig,
-    keys: Keys,
+    known: tuple[list[str], Ints],
     stem: Path,
     trials: int | None,
     step: int,
@@ -125,9 +127,9 @@ def _write(
     asked = {row["question_id"]: row for row in run.questions}
     rows: dict[str, Any] = {}
     size, written, damage = 0, [], parquet.Damage()
-    for attempt, key, text, token_ids, logprobs in _attempts(run, keys, stems, trials, damage):
+    for attempt, key, text, token_ids, logprobs in _attempts(run, *known, stems, trials, damage):
         order = options.order(cfg, asked[key[0]], key[1])
-        rows["{}/{}".format(*divmod(int(keys.known[attempt]), 1 << 32))] = {
+        rows["{}/{}".format(*divmod(int(known[1][attempt]), 1 << 32))] = {
             "order": " ".join(LETTERS[place] for place in order),
             "text": text,
             **_tokens(text, token_ids, logprobs, _decoder(cfg), cfg.prompt.prefix),
@@ -143,11 +145,17 @@ def _write(
 
 
 def _attempts(
-    run: Run, keys: Keys, stems: set[str], trials: int | None, damage: parquet.Damage
+    run: Run,
+    ids: list[str],
+    keys: Ints,
+    stems: set[str],
+    trials: int | None,
+    damage: parquet.Damage,
 ) -> Iterator[tuple[int, tuple[str, int], str, Any, Any]]:
     """Attempt, its key, text, tokens and log-probs, one at a time: token lists stay small."""
+    asked = pa.array(ids, pa.string())
     for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage, stems=stems):
-        places = keys.places(batch)
+        places = rowkeys.rows_of(rowkeys.encode(batch, asked), keys)
         if trials is not None:
             places = np.where(batch["trial"].to_numpy() < trials, places, -1)
         for i in np.flatnonzero(places >= 0).tolist():
