@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pipeline.base.children import die_with
 from pipeline.base.errors import UserError
@@ -41,18 +41,15 @@ def without_torch(work: Callable[[], Result]) -> Result:
     if "torch" in sys.modules or threading.active_count() > 1:
         return work()
     try:
-        done, result = next(forked(hidden))
+        done, result = next(forked(hidden, 0, 1 << 40))
     except (StopIteration, ChildProcessError):
         return work()
     if not done:
         raise result
-    made: Result = result
-    return made
+    return cast(Result, result)
 
 
-def forked(
-    work: Callable[[], Iterator[Result]], seconds: float = 0, size: int = 1 << 40
-) -> Iterator[Result]:
+def forked(work: Callable[[], Iterator[Result]], seconds: float, size: int) -> Iterator[Result]:
     """What `work` yields, as it comes, from a forked process that is killed if no more is asked.
 
     It has so many seconds of processor time, after which the kernel ends it whatever it does (0:
@@ -60,8 +57,7 @@ def forked(
     time was up. ChildProcessError: it ended in another way.
     """
     ours, theirs = os.pipe()
-    for printed in (sys.stdout, sys.stderr):
-        printed.flush()
+    sys.stdout.flush()
     parent = os.getpid()
     if not (pid := os.fork()):
         try:
@@ -72,8 +68,7 @@ def forked(
             signal.setitimer(signal.ITIMER_PROF, seconds)
             with os.fdopen(theirs, "wb") as pipe, room(size):
                 for item in work():
-                    for printed in (sys.stdout, sys.stderr):
-                        printed.flush()
+                    sys.stdout.flush()
                     pickle.dump((item,), pipe)
                     pipe.flush()
                 pickle.dump((), pipe)

@@ -25,6 +25,8 @@ from pipeline.store import find, outcomes
 from pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
 from pipeline.store.runfolder import Run, opened
 
+Bits = npt.NDArray[np.uint8]
+
 
 @dataclass(frozen=True)
 class Member:
@@ -185,6 +187,25 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
         [f"{c.dataset}: {line}" for c in cohorts for line in c.differences],
         parts=list(cohorts),
     )
+
+
+def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
+    """Outcomes without gaps: the trials that no model owes for any question.
+
+    Returns outcomes 0 and 1, uint8, shape (L, M, n), and a note where trials were left out. Raises
+    UserError: fewer than two models, or fewer than `least` such trials.
+    """
+    if len(cohort.names) < 2:
+        raise UserError(f"{cohort.dataset}: holds one model; a ranking needs two or more")
+    matrix = cohort.matrix()
+    whole = ~np.ma.getmaskarray(matrix).any(axis=(0, 1))  # type: ignore[no-untyped-call]
+    count = int(whole.sum())
+    kept = f"{count} of {whole.size} trials are complete for all questions and models"
+    if count < least:
+        remedy = "generate and grade the rest, or name fewer models"
+        raise UserError(f"{cohort.dataset}: {kept}; this needs {least} or more: {remedy}")
+    gaps = [f"{cohort.dataset}: {kept}; the others are left out"] * (count < whole.size)
+    return np.asarray(matrix.data)[..., whole].astype(np.uint8), gaps
 
 
 def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:

@@ -188,7 +188,7 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     if len(cohort.names) > 1:
         tables["neighbours"] = neighbours.order_of_neighbours(cohort, cfg)
         tables["posterior_ranks"] = neighbours.posterior_ranks(cohort, cfg)
-        if cfg.ranking.methods:
+        if cfg.ranking.methods or cfg.ranking.replicates:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 
@@ -228,8 +228,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     """All that was computed of a data set, as docs/compare.md describes it."""
     # The other tables are columns of the leaderboard.
     keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
-    others = ("neighbours", "ranking_methods", "rubrics", "caps", "swaps", "votes", "doubts")
-    keys |= {stem: stem for stem in others}
+    keys |= {stem: stem for stem in tables if stem not in (*keys, "metrics", "attempts")}
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,

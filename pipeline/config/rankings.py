@@ -22,22 +22,19 @@ class Method(NamedTuple):
 
 _BEATEN = "every model beats some other and is beaten, itself or by a chain of others"
 _MIXED = "no model that is always right, or always wrong"
-_LONGER = {"max_iter": 5000}  # steps until a fit that has not converged fails
 _GROUPS = {
     "inverse_difficulty borda majority_judgment rasch_mml rasch_mml_credible": Method("L M N"),
     "thompson": Method("L M N + 10,000 L", "", {"seed": SEED}),
-    "elo glicko trueskill": Method("L² M N"),
     "copeland win_rate minimax schulze ranked_pairs nanson baldwin": Method("L M N + L⁴"),
     "kemeny_young": Method("2^L at worst"),
-    "bradley_terry bradley_terry_davidson rao_kupper": Method("L² M N + L³", _BEATEN),
-    "bradley_terry_map bradley_terry_davidson_map rao_kupper_map": Method("L² M N + L³"),
-    "bayesian_mcmc": Method("L² M N + 6,000 L²", "", {"seed": SEED}),
-    "rasch rasch_2pl rasch_3pl dynamic_irt": Method("L M N", _MIXED, _LONGER, telling=True),
-    "rasch_map rasch_2pl_map rasch_3pl_map mirt": Method("L M N", "", _LONGER, telling=True),
-    "pagerank spectral rank_centrality alpharank nash": Method("L² M N + L³"),
-    "serial_rank hodge_rank": Method("L² M N + L³"),
+    "elo glicko trueskill plackett_luce_map bradley_terry_luce_map": Method("L² M N"),
+    "bradley_terry_map bradley_terry_davidson_map rao_kupper_map": Method("L² M N"),
+    "pagerank spectral rank_centrality alpharank nash serial_rank hodge_rank": Method("L² M N"),
+    "bradley_terry bradley_terry_davidson rao_kupper": Method("L² M N", _BEATEN),
     "plackett_luce bradley_terry_luce": Method("L² M N", _BEATEN),
-    "plackett_luce_map bradley_terry_luce_map": Method("L² M N"),
+    "bayesian_mcmc": Method("L² M N + 6,000 L²", "", {"seed": SEED}),
+    "rasch rasch_2pl rasch_3pl dynamic_irt": Method("L M N", _MIXED, {"max_iter": 5000}, True),
+    "rasch_map rasch_2pl_map rasch_3pl_map mirt": Method("L M N", "", {"max_iter": 5000}, True),
     "davidson_luce": Method("L⁴ M N", _BEATEN),
     "davidson_luce_map": Method("L⁴ M N"),
 }
@@ -59,8 +56,6 @@ class RankingConfig:
                 yield f"methods={name}: no such method ({did_you_mean(name, METHODS, most=3)})"
         if self.methods and find_spec("scorio") is None:
             yield 'methods: scorio is not installed: pip install "bayes-at-n[rank]"'
-        if self.replicates and not self.methods:
-            yield f"replicates={self.replicates}: of no method; write ranking=bradley_terry,rasch"
 
     def chosen(self) -> list[str]:
         return [*METHODS] if "all" in self.methods else [*dict.fromkeys(self.methods)]

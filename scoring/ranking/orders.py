@@ -11,7 +11,7 @@ import scipy
 from scoring.numerics.arrays import finite_array, nonnegative_array
 
 _NUMBERINGS = {"competition": "min", "competition_max": "max", "dense": "dense", "avg": "average"}
-_TAUS = {"kendall": "kendalltau", "spearman": "spearmanr", "weighted_kendall": "weightedtau"}
+_METHODS = ("kendall", "spearman", "weighted_kendall")
 
 
 def rank_scores(
@@ -61,14 +61,15 @@ def compare_rankings(ranked_list_a: Any, ranked_list_b: Any, method: str = "all"
     0.4
     """
     a, b = (finite_array(ranks, "ranked list") for ranks in (ranked_list_a, ranked_list_b))
-    if a.ndim != 1 or a.shape != b.shape or not len(a) or method not in ("all", *_TAUS):
-        raise ValueError(f"{a.shape}, {b.shape}: pass (K,) twice, and all or one of {[*_TAUS]}")
-    of = {name: tuple(map(float, getattr(scipy.stats, call)(a, b))) for name, call in _TAUS.items()}
-    names = ("kendalltau", "spearmanr", "weighted_kendalltau")
-    found: dict[str, Any] = dict(zip(names, of.values(), strict=True))
-    found["fraction_mismatched"] = float((a != b).mean())
-    found["max_disp"] = float(np.abs(a - b).max()) / max(1, len(a) - 1) * (len(a) > 1)
-    return found if method == "all" else of[method]
+    if a.ndim != 1 or a.shape != b.shape or not len(a) or method not in ("all", *_METHODS):
+        raise ValueError(f"{a.shape}, {b.shape}: pass (K,) twice, and all or one of {_METHODS}")
+    calls = {"kendalltau": scipy.stats.kendalltau, "spearmanr": scipy.stats.spearmanr}
+    calls["weighted_kendalltau"] = scipy.stats.weightedtau
+    found: dict[str, Any] = {key: tuple(map(float, call(a, b))) for key, call in calls.items()}
+    if method != "all":
+        return found[next(key for key in found if key.startswith(method))]
+    most = float(np.abs(a - b).max()) / max(1, len(a) - 1) * (len(a) > 1)
+    return found | {"fraction_mismatched": float((a != b).mean()), "max_disp": most}
 
 
 def lehmer_hash(ranked_list: Sequence[int]) -> int:
@@ -101,8 +102,6 @@ def ranking_hash(rank_list: npt.ArrayLike, tol: float = 1e-12) -> int:
 
     >>> [ranking_hash(ranks) for ranks in ([1, 2, 3], [1, 2, 2], [1, 1, 3], [1, 1, 1])]
     [0, 2, 9, 12]
-    >>> unhash_ranking(2, 3)
-    [1, 2, 2]
     """
     ranks, code = finite_array(rank_list, "rank_list"), 0
     order, left, count = np.argsort(ranks, kind="stable"), [*range(len(ranks))], _counts(len(ranks))
@@ -116,7 +115,7 @@ def ranking_hash(rank_list: npt.ArrayLike, tol: float = 1e-12) -> int:
 
 
 def unhash_ranking(h: int, n: int) -> list[int]:
-    """The ranking at a place, as competition ranks (1, 2, 2, 4)."""
+    """The ranking at a place, as competition ranks: ``unhash_ranking(2, 3)`` is [1, 2, 2]."""
     count, left, ranks = _counts(n), [*range(n)], [0] * n
     if not 0 <= h < count[n]:
         raise ValueError(f"h out of range for n={n}: must be 0..{count[n] - 1}")

@@ -4,16 +4,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import Cohort
+from pipeline.cohorts.cohort import Bits as Bits
+from pipeline.cohorts.cohort import Cohort, complete
 from pipeline.display.table import Column
 from pipeline.research.studies import paper
 from scoring.metrics.table import Metric, parse
 from scoring.studies.convergence import Resample, TauCurve
 
-Bits = npt.NDArray[np.uint8]
 SCHEMES: tuple[Resample, ...] = ("columns", "rows")
 BAYES = parse("bayes")
 NAIVE = (
@@ -89,30 +88,6 @@ def paper_numbers(cohort: Cohort) -> list[int | None]:
         return paper.numbers_of([[name] for name in cohort.names])
     models = [(member.name, member.run.cfg.model) for member in cohort.members]
     return paper.numbers_of([[name, model.name, model.id] for name, model in models])
-
-
-def complete(cohort: Cohort) -> tuple[Bits, list[str]]:
-    """Outcomes without gaps: the trials that no model owes for any question.
-
-    Returns outcomes 0 and 1, uint8, shape (L, M, n), and a note where trials were left out. Raises
-    UserError: fewer than two models, or fewer than two such trials.
-    """
-    if len(cohort.names) < 2:
-        raise UserError(f"{cohort.dataset}: holds one model; a ranking needs two or more")
-    matrix = cohort.matrix()
-    whole = ~np.ma.getmaskarray(matrix).any(axis=(0, 1))  # type: ignore[no-untyped-call]
-    count = int(whole.sum())
-    if count < 2:
-        raise UserError(
-            f"{cohort.dataset}: {count} trials are complete for all questions and models; this"
-            f" needs 2 or more: generate and grade the rest, or name fewer models"
-        )
-    gaps = [
-        f"{cohort.dataset}: {count} of {whole.size} trials are complete for all questions and"
-        " models; the others are left out"
-    ]
-    outcomes = np.asarray(matrix.data)[..., whole].astype(np.uint8)
-    return outcomes, gaps if count < whole.size else []
 
 
 def each_complete(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]], list[str]]:
