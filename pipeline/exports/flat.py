@@ -50,18 +50,15 @@ def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = parquet.wr
 def tables(export: Export, sources: list[Source]) -> Iterator[pa.Table]:
     """The attempts of some runs, some rows at a time, with the same columns of all of them."""
     long = ["text"] * export.cfg.texts + ["token_ids", "logprobs"] * export.cfg.logprobs
-    rubrics = {name: of.record for s in export.sources for name, of in s.rubrics.items()}
-    labels = [name for name, record in rubrics.items() if record.get("imported")]
-    heads = {name: f"category_{name}" for name in sorted(rubrics)}
-    if len(labels) == 1:  # the one that an import made, and makes again
-        heads[labels[0]] = "category"
-    names = [*_NAMES.split(), *heads.values(), *long]
+    heads = sorted({head for source in export.sources for head in source.categories})
+    names = [*_NAMES.split(), *heads, *long]
     for source in sources:
         called = {"dataset": source.dataset, "model": source.name}
         asked = [row | called for row in source.run.questions]
         rows, ids = source.table, rowkeys.question_ids(source.run)
-        for name, head in heads.items():
-            rows = rows.append_column(head, source.categories(name))
+        for head in heads:
+            unknown = pa.nulls(rows.num_rows, pa.int8())
+            rows = rows.append_column(head, source.categories.get(head, unknown))
         said = {name: pa.array([row[name] for row in asked], pa.string()) for name in _ASKED}
         for batch in export.batches(source, *long, table=rows):
             question = pa.array(rowkeys.encode(batch, ids) >> 32)

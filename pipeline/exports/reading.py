@@ -5,7 +5,7 @@ slabs of about `SLAB` bytes. A run that holds more is read once a slab.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -19,7 +19,6 @@ from pipeline.config.exports import ExportConfig
 from pipeline.rubrics import categories
 from pipeline.store import find, judged, parquet, rowkeys, shards
 from pipeline.store.columns import ATTEMPTS, KEY
-from pipeline.store.records import Recorded
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run, opened
 
@@ -69,16 +68,14 @@ class Source:
         return rowkeys.encode(self.table, rowkeys.question_ids(self.run))
 
     @cached_property
-    def rubrics(self) -> Mapping[str, Recorded]:
-        """The categories that are current, by rubric."""
-        return categories.current(self.run)
-
-    def categories(self, name: str) -> pa.Array:
-        """Under a rubric the category of each of the K rows, null without one: int8."""
-        empty = categories.CATEGORIES.empty_table()
-        rows = self.rubrics[name].table if name in self.rubrics else empty
-        known = rowkeys.encode(rows, rowkeys.question_ids(self.run))
-        return rowkeys.in_order(rows, known, ["category"], self.keys)["category"]
+    def categories(self) -> dict[str, pa.Array]:
+        """Each row's category under the rubrics that are current, int8; `category`: of imports."""
+        ids, found = rowkeys.question_ids(self.run), {}
+        for name, of in categories.current(self.run).items():
+            head = "category" if of.record.get("imported") else f"category_{name}"
+            known = rowkeys.encode(of.table, ids)
+            found[head] = rowkeys.in_order(of.table, known, ["category"], self.keys)["category"]
+        return found
 
     def batches(self, *long: str, table: pa.Table | None = None) -> Iterator[pa.Table]:
         """The rows in order, some at a time, with columns of `LONG` added.
