@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from helpers import make_run, run_of
 from test_export import back, opened, out
 
 from pipeline.base.errors import UserError
+from pipeline.exports import inspect_log
 from pipeline.exports.about import _moment, texts
 from pipeline.exports.eee import _portable
 from pipeline.store import outcomes, parquet, rowkeys
@@ -229,8 +231,9 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
     assert [_portable(name) for name in ("con", "data", "../../x", "CON.x")] == [
         "con_", "data_", "x-9cdf6a", "CON.x_",
     ]  # fmt: skip
-    times = (1e300, float("nan"), "x", None, "2026-11-23T02:41:58+0000")
-    assert [_moment(time).year for time in times] == [1970] * 4 + [2026]
+    stated = "2026-11-23T02:41:58+0000"
+    times = [(1e300, stated), (float("nan"), 7), (None, "x"), (None, None), (None, stated)]
+    assert [_moment(*time).year for time in times] == [1970] * 4 + [2026]
     assert texts({"a": None, "b": 1.5, "c": "d"}) == {"b": "1.5", "c": "d"}
 
 
@@ -253,3 +256,67 @@ def test_their_validator_finds_nothing(tmp_path: Path) -> None:
     command = [program, "validate", "data/*/*/*/*.json*"]
     found = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True)
     assert found.returncode == 0 and "4 passed" in found.stdout, found.stdout
+
+
+def test_without_inspect_ai_one_line_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_of(tmp_path, "x")
+    monkeypatch.setitem(sys.modules, "inspect_ai", None)
+    with pytest.raises(UserError, match=r"to=inspect needs .* pip install .bayes-at-n\[inspect\]"):
+        out(tmp_path, "to=inspect")
+    assert not [*tmp_path.rglob("*.eval")]
+
+
+def test_chat_turns_of_a_server_are_messages_again() -> None:
+    turns = [{"role": "system", "content": "Box it."}, {"role": "user", "content": "1 + 1?"}]
+    row = {"question_id": "a", "problem": "1 + 1?", "gold": "2", "choices": None}
+    for prompt, ids, said in (
+        (json.dumps(turns), None, turns),
+        ("[1, 2]: which?", [1], [{"role": "user", "content": "[1, 2]: which?"}]),
+        ("", None, [{"role": "user", "content": "1 + 1?"}]),
+    ):
+        found = inspect_log._question(row | {"prompt": prompt, "prompt_token_ids": ids})["messages"]
+        assert found == [turn | {"id": f"a-{i}"} for i, turn in enumerate(said)]
+
+
+@pytest.mark.soak
+def test_inspect_reads_its_logs_and_computes_the_same_scores(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log", reason='pip install "bayes-at-n[inspect]"')
+    runs = two_runs(tmp_path)
+    out(tmp_path, "to=inspect")
+    folder = tmp_path / "sums" / "_export-inspect-all"
+    paths = sorted(folder.glob("*.eval"))
+    logs = {of.eval.model: of for of in map(log.read_eval_log, map(str, paths))}
+    for run in runs:
+        of, codes = logs[run.path.name], outcomes.read(run).codes
+        R = outcomes.correct(codes)
+        score = of.results.scores[0]
+        stated = {name: metric.value for name, metric in score.metrics.items()}
+        assert stated == pytest.approx({"accuracy": avg(R)[0], "stderr": uncertainty(R).clustered})
+        assert score.metadata["avg"] == parse("avg").summary(R)._asdict()
+        assert (of.eval.config.epochs, of.results.total_samples) == (R.shape[1], R.size)
+        assert of.results.completed_samples == len(of.samples) == R.count()
+        rows = {q["question_id"]: i for i, q in enumerate(run.questions)}
+        for sample in of.samples:
+            code = codes[rows[sample.id], sample.epoch - 1]
+            assert sample.scores["grade"].value == ("C" if code == outcomes.CORRECT else "I")
+            assert sample.metadata["outcome"] == outcomes.OUTCOMES[code]
+            assert sample.output.stop_reason in ("stop", "max_tokens")
+        log.recompute_metrics(of)
+        assert {n: m.value for n, m in of.results.scores[0].metrics.items()} == pytest.approx(
+            stated
+        )
+    first = next(s for s in logs["x"].samples if (s.id, s.epoch) == ("a", 1))
+    thought, said = first.output.choices[0].message.content
+    assert (thought.reasoning, said.text) == ("<think>x\u2028y", "\\boxed{2}")
+    assert len(log.read_eval_log_sample_summaries(str(paths[0]))) == len(
+        log.read_eval_log(str(paths[0])).samples
+    )
+    before = {path.name: path.read_bytes() for path in paths}
+    shutil.rmtree(folder)
+    out(tmp_path, "to=inspect")
+    assert before == {path.name: path.read_bytes() for path in folder.glob("*.eval")}
+    back(folder, tmp_path / "back")
+    for run in runs:
+        same(run, opened(tmp_path / "back" / run.path.relative_to(tmp_path)), codes=False, ids=True)

@@ -273,7 +273,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     ),
     "export": Verb(
         "pipeline.exports.verb:export",
-        "write runs in formats that others read: to=csv, parquet, hf, hub, eee, lm_eval",
+        "write runs in formats that others read: to=csv, parquet, hf, hub, eee, inspect, lm_eval",
         keys="to texts logprobs push dataset model folders runs out scoring",
         settings="pipeline.config.exports:ExportConfig",
         examples="""\
@@ -286,7 +286,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ export runs/gpqa/qwen3-30b to=hf
       scores with intervals for the model's page on the hub
   $ export dataset=aime25 to=eee
-      Every Eval Ever: scores with intervals, and attempts; so, too, to=lm_eval""",
+      Every Eval Ever: scores with intervals, attempts; other logs: to=inspect, to=lm_eval""",
     ),
     "study": Verb(
         "pipeline.research.studies.reproduce:study",

@@ -13,6 +13,7 @@ FORMATS = {
     "hf": "pipeline.exports.hf:write",
     "hub": "pipeline.exports.hub:write",
     "eee": "pipeline.exports.eee:write",
+    "inspect": "pipeline.exports.inspect_log:write",
     "lm_eval": "pipeline.exports.lm_eval:write",
 }
 """By the names of formats MODULE:FUNCTION, which writes an `Export` into an empty folder."""

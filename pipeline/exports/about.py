@@ -1,5 +1,6 @@
 """What logs of other programs say of a run, and of its graded attempts one by one."""
 
+import contextlib
 import hashlib
 import json
 import re
@@ -8,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 import pyarrow.compute as pc
 
 import scoring
@@ -16,10 +16,11 @@ from pipeline.base.engines import kind
 from pipeline.base.environment import version
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
+from pipeline.cohorts.differences import protocol
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import model_name
 from pipeline.prepare.questions import find_local
-from pipeline.store import origin, outcomes
+from pipeline.store import origin, outcomes, rowkeys
 from pipeline.store.runfolder import read_manifest
 from scoring.metrics.table import parse_all
 from verifiers.maths.boxed import final_part
@@ -36,39 +37,36 @@ class About:
     """A run in the words of other programs. Raises UserError: nothing is graded."""
 
     def __init__(self, source: Source) -> None:
-        run, cfg, manifest = source.run, source.run.cfg, read_manifest(source.run)
-        made, imported, generated, identity = (
-            manifest.get(key) or {}
-            for key in ("created_with", "imported", "generated", origin.IDENTITY)
+        run, cfg, table, manifest = (
+            source.run,
+            source.run.cfg,
+            source.table,
+            read_manifest(source.run),
         )
-        codes = np.full((len(run.questions), cfg.sampling.trials), outcomes.OWED, np.int8)
-        words = outcomes.coded(source.table["outcome"], outcomes.OUTCOMES)
-        codes[source.keys >> 32, source.keys & 0xFFFFFFFF] = words
-        known, R = codes != outcomes.OWED, outcomes.correct(codes)
-        if not known.any():
+        made, imported = (manifest.get(key) or {} for key in ("created_with", "imported"))
+        self.trials, self.confidence = cfg.sampling.trials, cfg.scoring.confidence
+        ids = rowkeys.question_ids(run)
+        words = outcomes.coded(table["outcome"], outcomes.OUTCOMES)
+        codes = rowkeys.placed(table, ids, words, (len(ids), self.trials), outcomes.OWED)
+        R, known = outcomes.correct(codes), codes != outcomes.OWED
+        self.graded, least = int(known.sum()), known.sum(axis=1).min()
+        if not self.graded:
             raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
-        self.trials, self.graded = codes.shape[1], int(known.sum())  # N, and attempts of M x N
-
-        least, self.confidence = known.sum(axis=1).min(), cfg.scoring.confidence
+        # The scores, avg@N first if every question has a graded trial, and which interval it has.
         asked = parse_all([*dict.fromkeys(("avg", "bayes", *cfg.scoring.metrics))])
         metrics = [metric for metric in asked if metric.k <= least and not metric.votes]
-        # The first is avg@N, if every question has a graded trial.
         self.scores = [(metric, metric.summary(R, self.confidence)) for metric in metrics]
         fitted = least and scoring.fits(R)  # see `scoring.metrics.empirical.covering_ci`
         self.interval = "empirical Bayes over questions, avg@N in it" if fitted else "normal"
         # Of avg@N over questions, as other harnesses have it.
         self.stderr = float(scoring.uncertainty(R).clustered) if least and len(R) > 1 else None
-
-        # What sampled it on machines of the user's own, and with what; empty where not known.
-        engine = cfg.engine.name
-        versions = [of.get(engine) for of in generated.get("engines", ())]
-        sampled_by = {"name": engine, "version": next(reversed(versions), None)}
-        self.engine = {} if imported or kind(engine).served else texts(sampled_by)
-        settings = {} if imported else identity
-        self.sampling = {key: x for key, x in settings.items() if not isinstance(x, dict)}
+        # What sampled it on machines of the user's own; empty: not known, as the settings below.
+        engine, versions = cfg.engine.name, made.get("packages") or {}
+        unknown = imported or kind(engine).served
+        self.engine = {} if unknown else texts({"name": engine, "version": versions.get(engine)})
+        self.sampling = {} if imported else protocol(run)
         given = {name: self.sampling.get(f"sampling.{name}") for name in _ARGUMENTS}
         self.arguments = {name: x for name, x in given.items() if x is not None}
-
         # On the hub. The model is called so where that says which run it is, else as the run is.
         self.hub_id, self.dataset_id = hub_id(cfg.model.id), hub_id(cfg.dataset.path)
         enough = self.hub_id and model_name(self.hub_id) == source.name
@@ -77,9 +75,8 @@ class About:
         # The same in every export of the run.
         itself = json.dumps([manifest.get(origin.HASH), imported.get("fingerprint"), run.path.name])
         self.uid = UUID(bytes=hashlib.sha256(itself.encode()).digest()[:16], version=4)
-        # When its attempts were made, in UTC; where none says it, the folder.
-        times = pc.min(source.table["started"]), pc.max(source.table["finished"])
-        self.began, self.ended = (_moment(time.as_py() or made.get("time")) for time in times)
+        times = pc.min(table["started"]), pc.max(table["finished"])
+        self.began, self.ended = (_moment(time.as_py(), made.get("time")) for time in times)
 
 
 def graded(export: Export, source: Source) -> Iterator[dict[str, Any]]:
@@ -122,11 +119,10 @@ def hub_id(path: str) -> str | None:
     return path if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", path) and not find_local(path) else None
 
 
-def _moment(value: Any) -> datetime:
-    """Unix seconds, or a time in ISO 8601, in UTC; 1970 where it is neither."""
-    try:
-        if isinstance(value, str):
-            return datetime.fromisoformat(value).astimezone(UTC)
-        return datetime.fromtimestamp(value, UTC)
-    except (TypeError, ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(0, UTC)
+def _moment(seconds: float | None, made: Any) -> datetime:
+    """When an attempt was made; where that is not known, the folder; else 1970. In UTC."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
+        if seconds is None:
+            return datetime.fromisoformat(made).astimezone(UTC)
+        return datetime.fromtimestamp(seconds, UTC)
+    return datetime.fromtimestamp(0, UTC)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from pipeline.exports.about import LIBRARY, VERSION, About, graded
+from pipeline.exports.about import LIBRARY, About, graded
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
 from pipeline.store import runfolder
@@ -31,18 +31,15 @@ def write(export: Export, folder: Path) -> None:
         place.mkdir(exist_ok=True)
         # Two runs may have ended in one second: the rest of it is of the run's id.
         date = f"{of.ended:%Y-%m-%dT%H-%M-%S}.{of.uid.int % 10**6:06d}"
-        called = {"max_tokens": "max_gen_toks"}
-        arguments = {called.get(name, name): x for name, x in of.arguments.items()}
+        arguments = {
+            name.replace("max_tokens", "max_gen_toks"): x for name, x in of.arguments.items()
+        }
         questions = {row["question_id"]: (i, row) for i, row in enumerate(source.run.questions)}
-        hashes = hashlib.sha256()
         with (place / f"samples_{task}_{date}.jsonl").open("wb") as file:
             for name, rows in groupby(graded(export, source), itemgetter("question_id")):
                 sample = _sample(*questions[name], [*rows], arguments)
                 file.write(json.dumps(sample).encode() + b"\n")
-                for key in ("doc_hash", "prompt_hash", "target_hash"):
-                    hashes.update(sample[key].encode())
-        header = _header(source, of, task, arguments) | {"task_hashes": {task: hashes.hexdigest()}}
-        runfolder.write_json(place / f"results_{date}.json", header)
+        runfolder.write_json(place / f"results_{date}.json", _header(source, of, task, arguments))
 
 
 def _sample(
@@ -70,31 +67,23 @@ def _sample(
 
 def _header(source: Source, of: About, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The aggregate; intervals, for which it has no room, stand under our own name."""
-    cfg, number = source.run.cfg, len(source.run.questions)
+    number, intervals = len(source.run.questions), {m.name: x._asdict() for m, x in of.scores}
     scores: dict[str, Any] = {"alias": task, "sample_len": number}
-    intervals = {metric.name: score._asdict() for metric, score in of.scores}
     for name in _METRICS if "avg" in intervals else ():
         scores[f"{name},none"] = intervals["avg"]["value"]
         scores[f"{name}_stderr,none"] = "N/A" if of.stderr is None else of.stderr
-    config: dict[str, Any] = {
-        "task": task,
-        "dataset_path": of.dataset_id,
-        "output_type": "generate_until",
-    }
-    config |= {"doc_to_text": of.sampling.get("prompt.template"), "repeats": of.trials}
+    config: dict[str, Any] = {"task": task, "dataset_path": of.dataset_id, "repeats": of.trials}
+    config |= {"output_type": "generate_until", "generation_kwargs": arguments}
     config |= {"metric_list": [{"metric": name, "higher_is_better": True} for name in _METRICS]}
-    model = {"pretrained": of.hub_id or of.called, "dtype": cfg.model.dtype}
     return {
         "results": {task: scores},
-        "group_subtasks": {task: []},
-        "configs": {task: config | {"generation_kwargs": arguments}},
+        "configs": {task: config},
         "versions": {task: None},
-        "n-shot": {task: cfg.prompt.shots},
+        "n-shot": {task: source.run.cfg.prompt.shots},
         "higher_is_better": {task: dict.fromkeys(_METRICS, True)},
         "n-samples": {task: {"original": number, "effective": number}},
-        "config": {"model": of.engine.get("name"), "model_args": model},
+        "config": {"model": of.engine.get("name"), "model_args": {"pretrained": of.called}},
         "date": of.began.timestamp(),
-        "model_source": of.engine.get("name"),
         "model_name": of.called,
-        LIBRARY: {"version": VERSION, "confidence": cfg.scoring.confidence, "scores": intervals},
+        LIBRARY: {"confidence": of.confidence, "scores": intervals},
     }

@@ -21,24 +21,25 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
                 continue
             parts = (line.get(name) for name in _PARTS)
             asked, made, found, used, said = (x if isinstance(x, dict) else {} for x in parts)
+            lists = (made.get("reasoning_trace"), made.get("raw"), asked.get("reference"))
+            thought, answer, gold = (text(_one(x), MOST_TEXT) for x in lists)
+            extracted, outcome = _one(line.get("answer_attribution")), said.get("outcome")
             model = text(said.get("run")) or text(line.get("model_id")) or ""
-            both = (_one(made.get(key), 0) for key in ("reasoning_trace", "raw"))
-            thought, answer = (text(x, MOST_TEXT) for x in both)
-            extracted, outcome = _one(line.get("answer_attribution"), -1), said.get("outcome")
             yield (
                 place,
                 {
-                    "task": task,
-                    "model": model,
-                    "question": line.get("sample_id"),
-                    "outcome": outcome if outcome in OUTCOMES else found.get("is_correct"),
                     **{name: said.get(name) for name in ("trial", "seed", "finish_reason")},
+                    **{
+                        "task": task,
+                        "model": model,
+                        "question": line.get("sample_id"),
+                        "gold": gold,
+                    },
+                    **{"problem": asked.get("raw"), "prompt": asked.get("formatted")},
+                    "outcome": outcome if outcome in OUTCOMES else found.get("is_correct"),
                     "answer": extracted.get("extracted_value")
                     if isinstance(extracted, dict)
                     else None,
-                    "gold": _one(asked.get("reference"), 0),
-                    "problem": asked.get("raw"),
-                    "prompt": asked.get("formatted"),
                     "text": logs.joined(thought, answer or "", model),
                     "num_prompt_tokens": used.get("input_tokens"),
                     "num_completion_tokens": used.get("output_tokens"),
@@ -46,6 +47,6 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
             )
 
 
-def _one(value: Any, place: int) -> Any:
-    """The first or last of a list; what is no list, itself."""
-    return (value or [None])[place] if isinstance(value, list) else value
+def _one(value: Any) -> Any:
+    """The last of a list, what is none itself."""
+    return (value or [None])[-1] if isinstance(value, list) else value
