@@ -1,20 +1,26 @@
 """import: logs of other harnesses; made by inspect_ai itself where it is installed."""
 
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from test_import import bring, folders, opened, rows_of
+from test_import import bring, folders, opened, rows_of, write_lines
 
 from pipeline.base import jsonl
 from pipeline.base.errors import UserError
+from pipeline.config.compose import load_folder
+from pipeline.grade.stage import grade
 from pipeline.imports import inspect_log
 from pipeline.imports.formats import FORMATS
-from pipeline.imports.source import Troubles
 from pipeline.store.columns import ATTEMPTS, GRADES
+from pipeline.store.runfolder import Run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -47,7 +53,7 @@ def sample(question: Any, epoch: int, value: Any, **more: Any) -> dict[str, Any]
         "output": {
             "model": "served",
             "choices": [{"message": message, "stop_reason": "stop"}],
-            "usage": {"input_tokens": 9, "output_tokens": 40, "input_tokens_cache_read": 2},
+            "usage": {"input_tokens": 9, "output_tokens": 40, "total_tokens": 51},
         },
         "scores": {"match": {"value": value, "answer": str(question)}, "other": {"value": 0.5}},
         "events": [{"event": "not one that this version knows"}],
@@ -80,8 +86,8 @@ def test_logs_of_inspect_are_known_by_their_content_and_read_part_by_part(tmp_pa
         path = make(tmp_path / "any.name", SAMPLES)
         kinds = [name for name, form in FORMATS.items() if form.looks(path, path.read_bytes())]
         assert kinds[0] == "inspect"
-        parts = list(inspect_log._parts(path, Troubles()))
-        assert [json.dumps(part) for _, part in parts] == list(map(json.dumps, [HEAD, *SAMPLES]))
+        parts = list(inspect_log._parts(path))
+        assert list(map(json.dumps, parts)) == list(map(json.dumps, [HEAD, *SAMPLES]))
     np.savez(tmp_path / "matrix.npz", aime25=np.zeros((2, 3)))
     assert not inspect_log.looks(tmp_path / "matrix.npz", (tmp_path / "matrix.npz").read_bytes())
 
@@ -96,37 +102,36 @@ def test_hostile_and_cut_off_logs_cost_no_more_than_they_hold(tmp_path: Path) ->
         return path
 
     with pytest.raises(ValueError, match="unpacks to 2147"):
-        list(inspect_log._parts(claiming("bomb.eval", 1 << 31), Troubles()))
+        list(inspect_log._parts(claiming("bomb.eval", 1 << 31)))
     lying = claiming("lying.eval", 100)
-    troubles = Troubles()
-    assert len(list(inspect_log._parts(lying, troubles))) == 1  # the header
-    assert troubles.counts == {"damaged rows skipped": 1}
+    assert isinstance(list(inspect_log._parts(lying))[1], zipfile.BadZipFile)
     whole = eval_file(tmp_path / "whole.eval", SAMPLES)
     (tmp_path / "cut.eval").write_bytes(whole.read_bytes()[:-40])
     with pytest.raises(zipfile.BadZipFile):
-        list(inspect_log._parts(tmp_path / "cut.eval", Troubles()))
+        list(inspect_log._parts(tmp_path / "cut.eval"))
     with zipfile.ZipFile(tmp_path / "other.eval", "w") as other:
         other.writestr("samples/1_epoch_1.json", "{}")
-    with pytest.raises(ValueError, match=r"header\.json"):
-        list(inspect_log._parts(tmp_path / "other.eval", Troubles()))
+    with pytest.raises(KeyError, match=r"start\.json"):
+        list(inspect_log._parts(tmp_path / "other.eval"))
 
 
 def test_json_that_is_cut_off_says_so(tmp_path: Path) -> None:
     text = json.dumps({"a": [1, {"b": None}], "samples": [{"x": 1.5}, {}, "y"], "z": {"k": 12}})
     path = tmp_path / "a.json"
-    for end in range(len(text)):
+    for end in range(text.index("]", 30)):
         path.write_text(text[:end])
         with pytest.raises(ValueError, match="cut off"):
             list(jsonl.parts(path, "samples"))
     path.write_text(text)
-    got = [("a", [1, {"b": None}]), ("samples", {"x": 1.5}), ("samples", {})]
-    assert list(jsonl.parts(path, "samples")) == [*got, ("samples", "y"), ("z", {"k": 12})]
+    head = {"a": [1, {"b": None}]}
+    assert list(jsonl.parts(path, "samples")) == [head, {"x": 1.5}, {}, "y"]
+    assert list(jsonl.parts(path, "none")) == [json.loads(text)]
 
 
 def test_without_the_library_one_line_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "inspect_ai", None)
+    monkeypatch.setitem(sys.modules, "inspect_ai", None)
     inspect_log._library.cache_clear()
     with pytest.raises(UserError, match=r"pip install .bayes-at-n\[inspect\]"):
         bring(tmp_path, eval_file(tmp_path / "a.eval", SAMPLES))
@@ -159,7 +164,12 @@ def test_epochs_become_trials(
     (logs / "logs.json").write_text('{"new.eval": {}}')  # the manifest of `inspect view bundle`
     runs = bring(tmp_path, logs)
     said = capsys.readouterr().err
-    for line in ("older", "match counts, not other", "neither 0 nor 1", "ended by an error"):
+    for line in (
+        "older",
+        "values of other left out: match counts",
+        "neither 0 nor 1",
+        "ended by an error",
+    ):
         assert line in said
     assert folders(runs) == ["aime25/qwen3-4b"]
     run = opened(runs / "aime25" / "qwen3-4b")
@@ -231,3 +241,213 @@ def test_what_inspect_wrote_itself_comes_in_whole(
     Path("cut.eval").write_bytes(data[: len(data) // 2])
     with pytest.raises(UserError, match="no log of inspect_ai can be read"):
         bring(tmp_path / "cut", Path("cut.eval"))
+
+
+def detail(question: int, texts: list[str], value: float, **more: Any) -> dict[str, Any]:
+    """A row of details in the layout of lighteval 0.13.0."""
+    doc = {"query": f"Solve: {question}?", "choices": ["7", str(question)], "gold_index": 1}
+    return {
+        "doc": doc | {"original_query": None, "id": str(question), "instruction": None},
+        "metric": {"pass@k:k=1": value, "avg@n:n=2": value},
+        "model_response": {
+            "text": texts,
+            "input_tokens": [1, 2],
+            "output_tokens": [[1] * len(text) for text in texts],
+            "reasonings": ["Thinking.", None][: len(texts)],
+            "logprobs": [],
+        },
+    } | more
+
+
+def details(path: Path, rows: list[dict[str, Any]], marks: str = "") -> Path:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    rows = [{f"{marks}{name}{marks}": value for name, value in row.items()} for row in rows]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_details_of_lighteval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made, date = tmp_path / "details" / "Qwen" / "Qwen3-4B-Thinking-2507", "2026-11-01T10-00-00"
+    rows = [detail(i, [f"\\boxed{{{i}}}"], float(i % 2)) for i in range(3)]
+    details(made / date / f"details_aime25|0_{date}.parquet", rows)
+    details(made / "2026-10-01" / "details_lighteval|aime25|0_2026-10-01.parquet", rows, "__")
+    several = [detail(i, [f"\\boxed{{{i}}}", "None."], 0.5) for i in range(3)]
+    details(made / date / f"details_aime24_avg|0_{date}.parquet", several)
+    (made / date / f"details_aime24|0_{date}.parquet").write_bytes(b"PAR1 and no more")
+    runs = bring(tmp_path, tmp_path / "details")
+    said = capsys.readouterr().err
+    assert "10-01.parquet is older" in said and "1 damaged files" in said
+    assert "3 samples of several answers with one value" in said
+    assert "avg@n:n=2 left out: pass@k:k=1 counts" in said
+    assert folders(runs) == ["aime24/qwen3-4b", "aime25/qwen3-4b"]
+    run = opened(runs / "aime25" / "qwen3-4b")
+    got = {g["question_id"]: g["outcome"] for g in rows_of(run, "grades", GRADES)}
+    assert got == {"aime25-00": "wrong", "aime25-01": "correct", "aime25-02": "wrong"}
+    assert [q["gold"] for q in run.questions] == ["0", "1", "2"]
+    assert run.questions[1]["prompt"] == "Solve: 1?"
+    run = opened(runs / "aime24" / "qwen3-4b")
+    assert not run.grades.exists()
+    attempts = {(a["question_id"], a["trial"]): a for a in rows_of(run, "attempts", ATTEMPTS)}
+    assert attempts["aime24-02", 0]["text"] == r"Thinking.</think>\boxed{2}"
+    assert [attempts["aime24-02", i]["completion_tokens"] for i in (0, 1)] == [9, 5]
+    bring(tmp_path, tmp_path / "details")
+    assert "nothing owed" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"no such value, but pass@k:k=1, avg@n:n=2"):
+        bring(tmp_path / "b", tmp_path / "details", "metric=f1")
+
+
+_UNFOLDS = """
+import sys, numpy as np, pyarrow as pa, pyarrow.parquet as pq
+texts = pa.DictionaryArray.from_arrays(np.zeros(2000, np.int32), ["x" * (1 << 20)])
+none = pa.nulls(1)
+response = [pa.ListArray.from_arrays([0, 2000], texts), none, none]
+response = pa.StructArray.from_arrays(response, ["text", "reasonings", "output_tokens"])
+doc = [{"query": "q", "original_query": "q", "choices": ["1"], "gold_index": 0, "id": "0"}]
+table = pa.table({"doc": doc, "metric": [{"em": 1.0}], "model_response": response})
+pq.write_table(table, sys.argv[1])
+"""
+
+
+def test_lists_of_texts_that_unfold_are_bounded(tmp_path: Path) -> None:
+    """A small file in which a row holds the same long text, many times over."""
+    path = tmp_path / "details_a_b.parquet"
+    # In a process of its own, since what writing took would be there for reading.
+    subprocess.run([sys.executable, "-c", _UNFOLDS, str(path)], check=True)
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(UserError, match="of which the rest is skipped"):
+        bring(tmp_path, path)
+
+
+def review(layout: str, index: int, right: bool) -> dict[str, Any]:
+    """A row of evalscope's reviews: of 1.14 or 1.0, of two repeats a question, or of 0.17."""
+    answer, value = str(index // 2), float(right)
+    if layout == "0.17":
+        message = {"role": "assistant", "content": f"It is \\boxed{{{answer}}}."}
+        said = {"gold": "1", "pred": answer, "result": right}
+        return {
+            "choices": [{"finish_reason": "length", "message": message, "review": said}],
+            "usage": {"completion_tokens": 9, "prompt_tokens": 3, "total_tokens": 12},
+            "raw_input": {"problem": f"What is {index}?"},
+            "index": index,
+            "answer_id": "answer-0",
+            "review_id": "review-0",
+        }
+    score = {"value": {"other": 0.5, "acc": value}, "extracted_prediction": answer}
+    score |= {"prediction": f"It is \\boxed{{{answer}}}.", "main_score_name": "acc"}
+    sampled = {"score": score, "sample_id": index, "group_id": index // 2}
+    about = {"index": index, "sample_score": sampled}
+    if layout == "1.0":
+        return about | {"input": f"What is {index // 2}?", "target": "1"}
+    sampled["generation_index"] = index % 2
+    asked = {"role": "user", "content": f"What is {index // 2}?"}
+    return about | {"target": ["1"], "messages": [asked, {"role": "assistant", "content": "It"}]}
+
+
+def prediction(index: int) -> dict[str, Any]:
+    content = [{"type": "reasoning", "reasoning": f"{index}"}, {"type": "text", "text": "2."}]
+    choice = {"message": {"role": "assistant", "content": content}, "stop_reason": "max_tokens"}
+    usage = {"input_tokens": 3, "output_tokens": 9, "total_tokens": 12}
+    return {"index": index, "model": "m", "model_output": {"choices": [choice], "usage": usage}}
+
+
+@pytest.mark.parametrize("layout", ["1.14", "1.0", "0.17"])
+def test_reviews_of_evalscope(
+    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [review(layout, index, index % 3 == 0) for index in (3, 0, 2, 1)]
+    for date in ("20261001_100000", "20261101_100000"):
+        made = tmp_path / "outputs" / date
+        for folder in ("reviews", "predictions", "reports"):
+            (made / folder / "served").mkdir(parents=True)
+        (made / "reports" / "served" / "my_sums.json").write_text("{}")
+        write_lines(made / "reviews" / "served" / "my_sums_Level 1.jsonl", [*rows, {"index": 9}])
+        if layout != "0.17":
+            predicted = [prediction(index) for index in (1, 3, 0)]
+            write_lines(made / "predictions" / "served" / "my_sums_Level 1.jsonl", predicted)
+    runs = bring(tmp_path, tmp_path / "outputs", "dataset=sums")
+    said = capsys.readouterr().err
+    assert "taken for evalscope" in said and "is older than" in said
+    assert "1 damaged rows skipped: my_sums_Level 1.jsonl, line 5" in said
+    run = opened(runs / "sums" / "served")
+    grades = {(g["question_id"], g["trial"]): g["outcome"] for g in rows_of(run, "grades", GRADES)}
+    attempts = {(a["question_id"], a["trial"]): a for a in rows_of(run, "attempts", ATTEMPTS)}
+    one = attempts["Level 1-0", 0]
+    assert (one["finish_reason"], one["prompt_tokens"], one["completion_tokens"]) == (
+        "length",
+        3,
+        9,
+    )
+    assert [q["gold"] for q in run.questions] == ["1"] * len(run.questions)
+    if layout == "0.17":
+        assert {q for q, _ in grades} == {f"Level 1-{i}" for i in range(4)}
+        assert run.questions[0]["problem"].startswith("What is") and one["text"][-4:] == "{0}."
+        return
+    assert "values of other left out: acc counts" in said
+    swapped = layout == "1.0"  # trials are in the order of the rows, of which 3 came first
+    assert grades == {
+        ("Level 1-0", 0): "correct",
+        ("Level 1-0", 1): "wrong",
+        ("Level 1-1", 0): "correct" if swapped else "wrong",
+        ("Level 1-1", 1): "wrong" if swapped else "correct",
+    }
+    assert one["text"] == "0</think>2."
+    assert attempts["Level 1-1", int(swapped)]["text"] == "It is \\boxed{1}."  # no prediction
+    assert run.questions[0]["prompt"].startswith("What is")
+
+
+def test_predictions_without_reviews_and_folders_of_several_kinds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "predictions" / "m" / "sums_default.jsonl"
+    made.parent.mkdir(parents=True)
+    write_lines(made, [prediction(0)])
+    with pytest.raises(UserError, match="predictions only"):
+        bring(tmp_path, tmp_path / "predictions")
+    details(tmp_path / "predictions" / "details_a.parquet", [detail(0, ["x"], 1.0)])
+    bring(tmp_path, tmp_path / "predictions", "model=m", "dataset=d")
+    said = capsys.readouterr().err
+    assert "also holds 1 files of evalscope, such as sums_default.jsonl" in said
+    assert "kind=evalscope imports them" in said
+
+
+def test_lm_eval_logs_of_version_0_4_13(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it writes them with `repeats: 3` and take_first, and for multiple choice; no boxes."""
+    folder, date = tmp_path / "org__tiny", "2026-11-01T10-00-00.000001"
+    rows = [
+        {
+            "doc_id": i,
+            "doc": {"question": f"{i}+1?"},
+            "target": str(i + 1),
+            "arguments": {"gen_args_0": {"arg_0": [f"{i}+1?"], "arg_1": {"until": []}}},
+            "resps": [[f"the answer is {i + k}." for k in range(3)]],
+            "filtered_resps": [f"{i}"],
+            "filter": "first",
+            "metrics": ["exact_match"],
+            "exact_match": 0.0,
+        }
+        for i in range(4)
+    ]
+    write_lines(folder / f"samples_sums_{date}.jsonl", rows)
+    choice = {"resps": [[["-0.8", "False"]], [["-0.1", "False"]]], "metrics": ["acc", "acc_norm"]}
+    choice |= {
+        "filtered_resps": [["-0.8", "False"], ["-0.1", "False"]],
+        "acc": 1.0,
+        "acc_norm": 0.0,
+    }
+    for row in rows:
+        del row["exact_match"]
+    write_lines(folder / f"samples_choice_{date}.jsonl", [row | choice for row in rows])
+    runs = bring(tmp_path, tmp_path)
+    said = capsys.readouterr().err
+    assert "4 samples of several answers with one value" in said
+    assert "sums/tiny: 100% of 12 attempts have no box; dataset.answer=number reads 12 of" in said
+    assert "4 of them correct" in said and f"grade {runs / 'sums' / 'tiny'} dataset.a" in said
+    run = opened(runs / "sums" / "tiny")
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 12 and not run.grades.exists()
+    assert run.questions[2]["prompt"] == "2+1?"
+    grade(Run(load_folder(run.path, ["dataset.answer=number"])))
+    right = [g["trial"] for g in rows_of(run, "grades", GRADES) if g["outcome"] == "correct"]
+    assert right == [1] * 4
+    run = opened(runs / "choice" / "tiny")
+    assert [g["outcome"] for g in rows_of(run, "grades", GRADES)] == ["correct"] * 4
+    assert {g["answer"] for g in rows_of(run, "grades", GRADES)} == {None}

@@ -2,17 +2,15 @@
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from pipeline.base import limits
 from pipeline.base.errors import UserError
 
 MOST_LINE = 64 << 20  # bytes: 80 long answers in one sample
 _SMALL = 1 << 20  # bytes of a line whose objects take no memory to speak of
-_INK = re.compile(r"[^ \t\n\r]")
 _DECODER = json.JSONDecoder()
 
 
@@ -45,78 +43,39 @@ def value(line: bytes) -> Any:
         raise ValueError("its values take too much memory") from error
 
 
-def parts(path: Path, within: str) -> Iterator[tuple[str, Any]]:
-    """Keys and values of the one object in a JSON file; those of the list `within` one by one.
+def parts(path: Path, within: str) -> Iterator[Any]:
+    """The object of a JSON file up to its list `within`, then that list's items one by one.
 
     Only one value is in memory. Raises ValueError: no such JSON in UTF-8, or a value of over
-    MOST_LINE characters.
+    MOST_LINE characters. MemoryError, RecursionError: one that there is no room for.
     """
+    head, key, text, inside, piece = dict[str, Any](), None, "", False, 1 << 16
     with path.open(encoding="utf-8-sig") as file:
-        text = _Text(file)
-        text.expect("{")
         while True:
-            key = text.value()
-            text.expect(":")
-            if key == within and text.next() == "[":
-                text.expect("[")
-                while text.next() != "]":
-                    yield key, text.value()
-                    if text.next() != "]":
-                        text.expect(",")
-                text.expect("]")
-            else:
-                yield key, text.value()
-            if text.expect(",}") == "}":
-                return
-
-
-class _Text:
-    """A JSON text of which only what is being read is in memory."""
-
-    def __init__(self, file: TextIO) -> None:
-        self.file, self.text, self.at = file, "", 0
-
-    def next(self) -> str:
-        """The next character that is not blank; "" at the end."""
-        while not (found := _INK.search(self.text, self.at)):
-            self.text, self.at = self.file.read(_SMALL), 0
-            if not self.text:
-                return ""
-        self.at = found.start()
-        return found[0]
-
-    def expect(self, allowed: str) -> str:
-        if not (found := self.next()) or found not in allowed:
-            raise ValueError(f"no JSON, or cut off: {found or 'the end'} in place of {allowed}")
-        self.at += 1
-        return found
-
-    def value(self) -> Any:
-        """The value that begins here, read further until it is whole."""
-        self.next()
-        while True:
-            left = len(self.text) - self.at
-            try:
-                with limits.room(left) if left > _SMALL else contextlib.nullcontext():
-                    found, end = _DECODER.raw_decode(self.text, self.at)
-            except RecursionError as error:
-                raise ValueError("brackets within brackets without end") from error
-            except MemoryError as error:
-                raise ValueError("its values take too much memory") from error
-            except json.JSONDecodeError as error:
-                if left > MOST_LINE or not self._more():
-                    raise ValueError(f"no JSON, or cut off: {error.msg}") from error
+            text = text.lstrip(" \t\n\r,:" if head or key else " \t\n\r{")
+            if text[:1] == "}" or (text[:1] == "]" and inside):
+                break
+            if text[:1] == "[" and key == within and not inside:
+                text, inside = text[1:], True
+                yield head
                 continue
-            if end == len(self.text) and self._more():
-                continue  # a number may go on
-            self.at = end
-            return found
-
-    def _more(self) -> bool:
-        left = len(self.text) - self.at
-        more = self.file.read(max(_SMALL, left))
-        self.text, self.at = self.text[self.at :] + more, 0
-        return bool(more)
+            with contextlib.suppress(json.JSONDecodeError):  # as long as it is not whole
+                with limits.room(len(text)) if len(text) > _SMALL else contextlib.nullcontext():
+                    value, end = _DECODER.raw_decode(text)
+                if end < len(text):
+                    text = text[end:]
+                    if inside:
+                        yield value
+                    elif key is None:
+                        key = value
+                    else:
+                        head[key], key = value, None
+                    continue
+            if len(text) > MOST_LINE or not (further := file.read(max(piece, len(text)))):
+                raise ValueError("no JSON, or cut off")
+            text += further
+    if not inside:
+        yield head
 
 
 def read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

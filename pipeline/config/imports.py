@@ -9,6 +9,8 @@ from pipeline.config.settings import bad_folder_name
 KINDS = {
     "trace": "scorio-trace",  # Parquet, one row an attempt
     "inspect": "inspect_ai",  # .eval and JSON
+    "lighteval": "lighteval",
+    "evalscope": "evalscope",
     "npz": "NPZ",
     "lm_eval": "lm-evaluation-harness",
     "eee": "Every Eval Ever",

@@ -9,8 +9,9 @@ import numpy as np
 from pipeline.base.console import warn
 from pipeline.base.program import PROGRAM
 from pipeline.config import overrides
-from pipeline.grade.known import KnownGrades, attempt, whole
+from pipeline.grade.known import KnownGrades, attempt, find, whole
 from pipeline.store import parquet, rowkeys
+from pipeline.store.columns import cut_off
 from pipeline.store.runfolder import Run
 
 _LEAST, _MOST = 0.9, 256  # of the attempts that ended; attempts that are tried
@@ -24,18 +25,33 @@ _WAYS: list[dict[str, Any]] = [  # of equal use the first
 ]
 
 
-def hint(run: Run) -> None:
-    """Say which setting would read the answers of a graded run of which hardly any is boxed."""
+def hint(run: Run, verb: str = "run") -> None:
+    """Say which setting would read the answers of a run of which hardly any is boxed.
+
+    Grades tell how many are; of imported ones that do not, some texts are looked at. `verb` is the
+    one that grades with the setting.
+    """
+    if whole(run.cfg) or not run.attempts.is_dir():
+        return
     table, keys = rowkeys.keyed(run, "grades", ["box"], parquet.Damage())
     box = table["box"].to_numpy()
-    lost = np.sort(keys[box == "no_box"])
-    if whole(run.cfg) or not lost.size or lost.size < _LEAST * (box != "truncated").sum():
+    lost, ended, total = keys[box == "no_box"], (box != "truncated").sum(), len(box)
+    if verb != "run" and not table["box"].drop_null():
+        ends, keys = rowkeys.keyed(run, "attempts", ["finish_reason"], parquet.Damage())
+        lost = keys[~cut_off(ends["finish_reason"]).fill_null(False).to_numpy()]
+        ended, total = lost.size, len(keys)
+    if not lost.size or lost.size < _LEAST * ended:
         return
-    some = lost[np.linspace(0, lost.size - 1, min(_MOST, lost.size)).astype(int)]
+    some = np.sort(lost)[np.linspace(0, lost.size - 1, min(_MOST, lost.size)).astype(int)]
+    texts = list(rowkeys.responses(run, some, parquet.Damage()))
     tried = [
         attempt(run.cfg, run.questions[some[i] >> 32], int(some[i] & 0xFFFFFFFF), text, False)
-        for i, text in rowkeys.responses(run, some, parquet.Damage())
+        for i, text in texts
     ]
+    tried = [one for one in tried if one.gold and find(run.cfg, one).reason == "no_box"]
+    share = len(tried) / len(texts) * lost.size / total
+    if len(tried) < _LEAST * len(texts):
+        return
     settings, found, limits = "", (0, 0), replace(run.cfg.grading, timeout_s=_TIMEOUT_S)
     for way in _WAYS:
         if way.get("answer") == "choice" and not all(one.question["choices"] for one in tried):
@@ -47,8 +63,9 @@ def hint(run: Run) -> None:
         if counts > found:
             pairs = [f"dataset.{key}={overrides.quoted(value)}" for key, value in way.items()]
             settings, found = shlex.join(pairs), counts
-    told = "no other setting reads them: ask for one in prompt.template"
+    told = "no other setting reads them"
+    told += ": ask for one in prompt.template" if verb == "run" else "; grades stay the record's"
     if settings:
         told = f"{settings} reads {found[1]} of {len(tried)} that were tried, {found[0]} of them"
-        told += f" correct: {PROGRAM} run {shlex.quote(str(run.path))} {settings}"
-    warn(f"{lost.size / len(box):.0%} of {len(box)} attempts have no box; {told}")
+        told += f" correct: {PROGRAM} {verb} {shlex.quote(str(run.path))} {settings}"
+    warn(f"{run.path}: {share:.0%} of {total} attempts have no box; {told}")

@@ -14,7 +14,18 @@ from typing import NamedTuple
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.config.imports import RecordsConfig
-from pipeline.imports import completions, copies, eee, inspect_log, lines, lm_eval, npz, parquet
+from pipeline.imports import (
+    completions,
+    copies,
+    eee,
+    evalscope,
+    inspect_log,
+    lighteval,
+    lines,
+    lm_eval,
+    npz,
+    parquet,
+)
 from pipeline.imports.batches import Batch
 from pipeline.imports.source import Records, Source, Troubles, shown
 from pipeline.prepare.hub import from_hub
@@ -37,6 +48,9 @@ class Format(NamedTuple):
 
 
 FORMATS = {  # a file is of the first kind that it looks like
+    "lighteval": Format(
+        lighteval.read, "details of lighteval", lighteval.looks, "*.parquet", positions=True
+    ),
     "trace": Format(
         parquet.read,
         "a Parquet file",
@@ -45,11 +59,7 @@ FORMATS = {  # a file is of the first kind that it looks like
         chooses=True,
     ),
     "inspect": Format(
-        inspect_log.read,
-        "a log of inspect_ai",
-        inspect_log.looks,
-        pattern="*.eval *.json",
-        positions=True,
+        inspect_log.read, "a log of inspect_ai", inspect_log.looks, "*.eval *.json", positions=True
     ),
     "npz": Format(
         npz.read, "a zip of arrays", lambda _, head: head[:4] == b"PK\x03\x04", positions=True
@@ -58,8 +68,11 @@ FORMATS = {  # a file is of the first kind that it looks like
         lm_eval.read,
         "objects with doc_id and resps, or in a file samples_*",
         lm_eval.looks,
-        pattern="samples_*.jsonl",
+        "samples_*.jsonl",
         positions=True,
+    ),
+    "evalscope": Format(
+        evalscope.read, "reviews of evalscope", evalscope.looks, "*.jsonl", positions=True
     ),
     "eee": Format(
         eee.read,
@@ -186,7 +199,8 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         inside = sorted(path for run in files for path in run.rglob("*"))
         settings["files"] = [[str(p), p.lstat().st_size, p.lstat().st_mtime_ns] for p in inside]
         covered = []
-    if kind in ("lm_eval", "nemo_skills"):  # files and their folders name the task and the model
+    form = FORMATS.get(kind)
+    if form and form.pattern and not form.chooses:  # places name tasks and models
         settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
         for folder in sorted({path.parent for path in files}):
             covered += sorted(folder.glob("results_*.json"))

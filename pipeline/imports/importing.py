@@ -8,8 +8,10 @@ from typing import Any
 from pipeline.base import journal
 from pipeline.base.console import Meter, note, results, warn
 from pipeline.base.errors import UserError
+from pipeline.config import compose
 from pipeline.config.imports import RecordsConfig
 from pipeline.display.table import answer
+from pipeline.grade import unboxed
 from pipeline.imports import copies, parquet, questions, runs, staging
 from pipeline.imports.batches import Batch, of_records
 from pipeline.imports.formats import FORMATS, locate
@@ -17,6 +19,7 @@ from pipeline.imports.plan import Plan
 from pipeline.imports.source import Source, Troubles, shown
 from pipeline.imports.staging import Staging
 from pipeline.store import runfolder
+from pipeline.store.runfolder import Run
 
 _DONE = "_imports"  # folder of runs: one file for each import that was completed
 
@@ -70,6 +73,8 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
         (stage.folder / plan.runs[number].folder).rename(target)
         journal.sync_folder(target.parent)
     _summarise(plan)
+    for target in {targets[number].parent: targets[number] for number in owed}.values():
+        unboxed.hint(Run(compose.load_folder(target, [])), "grade")  # one of each data set
     return targets
 
 

@@ -1,13 +1,21 @@
-"""What the readers of other harnesses' logs share: which runs they name, and which values count."""
+"""What the readers of other harnesses' logs share: names of runs, values that count, answers."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from pipeline.base.console import note
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.imports import names
-from pipeline.imports.source import Source, shown
+from pipeline.imports.row import truth
+from pipeline.imports.source import Source, Troubles, shown
+
+_ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
+_PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
+_WORDS = {"C": True, "I": False, "N": "no_answer"}  # inspect_ai's; P, a part of it, is neither
 
 
 def latest(paths: Iterable[Path], same: Callable[[Path], Hashable], first: bool) -> list[Path]:
@@ -47,12 +55,95 @@ def check_metric(metric: str, values: Mapping[str, Any], place: str) -> None:
         raise UserError(f"metric={shown(metric)}: {shown(place)} has no such value, but {there}")
 
 
+def outcomes(
+    values: Mapping[str, Any], metric: str | None, repeats: int, place: str, troubles: Troubles
+) -> list[dict[str, Any]]:
+    """The outcome of every repeat of a sample: by the metric of that name, else by the first.
+
+    A single value for several repeats is of none of them in particular. Raises UserError: there are
+    values, and none of that metric.
+    """
+    if metric is not None and values:
+        check_metric(metric, values, place)
+    name = metric or next(iter(values), "no metric")
+    if metric is None and len(values) > 1:
+        others = ", ".join(map(shown, [*values][1:10]))
+        troubles.add(f"values of {others} left out: {shown(name)} counts, or metric=NAME", place)
+    value = values.get(name)
+    each = value if isinstance(value, list) else [value]
+    if len(each) != repeats:
+        if value is not None:
+            troubles.add("samples of several answers with one value: `grade` decides", place)
+        each = [None] * repeats
+    found = [_WORDS.get(one, truth(one)) if isinstance(one, str) else truth(one) for one in each]
+    if any(known is None and one is not None for known, one in zip(found, each, strict=True)):
+        troubles.add("values that are neither 0 nor 1: not graded", place)
+    return [{"outcome": one, "reason": name} for one in found]
+
+
+def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any]:
+    """The first choice of a model's output in the layout that inspect_ai and evalscope share."""
+    if not output.get("choices"):
+        return {}
+    choice, usage = output["choices"][0], output.get("usage") or {}
+    content = choice["message"]["content"]
+    parts = [{"text": content}] if isinstance(content, str) else content
+    text = "".join(part.get("text") or "" for part in parts)
+    of = (part.get("summary" if part.get("redacted") else "reasoning") for part in parts)
+    made = usage.get("output_tokens", usage.get("completion_tokens"))
+    asked = usage.get("total_tokens", 0) - (made or 0)  # with those of a cache
+    end = choice.get("stop_reason", choice.get("finish_reason"))
+    return {
+        "text": joined("".join(filter(None, of)), text, run["model"], run.get("level")),
+        "finish_reason": _ENDS.get(end, end),
+        "num_prompt_tokens": max(asked, usage.get("input_tokens", 0)) or None,
+        "num_completion_tokens": made,
+    }
+
+
+def problem(row: Any) -> str | None:
+    """The problem in a row of a data set, by usual names; None where it has none."""
+    texts = (row.get(name) for name in _PROBLEM) if isinstance(row, dict) else ()
+    return next((text for text in texts if isinstance(text, str)), None)
+
+
 def joined(reasoning: str | None, text: str, model: str, level: str | None = None) -> str:
     """Reasoning that a log holds apart, before the answer, as our runs of that model store it.
 
     >>> joined("2 + 2 is 4.", "4", "any"), joined(None, "4", "any")
     ('2 + 2 is 4.</think>4', '4')
     """
-    if not reasoning or not text:
-        return reasoning or text
-    return f"{reasoning}{names.reasoning_end(model, level)}{text}"
+    return f"{reasoning}{_end(model, level)}{text}" if reasoning and text else reasoning or text
+
+
+@functools.cache
+def _end(model: str, level: str | None) -> str:
+    name = names.model_name(model, level=level)
+    return names.run_config("imported", name, model).model.reasoning_end or "</think>"
+
+
+def attempts(
+    path: Path,
+    records: Iterable[tuple[str, Any]],
+    convert: Callable[[Any, str], Iterable[dict[str, Any]]],
+    troubles: Troubles,
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The attempts that `convert` makes of the records of a file; what is damaged is counted.
+
+    A record may be the exception that came in its place.
+    """
+    try:
+        for place, record in records:
+            try:
+                if isinstance(record, Exception):
+                    raise record
+                found = list(convert(record, place))
+            except UserError:
+                raise
+            except Exception as error:  # what is foreign is of any shape
+                troubles.add("damaged rows skipped", f"{place} ({shown(one_line(error))})")
+                continue
+            yield from ((place, attempt) for attempt in found)
+    except (ValueError, MemoryError, RecursionError, pa.ArrowException) as error:
+        place = f"{path.name} ({shown(one_line(error))})"
+        troubles.add("damaged files, of which the rest is skipped", place)

@@ -11,10 +11,11 @@ from pipeline.config import compose
 from pipeline.config.settings import RunConfig
 
 _LONGEST = 80  # characters of a folder's name
-# Tasks of the authors' records and of lm-evaluation-harness, to names in configs/dataset.
+# Tasks of the authors' records, lm-evaluation-harness and lighteval, to names in configs/dataset.
 _TASKS = {
     "aime2024": "aime24",
     "aime2025": "aime25",
+    **{f"aime{year}{how}": f"aime{year}" for year in (24, 25) for how in ("avg", "gpassk")},
     "hmmt25feb": "hmmt25",
     "hmmtfeb2025": "hmmt25",
     "hmmt2025": "hmmt25",
@@ -92,18 +93,6 @@ def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
         cfg.model = deepcopy(_composed(f"model={model}").model)
     cfg.dataset.name, cfg.model.name = dataset, model
     return cfg
-
-
-@functools.cache
-def reasoning_end(model: str, level: str | None = None) -> str:
-    """What an imported run of a model has between reasoning and answer.
-
-    >>> reasoning_end("openai/gpt-oss-20b", "high"), reasoning_end("somebody/their-model")
-    ('<|channel|>final<|message|>', '</think>')
-    """
-    name = model_name(model, level=level)
-    known = _composed(f"model={name}").model if name in _aliases().values() else None
-    return (known and known.reasoning_end) or "</think>"
 
 
 @functools.cache

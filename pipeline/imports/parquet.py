@@ -37,7 +37,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
     if first:
         _note_left_out(source, files, paths)
     columns = rows.FIRST_NAMES if first else rows.NAMES
-    for (path, schema, count), inside in zip(files, paths, strict=True):
+    for (path, _, count), inside in zip(files, paths, strict=True):
         names = {name: where for name, where in inside.items() if name in columns}
         for name, (where, kind) in list(names.items()):
             if not _readable(kind, "." in where):
@@ -46,7 +46,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
                 )
                 del names[name]
         seen = 0
-        for number, batch in _gathered(_batches(path, names, schema, troubles), count):
+        for number, batch in _gathered(batches(path, names, troubles), count):
 
             def place(i: int, start: int = seen, name: str = path.name) -> str:
                 return f"{name}, row {start + i}"
@@ -139,8 +139,8 @@ def _readable(kind: pa.DataType, nested: bool) -> bool:
     return bool(pa.types.is_primitive(inside) if lists else not unfolded)
 
 
-def _batches(
-    path: Path, names: dict[str, tuple[str, pa.DataType]], schema: pa.Schema, troubles: Troubles
+def batches(
+    path: Path, names: dict[str, tuple[str, pa.DataType]], troubles: Troubles
 ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
     """Rows in their order: how many, and the batch or None where they are damaged.
 
@@ -154,11 +154,11 @@ def _batches(
             about = file.metadata.row_group(group)
             near = _NEAR * about.num_rows // max(about.total_byte_size, 1)
             together, left = max(1, min(_MOST_ROWS, near)), about.num_rows
-            batches = file.iter_batches(together, [group], wanted, use_threads=False)
+            found = file.iter_batches(together, [group], wanted, use_threads=False)
             try:
                 while left:
                     with limits.room(path.stat().st_size):  # whatever the file says of itself
-                        if (batch := next(batches, None)) is None:
+                        if (batch := next(found, None)) is None:
                             break
                     left -= batch.num_rows
                     yield batch.num_rows, batch

@@ -1,0 +1,111 @@
+"""Reviews of evalscope, JSON Lines: reviews/MODEL/BENCHMARK_SUBSET.jsonl, a row an attempt.
+
+What was sampled for it is in the file of that name in predictions/. Before version 1 a row of
+reviews/ was all that there is of a question, with a choice an attempt.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.base import jsonl
+from pipeline.base.errors import UserError
+from pipeline.imports import logs
+from pipeline.imports.source import Records, Source, Troubles, json_lines
+
+_FOLDERS = ("reviews", "predictions")
+_KEYS = re.compile(rb'"(sample_score|model_output|answer_id)":')
+_INDEX = re.compile(rb'\{"index": ?(\d{1,9}),')  # of a prediction: what its line begins with
+
+
+def looks(path: Path, head: bytes) -> bool:
+    """Whether a file is of reviews or predictions, by its folder or by its keys."""
+    placed = path.suffix == ".jsonl" and path.resolve().parent.parent.name in _FOLDERS
+    return head[:1] == b"{" and b'"index"' in head and (placed or bool(_KEYS.search(head)))
+
+
+def read(source: Source, first: bool, troubles: Troubles) -> Records:
+    """The attempts of all reviews; of several evaluations of one model and subset the latest.
+
+    Raises UserError: predictions alone; dataset= or model= is to name several; no such metric.
+    """
+    reviews = [path for path in sorted(source.files) if path.resolve().parts[-3] != "predictions"]
+    if not reviews:
+        raise UserError(
+            f"{source.path}: holds predictions only; outcomes are in reviews/ beside them"
+        )
+    paths = logs.latest(reviews, lambda path: path.resolve().parts[-2:], first)  # by date
+    runs = {path: _run(path) for path in paths}
+    logs.rename(source, runs.values())
+    for path, run in runs.items():
+        said = {} if first else _predictions(path)
+        convert = functools.partial(_attempts, run, source.cfg.source.metric, said, troubles)
+        yield from logs.attempts(path, json_lines(path, troubles), convert, troubles)
+
+
+def _run(path: Path) -> dict[str, str]:
+    """Model, benchmark and subset; a benchmark is called as its report is."""
+    *above, _, model, _ = path.resolve().parts
+    reports = Path(*above, "reports", model).glob("*.json")
+    of = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
+    task = max(of, key=len, default=path.stem.removesuffix("_default"))
+    subset = path.stem[len(task) + 1 :]
+    return {"task": task, "model": model, "subset": "" if subset == "default" else subset}
+
+
+def _predictions(path: Path) -> dict[int, tuple[Path, int]]:
+    """Where the prediction of each index begins."""
+    *above, _, model, name = path.resolve().parts
+    file, found, at = Path(*above, "predictions", model, name), {}, 0
+    for _, line in jsonl.lines(file) if file.is_file() else ():
+        if line is None:  # of over all measure: where the next begins is not known
+            break
+        if index := _INDEX.match(line):
+            found[int(index[1])] = file, at
+        at += len(line)
+    return found
+
+
+def _attempts(
+    run: dict[str, str],
+    metric: str | None,
+    predictions: dict[int, tuple[Path, int]],
+    troubles: Troubles,
+    review: dict[str, Any],
+    place: str,
+) -> Iterator[dict[str, Any]]:
+    subset, old, index = run["subset"], review.get("choices") or [], review["index"]
+    about: Any = {} if old else review["sample_score"]
+    number = index if about.get("group_id") is None else about["group_id"]
+    asked = (m["content"] for m in review.get("messages") or () if m["role"] != "assistant")
+    texts = [text for text in (review.get("input"), *asked) if isinstance(text, str)]
+    for position, choice in enumerate(old or [None]):
+        score = choice["review"] if old else about["score"]
+        value, main = score["result" if old else "value"], score.get("main_score_name")
+        values = value if isinstance(value, dict) else {"result": value}
+        values = {main: values[main]} | values if main in values else values
+        gold, found = score["gold"] if old else review["target"], {"text": score.get("prediction")}
+        if old:
+            usage = review.get("usage") if len(old) == 1 else None
+            found = logs.answered({"choices": [choice], "usage": usage}, run)
+        elif index in predictions:
+            found = logs.answered(_line(*predictions[index])["model_output"] or {}, run)
+        yield {
+            **run,
+            **found,
+            **logs.outcomes(values, metric, 1, place, troubles)[0],
+            "question": f"{subset}-{number}" if subset else number,
+            "trial": position if old else about.get("generation_index"),
+            "answer": score.get("pred" if old else "extracted_prediction"),
+            "gold": next(iter(gold), None) if isinstance(gold, list) else gold,
+            "problem": logs.problem(review.get("raw_input")),
+            "prompt": "\n\n".join(texts),
+        }
+
+
+def _line(path: Path, at: int) -> Any:
+    with path.open("rb") as file:
+        file.seek(at)
+        return jsonl.value(file.readline(jsonl.MOST_LINE))
