@@ -262,6 +262,8 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       sample logs of lm-evaluation-harness (--log_samples)
   $ import source=logs/ metric=match
       logs of inspect_ai, .eval and JSON: an epoch is a trial
+  $ import source=MathArena/aime_2025_outputs dataset=aime25
+      what MathArena publishes, one run folder a model
   $ import source=eval-results/ model=mine
       output-rs*.jsonl of NeMo-Skills: a random seed is a trial
   $ import source=batch/ dataset=aime25 questions=aime25.jsonl

@@ -122,9 +122,9 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
     questions, or the run is being written.
     """
     _check_still(run.path)
-    mine, its = runfolder.read_manifest(run), runfolder.read_manifest(there)
+    own, its = runfolder.read_manifest(run), runfolder.read_manifest(there)
     runfolder.check_same(run, its[origin.IDENTITY])
-    same = all(mine.get(key) == its.get(key) for key in (origin.HASH, "imported"))
+    same = all(own.get(key) == its.get(key) for key in (origin.HASH, "imported"))
     if not same or not rowkeys.question_ids(run).equals(rowkeys.question_ids(there)):
         raise UserError(f"{folder}: was not made as {run.path}, its name, was; use tag=NAME")
     held, theirs = rowkeys.contents(run).keys, rowkeys.contents(there).keys
@@ -133,13 +133,16 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
     note(f"import: {run.path}: {told}; {theirs.size - new} attempts of {folder} were there")
     if not new:
         return
-    shards.seal_leftovers(there.attempts, ATTEMPTS)
-    for file in [*there.path.glob("attempts/*.parquet"), *there.path.glob("sessions/*.json")]:
-        own, size = run.path / file.relative_to(there.path), file.stat().st_size
-        if not own.exists() or (file.suffix == ".parquet" and own.stat().st_size != size):
-            own.parent.mkdir(exist_ok=True)
-            last = f"z-{size}-{own.name}"  # one that grew there meanwhile replaces no other
-            file.rename(own.with_name(last) if file.suffix == ".parquet" else own)
     run.cfg.sampling.trials = max(run.cfg.sampling.trials, there.cfg.sampling.trials)
-    runfolder.save_trials(run)
+    runfolder.save_trials(run)  # before the files: what a kill leaves out is owed
+    shards.seal_leftovers(there.attempts, ATTEMPTS)
+    for folder in (run.attempts, run.path / "sessions"):
+        folder.mkdir(exist_ok=True)
+    for file in there.path.glob("sessions/*.json"):
+        file.replace(run.path / "sessions" / file.name)
+    mine = {path: path.stat().st_size for path in shards.files(run.attempts)}
+    for file in there.attempts.glob("*.parquet"):  # those that came before are there as z00001-NAME
+        named = [size for path, size in mine.items() if file.name in (path.name, path.name[7:])]
+        if file.stat().st_size not in named:
+            file.rename(run.attempts / f"z{len(mine):05d}-{file.name}")
     write_summary(run)
