@@ -123,6 +123,7 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
         {
             **dict.fromkeys(QUESTIONS.names),
             "question_id": qid,
+            **{name: f"The {name} of {qid}." for name in ("problem", "gold", "prompt")},
             "question_hash": runfolder.short_hash(qid),
             "prompt_logprobs": [float("nan"), *(-rng.exponential(1.0, 99))],
         }

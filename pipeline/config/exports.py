@@ -10,7 +10,7 @@ from pipeline.config.checks import limited
 FORMATS = {
     "csv": "pipeline.exports.flat:write_csv",
     "parquet": "pipeline.exports.flat:write_parquet",
-    "hf": "pipeline.exports.hf:write",
+    "hf": "pipeline.exports.hub:write_scores",
     "hub": "pipeline.exports.hub:write",
     "eee": "pipeline.exports.eee:write",
     "inspect": "pipeline.exports.inspect_log:write",

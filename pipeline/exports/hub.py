@@ -1,7 +1,15 @@
-"""A data set for the Hugging Face hub: attempts as Parquet, a card with the results, the upload."""
+"""For the Hugging Face hub: attempts with a card as a data set, and scores for a model's page.
+
+Scores after github.com/huggingface/hub-docs, docs/hub/eval-results.md and modelcard.md, read
+2026-11-23. The first has no field for uncertainty: there it stands in `notes`, else in `args`.
+"""
 
 import json
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 from pipeline.base.console import counted, note
 from pipeline.base.errors import UserError
@@ -13,16 +21,26 @@ from pipeline.config.exports import ExportConfig
 from pipeline.display import style
 from pipeline.display.table import markdown, to_markdown
 from pipeline.exports import flat
-from pipeline.exports.about import hub_id
+from pipeline.exports.about import LIBRARY, About, hub_id
 from pipeline.exports.reading import Export
 from pipeline.prepare.hub import from_hub
 from pipeline.store.files import file_stem
 
+# The tasks of benchmarks on the hub, as their eval.yaml calls them.
+_TASKS = {"Idavidrein/gpqa": "gpqa_diamond", "openai/gsm8k": "gsm8k"}
+_TASKS |= {"MathArena/aime_2026": "MathArena/aime_2026"}
+_SPREAD = (
+    "{confidence:.0%} interval {low:.2f} to {high:.2f}, standard error {stderr:.2f} over trials"
+)
 _CARD = """\
+---
+{front}
+---
+
 # {title}
 
 {attempts} with response and grade. Every question was attempted several times (`trial` counts from
-0), so scores have intervals: [how](https://arxiv.org/abs/2510.04265).
+0), so scores have intervals: [how](https://arxiv.org/abs/2510.04265). To load them:
 
 ```python
 from datasets import load_dataset
@@ -57,19 +75,20 @@ def write(export: Export, folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         schema = flat.write_rows(flat.tables(export, [source]), path)
         infos[name] = DatasetInfo(features=Features.from_arrow_schema(schema))
-    (folder / "images").mkdir()
     title = f"Attempts of reasoning models: {', '.join(cohort.dataset for cohort in cohorts)}"
-    card = huggingface_hub.DatasetCardData(
+    front = huggingface_hub.DatasetCardData(
         pretty_name=title,
         task_categories=["text-generation"],
-        tags=["evaluation", "reasoning", "bayes-at-n"],
+        tags=["evaluation", "reasoning", LIBRARY],
         configs=[{"config_name": name, "data_files": f"data/{name}/*.parquet"} for name in infos],
     )
-    infos.to_dataset_card_data(card)
+    infos.to_dataset_card_data(front)
+    (folder / "images").mkdir()
     parts = "\n\n".join(_part(cohort, export.cfg, folder / "images") for cohort in cohorts)
     rows = counted(sum(source.table.num_rows for source in export.sources), "attempt")
-    text = _CARD.format(title=markdown(title), attempts=rows, config=next(iter(infos)), parts=parts)
-    (folder / "README.md").write_text(f"---\n{card}\n---\n\n{text}", encoding="utf-8")
+    names = {"title": markdown(title), "attempts": rows, "config": next(iter(infos))}
+    text = _CARD.format(front=front, parts=parts, **names)
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
@@ -108,3 +127,55 @@ def push(repo: str, folder: Path) -> str:
         kept = {"ignore_patterns": ["export.json"], "delete_patterns": ["data/**", "images/**"]}
         api.upload_folder(repo_id=repo, repo_type="dataset", folder_path=folder, **kept)
     return str(url)
+
+
+def write_scores(export: Export, folder: Path) -> None:
+    """Write RUN/.eval_results/DATASET.yaml and, of all data sets, RUN/model-index.yaml; in percent.
+
+    Raises UserError: nothing of a run is graded.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    found: dict[Path, list[EvalResult]] = defaultdict(list)
+    for source in export.sources:
+        of, cfg, place = About(source), source.run.cfg.dataset, folder / file_stem(source.name)
+        (place / ".eval_results").mkdir(parents=True, exist_ok=True)
+        on_hub = {"config": cfg.subset, "split": cfg.split, "revision": cfg.revision}
+        data: dict[str, Any] = {f"dataset_{k}": v for k, v in on_hub.items() if of.dataset_id}
+        results = []
+        for metric, score in of.scores:
+            value, *spread = (round(100 * float(part), 4) for part in score)
+            more = dict(zip(("stderr", "low", "high"), spread, strict=True))
+            more |= {"confidence": of.confidence, "trials": of.trials}
+            kind = "accuracy" if metric.name == "avg" else metric.name
+            data |= {"metric_name": f"{metric.title(of.trials)}, %", "metric_args": more}
+            names = "text-generation", of.dataset_id or of.dataset, of.dataset, kind
+            results.append(EvalResult(*names, value, **data))
+        if of.dataset_id is None:
+            note(f"export: {of.dataset} is on no hub, so its scores are in model-index.yaml alone")
+        elif results:
+            path = place / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
+            path.write_text(yaml.safe_dump([_entry(of, results[0])], sort_keys=False), "utf-8")
+        found[place] += results
+        card = ModelCardData(model_name=of.called, eval_results=found[place])
+        (place / "model-index.yaml").write_text(f"{card}\n", "utf-8")
+        export.meter.advance(source.table.num_rows)
+
+
+def _entry(of: About, avg: Any) -> dict[str, Any]:
+    """avg@N of a run as its data set's leaderboard takes it."""
+    if avg.dataset_type not in _TASKS:
+        note(f"export: task_id of {avg.dataset_type} is not known here: see the eval.yaml there")
+    data = {"id": avg.dataset_type, "task_id": _TASKS.get(avg.dataset_type, "default")}
+    notes = [avg.metric_name, _SPREAD.format(**avg.metric_args)]
+    notes += [] if of.stderr is None else [f"{100 * of.stderr:.2f} over questions"]
+    notes += [
+        f"{of.graded} attempts",
+        *(f"{k} {v}" for k, v in of.arguments.items() if k != "seed"),
+    ]
+    return {
+        "dataset": data | ({"revision": r} if (r := avg.dataset_revision) else {}),
+        "value": avg.metric_value,
+        "date": of.ended.date().isoformat(),
+        "notes": ", ".join([*notes, LIBRARY]),
+    }

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -113,9 +114,7 @@ class Export:
     meter: Meter
     read: int = 0  # bytes
 
-    def batches(
-        self, source: Source, *long: str, table: pa.Table | None = None
-    ) -> Iterator[pa.Table]:
+    def batches(self, source: Source, *long: str, table: Any = None) -> Iterator[pa.Table]:
         """As :meth:`Source.batches`, counted by the meter."""
         for batch in source.batches(*long, table=table):
             yield batch
