@@ -144,21 +144,28 @@ def test_who_is_at_work_there_or_here_is_waited_for(
         bring(tmp_path, other)
 
 
-def test_links_and_odd_files_stay_there(
+def test_links_are_refused_and_odd_files_stay_there(
     there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, secret = there / "sums" / "m", tmp_path / "secret.json"
     wanted = tree(folder)
-    secret.write_text("{}")
-    (folder / "logs").mkdir()
-    (folder / "logs" / "a.jsonl").symlink_to(secret)
-    (folder / "caps").symlink_to(tmp_path)
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / "deep" / "er" / "x.json").write_text("{}")
     (folder / "run.sh").write_text("rm -rf /")
+    secret.write_text("{}")
+    (folder / "logs").mkdir()
+    links = (folder / "logs" / "a.jsonl", secret), (folder / "caps", tmp_path)
+    for link, target in links:
+        link.symlink_to(target)
+        with pytest.raises(UserError, match=f"{link.name} is a link or a pipe"):
+            bring(tmp_path, there)
+        link.unlink()
     os.mkfifo(folder / "pipe.json")
+    with pytest.raises(UserError, match=r"pipe.json is a link or a pipe"):
+        bring(tmp_path, there)
+    (folder / "pipe.json").unlink()
     runs = bring(tmp_path, there)
-    assert "5 links and files of other kinds are left there" in capsys.readouterr().err
+    assert "2 files of other kinds stay there: deep/er/x.json, run.sh" in capsys.readouterr().err
     assert tree(runs / "sums" / "m") == wanted
     (there / "sums" / "linked").symlink_to(folder)
     with pytest.raises(UserError, match=r"1 of 2 runs are not imported.*linked: a link"):

@@ -28,7 +28,7 @@ def is_nemo(path: Path, head: bytes) -> bool:
 
 def is_chat(path: Path, head: bytes) -> bool:
     """Whether a file that begins so has requests or answers of OpenAI's interface."""
-    return bool(re.match(rb'\s*\{.*"(messages|choices|custom_id)":', head, re.DOTALL))
+    return bool(re.match(rb'[\s\xef\xbb\xbf]*\{.*"(messages|choices|custom_id)":', head, re.DOTALL))
 
 
 def nemo(source: Source, first: bool, troubles: Troubles) -> Records:

@@ -1,7 +1,7 @@
 """Run folders of this program from another machine: copied whole and checked, or merged by trials.
 
-Nothing in them is followed or trusted: links and files of other kinds stay there, and every file is
-read as `status --check` reads it before its run appears.
+Nothing in them is trusted: links and pipes are refused, files of other kinds stay there, and every
+file is read as `status --check` reads it before its run appears.
 """
 
 import os
@@ -28,7 +28,7 @@ _THEIRS = (heartbeat.FOLDER, "_slurm")  # of workers and jobs of that machine
 def within(folder: Path) -> list[Path]:
     """The run folders that a folder holds or is."""
     try:
-        return [run for run in find.within(folder) if (run / "questions.parquet").exists()]
+        return [run for run in find.within(folder) if (run / "questions.parquet").is_file()]
     except (UserError, OSError):
         return []
 
@@ -96,20 +96,24 @@ def _check_still(folder: Path) -> None:
 
 
 def _files(folder: Path, into: Path) -> list[Path]:
-    """The files of a run, as paths in its folder; links, and files of other kinds, are named."""
+    """The files of a run, as paths in its folder; those of other kinds are named.
+
+    Raises UserError: one is a link, a pipe or a device; there is no room for them.
+    """
     files, odd, size = list[Path](), list[str](), 0
     for path in sorted(folder.rglob("*")):  # which enters no links
         inside, status = path.relative_to(folder), path.lstat()
         if stat.S_ISDIR(status.st_mode) or path.suffix in _PASSING or inside.parts[0] in _THEIRS:
             continue
-        size += status.st_size
-        if stat.S_ISREG(status.st_mode) and path.suffix in _OURS and len(inside.parts) < 3:
+        name, size = shown(foreign.printable(inside)), size + status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{folder}: {name} is a link or a pipe, and not followed; cp -rL first")
+        if path.suffix in _OURS and len(inside.parts) < 3:
             files.append(inside)
         else:
-            odd.append(shown(foreign.printable(inside)))
+            odd.append(name)
     if odd:
-        what = f"{len(odd)} links and files of other kinds are left there: {', '.join(odd[:3])}"
-        warn(f"import: {folder}: {what}")
+        warn(f"import: {folder}: {len(odd)} files of other kinds stay there: {', '.join(odd[:3])}")
     if size > (free := shutil.disk_usage(into).free):
         raise UserError(f"{folder}: has {size:,} bytes, and the disk of runs= {free:,} free")
     return files

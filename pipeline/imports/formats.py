@@ -83,11 +83,7 @@ FORMATS = {  # a file is of the first kind that it looks like
         positions=True,
     ),
     "nemo_skills": Format(
-        completions.nemo,
-        "outputs of NeMo-Skills",
-        completions.is_nemo,
-        pattern="output*.jsonl",
-        positions=True,
+        completions.nemo, "NeMo-Skills", completions.is_nemo, "output*.jsonl", positions=True
     ),
     "openai": Format(
         completions.chats, "chats of OpenAI's interface", completions.is_chat, "*.jsonl"
