@@ -63,6 +63,16 @@ def test_ties_that_they_break() -> None:
     assert rank_scores(*given_)["competition_ci"].tolist() == [1, 1, 1]
 
 
+def test_equal_scores_of_other_sigmas_are_in_the_order_given_as_theirs() -> None:
+    last = []
+    for sigmas in ([0.01, 0.9, 0.1], [0.9, 0.01, 0.1]):
+        ours = rank_scores([1.0, 1.0, 0.7], sigmas_in_id_order=sigmas)["dense_ci"].tolist()
+        last.append(ours[2])
+        theirs = utils.rank_scores([1.0, 1.0, 0.7], sigmas_in_id_order=sigmas)["dense_ci"]
+        assert ours == theirs.tolist()
+    assert last == [1, 2]
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=9))
 def test_agreement_is_theirs(pairs: list[tuple[int, int]]) -> None:
     a, b = ([pair[i] for pair in pairs] for i in (0, 1))

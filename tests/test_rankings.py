@@ -21,7 +21,7 @@ from pipeline.cohorts.cohort import complete, from_arrays
 from pipeline.cohorts.compare import compare
 from pipeline.cohorts.rankings import bootstrap, replicates, scores
 from pipeline.config import analysis
-from pipeline.config.rankings import METHODS, RankingConfig
+from pipeline.config.rankings import METHODS
 
 MARKS = {
     "good": {"a": "111101", "b": "110110", "c": "0111~1"},
@@ -78,8 +78,7 @@ def test_questions_that_say_nothing_are_not_asked() -> None:
 
 
 def drawn(count: int, seconds: float) -> tuple[list[Any], str]:
-    cfg = RankingConfig(["borda"], count, seconds)
-    return bootstrap("borda", TENSOR, cfg, Meter("rankings", count))
+    return bootstrap("borda", TENSOR, count, seconds, Meter("rankings", count))
 
 
 def forever(*_: Any, **__: Any) -> Any:
@@ -192,6 +191,18 @@ def test_compare_shows_them_beside_the_default(
     assert [line["copeland_rank"] for line in lines] == [str(row["copeland_rank"]) for row in rows]
     again = compared(root, "ranking=copeland,bradley_terry", "replicates=40", "metrics=bayes,avg")
     assert again["ranking_methods"] == rows
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_one_trial_has_ranks_and_no_intervals(tmp_path: Path) -> None:
+    """And a question that all got right is not given to a method that would refuse it."""
+    for name, marks in {"a": "1101", "b": "1010", "c": "1001"}.items():
+        run_of(tmp_path, name, dict(zip("wxyz", marks, strict=True)))
+    found = compared(tmp_path, "ranking=borda,rasch_map", "replicates=20")
+    assert {"borda_rank", "rasch_map_rank"} <= found["ranking_methods"][0].keys()
+    assert "borda_from" not in found["ranking_methods"][0]
+    notes = " ".join(found["notes"]["ranking_methods"])
+    assert "no intervals: of one trial" in notes and "not used: 1 questions, rasch_map" in notes
 
 
 @pytest.mark.usefixtures("undrawn")

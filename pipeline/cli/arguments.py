@@ -74,6 +74,11 @@ def _epilog(verb: Verb) -> str:
         parts.append("\n".join(_settings_help(verb, shown)))
     if any(key.endswith("scoring.metrics") or key == "metrics" for key in shown):
         parts.append(_metrics_help())
+    if "ranking.methods" in shown:
+        from pipeline.config.rankings import METHODS
+
+        head = "methods, for ranking=A,B or ranking=all (docs/compare.md): "
+        parts.append(_filled(head, ", ".join(METHODS), "  "))
     if verb.runs_too or (verb.settings == RUN and verb.keys is not None):
         which = "beside these" if verb.runs_too else "where no folder is named"
         parts.append(f"{which}, the settings of `run`: {PROGRAM} run --help")

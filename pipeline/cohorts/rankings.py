@@ -10,13 +10,13 @@ import numpy as np
 
 import scoring
 from pipeline.base.apart import forked
-from pipeline.base.console import Meter, clock, counted
+from pipeline.base.console import Meter, clock
 from pipeline.base.environment import version
 from pipeline.base.errors import UserError, one_line
 from pipeline.cohorts.cohort import Bits, Cohort, complete
 from pipeline.cohorts.leaderboard import title
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.rankings import METHODS, SEED, RankingConfig
+from pipeline.config.rankings import METHODS, SEED
 from pipeline.display.table import Column, Table, of_columns
 from scoring.metrics.table import parse
 from scoring.numerics.arrays import finite_array
@@ -47,10 +47,7 @@ def scores(name: str, outcomes: Any) -> Floats | str:
 
 
 def fits(name: str, draws: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
-    """:func:`scores` of each of `draws()`, and the seconds that each took.
-
-    In another process, with so much processor time in all. Raises as :func:`forked`.
-    """
+    """:func:`scores` of each of `draws()` and its seconds, :func:`forked` with so many in all."""
     import scorio.rank  # noqa: F401  # once, and not in every process
 
     def work() -> Iterator[tuple[Floats | str, float]]:
@@ -69,22 +66,22 @@ def replicates(tensor: Bits, count: int, seed: int = SEED) -> Iterator[Bits]:
             yield tensor[:, :, columns]
 
 
-def bootstrap(name: str, tensor: Bits, cfg: RankingConfig, meter: Meter) -> tuple[Any, str]:
+def bootstrap(name: str, tensor: Bits, count: int, seconds: float, meter: Meter) -> tuple[Any, str]:
     """Scores of the outcomes, then of replicates; and what prevented some of them, or all."""
-    made, failed, count = list[Floats](), list[str](), cfg.replicates or 0
-    fitted = fits(name, lambda: chain([tensor], replicates(tensor, count)), cfg.seconds)
+    made, failed = list[Floats](), list[str]()
+    fitted = fits(name, lambda: chain([tensor], replicates(tensor, count)), seconds)
     try:
         for number, (found, took) in enumerate(fitted):
             failed.append(found) if isinstance(found, str) else made.append(found)
             if not made:
                 return [], f"no ranks: {found}"
-            if number == 1 and took * count > cfg.seconds:  # the first fit also pays for imports
+            if number == 1 and took * count > seconds:  # the first fit also pays for imports
                 more = f"{clock(took * count)}; ranking.seconds={2 * took * count:.0f} is enough"
                 return made[:1], f"too slow for {count:,} replicates: about {more}"
             meter.advance(1, lambda: name)
     except (TimeoutError, ChildProcessError) as error:
         lacks = f"no intervals, {len(made) - 1} of {count} replicates" if made else "no ranks"
-        more = f"that grows as {METHODS[name].grows}; ranking.seconds={10 * cfg.seconds:g} is more"
+        more = f"that grows as {METHODS[name].grows}; ranking.seconds={10 * seconds:g} is more"
         return made[:1], f"{lacks}: {error}; {more}"
     return made, f"{len(failed)} of {count} replicates have none: {failed[0]}" if failed else ""
 
@@ -97,8 +94,8 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     if not cfg.ranking.methods:
         raise UserError("ranking.replicates: of no method; write ranking=bradley_terry,rasch")
     head, level = parse(cfg.scoring.headline).title(), f"{cfg.scoring.confidence:.0%}"
-    names, count = cfg.ranking.chosen(), cfg.ranking.replicates or 0
-    tensor, gaps = complete(cohort, least=1)
+    names, (tensor, gaps) = cfg.ranking.chosen(), complete(cohort, least=1)
+    count = (cfg.ranking.replicates or 0) * (tensor.shape[2] > 1)
     board = zip(tables["leaderboard"].rows, tables["posterior_ranks"].rows, strict=True)
     rows = [{**row, **posterior} for row, posterior in board]
     own = {"rank": f"rank_{cfg.scoring.rule}", "rank_by_score": "rank", "from": "from", "to": "to"}
@@ -108,7 +105,7 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     order, taus, lacks = [*map(cohort.names.index, models)], [], []
     with Meter("rankings", len(names) * (1 + count)) as meter:
         for number, name in enumerate(names, 1):
-            made, lacking = bootstrap(name, tensor, cfg.ranking, meter)
+            made, lacking = bootstrap(name, tensor, count, cfg.ranking.seconds, meter)
             meter.reach(number * (1 + count))
             lacks += [f"{name}: {lacking}"] * bool(lacking)
             if made:
@@ -118,11 +115,14 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     notes = [f"τ_b with the order by {head}: {', '.join(taus)}"] * bool(taus)
     notes += [f"methods of scorio {version('scorio')}; equal scores tie"]
     if count:
-        notes[-1] += f"; from, to: the central {level} of {count:,} bootstrap replicates of trials"
-        notes[-1] += ", first: the share of first places in them"
-    same = int((np.ptp(tensor, axis=(0, 2)) == 0).sum())
-    if same and (those := [name for name in names if METHODS[name].telling]):
-        gaps += [f"without {counted(same, 'question')} that say nothing: {', '.join(those)}"]
+        notes[-1] += (
+            f"; from, to, first: central {level} and wins in {count:,} bootstrap replicates"
+        )
+    elif cfg.ranking.replicates:
+        gaps += ["no intervals: of one trial there are no others to draw"]
+    same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].telling]
+    if same.any() and those:
+        gaps += [f"all right or all wrong, so not used: {same.sum()} questions, {', '.join(those)}"]
     return of_columns(title("rankings by method", cohort), columns, [*notes, *gaps, *lacks])
 
 
@@ -137,8 +137,7 @@ def _group(group: str, prefix: str, values: Mapping[str, Any]) -> dict[Column, A
 
 def _values(made: Floats, plain: Sequence[int], cfg: AnalysisConfig) -> dict[str, Any]:
     """What is shown of a method, from its scores (1 + replicates, L)."""
-    numbering: Any = cfg.scoring.method
-    ranks, *drawn = scoring.ranks(made, numbering)
+    ranks, *drawn = scoring.ranks(made, cfg.scoring.method)  # type: ignore[arg-type]
     tau = np.ma.filled(scoring.kendall_tau_b(ranks, plain), np.nan)
     values = {"rank": ranks, "score": made[0], "tau_b": np.full(len(plain), tau)}
     if drawn:

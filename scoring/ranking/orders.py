@@ -132,8 +132,7 @@ def unhash_ranking(h: int, n: int) -> list[int]:
     return ranks
 
 
-def _counts(n: int) -> list[int]:
-    """How many rankings with ties there are of 0..n items."""
+def _counts(n: int) -> list[int]:  # of the rankings with ties of 0, 1, ... n items
     count = [1]
     for m in range(1, n + 1):
         count.append(sum(math.comb(m, k) * count[m - k] for k in range(1, m + 1)))
