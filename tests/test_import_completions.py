@@ -50,7 +50,7 @@ def test_a_random_seed_of_nemo_skills_is_a_trial(
         bring(tmp_path, source)
     run = opened(bring(tmp_path, source, "model=mine") / "aime25" / "mine")
     err = capsys.readouterr().err
-    assert "taken for nemo_skills" in err and "1 files beside output-rs*.jsonl left out" in err
+    assert "taken for nemo_skills" in err and "1 greedy or unfinished files left out" in err
     words = outcome_words(run)
     assert (words == "correct").tolist() == [[1, 1, 0], [0, 1, 1], [1, 0, 1]]
     assert set(words[words != "correct"]) == {"no_answer"}

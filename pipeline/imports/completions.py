@@ -43,29 +43,29 @@ def nemo(source: Source, first: bool, troubles: Troubles) -> Records:
     for folder, run in runs.items():
         parts = [(_NEMO.fullmatch(p.name), p) for p in source.files if p.parent == folder]
         seeded = sorted((int(name[1]), path) for name, path in parts if name and name[1])
-        if seeded and (left := len(parts) - len(seeded)):
-            what = "files beside output-rs*.jsonl left out, greedy or unfinished"
-            troubles.add(what, str(folder), left)
+        if seeded and len(parts) > len(seeded):
+            troubles.add(
+                "greedy or unfinished files left out", str(folder), len(parts) - len(seeded)
+            )
         questions = dict[str, int]()
         for trial, (_, path) in enumerate(seeded or parts):
             for place, line in json_lines(path, troubles):
                 name = str(line.get("id") or line.get("problem") or place.rpartition(" ")[2])
                 attempt = {"question": questions.setdefault(name, len(questions)), "trial": trial}
-                yield place, attempt | run | _generated(line, source.cfg.source.metric, place)
+                values = {name: line[name] for name in _METRICS if name in line}
+                if isinstance(said := values.get("judgement"), str) and truth(said) is None:
+                    said = said.rpartition("Judgement:")[2]  # as NeMo-Skills reads its judge
+                    values["judgement"] = said.strip().lower().startswith("yes")
+                metric = source.cfg.source.metric
+                [outcome] = logs.outcomes(values, metric, 1, place, troubles)
+                yield place, attempt | run | outcome | _generated(line, run["model"])
 
 
-def _generated(line: dict[str, Any], metric: str | None, place: str) -> dict[str, Any]:
-    metric = metric or next((name for name in _METRICS if line.get(name) is not None), None)
-    if metric is not None:
-        logs.check_metric(metric, {name: line[name] for name in _METRICS if name in line}, place)
-    value = line.get(metric or "")
-    if isinstance(value, str) and truth(value) is None:  # as NeMo-Skills reads its judge
-        value = value.rpartition("Judgement:")[2].strip().lower().startswith("yes")
+def _generated(line: dict[str, Any], model: str) -> dict[str, Any]:
     text, reasoning = (line.get(key) for key in ("generation", "reasoning_content"))
     if isinstance(text, str) and isinstance(reasoning, str):
-        text = logs.joined(reasoning, text, "")
+        text = logs.joined(reasoning, text, model)
     return {name: line.get(name) for name in _OF_NEMO.split()} | {
-        "outcome": value,
         "has_box": line["predicted_answer"] is not None if "predicted_answer" in line else None,
         "text": line.get("_full_generation") or text,
         "num_completion_tokens": line.get("num_generated_tokens"),
