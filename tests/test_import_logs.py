@@ -132,14 +132,12 @@ def test_without_the_library_one_line_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "inspect_ai", None)
-    inspect_log._library.cache_clear()
     with pytest.raises(UserError, match=r"pip install .bayes-at-n\[inspect\]"):
         bring(tmp_path, eval_file(tmp_path / "a.eval", SAMPLES))
 
 
 @pytest.fixture
 def library() -> Any:
-    inspect_log._library.cache_clear()
     return pytest.importorskip("inspect_ai.log", reason="pip install inspect_ai")
 
 
@@ -451,3 +449,15 @@ def test_lm_eval_logs_of_version_0_4_13(tmp_path: Path, capsys: pytest.CaptureFi
     run = opened(runs / "choice" / "tiny")
     assert [g["outcome"] for g in rows_of(run, "grades", GRADES)] == ["correct"] * 4
     assert {g["answer"] for g in rows_of(run, "grades", GRADES)} == {None}
+
+
+@pytest.mark.parametrize("kind", ["lighteval", "evalscope", "lm_eval"])
+def test_what_is_of_another_kind_than_said_is_refused(kind: str, tmp_path: Path) -> None:
+    hostile = [{"index": [1]}, {"index": 0, "sample_score": 3}, {"doc_id": 1, "metrics": [[]]}, {}]
+    path = write_lines(tmp_path / "reviews" / "m" / "a_default.jsonl", hostile)
+    write_lines(tmp_path / "predictions" / "m" / "a_default.jsonl", [prediction(0), {"index": 1}])
+    if kind == "lighteval":
+        path = tmp_path / "details_a.parquet"
+        pq.write_table(pa.table({"doc": [1], "other": ["x"]}), path)
+    with pytest.raises(UserError, match="no record that can be used"):
+        bring(tmp_path, path, f"kind={kind}")

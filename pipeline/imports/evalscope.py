@@ -4,6 +4,7 @@ What was sampled for it is in the file of that name in predictions/. Before vers
 reviews/ was all that there is of a question, with a choice an attempt.
 """
 
+import contextlib
 import functools
 import re
 from collections.abc import Iterator
@@ -31,18 +32,12 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
 
     Raises UserError: predictions alone; dataset= or model= is to name several; no such metric.
     """
-    reviews = [path for path in sorted(source.files) if path.resolve().parts[-3] != "predictions"]
-    if not reviews:
-        raise UserError(
-            f"{source.path}: holds predictions only; outcomes are in reviews/ beside them"
-        )
-    paths = logs.latest(reviews, lambda path: path.resolve().parts[-2:], first)  # by date
-    runs = {path: _run(path) for path in paths}
-    logs.rename(source, runs.values())
-    for path, run in runs.items():
-        said = {} if first else _predictions(path)
-        convert = functools.partial(_attempts, run, source.cfg.source.metric, said, troubles)
-        yield from logs.attempts(path, json_lines(path, troubles), convert, troubles)
+    runs = {p: _run(p) for p in sorted(source.files) if p.resolve().parts[-3] != "predictions"}
+    if not runs:
+        raise UserError(f"{source.path}: holds predictions only; import reviews/ beside them, too")
+    rows = functools.partial(_rows, first, troubles)
+    convert = functools.partial(_attempts, source.cfg.source.metric, troubles)
+    yield from logs.read(source, first, troubles, runs, rows, convert)
 
 
 def _run(path: Path) -> dict[str, str]:
@@ -55,24 +50,33 @@ def _run(path: Path) -> dict[str, str]:
     return {"task": task, "model": model, "subset": "" if subset == "default" else subset}
 
 
-def _predictions(path: Path) -> dict[int, tuple[Path, int]]:
-    """Where the prediction of each index begins."""
+def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
+    """The reviews of a file; in the second pass each with its prediction, wherever that stands."""
     *above, _, model, name = path.resolve().parts
-    file, found, at = Path(*above, "predictions", model, name), {}, 0
-    for _, line in jsonl.lines(file) if file.is_file() else ():
+    file, at, where = Path(*above, "predictions", model, name), 0, dict[int, int]()
+    if first or not file.is_file():
+        yield from json_lines(path, troubles)
+        return
+    for _, line in jsonl.lines(file):
         if line is None:  # of over all measure: where the next begins is not known
             break
         if index := _INDEX.match(line):
-            found[int(index[1])] = file, at
+            where[int(index[1])] = at
         at += len(line)
-    return found
+    with file.open("rb") as predictions:
+        for place, review in json_lines(path, troubles):
+            index = review.get("index")
+            if isinstance(index, int) and index in where:
+                predictions.seek(where[index])
+                with contextlib.suppress(ValueError):
+                    review["predicted"] = jsonl.value(predictions.readline(jsonl.MOST_LINE))
+            yield place, review
 
 
 def _attempts(
-    run: dict[str, str],
     metric: str | None,
-    predictions: dict[int, tuple[Path, int]],
     troubles: Troubles,
+    run: dict[str, Any],
     review: dict[str, Any],
     place: str,
 ) -> Iterator[dict[str, Any]]:
@@ -86,26 +90,21 @@ def _attempts(
         value, main = score["result" if old else "value"], score.get("main_score_name")
         values = value if isinstance(value, dict) else {"result": value}
         values = {main: values[main]} | values if main in values else values
-        gold, found = score["gold"] if old else review["target"], {"text": score.get("prediction")}
+        gold = score["gold"] if old else review["target"]
+        gold = None if gold == "*Same as Input*" else gold or None
+        output = (review.get("predicted") or {}).get("model_output") or {}
         if old:
             usage = review.get("usage") if len(old) == 1 else None
-            found = logs.answered({"choices": [choice], "usage": usage}, run)
-        elif index in predictions:
-            found = logs.answered(_line(*predictions[index])["model_output"] or {}, run)
+            output = {"choices": [choice], "usage": usage}
         yield {
             **run,
-            **found,
+            "text": score.get("prediction"),
+            **logs.answered(output, run),
             **logs.outcomes(values, metric, 1, place, troubles)[0],
             "question": f"{subset}-{number}" if subset else number,
             "trial": position if old else about.get("generation_index"),
             "answer": score.get("pred" if old else "extracted_prediction"),
-            "gold": next(iter(gold), None) if isinstance(gold, list) else gold,
+            "gold": gold[0] if isinstance(gold, list) else gold,
             "problem": logs.problem(review.get("raw_input")),
             "prompt": "\n\n".join(texts),
         }
-
-
-def _line(path: Path, at: int) -> Any:
-    with path.open("rb") as file:
-        file.seek(at)
-        return jsonl.value(file.readline(jsonl.MOST_LINE))

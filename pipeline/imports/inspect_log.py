@@ -19,10 +19,8 @@ from pipeline.imports import logs, names
 from pipeline.imports.source import Records, Source, Troubles, shown
 
 _VERSION = 2
-_MOST, _RATIO = (
-    256 << 20,
-    256,
-)  # bytes that a zip may say it unpacks to: so many, and times its size
+_MOST, _RATIO = 256 << 20, 256  # bytes that a zip may unpack to: so many, and times its size
+_UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes that logs have as wrong
 _UNUSED = ("events", "events_data", "timelines", "store", "error_retries")  # most of a sample
 
 
@@ -42,7 +40,12 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
     Raises UserError: inspect_ai is not installed; no log can be read; dataset= or model= is to name
     several; a sample has no such metric.
     """
-    EvalLog, why, heads = _library().EvalLog, "", dict[Path, Any]()
+    try:
+        from inspect_ai.log import EvalLog, EvalSample  # zipfile learns their compression, too
+    except ImportError as error:
+        how = 'pip install "bayes-at-n[inspect]"'
+        raise UserError(f"logs of inspect_ai are read with it ({error}): {how}") from error
+    why, heads = "", dict[Path, Any]()
     for path in source.files:
         try:
             head = EvalLog.model_validate(next(_parts(path)))
@@ -54,43 +57,36 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
             troubles.add("damaged files skipped", why)
     if not heads:
         raise UserError(f"{source.path}: no log of inspect_ai can be read: {why}; fetch it again")
-    runs = {path: _run(head) for path, head in heads.items()}
-    order = sorted(
-        heads, key=lambda path: (heads[path].status == "success", heads[path].eval.created)
-    )
-    paths = logs.latest(order, lambda path: (path.parent, *runs[path].values()), first)
-    logs.rename(source, [runs[path] for path in paths])
-    for path in paths:
+    order = sorted(heads, key=lambda p: (heads[p].status == "success", heads[p].eval.created))
+
+    def samples(path: Path) -> Iterator[tuple[str, Any]]:
         if first and heads[path].status != "success":
             warn(f"import: {path.name}: its status is {heads[path].status}; what is there counts")
-        ids = (id for id in heads[path].eval.dataset.sample_ids or [] if isinstance(id, int))
-        below = int(min(ids, default=0) == 1)  # the library's own ids count from 1, records from 0
-        samples = enumerate(itertools.islice(_parts(path), 1, None))
-        placed = ((f"{path.name}, sample {number}", sample) for number, sample in samples)
-        metric = source.cfg.source.metric
-        convert = functools.partial(_attempt, runs[path], below, metric, troubles)
-        yield from logs.attempts(path, placed, convert, troubles)
+        for number, sample in enumerate(itertools.islice(_parts(path), 1, None)):
+            yield f"{path.name}, sample {number}", sample
+
+    runs = {path: _run(path, heads[path]) for path in order}
+    convert = functools.partial(_attempt, EvalSample, source.cfg.source.metric, troubles)
+    yield from logs.read(source, first, troubles, runs, samples, convert)
 
 
-@functools.cache
-def _library() -> Any:
-    try:
-        import inspect_ai.log  # which teaches zipfile the compression of `.eval`
-    except ImportError as error:
-        raise UserError(
-            f'logs of inspect_ai are read with it ({error}): pip install "bayes-at-n[inspect]"'
-        ) from error
-    return inspect_ai.log
-
-
-def _run(head: Any) -> dict[str, str]:
+def _run(path: Path, head: Any) -> dict[str, Any]:
     """What a log calls its task, its model and the effort to reason."""
     spec = head.eval
     called = (spec.task.rpartition("/")[2], (spec.dataset.name or "").rpartition("/")[2])
     known = (name for name in called if names.dataset_name(name) in compose.choices("dataset"))
     owner = spec.model.split("/")[-2:] if spec.model.count("/") > 1 else [spec.model]  # no provider
     effort = head.plan.config.reasoning_effort or spec.model_generate_config.reasoning_effort
-    return {"task": next(known, called[0]), "model": "/".join(owner), "level": effort or ""}
+    ids = (id for id in spec.dataset.sample_ids or [] if isinstance(id, int))
+    return {
+        "task": next(known, called[0]),
+        "model": "/".join(owner),
+        "level": effort or "",
+        "folder": path.parent,
+        "below": int(
+            min(ids, default=0) == 1
+        ),  # the library's own ids count from 1, records from 0
+    }
 
 
 def _parts(path: Path) -> Iterator[Any]:
@@ -128,12 +124,14 @@ def _unpacked(path: Path) -> Iterator[Any]:
 
 
 def _attempt(
-    run: dict[str, str], below: int, metric: str | None, troubles: Troubles, data: Any, place: str
+    EvalSample: Any, metric: str | None, troubles: Troubles, run: Any, data: Any, place: str
 ) -> Iterator[dict[str, Any]]:
     """The attempt that a sample is, none where it did not come to its end."""
+    if isinstance(data, Exception):
+        raise data
     sent = itertools.takewhile(lambda message: message["role"] != "assistant", data["messages"])
     kept = {key: data[key] for key in data.keys() - set(_UNUSED)} | {"messages": list(sent)}
-    sample = _library().EvalSample.model_validate(kept)
+    sample = EvalSample.model_validate(kept)
     scores, values, whole = sample.scores or {}, dict[str, Any](), isinstance(sample.id, int)
     if sample.invalidation or (not scores and (sample.error or not sample.output.choices)):
         troubles.add("samples invalidated, ended by an error or without an answer", place)
@@ -142,6 +140,8 @@ def _attempt(
         several = score.value if isinstance(score.value, dict) else {"": score.value}
         values |= {f"{scorer}/{name}" if name else scorer: several[name] for name in several}
     (outcome,) = logs.outcomes(values, metric, 1, place, troubles)
+    if outcome["outcome"] is False and sample.metadata.get("outcome") in _UNDECIDED:  # of our logs
+        outcome["outcome"] = sample.metadata["outcome"]
     score = scores.get(outcome["reason"], next(iter(scores.values()), None))
     found = logs.answered(sample.output.model_dump(), run)
     if found and (probs := sample.output.choices[0].logprobs):
@@ -152,7 +152,7 @@ def _attempt(
         **outcome,
         **found,
         **({"finish_reason": "length"} if sample.limit else {}),
-        "question": sample.id - below if whole else sample.id,
+        "question": sample.id - run["below"] if whole else sample.id,
         "trial": sample.epoch - 1,
         "answer": score and score.answer,
         "problem": asked if isinstance(asked, str) else asked[-1].text,

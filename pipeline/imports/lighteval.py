@@ -33,11 +33,9 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
     Raises UserError: dataset= or model= is to name several; a row has no such metric.
     """
     runs = {path: _run(path) for path in sorted(source.files)}  # dates sort as texts
-    paths = logs.latest(runs, lambda path: tuple(runs[path].values()), first)
-    logs.rename(source, [runs[path] for path in paths])
-    for path in paths:
-        convert = functools.partial(_attempts, runs[path], source.cfg.source.metric, troubles)
-        yield from logs.attempts(path, _rows(path, troubles), convert, troubles)
+    rows = functools.partial(_rows, troubles)
+    convert = functools.partial(_attempts, source.cfg.source.metric, troubles)
+    yield from logs.read(source, first, troubles, runs, rows, convert)
 
 
 def _run(path: Path) -> dict[str, str]:
@@ -49,7 +47,7 @@ def _run(path: Path) -> dict[str, str]:
     return {"task": named, "model": "/".join(above[len(above) - ours :])}
 
 
-def _rows(path: Path, troubles: Troubles) -> Iterator[tuple[str, Any]]:
+def _rows(troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
     with limits.room(path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
     leaves = [f"{own['doc']}.{name}" for name in _DOC]
@@ -66,7 +64,7 @@ def _rows(path: Path, troubles: Troubles) -> Iterator[tuple[str, Any]]:
 
 
 def _attempts(
-    run: dict[str, str], metric: str | None, troubles: Troubles, row: dict[str, Any], place: str
+    metric: str | None, troubles: Troubles, run: dict[str, Any], row: dict[str, Any], place: str
 ) -> Iterator[dict[str, Any]]:
     """One a text."""
     doc, response = row["doc"], row["model_response"]

@@ -35,20 +35,14 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
 
     Raises UserError: dataset= or model= is to name several; no sample has the metric or filter.
     """
-
-    def about(path: Path) -> tuple[Path, str]:
+    cfg, runs, metrics = source.cfg.source, dict[Path, dict[str, Any]](), dict[Any, str | None]()
+    for path in sorted(source.files):  # dates sort as texts
         parts = _NAME.fullmatch(path.name)
-        return path.parent, parts["task"] if parts else path.stem.removeprefix("samples_")
-
-    paths = logs.latest(sorted(source.files), about, first)  # dates sort as texts
-    runs = {path: {"task": about(path)[1], "model": _model(path)} for path in paths}
-    logs.rename(source, runs.values())
-    cfg = source.cfg.source
-    for path, run in runs.items():
-        samples = _filtered(path, cfg.filter, first, troubles)
-        metrics: list[str | None] = [cfg.metric]
-        convert = functools.partial(_attempts, run, metrics, troubles)
-        yield from logs.attempts(path, samples, convert, troubles)
+        task = parts["task"] if parts else path.stem.removeprefix("samples_")
+        runs[path] = {"task": task, "folder": path.parent, "model": _model(path)}
+    samples = functools.partial(_filtered, cfg.filter, first, troubles)
+    convert = functools.partial(_attempts, cfg.metric, metrics, troubles)
+    yield from logs.read(source, first, troubles, runs, samples, convert)
 
 
 def _model(path: Path) -> str:
@@ -67,7 +61,7 @@ def _model(path: Path) -> str:
 
 
 def _filtered(
-    path: Path, chosen: str | None, first: bool, troubles: Troubles
+    chosen: str | None, first: bool, troubles: Troubles, path: Path
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The samples of one filter, the first of the file where none is chosen."""
     filters: Counter[str] = Counter()  # how many samples each has
@@ -85,13 +79,14 @@ def _filtered(
 
 
 def _attempts(
-    run: dict[str, str],
-    metrics: list[str | None],
+    metric: str | None,
+    metrics: dict[Any, str | None],
     troubles: Troubles,
+    run: dict[str, Any],
     sample: dict[str, Any],
     place: str,
 ) -> Iterator[dict[str, Any]]:
-    """One a repeat. What counts in the first sample without `metric=`, counts in all: `metrics`."""
+    """One a repeat. Without `metric=` what counts in the first sample of a run counts in all."""
     if named(sample.get("doc_id")) is None:
         raise ValueError("no doc_id")
     texts = _first(sample.get("resps"))  # of the first request; none for log-likelihoods
@@ -100,12 +95,13 @@ def _attempts(
     values = {
         name: sample[name] for name in (*sample.get("metrics", ()), *_METRICS) if name in sample
     }
-    if metrics == [None]:
+    key = tuple(run.values())
+    if metric is None and metrics.get(key) is None:
         order = sorted(values, key=lambda name: [*_METRICS, name].index(name))
         usable = (n for n in order if truth(values[n]) is not None or isinstance(values[n], list))
-        metrics[:] = [next(usable, None)]
-    counted = values if metrics[0] else {}
-    outcomes = logs.outcomes(counted, metrics[0], max(len(texts), 1), place, troubles)
+        metrics[key] = next(usable, None)
+    counts = metric or metrics[key]
+    outcomes = logs.outcomes(values if counts else {}, counts, max(len(texts), 1), place, troubles)
     arguments = sample.get("arguments")
     request = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
     prompt = request.get("arg_0") if isinstance(request, dict) else _first(arguments)

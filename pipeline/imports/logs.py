@@ -1,7 +1,7 @@
 """What the readers of other harnesses' logs share: names of runs, values that count, answers."""
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,49 @@ from pipeline.base.console import note
 from pipeline.base.errors import UserError, one_line
 from pipeline.imports import names
 from pipeline.imports.row import truth
-from pipeline.imports.source import Source, Troubles, shown
+from pipeline.imports.source import Records, Source, Troubles, shown
 
 _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
 _WORDS = {"C": True, "I": False, "N": "no_answer"}  # inspect_ai's; P, a part of it, is neither
 
 
-def latest(paths: Iterable[Path], same: Callable[[Path], Hashable], first: bool) -> list[Path]:
-    """Of the files that say the same (one folder, task and model) the last; others are named."""
+def read(
+    source: Source,
+    first: bool,
+    troubles: Troubles,
+    runs: dict[Path, dict[str, Any]],
+    records: Callable[[Path], Iterable[tuple[str, Any]]],
+    convert: Callable[[dict[str, Any], Any, str], Iterable[dict[str, Any]]],
+) -> Records:
+    """The attempts that `convert` makes of every file's `records`, with what its run is called.
+
+    Of files whose runs are the same the last counts; others are named. Raises UserError:
+    `dataset=` or `model=` is to name several; there is no such metric.
+    """
     kept: dict[Hashable, Path] = {}
-    for path in paths:
-        if first and (older := kept.get(same(path))):
+    for path, run in runs.items():
+        if first and (older := kept.get(tuple(run.values()))):
             note(f"import: {shown(older.name)} is older than {shown(path.name)} and left out")
-        kept[same(path)] = path
-    return list(kept.values())
+        kept[tuple(run.values())] = path
+    rename(source, [runs[path] for path in kept.values()])
+    for path in kept.values():
+        try:
+            for place, record in records(path):
+                try:
+                    found = list(convert(runs[path], record, place))
+                except UserError:
+                    raise
+                except Exception as error:  # what is foreign is of any shape
+                    troubles.add("damaged rows skipped", f"{place} ({shown(one_line(error))})")
+                    continue
+                yield from ((place, attempt) for attempt in found)
+        except (ValueError, LookupError, MemoryError, RecursionError, pa.ArrowException) as error:
+            place = f"{path.name} ({shown(one_line(error))})"
+            troubles.add("damaged files, of which the rest is skipped", place)
 
 
-def rename(source: Source, runs: Iterable[dict[str, str]]) -> None:
+def rename(source: Source, runs: Iterable[dict[str, Any]]) -> None:
     """Give the runs of a source the user's names of data set and model.
 
     Raises UserError: `dataset=` or `model=` is to name several.
@@ -120,30 +145,3 @@ def joined(reasoning: str | None, text: str, model: str, level: str | None = Non
 def _end(model: str, level: str | None) -> str:
     name = names.model_name(model, level=level)
     return names.run_config("imported", name, model).model.reasoning_end or "</think>"
-
-
-def attempts(
-    path: Path,
-    records: Iterable[tuple[str, Any]],
-    convert: Callable[[Any, str], Iterable[dict[str, Any]]],
-    troubles: Troubles,
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The attempts that `convert` makes of the records of a file; what is damaged is counted.
-
-    A record may be the exception that came in its place.
-    """
-    try:
-        for place, record in records:
-            try:
-                if isinstance(record, Exception):
-                    raise record
-                found = list(convert(record, place))
-            except UserError:
-                raise
-            except Exception as error:  # what is foreign is of any shape
-                troubles.add("damaged rows skipped", f"{place} ({shown(one_line(error))})")
-                continue
-            yield from ((place, attempt) for attempt in found)
-    except (ValueError, MemoryError, RecursionError, pa.ArrowException) as error:
-        place = f"{path.name} ({shown(one_line(error))})"
-        troubles.add("damaged files, of which the rest is skipped", place)
