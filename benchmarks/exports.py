@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,9 @@ def main() -> None:
     parser.add_argument("--only", metavar="FORMAT,FORMAT")
     args = parser.parse_args()
     names = args.only.split(",") if args.only else [n for n in FORMATS if n not in SCORES]
+    if "inspect" in names and not find_spec("inspect_ai"):
+        common.out.print("to=inspect is left out: inspect_ai is not installed")
+        names.remove("inspect")
     found: dict[str, list[dict[str, float]]] = {}
     with common.workdir(args) as folder:
         runs, questions = folder / "runs", args.attempts // made.TRIALS // args.runs

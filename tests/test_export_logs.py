@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from test_export import back, opened, out
 
 from pipeline.base.errors import UserError
 from pipeline.exports import inspect_log
-from pipeline.exports.about import _moment, texts
+from pipeline.exports.about import _moment, questions, texts
 from pipeline.exports.eee import _portable
+from pipeline.exports.reading import Source
 from pipeline.store import outcomes, parquet, rowkeys
 from pipeline.store.runfolder import Run
 from scoring import avg, uncertainty
@@ -266,6 +268,14 @@ def test_without_inspect_ai_one_line_names_the_extra(
     with pytest.raises(UserError, match=r"to=inspect needs .* pip install .bayes-at-n\[inspect\]"):
         out(tmp_path, "to=inspect")
     assert not [*tmp_path.rglob("*.eval")]
+
+
+def test_questions_of_which_little_is_known_have_empty_texts() -> None:
+    row = dict.fromkeys(("problem", "gold", "prompt", "choices"), None) | {"question_id": "a"}
+    run: Any = SimpleNamespace(questions=[row])
+    assert questions(Source("sums", "x", run)) == {
+        "a": row | {"problem": "", "gold": "", "prompt": ""}
+    }
 
 
 def test_chat_turns_of_a_server_are_messages_again() -> None:

@@ -79,6 +79,13 @@ class About:
         self.began, self.ended = (_moment(time.as_py(), made.get("time")) for time in times)
 
 
+def questions(source: Source) -> dict[str, dict[str, Any]]:
+    """The rows of the questions by id, with "" for problem, gold and prompt that are not there."""
+    rows = {row["question_id"]: row for row in source.run.questions}
+    names = ("problem", "gold", "prompt")
+    return {id: row | {name: row[name] or "" for name in names} for id, row in rows.items()}
+
+
 def graded(export: Export, source: Source) -> Iterator[dict[str, Any]]:
     """The graded attempts by question and trial: columns of tables, and what logs make of them.
 

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.exports.about import LIBRARY, VERSION, About, graded, texts
+from pipeline.exports.about import LIBRARY, VERSION, About, graded, questions, texts
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
 from pipeline.store import runfolder
@@ -37,10 +37,10 @@ def write(export: Export, folder: Path) -> None:
         results = _results(source, of, ids["evaluation_id"])
         common = ids | {"model_id": model, "interaction_type": "single_turn"}
         common |= {key: results[0][key] for key in ("evaluation_name", "evaluation_result_id")}
-        questions = {row["question_id"]: common | _question(row) for row in source.run.questions}
+        asked = {id: common | _question(row) for id, row in questions(source).items()}
         with (place / name).open("wb") as file:
             for row in graded(export, source):
-                record = questions[row["question_id"]] | _attempt(row, source.name)
+                record = asked[row["question_id"]] | _attempt(row, source.name)
                 line = json.dumps(record).encode() + b"\n"  # ASCII: they break lines at U+2028
                 checksum.update(line)
                 file.write(line)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.base.errors import UserError
-from pipeline.exports.about import LIBRARY, VERSION, About, graded, usage
+from pipeline.exports.about import LIBRARY, VERSION, About, graded, questions, usage
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
 
@@ -33,11 +33,11 @@ def write(export: Export, folder: Path) -> None:
         raise UserError(f"to=inspect needs {needed}") from None
     for source in export.sources:
         of, summaries = About(source), []
-        questions = {row["question_id"]: _question(row) for row in source.run.questions}
+        asked = {id: _question(row) for id, row in questions(source).items()}
         name = f"{of.ended:%Y-%m-%dT%H-%M-%S}+00-00_{safe_name(of.dataset)}_{of.uid.hex}.eval"
         with zipfile.ZipFile(folder / name, "w") as archive:
             for row in graded(export, source):
-                sample = _sample(inspect_ai, row, questions[row["question_id"]], of.called)
+                sample = _sample(inspect_ai, row, asked[row["question_id"]], of.called)
                 _put(archive, f"samples/{sample.id}_epoch_{sample.epoch}.json", _json(sample))
                 summaries.append(_json(sample.summary()))
             _put(archive, "summaries.json", b"[" + b",".join(summaries) + b"]")

@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from pipeline.exports.about import LIBRARY, About, graded
+from pipeline.exports.about import LIBRARY, About, graded, questions
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
 from pipeline.store import runfolder
@@ -34,10 +34,10 @@ def write(export: Export, folder: Path) -> None:
         arguments = {
             name.replace("max_tokens", "max_gen_toks"): x for name, x in of.arguments.items()
         }
-        questions = {row["question_id"]: (i, row) for i, row in enumerate(source.run.questions)}
+        asked = {id: (i, row) for i, (id, row) in enumerate(questions(source).items())}
         with (place / f"samples_{task}_{date}.jsonl").open("wb") as file:
             for name, rows in groupby(graded(export, source), itemgetter("question_id")):
-                sample = _sample(*questions[name], [*rows], arguments)
+                sample = _sample(*asked[name], [*rows], arguments)
                 file.write(json.dumps(sample).encode() + b"\n")
         runfolder.write_json(place / f"results_{date}.json", _header(source, of, task, arguments))
 
