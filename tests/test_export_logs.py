@@ -329,4 +329,25 @@ def test_inspect_reads_its_logs_and_computes_the_same_scores(tmp_path: Path) -> 
     assert before == {path.name: path.read_bytes() for path in folder.glob("*.eval")}
     back(folder, tmp_path / "back")
     for run in runs:
-        same(run, opened(tmp_path / "back" / run.path.relative_to(tmp_path)), codes=False, ids=True)
+        same(run, opened(tmp_path / "back" / run.path.relative_to(tmp_path)), codes=True, ids=True)
+
+
+def test_damaged_and_other_lines_of_every_eval_ever_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x_samples.jsonl"
+    line: dict[str, Any] = {
+        "evaluation_id": "e", "evaluation_name": "sums", "model_id": "me/m", "sample_id": "a",
+        "interaction_type": "single_turn", "input": {"raw": "1 + 1?", "reference": ["2"]},
+        "output": {"raw": ["2"]}, "answer_attribution": [], "evaluation": {"is_correct": True},
+    }  # fmt: skip
+    lines: list[Any] = [line, line | {"evaluation": {"is_correct": False}}]
+    lines += [line | {"evaluation_result_id": "other"}, 7, line | {"input": None}]
+    lines += [line | {"output": {"raw": 7}}, {**line, "evaluation_name": []}, {"evaluation_id": 1}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
+    back(path, tmp_path / "back")
+    [folder] = (tmp_path / "back" / "sums").glob("m*")
+    assert outcomes.read(opened(folder)).codes.tolist() == [[0, 1]]
+    said = capsys.readouterr().err
+    for count in ("1 lines of other results", "4 damaged rows", "2 damaged lines"):
+        assert count in said

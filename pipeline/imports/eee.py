@@ -1,39 +1,39 @@
 """Every Eval Ever 0.3: lines of attempts, as `pipeline/exports/eee.py` and others write them."""
 
-import functools
-from collections.abc import Iterator
 from typing import Any
 
+from pipeline.base.errors import one_line
 from pipeline.imports import logs
-from pipeline.imports.source import Records, Source, Troubles, json_lines
+from pipeline.imports.source import Records, Source, Troubles, json_lines, shown
 from pipeline.store.outcomes import OUTCOMES
 
 
 def read(source: Source, first: bool, troubles: Troubles) -> Records:
     """The attempts of all files; of several results of one evaluation the first counts."""
     for path in source.files:
-        convert = functools.partial(_attempt, dict[Any, Any](), troubles)
-        yield from logs.attempts(path, json_lines(path, troubles), convert, troubles)
+        counts: dict[str, Any] = {}
+        for place, line in json_lines(path, troubles):
+            try:
+                task, result = line["evaluation_name"], line.get("evaluation_result_id")
+                if counts.setdefault(task, result) == result:
+                    yield place, _attempt(line) | {"task": task}
+                else:
+                    troubles.add("lines of other results left out", place)
+            except (LookupError, TypeError, AttributeError) as error:
+                troubles.add("damaged rows skipped", f"{place} ({shown(one_line(error))})")
 
 
-def _attempt(
-    counts: dict[Any, Any], troubles: Troubles, line: Any, place: str
-) -> Iterator[dict[str, Any]]:
-    task, result = line["evaluation_name"], line.get("evaluation_result_id")
-    if counts.setdefault(task, result) != result:
-        troubles.add("lines of other results left out", place)
-        return
+def _attempt(line: dict[str, Any]) -> dict[str, Any]:
     asked, said, used = line["input"], line.get("metadata") or {}, line.get("token_usage") or {}
     made, model = line.get("output") or {}, said.get("run") or line["model_id"]
     thought, answer = ((made.get(key) or [""])[0] for key in ("reasoning_trace", "raw"))
+    right, outcome = line["evaluation"]["is_correct"], said.get("outcome")
     attempt = {name: said.get(name) for name in ("trial", "seed", "finish_reason")}
-    attempt |= {"task": task, "model": model, "question": line["sample_id"]}
+    attempt |= {"model": model, "question": line["sample_id"]}
     attempt |= {"problem": asked["raw"], "prompt": asked.get("formatted")}
-    yield attempt | {
+    return attempt | {
         "gold": next(iter(asked["reference"]), None),
-        "outcome": said["outcome"]
-        if said.get("outcome") in OUTCOMES
-        else line["evaluation"]["is_correct"],
+        "outcome": outcome if outcome in OUTCOMES else right,
         "answer": next((x["extracted_value"] for x in line["answer_attribution"][-1:]), None),
         "text": logs.joined(thought, answer, model),
         "num_prompt_tokens": used.get("input_tokens"),
