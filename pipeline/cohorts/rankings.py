@@ -23,12 +23,15 @@ from scoring.numerics.arrays import finite_array
 from scoring.numerics.inputs import Floats
 from scoring.studies.bootstrap import chunk_size, draw
 
+SECONDS = 60.0  # of processor time that one method may take
+
 
 def scores(name: str, outcomes: Any) -> Floats | str:
     """Scores by a method of METHODS, (L,), or in words why there are none, or none that is finite.
 
     `outcomes` are 1 and 0, (L, M, N), as :func:`complete` gives them; the same ones give the same
-    scores. Higher is better: :func:`scoring.ranks` makes ranks of them.
+    scores. Higher is better: :func:`scoring.ranks` makes ranks of them. Scores that differ by less
+    than the method's error are equal, for else the order of models would break ties.
     """
     from scorio import rank  # a second, with half of scipy
 
@@ -41,9 +44,23 @@ def scores(name: str, outcomes: Any) -> Floats | str:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             found = getattr(rank, name)(tensor, return_scores=True, **method.parameters)[1]
-        return finite_array(found, "the result")
+        return _settled(finite_array(found, "the result"), method.error)
     except Exception as error:  # whatever the library raises
         return f"{type(error).__name__}: {one_line(error)}"
+
+
+def _settled(found: Floats, error: float) -> Floats:
+    """Scores (L,) in which those within a share of each other, in a chain, are the least of them.
+
+    >>> _settled(np.array([2.000001, 0.5, 2.0]), 1e-5).tolist()
+    [2.0, 0.5, 2.0]
+    """
+    order = np.argsort(found)
+    least = found[order]
+    size = np.maximum(np.abs(least), 1e-3)
+    first = np.diff(least, prepend=-np.inf) > error * np.maximum(size, np.roll(size, 1))
+    starts = np.maximum.accumulate(np.where(first, np.arange(len(found)), 0))
+    return np.asarray(least[starts[np.argsort(order)]])
 
 
 def fits(name: str, draws: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
@@ -96,6 +113,7 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     head, level = parse(cfg.scoring.headline).title(), f"{cfg.scoring.confidence:.0%}"
     names, (tensor, gaps) = cfg.ranking.chosen(), complete(cohort, least=1)
     count = (cfg.ranking.replicates or 0) * (tensor.shape[2] > 1)
+    seconds = cfg.ranking.seconds or SECONDS
     board = zip(tables["leaderboard"].rows, tables["posterior_ranks"].rows, strict=True)
     rows = [{**row, **posterior} for row, posterior in board]
     own = {"rank": f"rank_{cfg.scoring.rule}", "rank_by_score": "rank", "from": "from", "to": "to"}
@@ -105,7 +123,7 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     order, taus, lacks = [*map(cohort.names.index, models)], [], []
     with Meter("rankings", len(names) * (1 + count)) as meter:
         for number, name in enumerate(names, 1):
-            made, lacking = bootstrap(name, tensor, count, cfg.ranking.seconds, meter)
+            made, lacking = bootstrap(name, tensor, count, seconds, meter)
             meter.reach(number * (1 + count))
             lacks += [f"{name}: {lacking}"] * bool(lacking)
             if made:
