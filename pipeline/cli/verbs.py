@@ -299,7 +299,9 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ study name=coins,separation,priors
       what the paper simulated
   $ study name=tau,convergence dataset=aime25 preset=quick
-      from your runs, with few replicates (configs/study/quick.yaml)""",
+      from your runs, with few replicates (configs/study/quick.yaml)
+  $ study name=rankings ranking=borda,bradley_terry_map dataset=aime25
+      other methods against the gold ranking; without ranking= all of scorio's""",
     ),
     "reproduce": Verb(
         "pipeline.research.studies.reproduce:reproduce",

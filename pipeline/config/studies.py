@@ -10,10 +10,12 @@ import yaml  # type: ignore[import-untyped]
 from pipeline.base.errors import UserError
 from pipeline.config.checks import limited
 from pipeline.config.compose import CONFIGS, choices
+from pipeline.config.rankings import RankingConfig
 from pipeline.config.scoring import RubricConfig, ThresholdsConfig
 
 STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "rubrics", "cost")
 """Names of studies, in the order in which they are made; each is a module of this folder."""
+EXTRA = ("rankings",)  # made only where they are named: of another paper, with another library
 SIMULATED = ("coins", "separation", "priors")
 """Those that need no runs."""
 
@@ -22,7 +24,7 @@ SIMULATED = ("coins", "separation", "priors")
 class StudyConfig:
     """What a user may set; None is the preset's number."""
 
-    name: list[str] = limited([], one_of=STUDIES)  # none: all of them
+    name: list[str] = limited([], one_of=(*STUDIES, *EXTRA))  # none: STUDIES
     preset: str = "paper"  # a file of configs/study: paper or quick
     seed: int | None = limited(None, "[0, inf)")
     matrices: int | None = limited(None, "[2, inf)")
@@ -48,12 +50,18 @@ class StudyPlan:
     separation_sets: int
     separation_replicates: int
     prior_replicates: int
+    ranking_replicates: int  # ranking.replicates where that is set, as is the next
+    ranking_seconds: float
+    ranking: RankingConfig  # of `rankings`
     rubric: RubricConfig  # of `rubrics`, as is the next
     thresholds: ThresholdsConfig
 
 
 def plan(
-    cfg: StudyConfig, rubric: RubricConfig | None = None, thresholds: ThresholdsConfig | None = None
+    cfg: StudyConfig,
+    rubric: RubricConfig | None = None,
+    thresholds: ThresholdsConfig | None = None,
+    ranking: RankingConfig | None = None,
 ) -> StudyPlan:
     """The counts of a preset, with the user's own in place of some, and how rubrics are made.
 
@@ -69,12 +77,17 @@ def plan(
         raise UserError(f"study.preset={cfg.preset}: no such preset; choose from {known}")
     preset = (CONFIGS / "study" / f"{cfg.preset}.yaml").read_text(encoding="utf-8")
     counts = yaml.safe_load(preset)
-    counts |= {key: own for key in counts if (own := getattr(cfg, key)) is not None}
+    ranking = ranking or RankingConfig()
+    own = vars(cfg) | {f"ranking_{key}": of for key, of in vars(ranking).items()}
+    counts |= {key: own[key] for key in counts if own[key] is not None}
     return StudyPlan(
-        **counts, rubric=rubric or RubricConfig(), thresholds=thresholds or ThresholdsConfig()
+        **counts,
+        ranking=ranking,
+        rubric=rubric or RubricConfig(),
+        thresholds=thresholds or ThresholdsConfig(),
     )
 
 
 def named(cfg: StudyConfig) -> list[str]:
-    """The studies asked for, in the order of STUDIES; all when none is named."""
-    return [name for name in STUDIES if name in (cfg.name or STUDIES)]
+    """The studies asked for, in the order above; STUDIES when none is named."""
+    return [name for name in (*STUDIES, *EXTRA) if name in (cfg.name or STUDIES)]

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pipeline.display import style
-from pipeline.display.style import PAGE, Numbers, plain
+from pipeline.display.style import PAGE, Numbers, one_line, plain
 from pipeline.plots import findings
-from pipeline.plots.lines import Looks, key, looks_of
+from pipeline.plots.lines import Looks, key, label_rows, looks_of
 
 HEIGHT = 2.9
 SETTLED = "convergence@n: trials (per question) after which a sample's order stays"
@@ -107,6 +107,24 @@ def tau_curves(
     axes.set(xlabel="number of trials n (per question)", ylabel=f"mean Kendall's τ to {against}")
     axes.set_ylim(top=1.01)
     key(figure, looks)
+    return figure
+
+
+@style.styled
+def agreement(methods: Sequence[str], taus: npt.ArrayLike, title: str = "") -> Figure:
+    """τ of K methods with the gold, of all trials, mean and σ of one; shape (K, 3), may be NaN."""
+    names, rows = [one_line(name) for name in methods], np.arange(len(methods))
+    whole, means, spread = plain(taus).T
+    finding = findings.extreme(dict(zip(methods, means, strict=True)), "τ with one trial")
+    figure, (axes,) = style.panels(PAGE, 0.9 + 0.15 * len(names), finding, about=title)
+    blue, red = (look["color"] for look in style.palette(2))
+    axes.errorbar(means, rows, xerr=np.nan_to_num(spread), fmt="o", color=red, markersize=3.4,
+                  linewidth=0.9, label="N = 1: mean, and spread over replicates")  # fmt: skip
+    axes.plot(whole, rows, "D", color=blue, markersize=3.4, label="all trials")
+    label_rows(axes, names, [f"{mean:.3f}" for mean in means], ("method", "N = 1"))
+    axes.set(xlabel="Kendall's τ with the gold ranking")
+    axes.grid(axis="x")
+    style.legend(figure, *axes.get_legend_handles_labels(), False)
     return figure
 
 

@@ -116,9 +116,9 @@ def doubt(before: Sequence[str], after: Sequence[str]) -> str | None:
     return None
 
 
-def greedy_twins(pairs: Pairs) -> list[Path] | None:
-    """The greedy runs beside all runs; None unless every run has one that is graded."""
-    folders = [path.with_name(path.name + GREEDY) for path in (*pairs.before, *pairs.after)]
+def greedy_twins(of: Sequence[Path]) -> list[Path] | None:
+    """The greedy runs beside these run folders; None unless each has one that is graded."""
+    folders = [path.with_name(path.name + GREEDY) for path in of]
     if not all(map(find.is_run, folders)):
         return None
     runs = [opened(folder) for folder in folders]

@@ -72,7 +72,7 @@ def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
     """
     models = len(pairs.before)
     cohort = pairing.stacked([*pairs.before, *pairs.after])
-    twins = pairing.greedy_twins(pairs)
+    twins = pairing.greedy_twins([*pairs.before, *pairs.after])
     greedy = None if twins is None else pairing.stacked(twins, cohort)
 
     def sides(of: Cohort) -> tuple[Any, Any]:

@@ -31,7 +31,7 @@ def study(cfg: AnalysisConfig) -> None:
     Raises UserError: a study that was named, or every study, cannot be made (after the others are
     saved); runs that were named are not there.
     """
-    plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
+    plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds, cfg.ranking)
     names = settings.named(cfg.study)
     simulated = set(names) <= set(settings.SIMULATED)
     cohorts, no_runs = ([], "") if simulated else _loaded(cfg)
@@ -65,7 +65,7 @@ def reproduce(cfg: AnalysisConfig) -> None:
     Raises UserError: no study at all can be made, or runs that were named are not there.
     """
     began = time.monotonic()
-    plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds)
+    plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds, cfg.ranking)
     cohorts, no_runs = _loaded(cfg)
     left_out = [f"all that needs runs: {no_runs}"] if no_runs else []
     reproduced(cohorts, plan, settings.named(cfg.study), Path(cfg.out or "paper"), left_out)

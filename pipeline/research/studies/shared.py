@@ -109,6 +109,11 @@ def each_complete(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]],
     return sound, [*(f"left out: {fault}" for fault in faults), *notes]
 
 
+def shown(trials: int) -> list[int]:
+    """Numbers of trials at which tables give τ."""
+    return sorted({n for n in (1, 2, 4, 8, 10, 20, 40, 80) if n < trials} | {trials})
+
+
 def text(key: str, title: str) -> Column:
     """A column of words."""
     return Column(key, title, align="left")

@@ -13,8 +13,6 @@ from pipeline.research.studies.shared import Bits, Group
 from scoring.studies import convergence
 from scoring.studies.convergence import Resample, TauCurve
 
-_SHOWN = (1, 2, 4, 8, 10, 20, 40, 80)
-
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Curves of every data set and each of its `shared.groups`, both bootstraps.
@@ -61,8 +59,7 @@ def _table(title: str, curves: list[TauCurve], plan: StudyPlan) -> Table:
     columns: dict[Column, list[Any]] = {
         shared.text("estimator", "estimator"): [curve.label for curve in curves]
     }
-    shown = sorted({n for n in _SHOWN if n <= trials} | {trials})
-    columns |= shared.tau_columns(curves, shown, "mean tau_b")
+    columns |= shared.tau_columns(curves, shared.shown(trials), "mean tau_b")
     errors = [shared.value(curve.stderr.max()) for curve in curves]
     columns[shared.fixed("error", "largest s.e.", 4)] = errors
     columns[Column("undefined", "undefined")] = [int(curve.undefined.sum()) for curve in curves]
