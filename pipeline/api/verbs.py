@@ -23,6 +23,7 @@ from pipeline.engines import callable as functions
 from pipeline.settle.verb import run_until
 from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
+from pipeline.tracking.following import tracked
 
 
 def evaluate(
@@ -55,7 +56,8 @@ def evaluate(
         chosen = given.settings(model, dataset, name, settings)
         cfg = configured(chosen)
         if until is None:
-            run_stages(Run(cfg))
+            with tracked(Run(cfg)):
+                run_stages(Run(cfg))
         elif status := run_until([*chosen, f"until={until}"]):
             raise UserError(f"{cfg.run_dir}: ended with exit status {status}; see what it printed")
     return Evaluation(Run(cfg)) if until is None else load_run(cfg.run_dir)

@@ -97,21 +97,16 @@ def keys(verb: Verb) -> dict[str, Any]:
     >>> keys(VERBS["verify"])["labels.sample"], "model.id" in keys(VERBS["verify"])
     (None, False)
     """
-    every = dict(_flat(asdict(kind_of(verb)())))
+    from pipeline.config.overrides import flat
+
+    every = dict(flat(asdict(kind_of(verb)())))
+    every.pop("folders", None)  # positional
     if "run_dir" in every:
         every["run_dir"] = "runs/DATASET/MODEL[-TAG]"
     if verb.keys is None:
         return {key: value for key, value in every.items() if not key.startswith("cluster.")}
     wanted = tuple(f"{key}." for key in verb.keys.split())
     return {key: value for key, value in every.items() if f"{key}.".startswith(wanted)}
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        elif name != "folders":  # positional
-            yield f"{prefix}{name}", value
 
 
 def _settings_help(verb: Verb, shown: dict[str, Any]) -> Iterator[str]:

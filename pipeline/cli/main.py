@@ -3,6 +3,7 @@
 import os
 import pkgutil
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 from pipeline.base.console import fail, say
@@ -73,6 +74,7 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     from pipeline.cli.runs import configured
     from pipeline.config.settle import is_until
     from pipeline.store.runfolder import Run
+    from pipeline.tracking.following import tracked
 
     if name == "run" and any(map(is_until, settings)):
         from pipeline.settle.verb import run_until
@@ -89,7 +91,8 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
         elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
         used = costs.of_cluster(run.cfg.cluster) if elsewhere else devices.seen(run.cfg)
         preview.preview(run, used)
-    else:
+        return 0
+    with tracked(run) if name in ("run", "generate") else nullcontext():
         verb.function(run, **flags)
     return 0
 

@@ -68,6 +68,8 @@ VERBS = {
         flags=(_PREVIEW,),
         examples=f"""\
 {EXAMPLES}
+  $ run model=qwen3-30b dataset=aime25 track=wandb
+      show it in Weights & Biases (or mlflow, trackio) while it is made
 sample until the result is settled, then run the other stages (settings of `settle`):
   $ run model=qwen3-30b dataset=aime25 until=width:0.02
       block by block until the interval is narrow enough
@@ -88,7 +90,7 @@ sample until the result is settled, then run the other stages (settings of `sett
     "generate": Verb(
         "pipeline.generate.stage:generate",
         "sample every attempt that is owed, alone or with other workers; Ctrl-C keeps what is done",
-        keys=f"{_PROTOCOL} budget",
+        keys=f"{_PROTOCOL} budget track",
         flags=(_PREVIEW,),
         examples="""\
   $ generate RUN_FOLDER
@@ -275,8 +277,8 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     ),
     "export": Verb(
         "pipeline.exports.verb:export",
-        "write runs in formats that others read: to=csv, parquet, hf, hub, eee, inspect, lm_eval",
-        keys="to texts logprobs push dataset model folders runs out scoring",
+        "write runs in formats that others read: to=csv, parquet, hf, eee, ..., or in a tracker",
+        keys="to texts logprobs push project dataset model folders runs out scoring",
         settings="pipeline.config.exports:ExportConfig",
         examples="""\
   $ export runs/aime25/qwen3-30b to=csv
@@ -288,7 +290,9 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ export runs/gpqa/qwen3-30b to=hf
       scores with intervals for the model's page on the hub
   $ export dataset=aime25 to=eee
-      Every Eval Ever: scores with intervals, attempts; other logs: to=inspect, to=lm_eval""",
+      Every Eval Ever: scores with intervals, attempts; other logs: to=inspect, to=lm_eval
+  $ export runs/aime25/qwen3-30b to=wandb project=NAME
+      settings, scores with intervals, avg@n by trials; so, too, to=mlflow and to=trackio""",
     ),
     "study": Verb(
         "pipeline.research.studies.reproduce:study",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.checks import limited
+from pipeline.config.tracking import PROJECT, TRACKERS
 
 FORMATS = {
     "csv": "pipeline.exports.flat:write_csv",
@@ -15,6 +16,7 @@ FORMATS = {
     "eee": "pipeline.exports.eee:write",
     "inspect": "pipeline.exports.inspect_log:write",
     "lm_eval": "pipeline.exports.lm_eval:write",
+    **dict.fromkeys(TRACKERS, "pipeline.exports.trackers:send"),
 }
 """By the names of formats MODULE:FUNCTION, which writes an `Export` into an empty folder."""
 
@@ -27,6 +29,7 @@ class ExportConfig(AnalysisConfig):
     texts: bool = True  # the responses
     logprobs: bool = False  # token ids and log-probs of the responses
     push: str | None = limited(None, named=True)  # to=hub: OWNER/NAME on the hub, made private
+    project: str = limited(PROJECT, named=True)  # of a tracker, where to= names one
 
     def problems(self) -> Iterator[str]:
         """Lists where a format has no room for them, a place where nothing goes."""

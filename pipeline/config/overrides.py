@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -35,6 +35,7 @@ _HEADS = {
     "source": "path",
     "study": "name",
     "thresholds": "file",
+    "track": "to",
     "verifier.engine": "name",
 }
 _RENAMED = {"schema": "rubric", "pass_k": "metrics"}  # parts of keys
@@ -126,6 +127,15 @@ def keys(kind: Any) -> Mapping[str, Any]:
         if is_dataclass(hint):
             hints |= {f"{name}.{key}": inner for key, inner in keys(hint).items()}
     return hints
+
+
+def flat(values: Mapping[str, Any], prefix: str = "", dot: str = ".") -> Iterator[tuple[str, Any]]:
+    """The values in groups within groups, by their full keys."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{name}{dot}", dot)
+        else:
+            yield f"{prefix}{name}", value
 
 
 def full_key(kind: Any, key: str) -> str | None:

@@ -20,6 +20,7 @@ from pipeline.config.cluster import ClusterConfig
 from pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
 from pipeline.config.official import OFFICIAL, OfficialPrompt
 from pipeline.config.scoring import PriorConfig, RubricConfig, ScoringConfig, ThresholdsConfig
+from pipeline.config.tracking import TrackConfig
 from verifiers import Conventions, Policy, own, problems
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -291,6 +292,7 @@ class RunConfig:
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)
     stages: list[str] = limited(list(STAGES), one_of=STAGES)
     tag: str | None = None  # tells protocols of one model and data set apart
     run_dir: str = limited(named=True)

@@ -43,7 +43,8 @@ State = Mapping[str, str]
 
 def state(run: Run) -> State:
     """The hash of what each stage rests on and has written, as it is now."""
-    settings = asdict(run.cfg)
+    settings = asdict(run.cfg) | {"track": None}  # where it is shown
+    named = [_files(path) for path in _named(settings | {"run_dir": ""})]
     parts: dict[str, list[Any]] = {stage: [] for stage in STAGES}
     for stage, groups in _READ.items():
         parts[stage] += [settings.pop(group) for group in groups]
@@ -51,7 +52,6 @@ def state(run: Run) -> State:
         parts[stage] += [_files(run.path / name) for name in names]
     made = runfolder.read_json(run.manifest).get(origin.IDENTITY)
     program = [_files(root / name) for root in (places.PACKAGES, places.ROOT) for name in _PROGRAM]
-    named = [_files(path) for path in _named(asdict(run.cfg) | {"run_dir": ""})]
     parts["prepare"] += [settings, made, grader(run.cfg), program, named]
     if run.cfg.thresholds.scope == "cohort":
         beside = run.path.parent.glob("*/signals/signals.parquet")

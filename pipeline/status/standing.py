@@ -31,6 +31,7 @@ class RunStanding:
     continues: str = ""  # which of those owed are truncated attempts that go on, in words
     in_flight: int = 0
     tokens: int = 0  # sampled, of the attempts that are there
+    truncated: float = 0.0  # share of these attempts
     tokens_per_s: float = 0.0
     rate: float = 0.0  # attempts a second, of workers that are alive
     gpu_h: float = 0.0
@@ -94,6 +95,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         continues=raising.told(run.cfg, tally.tokens[tally.short].tolist()),
         in_flight=min(sum(worker.in_flight for worker in alive), owed),
         tokens=int(tally.tokens.sum()),
+        truncated=float(tally.truncated[done].mean()) if done.any() else 0.0,
         tokens_per_s=sum(worker.tokens_per_s for worker in alive),
         rate=_rate(tally, alive),
         gpu_h=gpu_h,
@@ -160,6 +162,7 @@ def as_json(standing: RunStanding) -> dict[str, Any]:
         "workers_alive": len(s.alive),
         "workers_dead": len(s.dead),
         "tokens": s.tokens,
+        "truncated": s.truncated,
         "tokens_per_s": round(s.tokens_per_s, 1),
         "seconds_left": None if s.left_s is None else round(s.left_s),
         "gpu_hours": round(s.gpu_h, 4),

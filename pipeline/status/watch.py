@@ -164,11 +164,11 @@ def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) 
                 _print_block(standings, above)
             if over:
                 return
-            if observer.read_texts(_after(_TEXTS_S)):
+            if observer.read_texts(after(_TEXTS_S)):
                 time.sleep(min(_LOOK_S, every))
 
 
-def _after(seconds: float) -> Callable[[], bool]:
+def after(seconds: float) -> Callable[[], bool]:
     """Says whether so many seconds have passed."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() > until

@@ -1,0 +1,369 @@
+"""Trackers: what they get of a run, who follows it, faults; the real libraries, where they are.
+
+`make soak` tries the libraries themselves: pip install "bayes-at-n[wandb,mlflow,trackio]".
+"""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any, NamedTuple
+
+import pytest
+from forked import BATCH, Command, Forker
+from helpers import run_of, settings
+
+from pipeline.base.errors import TryAgain
+from pipeline.base.places import ROOT
+from pipeline.config import exports, overrides
+from pipeline.config.tracking import TRACKERS
+from pipeline.exports.verb import export
+from pipeline.score import complete
+from pipeline.score.stage import score
+from pipeline.store import outcomes, runfolder
+from pipeline.store.runfolder import Run
+from pipeline.tracking import following, trackers
+
+
+class Fake:
+    """What a tracker was told."""
+
+    def __init__(self, project: str, name: str, key: str, config: dict[str, Any]) -> None:
+        self.project, self.name, self.key, self.config = project, name, key, config
+        self.points: list[trackers.Values] = []
+        self.final: trackers.Values = {}
+        self.ended: list[bool] = []
+
+    def close(self, scores: trackers.Values, well: bool) -> None:
+        self.final = scores
+        self.ended.append(well)
+
+
+def fakes(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Fake]:
+    """In the place of a tracker: what will be opened there."""
+    made: list[Fake] = []
+
+    def opened(*of: Any) -> trackers.Tracker:
+        made.append(fake := Fake(*of))
+        return trackers.Tracker("nowhere", lambda v, _: fake.points.append(v), fake.close)
+
+    monkeypatch.setitem(trackers._OPEN, name, opened)
+    return made
+
+
+def followed(monkeypatch: pytest.MonkeyPatch, run: Run, well: bool = True) -> list[Fake]:
+    """What a tracker hears of a run on which a command has just ended."""
+    made, over, ended_well = fakes(monkeypatch, "wandb"), Event(), Event()
+    over.set()
+    if well:
+        ended_well.set()
+    following.follow(run.path, "p", "wandb", over, ended_well)
+    return made
+
+
+def key_of(monkeypatch: pytest.MonkeyPatch, run: Run) -> str:
+    made = fakes(monkeypatch, "wandb")
+    trackers.begin("wandb", run, "p")
+    return made[0].key
+
+
+def test_settings_without_secrets_and_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-mine-123456")
+    cfg = settings("engine=openai", "engine.url=[http://inner:8000/v1]", "sampling.trials=4")
+    cfg.engine.args = {"effort": "high", "api_key": "abc", "extra": {"h": "sk-of-mine-123456"}}
+    cfg.cluster.setup = "export HF_TOKEN=hf_other"
+    sent = trackers.config(cfg)
+    assert sent["sampling.trials"] == 4 and sent["engine.args.effort"] == "high"
+    assert sent["sampling.max_tokens"] == cfg.sampling.max_tokens  # a token of another kind
+    assert sent["engine.key_env"] == "OPENAI_API_KEY"  # its name alone
+    assert not any(text in json.dumps(sent) for text in ("sk-of", "abc", "inner", "hf_other"))
+
+
+def test_a_run_is_the_same_wherever_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its identity nor what makes it complete; not even where W&B has left a folder."""
+    run = run_of(tmp_path, "a")
+    monkeypatch.chdir(tmp_path)
+    before = runfolder.identity(run.cfg), complete.state(run)
+    (tmp_path / "wandb" / "offline-run").mkdir(parents=True)
+    run.cfg.track.to, run.cfg.track.project = ["wandb"], "wandb"
+    assert (runfolder.identity(run.cfg), complete.state(run)) == before
+
+
+def test_the_key_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes with the folder, and more trials do not change it; a copy beside it is another."""
+    run = run_of(tmp_path / "x", "a")
+    key = key_of(monkeypatch, run)
+    more = Run(settings("sampling.trials=9"))
+    more.cfg.run_dir = run.cfg.run_dir
+    assert key_of(monkeypatch, more) == key and len(key) == 16
+    shutil.copytree(run.path, run.path.with_name("b"))
+    assert key_of(monkeypatch, runfolder.opened(run.path.with_name("b"))) != key
+    (tmp_path / "x").rename(tmp_path / "y")
+    assert key_of(monkeypatch, runfolder.opened(tmp_path / "y/sums/a")) == key
+
+
+def test_what_is_followed_is_what_status_and_score_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, "a", {"a": "1100", "b": "10~-"})
+    score(run)
+    scores = json.loads((run.path / "scores.json").read_text())
+    (made,) = followed(monkeypatch, run)
+    (point,) = made.points
+    assert (point["attempts"], point["attempts/tokens"]) == (8, 40)
+    assert point["attempts/truncated"] == 1 / 8 and "attempts/price" not in point
+    avg, bayes = (scores["metrics"][name] for name in ("avg", "bayes"))
+    assert point["attempts/score/avg"] == avg["value"] == made.final["avg/value"] == 3 / 8
+    for end in ("low", "high"):
+        assert point[f"attempts/score/avg_{end}"] == made.final[f"avg/{end}"] == avg[end]
+    assert made.final["bayes/sigma"] == bayes["sigma"]
+    assert made.final["trials"] == 4 and made.ended == [True]
+    assert (made.project, made.name, made.config["model.name"]) == ("p", "sums/a", "a")
+
+
+def test_a_command_that_fails_at_once_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert followed(monkeypatch, run_of(tmp_path, "a"), well=False) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("no login\nat all."), "no login at all. "),
+        (ModuleNotFoundError("No module named 'mlflow'"), 'pip install -U "bayes-at-n[mlflow]"'),
+    ],
+)
+def test_a_tracker_that_raises_is_told_in_a_line(
+    error: Exception,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def opened(*of: Any) -> trackers.Tracker:
+        raise error
+
+    run = run_of(tmp_path, "a")
+    monkeypatch.setitem(trackers._OPEN, "mlflow", opened)
+    following.follow(run.path, "p", "mlflow", Event(), Event())
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(said) == 1 and said[0].startswith("warning: track=mlflow: ") and told in said[0]
+    assert f"export {run.path} to=mlflow" in said[0]
+
+
+def test_one_that_hangs_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With whatever it started; what the run raises goes through."""
+    run = run_of(tmp_path, "a", {"a": "1"}, "track=trackio")
+    monkeypatch.setattr(following, "GRACE_S", 0.05)
+    real, begun = subprocess.Popen, []
+
+    def hanging(command: list[str], **options: Any) -> Any:
+        begun.append(real(["sh", "-c", "sleep 600 & wait"], **options))
+        assert command[1:] == ["-m", following.__name__, str(run.path), "bayes-at-n", "trackio"]
+        return begun[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", hanging)
+    with pytest.raises(KeyError, match="of the run"), following.tracked(run):
+        raise KeyError("of the run")
+    said = capsys.readouterr().err
+    assert said.count("warning") == 1 and "track=trackio: had not sent all" in said
+    assert begun[0].wait() == -signal.SIGKILL
+    with pytest.raises(ProcessLookupError):
+        while True:  # until init has taken the other one, too
+            os.killpg(begun[0].pid, 0)
+
+
+def test_export_shows_the_curve_and_a_failure_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fakes(monkeypatch, "wandb")
+    run = run_of(tmp_path, "a", {"a": "110", "b": ".10"})
+    words = [f"runs={tmp_path}", "to=wandb", "project=p"]
+    cfg = overrides.load(exports.ExportConfig, words)
+    export(cfg)
+    export(cfg)  # nothing has changed
+    assert len(made) == 1 and made[0].project == "p" and made[0].ended == [True]
+    means = [(p["trials"], round(p["trials/avg/value"], 9)) for p in made[0].points]
+    assert means == [(1, 1.0), (2, 1.0), (3, round(7 / 12, 9))]
+    ends = [[p[f"trials/avg/{end}"] for end in ("low", "value", "high")] for p in made[0].points]
+    assert all(sorted(each) == each and each[0] < each[2] for each in ends)
+    assert made[0].final["attempts"] == 5
+    sent = tmp_path / "sums" / "_export-wandb" / "sent.json"
+    assert json.loads(sent.read_text()) == {str(run.path): "nowhere"}
+
+    def refused(*of: Any) -> trackers.Tracker:
+        raise ConnectionError("refused")  # an OSError, and no matter of this disk
+
+    monkeypatch.setitem(trackers._OPEN, "mlflow", refused)
+    with pytest.raises(TryAgain, match="to=mlflow: refused"):
+        export(overrides.load(exports.ExportConfig, [words[0], "to=mlflow"]))
+    assert not [*tmp_path.glob("sums/_export-mlflow*")]
+
+
+# ---- the libraries themselves ----------------------------------------------
+
+
+class Found(NamedTuple):
+    """What a library gives back of one run."""
+
+    config: dict[str, Any]
+    curves: dict[str, list[tuple[int, float]]]  # by name: what was sent, in its order
+    final: dict[str, float]
+
+
+def of_mlflow(folder: Path) -> list[Found]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    found = []
+    for run in client.search_runs([client.get_experiment_by_name("soak").experiment_id]):
+        assert run.info.status == "FINISHED"
+        history = {
+            name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+            for name in run.data.metrics
+        }
+        found.append(Found(run.data.params, history, run.data.metrics))
+    return found
+
+
+def of_trackio(folder: Path) -> list[Found]:
+    import trackio
+
+    trackio.sqlite_storage.TRACKIO_DIR = folder / "trackio"  # it was read at the import
+    found = []
+    for run in trackio.Api().runs("soak"):
+        history: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        for line in trackio.SQLiteStorage.get_logs("soak", run.name):
+            for name, value in line.items():
+                history[name].append((line["step"], value))
+        found.append(Found(run.config, history, {n: line[-1][1] for n, line in history.items()}))
+    return found
+
+
+def of_wandb(folder: Path) -> list[Found]:
+    """All offline runs that have the same id are parts of one, as `wandb sync` has it."""
+    found: dict[str, Found] = {}
+    for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+        one = found.setdefault(file.name, Found({}, defaultdict(list), {}))
+        for record in records(file):
+            sent = {
+                "".join([item.key, *item.nested_key]): json.loads(item.value_json)
+                for part in (record.config.update, record.summary.update, record.history.item)
+                for item in part
+            }
+            kind = record.WhichOneof("record_type")
+            if kind in ("config", "summary"):
+                (one.config if kind == "config" else one.final).update(sent)
+            for name, value in sent.items() if kind == "history" else ():
+                step = sent.get("attempts", sent.get("trials"))
+                one.curves[name].append((step, value))
+    return [*found.values()]
+
+
+def records(file: Path) -> Iterator[Any]:
+    """What W&B wrote offline: its messages in LevelDB's log format, which only its core reads."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, at, part = file.read_bytes(), 7, b""
+    assert data[:4] == b":W&B"
+    while at + 7 <= len(data):
+        if (room := 32768 - at % 32768) < 7:
+            at += room
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, at)
+        part, at = part + data[at + 7 : at + 7 + length], at + 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield wandb_internal_pb2.Record.FromString(part)
+            part = b""
+
+
+READ: dict[str, Callable[[Path], list[Found]]] = {
+    "wandb": of_wandb,
+    "mlflow": of_mlflow,
+    "trackio": of_trackio,
+}
+
+
+@pytest.fixture(params=[*TRACKERS])
+def library(request: pytest.FixtureRequest) -> str:
+    """A tracker whose library is there."""
+    pytest.importorskip(request.param)
+    name: str = request.param
+    return name
+
+
+def here(folder: Path) -> dict[str, str]:
+    """An environment in which trackers write to this folder alone."""
+    return {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(folder),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+        "TRACKIO_DIR": f"{folder}/trackio",
+    }
+
+
+@pytest.mark.soak
+def test_a_library_has_what_was_exported(library: str, tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a", {"a": "1101", "b": ".10~"})
+    words = ["export", f"to={library}", "project=soak", str(run.path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", *words, "--json"],
+        env=os.environ | here(tmp_path), cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["format"] == library  # and nothing of the library's
+    (found,) = READ[library](tmp_path)
+    codes = outcomes.read(run).codes
+    expected = [point for point, _ in trackers.curve(codes, run.cfg.scoring.confidence)]
+    for name in ("trials/avg/value", "trials/avg/low", "trials/avg/high"):
+        assert found.curves[name] == [(point["trials"], point[name]) for point in expected]
+    score(run)
+    scores = json.loads((run.path / "scores.json").read_text())
+    for name, end in itertools.product(("avg", "bayes"), ("value", "sigma", "low", "high")):
+        assert found.final[f"{name}/{end}"] == scores["metrics"][name][end]
+    assert str(found.config["sampling.trials"]) == "4" and found.config["model.name"] == "a"
+
+
+@pytest.mark.soak
+def test_a_killed_run_goes_on_where_it_is_shown(
+    library: str, forker: Forker, tmp_path: Path
+) -> None:
+    """Held at work until a point is there, killed, and given again: one run, one curve."""
+    folder, settings = tmp_path / "run", [f"track={library}", "track.project=soak"]
+    words = [BATCH, "sampling.trials=40", *settings]
+    killed = Command(folder, forker, *words, hold=300, environment=here(tmp_path))
+    killed.held()
+    wait_for(lambda: library in killed.text())  # where it is shown
+    killed.kill()
+    wait_for(lambda: not [*folder.glob("track-*.lease")])
+    assert "warning" not in killed.text()
+    text = Command(folder, forker, *words, environment=here(tmp_path)).finish()
+    assert "warning: track" not in text
+    (found,) = READ[library](tmp_path)
+    steps, values = zip(*found.curves["attempts/score/avg"], strict=True)
+    assert steps[0] < 1200 == steps[-1] and list(steps) == sorted(steps)
+    scores = json.loads((folder / "scores.json").read_text())
+    assert values[-1] == found.final["avg/value"] == scores["metrics"]["avg"]["value"]
+    assert found.final["avg/low"] == scores["metrics"]["avg"]["low"]
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if what():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it never came")
