@@ -258,8 +258,8 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         settings="pipeline.config.imports:RecordsConfig",
         folders=False,
         examples="""\
-  $ import source=harimo/scorio-trace revision=COMMIT
-      the authors' 192,000 records, one run folder a model and task
+  $ import source=harimo/scorio-trace/meta revision=COMMIT
+      the authors' 192,000 records, one run folder a model and task; FOLDER of a bucket likewise
   $ import source=results/ kind=lm_eval
       sample logs of lm-evaluation-harness (--log_samples)
   $ import source=logs/ metric=match

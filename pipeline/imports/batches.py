@@ -97,10 +97,6 @@ def _read(key: str, array: Any, cfg: ImportConfig) -> tuple[Any, Any]:
     if want == pa.float64() and (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         numbers = array.cast(want, safe=False)
         return pc.if_else(pc.is_nan(numbers), pa.scalar(None, want), numbers), good
-    if want == pa.int64() and key != "category" and pa.types.is_integer(kind):
-        ends = pc.min_max(array.drop_null()).as_py().values()
-        if all(0 <= (end or 0) < given.get("most", rows.MOST_NUMBER) for end in ends):
-            return array.cast(want), good
     if pa.types.is_list(want) and _are_lists(kind) and not array.flatten().null_count:
         with contextlib.suppress(pa.ArrowException):  # one of them may be of other numbers
             return array.cast(want, safe=pa.types.is_integer(want.value_type)), good

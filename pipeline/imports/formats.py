@@ -112,26 +112,44 @@ def locate(cfg: RecordsConfig) -> Source:
         raise UserError("source: is missing; name a file, a folder or a hub id: source=PATH")
     where = find_local(path)
     if where is None:
-        where = _download(path, revision)
-        revision = where.name  # a snapshot is called by its commit
+        where, revision = _download(path, revision)
     elif revision is not None:
         raise UserError(f"revision={revision}: is for a hub id; {path} is on this machine")
     kind, why, files = (_folder if where.is_dir() or kind == "runs" else _file)(where, kind)
     return Source(cfg, kind, why, files, revision, _fingerprint(files, kind, cfg))
 
 
-def _download(path: str, revision: str | None) -> Path:
-    """The Parquet files of a data set on the hub, from the cache where they are there."""
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", path) or path.startswith((".", "/", "~")):
-        raise UserError(f"source={path}: no such file or folder, and no hub id OWNER/NAME")
+def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
+    """The Parquet files of OWNER/NAME on the hub, or of a folder in it, and their commit.
+
+    A data set's come from the cache where they are there; a bucket, which has no commits, is
+    brought up to date.
+    """
+    parts = re.fullmatch(r"(?![./~])([\w.-]+/[\w.-]+)((?:/(?!\.)[\w.-]+)*)", path)
+    if parts is None:
+        raise UserError(f"source={path}: no such file or folder, and no hub id OWNER/NAME[/FOLDER]")
     import huggingface_hub
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     remedy = "Check the id and revision; without a network, name a folder of its Parquet files"
+    name, inside = parts[1], parts[2][1:]
     with from_hub(f"source={path}", remedy):
-        folder = huggingface_hub.snapshot_download(
-            path, repo_type="dataset", revision=revision, allow_patterns=["*.parquet"]
-        )
-    return Path(folder)
+        try:
+            folder = huggingface_hub.snapshot_download(
+                name,
+                repo_type="dataset",
+                revision=revision,
+                allow_patterns=[f"{inside}/*.parquet".lstrip("/")],
+            )
+            return Path(folder) / inside, Path(folder).name  # which is the commit
+        except RepositoryNotFoundError:
+            if revision is not None:
+                raise
+            cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
+            kept = cache / f"buckets--{name.replace('/', '--')}" / inside
+            there = f"hf://buckets/{path}"
+            huggingface_hub.sync_bucket(there, str(kept), include=["*.parquet"], quiet=True)
+            return kept, None
 
 
 def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:

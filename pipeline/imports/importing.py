@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,12 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
     kind, cfg = FORMATS[source.kind], source.cfg
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
     troubles, damage = Troubles(), Troubles()  # the second pass meets all damage again
-    for batch in _batches(source, True, damage):
-        plan.note(batch, troubles)
+    size, number = sum(path.stat().st_size for path in source.files) >> 20, 0
+    with Meter("import: which attempts there are, MiB", size) as meter:
+        for batch in _batches(source, True, damage):
+            plan.note(batch, troubles)
+            number += batch.sound.size
+            meter.reach(min(damage.read >> 20, size), partial(_rate, number, meter))
     # What is not there cannot be chosen: a mistake.
     for key, chosen in plan.chosen.items():
         if absent := [name for name in chosen if name not in plan.seen[key]]:
@@ -107,14 +112,13 @@ def _stage(source: Source, plan: Plan, stage: Staging, troubles: Troubles) -> No
         for batch in _batches(source, False, troubles):
             stage.add(batch, plan, at, troubles)
             at += batch.sound.size
-            meter.reach(at, lambda: _rate(meter))
+            meter.reach(at, partial(_rate, at, meter))
         stage.flush(plan)
         stage.wait()
 
 
-def _rate(meter: Meter) -> str:
-    seconds = time.monotonic() - meter.started
-    return f"{(meter.done - meter.first) / max(seconds, 1e-9):,.0f} a second"
+def _rate(number: int, meter: Meter) -> str:
+    return f"{number / max(time.monotonic() - meter.started, 0.01):,.0f} attempts a second"
 
 
 def _batches(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:

@@ -20,9 +20,15 @@ _TASKS = {
     "hmmtfeb2025": "hmmt25",
     "hmmt2025": "hmmt25",
     "brumo2025": "brumo25",
+    "aime2026": "aime26",
+    "hmmtfeb2026": "hmmt26",
+    "hmmtnov2025": "hmmt-nov25",
+    "cmimc2025": "cmimc25",
+    "smt2025": "smt25",
 }
 _NO_CONTESTS = ("hub", "jsonl", "demo")  # of configs/dataset
-_FROM_ONE = ("brumo25", "hmmt25")  # their own ids count from 1, where records count rows from 0
+# Their own ids count from 1, where records count rows from 0.
+_FROM_ONE = ("brumo25", "hmmt25", "aime26", "hmmt26", "hmmt-nov25", "cmimc25", "smt25")
 
 
 def dataset_name(task: str) -> str:

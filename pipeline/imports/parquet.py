@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +34,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
     for (path, schema, _), inside in zip(files, paths, strict=True):
         rows.check_names(str(path), [*schema.names, *(inside.keys() - set(schema.names))])
     if first:
-        _note_left_out(source, files, paths)
+        _note_left_out(source, paths)
     columns = rows.FIRST_NAMES if first else rows.NAMES
     for (path, _, count), inside in zip(files, paths, strict=True):
         names = {name: where for name, where in inside.items() if name in columns}
@@ -57,6 +56,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
                 arrays = {name: batch[where].chunk(0) for name, (where, _) in names.items()}
                 yield of_arrays(arrays, place, cfg.source, run, troubles)
             seen += number
+            troubles.read += path.stat().st_size * number // count
         if seen < count:
             what = f"{path.name}, rows {seen} to {count}"
             troubles.add("damaged rows skipped", what, count - seen)
@@ -67,20 +67,19 @@ def _gathered(
     batches: Iterator[tuple[int, pa.RecordBatch | None]], count: int
 ) -> Iterator[tuple[int, pa.Table | None]]:
     """Small batches as larger ones, for each call has its price; no more than `count` rows."""
-    waiting: list[pa.RecordBatch] = []
+    waiting, held, size = list[pa.RecordBatch](), 0, 0
     for number, batch in chain(batches, [(0, None)]):
         number = min(number, count)  # a hostile file may hold more than it says
         count -= number
-        rows_ = sum(each.num_rows for each in waiting)
-        size = sum(each.nbytes for each in waiting)
-        if waiting and (batch is None or rows_ + number > _MOST_ROWS or size > _NEAR // 2):
+        if waiting and (batch is None or held + number > _MOST_ROWS or size > _NEAR // 2):
             table = pa.Table.from_batches(waiting).flatten()
-            yield rows_, table.unify_dictionaries().combine_chunks() if waiting[1:] else table
-            waiting = []
-        if batch is not None:
-            waiting.append(batch.slice(0, number))
-        elif number:
+            yield held, table.unify_dictionaries().combine_chunks() if waiting[1:] else table
+            waiting, held, size = [], 0, 0
+        if batch is None and number:
             yield number, None
+        elif batch is not None:
+            waiting.append(batch.slice(0, number))
+            held, size = held + number, size + batch.get_total_buffer_size()
 
 
 def _paths(schema: pa.Schema) -> dict[str, tuple[str, pa.DataType]]:
@@ -94,16 +93,13 @@ def _paths(schema: pa.Schema) -> dict[str, tuple[str, pa.DataType]]:
     return paths | {field.name: (field.name, field.type) for field in schema}
 
 
-def _note_left_out(source: Source, files: list[Any], paths: list[dict[str, Any]]) -> None:
+def _note_left_out(source: Source, paths: list[dict[str, tuple[str, pa.DataType]]]) -> None:
     """Say which columns are lacking, with what that costs, and which there is no place for."""
-    lacking = rows.lacking(set.intersection(*(set(inside) for inside in paths)))
-    if lacking:
+    if lacking := rows.lacking(set.intersection(*map(set, paths))):
         warn(f"import: {source.path} has no column {', '.join(lacking)}")
-    every = {name: where for inside in paths for name, (where, kind) in inside.items()
-             if not pa.types.is_struct(kind)}  # fmt: skip
-    others = [shown(where) for name, where in every.items() if name not in rows.NAMES]
-    if others:
-        more = f" and {len(others) - 60} more" if len(others) > 60 else ""
+    every = {name: inside[name] for inside in paths for name in inside if name not in rows.NAMES}
+    if others := [shown(where) for where, kind in every.values() if not pa.types.is_struct(kind)]:
+        more = f" and {len(others) - 60} more" * (len(others) > 60)
         note(f"import: has no place for the columns {', '.join(others[:60])}{more}")
 
 
@@ -154,7 +150,7 @@ def batches(
             about = file.metadata.row_group(group)
             near = _NEAR * about.num_rows // max(about.total_byte_size, 1)
             together, left = max(1, min(_MOST_ROWS, near)), about.num_rows
-            found = file.iter_batches(together, [group], wanted, use_threads=False)
+            found = file.iter_batches(together, [group], wanted)
             try:
                 while left:
                     with limits.room(path.stat().st_size):  # whatever the file says of itself

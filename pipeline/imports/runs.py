@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from pipeline.store import parquet, rowkeys, runfolder
 from pipeline.store.columns import QUESTIONS, SIGNALS
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run
+
+_described = cache(describe)  # once for all runs
 
 
 def rubric(plan: Plan, dataset: str, cfg: ImportConfig) -> tuple[list[str], list[float]]:
@@ -71,7 +74,7 @@ def write(
     runfolder.write_json(
         run.manifest,
         {
-            "created_with": describe(),
+            "created_with": _described(),
             "identity": {
                 **runfolder.identity(run.cfg),
                 "model.weights": f"imported: {planned.called}",

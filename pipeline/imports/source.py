@@ -45,6 +45,7 @@ class Troubles:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.places: dict[str, list[str]] = {}
+        self.read = 0  # bytes of the source that were read, about
 
     def add(self, kind: str, place: str, number: int = 1) -> None:
         """Count `number` more of one kind."""
@@ -72,6 +73,7 @@ def lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, bytes]]:
     """Every line of a text file with its place; of those beyond all measure, counted, nothing."""
     for number, line in jsonl.lines(path):
         place = f"{path.name}, line {number}"
+        troubles.read += len(line or b"")
         if line is None:
             troubles.add(f"lines over {jsonl.MOST_LINE >> 20} MiB skipped", place)
         yield place, line or b""

@@ -26,8 +26,12 @@ from pipeline.imports.source import Troubles
 from pipeline.store import lease, parquet
 from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digests
 
-MOST_BYTES = 96 << 20  # of rows that wait to be written, about
+MOST_BYTES = 64 << 20  # of rows that wait to be written, about
 _PIECE = 16 << 20  # of texts that are unfolded together
+_GROUPS = (
+    1024,
+    parquet.ROWS_PER_GROUP,
+)  # rows of tables that a second import makes again, of texts
 _ROW_BYTES = 400  # of a row without its texts and lists
 
 # Per table its columns, and those of which a row that belongs there has one.
@@ -42,19 +46,19 @@ _TABLES = {
 class Staging:
     """Rows of all runs of an import that wait for the disk."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, writers: ThreadPoolExecutor) -> None:
+        self.folder, self._writers = folder, writers
         self._waiting: list[pa.Table] = []
         self._bytes = 0
         self._parts: Counter[str] = Counter()
-        self._writers = ThreadPoolExecutor(2)
         self._written: list[tuple[Future[None], Callable[[], None]]] = []
 
     def add(self, batch: Batch, plan: Plan, at: int, troubles: Troubles) -> None:
         """Take the records of a batch, of which the plan holds those from `at` on."""
         rows = np.flatnonzero((plan.run[at : at + batch.sound.size] >= 0) & batch.sound)
         sizes = _sizes(batch)[rows]
-        for these in np.split(rows, np.flatnonzero(np.diff(sizes.cumsum() // _PIECE)) + 1):
+        cuts = np.flatnonzero(np.diff(sizes.cumsum() // _PIECE)) + 1
+        for these, size in zip(np.split(rows, cuts), np.split(sizes, cuts), strict=True):
             columns = {
                 name: column.take(pa.array(these)).cast(TYPES[name])
                 for name, column in batch.columns.items()
@@ -63,16 +67,23 @@ class Staging:
             runs = [plan.runs[number] for number in plan.run[at + these]]
             asked = zip(runs, plan.question[at + these].tolist(), strict=True)
             ids = [plan.questions[run.dataset][question].id for run, question in asked]
-            columns |= {"question_id": pa.array(ids), "trial": pa.array(plan.trial[at + these])}
+            columns |= {
+                "question_id": pa.array(ids, pa.string()),
+                "trial": pa.array(plan.trial[at + these]),
+            }
             if "category" in columns:
                 given = zip(runs, columns["category"].to_pylist(), strict=True)
                 judged = pa.array([plan.judged(run, label) for run, label in given], pa.string())
                 columns["outcome"] = pc.coalesce(columns.get("outcome", judged), judged)
+                label = columns["category"].cast(pa.string())
+                why = pc.binary_join_element_wise("category", label, " ")
+                own = columns.get("reason", pa.nulls(len(these), pa.string()))
+                columns["reason"] = pc.if_else(judged.is_valid(), why, own)
             derive(columns, [batch.place(i) for i in these.tolist()].__getitem__, troubles)
             self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + these])}))
-        self._bytes += int(sizes.sum())
-        if self._bytes > MOST_BYTES:
-            self.flush(plan)
+            self._bytes += int(size.sum())
+            if self._bytes > MOST_BYTES:
+                self.flush(plan)
 
     def flush(self, plan: Plan) -> None:
         """Write what waits; the writers may be at it when this returns."""
@@ -136,7 +147,7 @@ def _write(folder: Path, name: str, rows: pa.Table) -> None:
                 schema.get_field_index(DIGEST.name), DIGEST, rows[DIGEST.name].drop_null()
             )
         (folder / table).parent.mkdir(parents=True, exist_ok=True)
-        parquet.write_part(folder / table / name, made)
+        parquet.write_part(folder / table / name, made, _GROUPS[table == "attempts"])
 
 
 @contextlib.contextmanager
@@ -150,6 +161,7 @@ def opened(runs: Path, fingerprint: str) -> Iterator[Staging]:
     with lease.held(folder.with_suffix(".lease"), "importing this source"):
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            yield Staging(folder)
+            with ThreadPoolExecutor(2) as writers:
+                yield Staging(folder, writers)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

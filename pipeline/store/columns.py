@@ -67,6 +67,9 @@ ATTEMPTS = pa.schema(
 )
 
 
+_DIGESTED = ("text", "finish_reason", "completion_tokens", "token_ids", "logprobs")
+
+
 def digest(row: Mapping[str, Any]) -> int:
     """A hash of what an attempt holds: its text, its end, its tokens and their log-probs.
 
@@ -76,9 +79,9 @@ def digest(row: Mapping[str, Any]) -> int:
     >>> digest(made) == digest({**made, "seed": 7}), digest(made) == digest({**made, "text": "5"})
     (True, False)
     """
-    words = json.dumps([row.get(name) for name in ("text", "finish_reason", "completion_tokens")])
+    words = json.dumps([row.get(name) for name in _DIGESTED[:3]])
     found = hashlib.blake2b(words.encode(), digest_size=8)
-    for name, kind in (("token_ids", np.int32), ("logprobs", np.float32)):
+    for name, kind in zip(_DIGESTED[3:], (np.int32, np.float32), strict=True):
         if row.get(name) is not None:
             found.update(name.encode() + np.asarray(row[name], kind).tobytes())
     return int.from_bytes(found.digest(), "little", signed=True)
@@ -94,10 +97,10 @@ def digests(attempts: pa.Table) -> list[int]:
     """
     found = []
     for batch in attempts.to_batches(max_chunksize=64):  # a little memory, again and again
-        lists = {name: batch[name] for name in ("token_ids", "logprobs")}
-        words = batch.select(["text", "finish_reason", "completion_tokens"]).to_pylist()
-        for i, row in enumerate(words):
-            found.append(digest(row | {name: column[i].values for name, column in lists.items()}))
+        words = (batch[name].to_pylist() for name in _DIGESTED[:3])
+        lists = ([one.values for one in batch[name]] for name in _DIGESTED[3:])
+        for row in zip(*words, *lists, strict=True):
+            found.append(digest(dict(zip(_DIGESTED, row, strict=True))))
     return found
 
 
