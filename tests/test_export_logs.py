@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import make_run, run_of
 from test_export import back, opened, out
@@ -21,6 +23,7 @@ from pipeline.exports.about import _moment, questions, texts
 from pipeline.exports.eee import _portable
 from pipeline.exports.reading import Source
 from pipeline.store import outcomes, parquet, rowkeys
+from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
 from scoring import avg, uncertainty
 from scoring.metrics.table import parse
@@ -224,7 +227,7 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace("id: ", 'id: "../../../\\ud800x" #', 1))
     manifest = json.loads(run.manifest.read_text())
-    manifest["created_with"] = {"time": "yesterday"}
+    manifest |= {"created_with": {"time": "yesterday", "packages": ["vllm"]}, "imported": "yes"}
     run.manifest.write_text(json.dumps(manifest))
     for form in ("eee", "lm_eval"):
         out(tmp_path, f"to={form}", f"out={tmp_path / 'here' / form}")
@@ -326,6 +329,14 @@ def test_inspect_reads_its_logs_and_computes_the_same_scores(tmp_path: Path) -> 
     before = {path.name: path.read_bytes() for path in paths}
     shutil.rmtree(folder)
     out(tmp_path, "to=inspect")
+    rows = pq.read_table(runs[0].path / "questions.parquet").to_pylist()
+    torn = [row | {"prompt": '["no turn"]', "prompt_token_ids": None} for row in rows]
+    (tmp_path / "torn" / "x").mkdir(parents=True)
+    shutil.copytree(runs[0].path, tmp_path / "torn" / "x", dirs_exist_ok=True)
+    path = tmp_path / "torn" / "x" / "questions.parquet"
+    pq.write_table(pa.Table.from_pylist(torn, schema=QUESTIONS), path)
+    with pytest.raises(UserError, match="no log of inspect_ai"):
+        out(tmp_path, "to=inspect", "dataset=torn")
     assert before == {path.name: path.read_bytes() for path in folder.glob("*.eval")}
     back(folder, tmp_path / "back")
     for run in runs:

@@ -37,15 +37,11 @@ class About:
     """A run in the words of other programs. Raises UserError: nothing is graded."""
 
     def __init__(self, source: Source) -> None:
-        run, cfg, table, manifest = (
-            source.run,
-            source.run.cfg,
-            source.table,
-            read_manifest(source.run),
-        )
-        made, imported = (manifest.get(key) or {} for key in ("created_with", "imported"))
+        run, cfg, table = source.run, source.run.cfg, source.table
+        manifest, ids = read_manifest(run), rowkeys.question_ids(run)
+        said = (manifest.get(key) for key in ("created_with", "imported"))
+        made, imported = (x if isinstance(x, dict) else {} for x in said)
         self.trials, self.confidence = cfg.sampling.trials, cfg.scoring.confidence
-        ids = rowkeys.question_ids(run)
         words = outcomes.coded(table["outcome"], outcomes.OUTCOMES)
         codes = rowkeys.placed(table, ids, words, (len(ids), self.trials), outcomes.OWED)
         R, known = outcomes.correct(codes), codes != outcomes.OWED
@@ -61,9 +57,10 @@ class About:
         # Of avg@N over questions, as other harnesses have it.
         self.stderr = float(scoring.uncertainty(R).clustered) if least and len(R) > 1 else None
         # What sampled it on machines of the user's own; empty: not known, as the settings below.
-        engine, versions = cfg.engine.name, made.get("packages") or {}
-        unknown = imported or kind(engine).served
-        self.engine = {} if unknown else texts({"name": engine, "version": versions.get(engine)})
+        engine, versions = {"name": cfg.engine.name}, made.get("packages")
+        if isinstance(versions, dict):
+            engine |= texts({"version": versions.get(cfg.engine.name)})
+        self.engine = {} if imported or kind(cfg.engine.name).served else engine
         self.sampling = {} if imported else protocol(run)
         given = {name: self.sampling.get(f"sampling.{name}") for name in _ARGUMENTS}
         self.arguments = {name: x for name, x in given.items() if x is not None}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, one_line
 from pipeline.exports.about import LIBRARY, VERSION, About, graded, questions, usage
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
@@ -32,17 +32,25 @@ def write(export: Export, folder: Path) -> None:
         needed = f'inspect_ai, which is not installed: pip install "{LIBRARY}[inspect]"'
         raise UserError(f"to=inspect needs {needed}") from None
     for source in export.sources:
-        of, summaries = About(source), []
-        asked = {id: _question(row) for id, row in questions(source).items()}
-        name = f"{of.ended:%Y-%m-%dT%H-%M-%S}+00-00_{safe_name(of.dataset)}_{of.uid.hex}.eval"
-        with zipfile.ZipFile(folder / name, "w") as archive:
-            for row in graded(export, source):
-                sample = _sample(inspect_ai, row, asked[row["question_id"]], of.called)
-                _put(archive, f"samples/{sample.id}_epoch_{sample.epoch}.json", _json(sample))
-                summaries.append(_json(sample.summary()))
-            _put(archive, "summaries.json", b"[" + b",".join(summaries) + b"]")
-            header = inspect_ai.log.EvalLog.model_validate(_header(source, of))
-            _put(archive, "header.json", _json(header))
+        try:
+            _write(inspect_ai, export, source, folder)
+        except (TypeError, ValueError) as error:  # of texts where something else should be
+            raise UserError(
+                f"{source.run.path}: no log of inspect_ai: {one_line(error)}"
+            ) from error
+
+
+def _write(lib: Any, export: Export, source: Source, folder: Path) -> None:
+    of, summaries = About(source), []
+    asked = {id: _question(row) for id, row in questions(source).items()}
+    name = f"{of.ended:%Y-%m-%dT%H-%M-%S}+00-00_{safe_name(of.dataset)}_{of.uid.hex}.eval"
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for row in graded(export, source):
+            sample = _sample(lib, row, asked[row["question_id"]], of.called)
+            _put(archive, f"samples/{sample.id}_epoch_{sample.epoch}.json", _json(sample))
+            summaries.append(_json(sample.summary()))
+        _put(archive, "summaries.json", b"[" + b",".join(summaries) + b"]")
+        _put(archive, "header.json", _json(lib.log.EvalLog.model_validate(_header(source, of))))
 
 
 def _put(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
@@ -104,17 +112,14 @@ def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], called: str
     stop = _STOPS.get(row["finish_reason"], "unknown")
     choice = make.ChatCompletionChoice(message=answer, stop_reason=stop)
     used = row["usage"] and make.ModelUsage(**row["usage"])
-    value, why = "C" if row["right"] else "I", {"layer": row["layer"]}
+    value, why = {"value": "C" if row["right"] else "I"}, {"metadata": {"layer": row["layer"]}}
+    score = lib.scorer.Score(answer=row["answer"], explanation=row["reason"], **value, **why)
     return lib.log.EvalSample(
         **question | {"messages": [*question["messages"], answer]},
         uuid=key,
         epoch=row["trial"] + 1,
         output=make.ModelOutput(model=called, choices=[choice], usage=used, time=row["seconds"]),
-        scores={
-            "grade": lib.scorer.Score(
-                value=value, answer=row["answer"], explanation=row["reason"], metadata=why
-            )
-        },
+        scores={"grade": score},
         metadata=row["said"],
         model_usage={called: used} if used else {},
         total_time=row["seconds"],
