@@ -1,7 +1,6 @@
 """import: logs of other harnesses; made by inspect_ai itself where it is installed."""
 
 import json
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -156,6 +155,7 @@ def test_epochs_become_trials(
         sample(2, 4, "C", **failed),
         sample(2, 5, "C", output={}),
     ]
+    samples += [SAMPLES[0]] if make is json_file else []
     make(logs / f"new.{'eval' if make is eval_file else 'json'}", samples)
     older = HEAD | {"eval": HEAD["eval"] | {"created": "2026-10-01T10:00:00+00:00"}}
     make(logs / f"older.{'eval' if make is eval_file else 'json'}", SAMPLES, older)
@@ -169,6 +169,7 @@ def test_epochs_become_trials(
         "ended by an error",
     ):
         assert line in said
+    assert ("1 duplicates left out: qwen3-4b, aime25-00" in said) == (make is json_file)
     assert folders(runs) == ["aime25/qwen3-4b"]
     run = opened(runs / "aime25" / "qwen3-4b")
     assert [q["question_id"] for q in run.questions] == ["aime25-00", "aime25-01"]
@@ -294,23 +295,15 @@ def test_details_of_lighteval(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         bring(tmp_path / "b", tmp_path / "details", "metric=f1")
 
 
-_UNFOLDS = """
-import sys, numpy as np, pyarrow as pa, pyarrow.parquet as pq
-texts = pa.DictionaryArray.from_arrays(np.zeros(2000, np.int32), ["x" * (1 << 20)])
-none = pa.nulls(1)
-response = [pa.ListArray.from_arrays([0, 2000], texts), none, none]
-response = pa.StructArray.from_arrays(response, ["text", "reasonings", "output_tokens"])
-doc = [{"query": "q", "original_query": "q", "choices": ["1"], "gold_index": 0, "id": "0"}]
-table = pa.table({"doc": doc, "metric": [{"em": 1.0}], "model_response": response})
-pq.write_table(table, sys.argv[1])
-"""
-
-
 def test_lists_of_texts_that_unfold_are_bounded(tmp_path: Path) -> None:
     """A small file in which a row holds the same long text, many times over."""
+    texts = pa.DictionaryArray.from_arrays(np.zeros(2000, np.int32), ["x" * (1 << 20)])
+    response = [pa.ListArray.from_arrays([0, 2000], texts), pa.nulls(1), pa.nulls(1)]
+    response = pa.StructArray.from_arrays(response, ["text", "reasonings", "output_tokens"])
+    doc = {"query": "q", "original_query": "q", "choices": ["1"], "gold_index": 0, "id": "0"}
+    table = pa.table({"doc": [doc], "metric": [{"em": 1.0}], "model_response": response})
     path = tmp_path / "details_a_b.parquet"
-    # In a process of its own, since what writing took would be there for reading.
-    subprocess.run([sys.executable, "-c", _UNFOLDS, str(path)], check=True)
+    pq.write_table(table, path)
     assert path.stat().st_size < 1 << 20
     with pytest.raises(UserError, match="of which the rest is skipped"):
         bring(tmp_path, path)
