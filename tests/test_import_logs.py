@@ -427,7 +427,10 @@ def test_lm_eval_logs_of_version_0_4_13(tmp_path: Path, capsys: pytest.CaptureFi
     }
     for row in rows:
         del row["exact_match"]
-    write_lines(folder / f"samples_choice_{date}.jsonl", [row | choice for row in rows])
+    rows += [row | {"doc_id": 4, "target": "5"} for row in rows[:1]]
+    unscored = {"acc": None, "metrics": ["other"], "other": 1.0}
+    made = [row | choice for row in rows]
+    write_lines(folder / f"samples_choice_{date}.jsonl", [*made[:-1], made[-1] | unscored])
     runs = bring(tmp_path, tmp_path)
     said = capsys.readouterr().err
     assert "4 samples of several answers with one value" in said

@@ -74,11 +74,7 @@ def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, An
 
 
 def _attempts(
-    metric: str | None,
-    troubles: Troubles,
-    run: dict[str, Any],
-    review: dict[str, Any],
-    place: str,
+    metric: str | None, troubles: Troubles, run: dict[str, Any], review: Any, place: str
 ) -> Iterator[dict[str, Any]]:
     subset, old, index = run["subset"], review.get("choices") or [], review["index"]
     about: Any = {} if old else review["sample_score"]
@@ -88,7 +84,7 @@ def _attempts(
     for position, choice in enumerate(old or [None]):
         score = choice["review"] if old else about["score"]
         value, main = score["result" if old else "value"], score.get("main_score_name")
-        values = value if isinstance(value, dict) else {"result": value}
+        values = value if isinstance(value, dict) else {"result": value} if old else {}
         values = {main: values[main]} | values if main in values else values
         gold = score["gold"] if old else review["target"]
         gold = None if gold == "*Same as Input*" else gold or None

@@ -35,13 +35,13 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
 
     Raises UserError: dataset= or model= is to name several; no sample has the metric or filter.
     """
-    cfg, runs, metrics = source.cfg.source, dict[Path, dict[str, Any]](), dict[Any, str | None]()
+    cfg, runs = source.cfg.source, dict[Path, dict[str, Any]]()
     for path in sorted(source.files):  # dates sort as texts
         parts = _NAME.fullmatch(path.name)
         task = parts["task"] if parts else path.stem.removeprefix("samples_")
         runs[path] = {"task": task, "folder": path.parent, "model": _model(path)}
     samples = functools.partial(_filtered, cfg.filter, first, troubles)
-    convert = functools.partial(_attempts, cfg.metric, metrics, troubles)
+    convert = functools.partial(_attempts, cfg.metric, troubles)
     yield from logs.read(source, first, troubles, runs, samples, convert)
 
 
@@ -79,12 +79,7 @@ def _filtered(
 
 
 def _attempts(
-    metric: str | None,
-    metrics: dict[Any, str | None],
-    troubles: Troubles,
-    run: dict[str, Any],
-    sample: dict[str, Any],
-    place: str,
+    metric: str | None, troubles: Troubles, run: dict[str, Any], sample: Any, place: str
 ) -> Iterator[dict[str, Any]]:
     """One a repeat. Without `metric=` what counts in the first sample of a run counts in all."""
     if named(sample.get("doc_id")) is None:
@@ -95,13 +90,14 @@ def _attempts(
     values = {
         name: sample[name] for name in (*sample.get("metrics", ()), *_METRICS) if name in sample
     }
-    key = tuple(run.values())
-    if metric is None and metrics.get(key) is None:
+    counts = metric or run.get("counts")
+    if counts is None:
         order = sorted(values, key=lambda name: [*_METRICS, name].index(name))
         usable = (n for n in order if truth(values[n]) is not None or isinstance(values[n], list))
-        metrics[key] = next(usable, None)
-    counts = metric or metrics[key]
-    outcomes = logs.outcomes(values if counts else {}, counts, max(len(texts), 1), place, troubles)
+        counts = run["counts"] = next(usable, None)
+    if metric is None:
+        values = {counts: values.get(counts)} if counts else {}
+    outcomes = logs.outcomes(values, counts, max(len(texts), 1), place, troubles)
     arguments = sample.get("arguments")
     request = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
     prompt = request.get("arg_0") if isinstance(request, dict) else _first(arguments)
