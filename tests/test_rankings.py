@@ -103,9 +103,14 @@ def slow(tensor: Any, **_: Any) -> Any:
     return None, tensor.mean(axis=(1, 2))
 
 
+def ended(*_: Any, **__: Any) -> Any:
+    raise SystemExit
+
+
 @pytest.mark.parametrize(
     ("what", "said"),
     [
+        (ended, "no ranks: its process ended with status 1"),
         (forever, "no ranks: more than 0.2 s of processor time; that grows as L M N;"),
         (killed, "no ranks: its process ended with status -9"),
         (nothing, "no ranks: ValueError: the result holds nan"),
@@ -126,7 +131,7 @@ def test_a_bootstrap_that_is_cut_off_shows_no_interval(monkeypatch: Any) -> None
 
     calls = [forever, slow, slow]
     monkeypatch.setattr(rank, "borda", late)
-    made, lacking = drawn(4, 0.3)
+    made, lacking = drawn(4, 0.2)
     assert len(made) == 1 and "no intervals, 2 of 4 replicates" in lacking
 
 

@@ -73,7 +73,7 @@ def forked(work: Callable[[], Iterator[Result]], seconds: float, size: int) -> I
                     pipe.flush()
                 pickle.dump((), pipe)
         finally:
-            os._exit(0)
+            os._exit(sys.exc_info()[0] is not None)
     os.close(theirs)
     try:
         with os.fdopen(ours, "rb") as pipe:
