@@ -20,6 +20,7 @@ from pipeline.base.errors import UserError
 from pipeline.grade.stage import grade
 from pipeline.imports import formats, staging
 from pipeline.imports import parquet as staging_parquet
+from pipeline.imports.names import dataset_name
 from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -73,12 +74,11 @@ def lite(task: str, question: int, seed: int, **more: Any) -> dict[str, Any]:
 
 
 def test_scorio_math_and_lite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = ("aime_2026", "hmmt_feb_2026", "hmmt_nov_2025", "cmimc_2025", "smt_2025")
-    rows = [lite(task, q, s) for task in tasks for q in range(2) for s in range(3)]
+    tasks = ("hmmt_feb_2026", "hmmt_nov_2025", "cmimc_2025", "smt_2025")
+    assert [dataset_name(t) for t in tasks] == ["hmmt26", "hmmt-nov25", "cmimc25", "smt25"]
+    rows = [lite("aime_2026", q, s) for q in range(2) for s in range(3)]
     runs = bring(tmp_path, write(tmp_path / "x.parquet", rows, group=3))
-    assert folders(runs) == [
-        f"{name}/gpt-oss-20b-low" for name in ("aime26", "cmimc25", "hmmt-nov25", "hmmt26", "smt25")
-    ]
+    assert folders(runs) == ["aime26/gpt-oss-20b-low"]
     said = capsys.readouterr().err
     [line] = [line for line in said.splitlines() if "no place for the columns" in line]
     for name in ("sampling", "trigger", "llmv_model", "tokens.completion_topk_logprobs_list"):
@@ -95,8 +95,6 @@ def test_scorio_math_and_lite(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert verdict == (0.75, 0.5, "A")
     [mean] = {tuple(row.values())[2:4] for row in rows_of(run, "means", MEANS)}
     assert mean == (-2.0, -0.25)
-    grade(run)
-    assert outcome_words(run).tolist() == [["wrong", "correct", "wrong"]] * 2
 
 
 def test_scorio_gpqa_is_multiple_choice(tmp_path: Path) -> None:
@@ -183,7 +181,7 @@ def test_order_of_rows_and_size_of_parts_change_nothing(
     """Two runs in turns; texts of which some are one; a writer that once finds no memory."""
     rows = [
         lite("aime_2026", q, s, model_key=key, text=f"{'same' if s % 3 else s} {'x' * 500}")
-        for s in range(40)
+        for s in range(16)
         for q in range(3)
         for key in (LOW, "gpt-oss-20b_high")
     ]
@@ -209,7 +207,7 @@ def test_order_of_rows_and_size_of_parts_change_nothing(
             for row in rows_of(opened(runs / "aime26" / run), "attempts", ATTEMPTS)
         }
         assert len(found) == len(rows)
-        assert len(list(runs.rglob("attempts/*.parquet"))) > 5 * (name == "small")
+        assert len(list(runs.rglob("attempts/*.parquet"))) > 3 * (name == "small")
         texts.append(found)
     assert texts[0] == texts[1]
     assert texts[0]["gpt-oss-20b-low", "aime26-01", 3][0] == f"3 {'x' * 500}"

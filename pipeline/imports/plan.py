@@ -162,12 +162,6 @@ class Plan:
             troubles.add("other gold answers, the first counts", place, number)
         return known
 
-    def judged(self, run: RunPlan, category: int | None) -> str | None:
-        """The outcome of a category in a run whose records say none."""
-        if run.has_outcomes or category is None:
-            return None
-        return "correct" if category in self.best[run.dataset] else "wrong"
-
     def labels(self, run: int) -> list[pa.Array]:
         """The question, trial and category of every record of a run that has a category."""
         rows = np.flatnonzero((self.run == run) & (self.category != _NONE))

@@ -72,13 +72,18 @@ class Staging:
                 "trial": pa.array(plan.trial[at + these]),
             }
             if "category" in columns:
-                given = zip(runs, columns["category"].to_pylist(), strict=True)
-                judged = pa.array([plan.judged(run, label) for run, label in given], pa.string())
+                right = (  # where records say no outcome, the best category is
+                    label in plan.best[run.dataset] if label is not None else None
+                    for run, label in zip(runs, columns["category"].to_pylist(), strict=True)
+                )
+                own = pa.array([run.has_outcomes for run in runs])
+                judged = pc.if_else(pa.array(right, pa.bool_()), "correct", "wrong")
+                judged = pc.if_else(own, pa.scalar(None, pa.string()), judged)
                 columns["outcome"] = pc.coalesce(columns.get("outcome", judged), judged)
                 label = columns["category"].cast(pa.string())
                 why = pc.binary_join_element_wise("category", label, " ")
-                own = columns.get("reason", pa.nulls(len(these), pa.string()))
-                columns["reason"] = pc.if_else(judged.is_valid(), why, own)
+                said = columns.get("reason", pa.nulls(len(these), pa.string()))
+                columns["reason"] = pc.if_else(judged.is_valid(), why, said)
             derive(columns, [batch.place(i) for i in these.tolist()].__getitem__, troubles)
             self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + these])}))
             self._bytes += int(size.sum())
