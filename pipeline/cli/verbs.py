@@ -254,7 +254,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     ),
     "import": Verb(
         "pipeline.imports.importing:import_records",
-        "make run folders of other tools' records: scorio-trace, lm_eval, inspect, NPZ, CSV, ...",
+        "make run folders of other tools' records: scorio-trace, lm_eval, inspect, CSV and more",
         settings="pipeline.config.imports:RecordsConfig",
         folders=False,
         examples="""\
