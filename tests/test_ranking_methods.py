@@ -105,6 +105,16 @@ def test_mirt_prefers_a_model_that_solved_nothing() -> None:
     assert theirs("mirt", [[1, 1], [0, 1], [0, 1], [1, 0]])[0] == 3  # and one more right harms
 
 
+@pytest.mark.soak
+def test_many_trials_collapse_abilities_to_one_place_of_the_grid() -> None:
+    tensor = np.zeros((3, 20, 100), dtype=np.int8)
+    for question in range(20):
+        for model, more in enumerate((-10, 0, question % 2)):
+            tensor[model, question, : 10 + 4 * question + more] = 1
+    assert tensor.sum(axis=(1, 2)).tolist() == [760, 960, 970]
+    assert (theirs("rasch", tensor), theirs("rasch_mml", tensor)) == ([3, 2, 1], [3, 1, 1])
+
+
 SAME_AS_AVG = (
     *("rasch", "rasch_map", "dynamic_irt", "hodge_rank", "rank_centrality", "pagerank", "spectral"),
     *("alpharank", "nash"),
