@@ -103,7 +103,7 @@ def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
         markdown(verdict(cohort, cfg).sentence()),
         to_markdown(compare.brief(tables, cfg)),
         f"![Scores with intervals](images/{stem}.png)",
-        f"How {markdown(cohort.names[0])} was sampled; below the table is what is not alike:",
+        f"How {markdown(cohort.names[0])} was sampled; where others differ the table says so:",
         json.dumps(protocol, indent=6).replace("{", "    {", 1).replace("\n}", "\n    }"),
     )
     return "\n\n".join(parts)
