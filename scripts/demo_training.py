@@ -84,7 +84,6 @@ def fit(
     steps: int,
     title: str = "",
     first: int = 0,
-    later: int = 0,
     adam_rate: float = ADAM_RATE,
 ) -> Iterator[int]:
     """Train `model` in place; a line of progress with the time left every 50 steps.
@@ -92,8 +91,8 @@ def fit(
     Muon trains the matrices, AdamW the rest, both with fresh state.
 
     `stream` is what `batches` yields, and `rate` the share of MUON_RATE and of `adam_rate` after so
-    many steps of this call. Lines of progress begin with `title` and count from step `first`; the
-    `later` steps of other trainings that follow count as time left. The model is in float32.
+    many steps of this call. Lines of progress begin with `title` and count from step `first`. The
+    model is in float32.
 
     Yields the number of the step just taken: first + 1, ..., first + steps. Save between two of
     them.
@@ -117,7 +116,7 @@ def fit(
         mean = loss.item() if math.isnan(mean) else 0.98 * mean + 0.02 * loss.item()
         if done % 50 == 0:
             spent = time.monotonic() - begun
-            left = spent / done * (steps - done + later)
+            left = spent / done * (steps - done)
             line = f"{title}step {first + done:5d}  loss {mean:.3f}"
             print(f"{line}  {spent:6.0f} s, {left:.0f} s left", flush=True)
         yield first + done
@@ -140,13 +139,10 @@ def load(folder: Path, **options: Any) -> tuple[Qwen3ForCausalLM, Any]:
 
 
 @torch.no_grad()
-def sample(
-    folder: Path, problems: Sequence[str], limit: int, trials: int = 1
-) -> list[tuple[str, bool, int]]:
+def sample(folder: Path, problems: Sequence[str], limit: int) -> list[tuple[str, bool]]:
     """Sample a checkpoint, T = 0.6, top-p = 0.95, at most `limit` tokens; seed it first.
 
-    Returns `trials` attempts of every problem: the text, whether it ended, and its length in
-    tokens.
+    Returns an attempt of every problem: the text, and whether it ended.
     """
     model, tokenizer = load(folder, padding_side="left")
     prompts = [chat(tokenizer, user_turn(problem)) for problem in problems]
@@ -158,12 +154,10 @@ def sample(
         top_p=0.95,
         top_k=0,
         max_new_tokens=limit,
-        num_return_sequences=trials,
     )[:, inputs["input_ids"].shape[1] :]
     texts = tokenizer.batch_decode(output, skip_special_tokens=True)
     ended = (output == tokenizer.eos_token_id).any(1).tolist()
-    lengths = (output != tokenizer.pad_token_id).sum(1).tolist()
-    return list(zip(texts, ended, lengths, strict=True))
+    return list(zip(texts, ended, strict=True))
 
 
 def chat(tokenizer: Any, text: str) -> str:

@@ -20,7 +20,6 @@ same bits.
 import argparse
 import itertools
 import json
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,9 +27,9 @@ from typing import Any
 
 import torch
 from demo_task import demo_questions, examples, user_turn
-from demo_training import SEED, WARMUP, chat, encode, fit, packed, sample, save
+from demo_training import SEED, WARMUP, chat, encode, fit, packed, save
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from train_variants import SCHEDULES, STEPS, TRUNK, TUNE_STEPS, make
+from train_variants import SCHEDULES, TRUNK, make
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
@@ -113,53 +112,17 @@ def build_model(tokenizer: Any) -> Qwen3ForCausalLM:
     return model
 
 
-def measure(folder: Path, questions: list[dict[str, str]], trials: int) -> dict[str, float]:
-    """Sample a saved checkpoint on the demo questions, at most 96 tokens.
-
-    Returns shares of all attempts: correct (the last box is the answer, as a string), truncated,
-    ended without a box (`unboxed`); and `tokens`, the mean length.
-    """
-    torch.manual_seed(SEED)
-    attempts = sample(folder, [q["problem"] for q in questions], 96, trials)
-    golds = [q["answer"] for q in questions for _ in range(trials)]
-    sums = dict.fromkeys(("correct", "truncated", "unboxed", "tokens"), 0)
-    for gold, (text, ended, length) in zip(golds, attempts, strict=True):
-        boxes = re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", text)
-        sums["correct"] += boxes[-1:] == [gold]
-        sums["truncated"] += not ended
-        sums["unboxed"] += ended and not boxes
-        sums["tokens"] += length
-    return {name: total / len(attempts) for name, total in sums.items()}
-
-
-def train(out: Path, last: int) -> list[Path]:
-    """Train up to step `last` and save the checkpoints on the way; returns their folders."""
+def train(out: Path, last: int) -> None:
+    """Train up to step `last` and save the checkpoints on the way."""
     tokenizer = build_tokenizer(SEED)
     check_ids(tokenizer)
     model = build_model(tokenizer)
     count = sum(p.numel() for p in model.parameters())
     print(f"{count:,} parameters, {len(tokenizer)} tokens, {torch.get_num_threads()} threads")
-    stream, folders = packed(tokenizer, examples(SEED + 1)), list[Path]()
+    stream = packed(tokenizer, examples(SEED + 1))
     for step in fit(model, stream, lambda step: min(1.0, (step + 1) / WARMUP), last):
         if step in CHECKPOINTS:
-            folders.append(out / "models" / f"step-{step:04d}")
-            save(model, tokenizer, folders[-1])
-    return folders
-
-
-def report(folders: Sequence[Path], questions: list[dict[str, str]], trials: int) -> None:
-    """Sample each checkpoint and print what it can do, a line each."""
-    # A checkpoint's name, with that of its variant in front.
-    names = [
-        f.name if f.parent.name in ("models", "variants") else f"{f.parent.name}/{f.name}"
-        for f in folders
-    ]
-    width = max(map(len, ("checkpoint", *names)))
-    print(f"{'checkpoint':{width}}  correct  truncated  unboxed  tokens")
-    for folder, name in zip(folders, names, strict=True):
-        shares = measure(folder, questions, trials)
-        line = "  {correct:7.3f}  {truncated:9.3f}  {unboxed:7.3f}  {tokens:6.1f}"
-        print(f"{name:{width}}{line.format(**shares)}", flush=True)
+            save(model, tokenizer, out / "models" / f"step-{step:04d}")
 
 
 def positive(text: str) -> int:
@@ -176,15 +139,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, default=Path("demo"), help="folder to write (demo)")
     add("--threads", type=positive, default=2, help="PyTorch threads (2)")
     add("--steps", type=positive, default=CHECKPOINTS[-1], help="stop at this step")
-    add("--trials", type=positive, default=16, help="attempts a question in the table")
     add("--variants", action="store_true", help=f"make the variants of {TRUNK} and their twins")
     add("--only", nargs="+", choices=SCHEDULES, metavar="NAME", help=f"of {', '.join(SCHEDULES)}")
-    add("--variant-steps", type=positive, help=f"length of each variant's training ({STEPS})")
-    add("--tune-steps", type=positive, help=f"length of the twins' fine-tuning ({TUNE_STEPS})")
     args = parser.parse_args(argv)
-    alone = [o for o in ("only", "variant_steps", "tune_steps") if getattr(args, o)]
-    if alone and not args.variants:  # else it would train the demo models anew
-        parser.error(f"--{alone[0].replace('_', '-')} is for --variants, which is not given")
+    if args.only and not args.variants:  # else it would train the demo models anew
+        parser.error("--only is for --variants, which is not given")
     trunk = args.out / "models" / TRUNK
     if args.variants and not (trunk / "model.safetensors").is_file():
         parser.error(f"{trunk}: no checkpoint to start from; the same without --variants makes it")
@@ -192,24 +151,18 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Read the command line, train, and print what every checkpoint can do."""
+    """Read the command line and train."""
     args = arguments(argv)
     torch.set_num_threads(args.threads)
     disable_progress_bar()
-    questions = demo_questions()
     if args.variants:
-        lengths = args.variant_steps or STEPS, args.tune_steps or TUNE_STEPS
-        pairs = make(args.out, args.out / "models" / TRUNK, args.only or tuple(SCHEDULES), *lengths)
-        if pairs:
-            report([folder for pair in pairs for folder in pair], questions, args.trials)
+        make(args.out, args.out / "models" / TRUNK, args.only or tuple(SCHEDULES))
         return
     shutil.rmtree(args.out / "models", ignore_errors=True)
     args.out.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(row) + "\n" for row in questions)
+    lines = "".join(json.dumps(row) + "\n" for row in demo_questions())
     (args.out / "questions.jsonl").write_text(lines)
-    folders = train(args.out, args.steps)
-    if folders:
-        report(folders, questions, args.trials)
+    train(args.out, args.steps)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def outputs(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
     items = list(itertools.islice((i for i in drawn if i.problem not in HELD_OUT), count))
     attempts = sample(folder, [item.problem for item in items], limit)
     labelled = []
-    for item, (text, ended, _) in zip(items, attempts, strict=True):
+    for item, (text, ended) in zip(items, attempts, strict=True):
         answer = extract(text, truncated=not ended).answer or ""
         label = "C" if not answer else "A" if answer == item.answer else "B"
         labelled.append(Case(item.problem, item.answer, text, answer, label, "real"))
