@@ -173,15 +173,28 @@ def test_links_are_refused_and_odd_files_stay_there(
 
 
 def test_what_is_not_sound_is_refused_and_the_rest_comes(there: Path, tmp_path: Path) -> None:
-    broken = ("attempts/00000.parquet", "questions.parquet", "config.yaml")
-    for number, name in enumerate(broken):
-        folder = shutil.copytree(there / "sums" / "m", there / "sums" / f"m{number}")
-        os.truncate(folder / name, (folder / name).stat().st_size // 2)
+    config = (there / "sums" / "m" / "config.yaml").read_text()
+    broken = {
+        "attempts/00000.parquet": "",
+        "questions.parquet": "",
+        "config.yaml": config[: config.index("  temperature:")],
+        "./config.yaml": config.replace("temperature: 0.6", "temperature: 0.5"),
+        "././config.yaml": config[: config.index("run_dir:")],
+    }
+    for number, (name, text) in enumerate(broken.items()):
+        path = shutil.copytree(there / "sums" / "m", there / "sums" / f"m{number}") / name
+        if text:
+            path.write_text(text)
+        else:
+            os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(UserError) as caught:
         bring(tmp_path, there)
-    assert "3 of 4 runs are not imported" in str(caught.value)
-    assert all(f"{name} (" in str(caught.value) for name in broken[:2])
-    assert "/config.yaml: " in str(caught.value)
+    said = str(caught.value)
+    assert "5 of 6 runs are not imported" in said
+    assert all(f"{name} (" in said for name in ("attempts/00000.parquet", "questions.parquet"))
+    assert "m2/config.yaml: engine.name" in said
+    assert "config.yaml (not what the manifest says: sampling.temperature is 0.6 there" in said
+    assert "config.yaml (cut off: run_dir, its last key, is not there)" in said
     runs = tmp_path / "runs"
     assert [p.name for p in (runs / "sums").iterdir()] == ["m"]
     assert not list(runs.glob("_import-*"))

@@ -116,9 +116,15 @@ def _archive(path: Path) -> list[str]:
 
 
 def _settings(path: Path) -> list[str]:
-    if path.name == "config.yaml":
-        runfolder.read_manifest(Run(compose.load_folder(path.parent, [])))
-    return []
+    """Half a config.yaml, cut at the end of a line, is YAML, too; of other files nothing tells."""
+    if path.name != "config.yaml":
+        return []
+    run = Run(compose.load_folder(path.parent, []))
+    made = runfolder.read_manifest(run).get(origin.IDENTITY, {})
+    if others := runfolder.differing(made, runfolder.identity(run.cfg)):
+        return [f"not what the manifest says: {'; '.join(others[:3])}"]
+    whole = "\nrun_dir:" in path.read_text(encoding="utf-8")
+    return [] if whole else ["cut off: run_dir, its last key, is not there"]
 
 
 READERS = {".parquet": _table, ".journal": _table, ".json": _json, ".jsonl": _json}

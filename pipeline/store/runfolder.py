@@ -186,14 +186,28 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
     """
     manifest = read_manifest(run)
     there = dict(manifest.get(origin.IDENTITY, {}))
-    if origin.QUESTIONS in there and "prompts" in identity:
-        identity = origin.said(identity)
-    if there.get("sampling.seed") is not None:
-        there.setdefault("sampling.seeds", "shared")  # all were, before there was a choice
-    if there:
-        there, identity = DEFAULTS | there, DEFAULTS | identity
     if raising and raised(run, identity):
         there[_CAP] = identity[_CAP]
+    if differences := differing(there, identity):
+        raise UserError(
+            f"{run.path} was made with other settings: {'; '.join(differences[:6])}. Give this run"
+            " a folder of its own (tag=NAME or run_dir=DIR), or use the settings it was made with"
+            + _of_caps(run, there.get(_CAP), identity.get(_CAP))
+        )
+    return manifest
+
+
+def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
+    """What differs between two identities, the one of a folder and the one asked for, in words.
+
+    As `check_same` compares them.
+    """
+    if origin.QUESTIONS in there and "prompts" in identity:
+        identity = origin.said(identity)
+    if there.get("sampling.seed") is not None:  # all were shared, before there was a choice
+        there = {"sampling.seeds": "shared"} | there
+    if there:
+        there, identity = DEFAULTS | there, DEFAULTS | identity
     differences = [
         f"{key} is {there[key]!r} there and {identity[key]!r} here"
         for key in sorted({*there, *identity} - {"questions", "prompts"})
@@ -206,13 +220,7 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
             changed = [qid for qid in old if qid in new and old[qid] != new[qid]]
             differences += [f"{noun} {', '.join(gone[:3])} is gone"] * bool(gone)
             differences += [f"{noun} {', '.join(changed[:3])} has changed"] * bool(changed)
-    if differences:
-        raise UserError(
-            f"{run.path} was made with other settings: {'; '.join(differences[:6])}. Give this run"
-            " a folder of its own (tag=NAME or run_dir=DIR), or use the settings it was made with"
-            + _of_caps(run, there.get(_CAP), identity.get(_CAP))
-        )
-    return manifest
+    return differences
 
 
 def _of_caps(run: Run, there: int | None, here: int | None) -> str:
