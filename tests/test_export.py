@@ -128,14 +128,17 @@ def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
     run_of(tmp_path, "x", {"a": "10"})
     folder, seen = tmp_path / "sums" / "_export-csv-all", []
 
-    def again(*settings: str) -> int:
-        out(tmp_path, "to=csv", *settings)
+    def again(*settings: str, runs: Path = tmp_path) -> int:
+        out(runs, "to=csv", *settings)
         answer = json.loads(capsys.readouterr().out)
-        assert answer["folder"] == str(folder) and answer["files"] == ["attempts.csv"]
+        assert answer["folder"] == str(runs / "sums" / folder.name)
+        assert answer["files"] == ["attempts.csv"]
         seen.append((folder / "attempts.csv").stat().st_mtime_ns)
         return len({*seen})
 
     assert [again(), again(), again("texts=false")] == [1, 1, 2]
+    monkeypatch.chdir(tmp_path)
+    assert again("texts=false", runs=Path()) == 2
     assert '"text"' not in (folder / "attempts.csv").read_text()
     (tmp_path / "sums" / "._export-csv-all.draft").mkdir()  # of a command that was killed
     run_of(tmp_path, "y", {"a": "11"})
@@ -158,6 +161,7 @@ def test_wrong_words_and_places_are_one_line(root: Path, tmp_path: Path) -> None
         (["to=cvs"], "to=cvs: must be .*did you mean csv"),
         (["to=csv", "logprobs=true"], "no room for lists; use to=parquet"),
         (["to=hub", "push=mine"], "push=mine: takes OWNER/NAME"),
+        (["to=hub", "push=../mine"], "takes OWNER/NAME"),
         (["to=csv", "push=me/mine"], "with to=hub"),
         (["to=csv"], "no attempt yet"),
         (["to=csv", "dataset=none"], "dataset=none: no such folder"),

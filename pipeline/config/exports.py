@@ -36,5 +36,5 @@ class ExportConfig(AnalysisConfig):
         yield from super().problems()
         if self.logprobs and self.to not in ("parquet", "hub"):
             yield f"logprobs=true: to={self.to} has no room for lists; use to=parquet"
-        if self.push and (self.to != "hub" or not re.fullmatch(r"[\w.-]+/[\w.-]+", self.push)):
+        if self.push and (self.to != "hub" or not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", self.push)):
             yield f"push={self.push}: takes OWNER/NAME of a data set on the hub, with to=hub"

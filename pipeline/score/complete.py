@@ -23,6 +23,7 @@ from pipeline.store.runfolder import Run
 
 _FILE = "complete.json"
 _MOST = 20_000  # files that settings name; more are no model and no data set
+_FOLDERS = ("id", "path", "tokenizer")  # keys of which a bare word may be one; else it is a name
 # What a stage writes, and the settings that nothing before it reads; `prepare` has all others.
 _WRITTEN = {
     "generate": ("questions.parquet", "attempts"),
@@ -43,8 +44,8 @@ State = Mapping[str, str]
 
 def state(run: Run) -> State:
     """The hash of what each stage rests on and has written, as it is now."""
-    settings = asdict(run.cfg) | {"track": None}  # where it is shown
-    named = [_files(path) for path in _named(settings | {"run_dir": ""})]
+    settings = asdict(run.cfg) | {"track": None, "run_dir": None}  # where it is, and is shown
+    named = [_files(path) for path in _named(settings)]
     parts: dict[str, list[Any]] = {stage: [] for stage in STAGES}
     for stage, groups in _READ.items():
         parts[stage] += [settings.pop(group) for group in groups]
@@ -80,15 +81,19 @@ def seal(run: Run, began: Mapping[str, State]) -> None:
         runfolder.write_json(run.path / _FILE, now)
 
 
-def _named(value: Any) -> Iterator[Path]:
-    """Local files and folders that settings name."""
-    if isinstance(value, Mapping | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _named(part)
+def _named(value: Any, key: str = "") -> Iterator[Path]:
+    """Local files and folders that settings name; no folder that is called as a data set is."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _named(part, key)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _named(part, key)
     elif isinstance(value, str) and "\0" not in value:
         for text in {value, *value.split(":")[1:2]} - {""}:  # python:FILE.py:function
             with contextlib.suppress(OSError, RuntimeError):  # too long, or nobody's home
-                if path := find_local(text):
+                path = find_local(text)
+                if path and ("/" in text or key in _FOLDERS or not path.is_dir()):
                     yield path
 
 
